@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
+from attached.evidence import evaluation
 from attached.shop import GOODS, Shop
 from crash.server import Server
 
@@ -23,3 +25,9 @@ def make_shop(postgres_server: Server) -> Iterator[Callable[..., Shop]]:
 def shop(make_shop: Callable[..., Shop]) -> Shop:
     """A shop with a table of goods."""
     return make_shop()
+
+
+@pytest.fixture(params=["two columns", "one column"])
+def how(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """How a table is attached: vectors of both models in columns of their own, or in the application's."""
+    return {"mixing": evaluation()} if request.param == "one column" else {}

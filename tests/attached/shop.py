@@ -104,10 +104,21 @@ class Shop:
     def contents(self, table: str = "shop.items") -> list[tuple[Any, ...]]:
         return self.execute(f"SELECT * FROM {table} AS one ORDER BY one::text")
 
+    def marks(self) -> dict[int, str]:
+        """Return of which model the table says that the vector of a row is, where both share a column."""
+        return dict(self.execute("SELECT id, coalesce(emb_holdfast_model, 'old') FROM shop.items "
+                                 "WHERE emb IS NOT NULL ORDER BY id"))  # fmt: skip
+
     def sides(self) -> dict[int, Side | None]:
         """Return which model made the vector that serves each row."""
         rows = self.execute("SELECT id, emb::text FROM shop.items ORDER BY id")
         return {row: None if emb is None else made_by(emb) for row, emb in rows}
+
+
+def indexed(it: PostgresAttachment) -> None:
+    """Build indexes where new vectors need some."""
+    if not it.state.shared:
+        it.index()
 
 
 def source(

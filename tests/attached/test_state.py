@@ -70,6 +70,29 @@ def test_nothing_ends_with_an_application_that_writes_the_other_model() -> None:
         advance(advance(completed, {"kind": "rollback"}), {"kind": "detach"})
 
 
+SHARED_POSSIBLE: dict[str, set[str]] = {
+    "fill": {"attached", "filling", "filled", "swapped", "rolled back"},
+    "index": set(),
+    "swap": {"attached", "filling", "filled", "swapped", "rolled back"},
+    "rollback": {"attached", "filling", "filled", "swapped", "rolled back"},
+    "detach": {"attached", "filling", "filled", "rolled back"},
+}
+
+
+@pytest.mark.parametrize("phase", [phase for phase in WAYS if phase != "indexed"])
+@pytest.mark.parametrize("kind", SHARED_POSSIBLE)
+def test_where_both_models_share_a_column_a_swap_is_possible_at_any_time(phase: Phase, kind: str) -> None:
+    ways = [{"kind": one} for one in WAYS[phase] if one != "index"]
+    state = replay([{**ATTACH, "shared": True}, *ways])
+    assert state.phase == phase and state.turns == ("old" if phase == "rolled back" else "new")
+    if phase in SHARED_POSSIBLE[kind]:
+        assert advance(state, {"kind": kind}).serving == ("new" if kind == "swap" or (
+            phase == "swapped" and kind != "rollback") else "old")  # fmt: skip
+    else:
+        with pytest.raises(UpgradeStateError, match=f"Cannot {kind}: the attachment is {phase}"):
+            advance(state, {"kind": kind})
+
+
 def test_a_side_table_is_never_swapped() -> None:
     aside = replay([{**ATTACH, "swappable": False}, *({"kind": kind} for kind in WAYS["indexed"])])
     with pytest.raises(UpgradeStateError, match="a table of their own"):

@@ -9,7 +9,7 @@ import numpy as np
 import psycopg
 import pytest
 
-from attached.shop import GOODS, Shop, made_by, source, vector, written
+from attached.shop import GOODS, Shop, indexed, made_by, source, vector, written
 from holdfast.attached.base import ModelIdentity
 from holdfast.attached.postgres.attachment import PostgresAttachment
 from holdfast.attached.state import Side
@@ -25,14 +25,23 @@ class Desk:
 
     def __init__(self, shop: Shop, it: PostgresAttachment, serving: Side, writes: Side) -> None:
         self.shop, self.it, self.serving, self.writes = shop, it, serving, writes
+        self.shared = it.state.shared
+        self.hidden = "emb_holdfast_kept" if self.shared else f"emb_holdfast_{OTHER[serving]}"
 
     def send(self, statement: str, *values: Any) -> None:
         self.shop.execute(statement, values)
 
     def row(self, number: int) -> dict[str, str | None]:
         """Return the text that each model's vector of a row is of: None for no vector, "?" for another model's."""
-        hidden = f"emb_holdfast_{OTHER[self.serving]}"
-        [(emb, other)] = self.shop.execute(f"SELECT emb::text, {hidden}::text FROM shop.items WHERE id = {number}")
+        what = "coalesce(emb_holdfast_model, 'old')" if self.shared else "''"
+        [(emb, other, model)] = self.shop.execute(
+            f"SELECT emb::text, {self.hidden}::text, {what} FROM shop.items WHERE id = {number}"
+        )
+        if self.shared:
+            side: Side = "old" if model.startswith("old") else "new"
+            assert emb is None or made_by(emb) == side
+            fresh = emb if model == side else None
+            return {side: self.text(side, fresh), OTHER[side]: self.text(OTHER[side], other)}
         return {self.serving: self.text(self.serving, emb), OTHER[self.serving]: self.text(OTHER[self.serving], other)}
 
     def text(self, side: Side, values: str | None) -> str | None:
@@ -53,12 +62,12 @@ class Desk:
 
 @pytest.fixture(params=[("old", "old"), ("old", "new"), ("new", "new"), ("new", "old")],
                 ids=["old serves", "old serves, new written", "new serves", "new serves, old written"])  # fmt: skip
-def desk(request: pytest.FixtureRequest, shop: Shop) -> Iterator[Desk]:
+def desk(request: pytest.FixtureRequest, shop: Shop, how: dict[str, Any]) -> Iterator[Desk]:
     serving, writes = request.param
     shop.fill(3)
-    with shop.attach() as it:
+    with shop.attach(**how) as it:
         it.backfill(source(it))
-        it.index()
+        indexed(it)
         if serving == "new":
             it.swap()
         it.declare_writes(writes)
@@ -94,7 +103,9 @@ def test_another_text_and_its_vector(desk: Desk) -> None:
 
 def test_another_text_and_its_vector_later(desk: Desk) -> None:
     desk.send("UPDATE shop.items SET title = 'a' WHERE id = 1")
-    before = "item 1" if desk.writes == desk.serving else None  # it is the application that replaces it
+    before = (
+        "item 1" if desk.writes == ("new" if desk.shared else desk.serving) else None
+    )  # it is the application that replaces it
     assert desk.row(1) == expected(desk, before)  # type: ignore[arg-type]
     desk.send("UPDATE shop.items SET emb = %s WHERE id = 1", desk.vector("a"))
     assert desk.row(1) == expected(desk, "a")
@@ -102,7 +113,7 @@ def test_another_text_and_its_vector_later(desk: Desk) -> None:
 
 def test_a_vector_of_the_same_text(desk: Desk) -> None:
     desk.send("UPDATE shop.items SET emb = %s WHERE id = 1", desk.vector("a"))
-    kept = None if (desk.serving, desk.writes) == ("old", "old") else "item 1"
+    kept = None if (desk.shared or desk.serving == "old") and desk.writes == "old" else "item 1"
     assert desk.row(1) == expected(desk, "a", beside=kept)
 
 
@@ -149,8 +160,7 @@ def test_a_row_that_loses_its_vector(desk: Desk) -> None:
 def test_what_does_not_concern_vectors_changes_none(desk: Desk) -> None:
     desk.send("UPDATE shop.items SET price = 7 WHERE id = 1")
     desk.send("UPDATE shop.items SET title = title, emb = emb WHERE id = 1")
-    hidden = f"emb_holdfast_{OTHER[desk.serving]}"
-    desk.send(f"UPDATE shop.items SET {hidden} = %s, emb_holdfast_edited = NULL WHERE id = 2", desk.vector("a"))
+    desk.send(f"UPDATE shop.items SET {desk.hidden} = %s, emb_holdfast_edited = NULL WHERE id = 2", desk.vector("a"))
     assert (desk.row(1), desk.row(2)) == ({"old": "item 1", "new": "item 1"}, {"old": "item 2", "new": "item 2"})
 
 
@@ -176,7 +186,7 @@ def test_a_turn_after_writes_mixes_nothing(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("kind", ["update", "delete and insert", "no vector"])
-def test_what_is_written_while_vectors_are_made_wins(kind: str, shop: Shop) -> None:
+def test_what_is_written_while_vectors_are_made_wins(kind: str, shop: Shop, how: dict[str, Any]) -> None:
     statements = {
         "update": [("UPDATE shop.items SET title = 'a', emb = %s WHERE id = 1", [written("old", "a")])],
         "delete and insert": [
@@ -194,20 +204,20 @@ def test_what_is_written_while_vectors_are_made_wins(kind: str, shop: Shop) -> N
             for statement, values in statements[kind]:
                 shop.execute(statement, values)
 
-    with shop.attach() as it:
+    with shop.attach(**how) as it:
         done = it.backfill(source(it, told=write), batch=2)
         row = Desk(shop, it, "old", "old").row(1)
         assert row == ({"old": None, "new": None} if kind == "no vector" else {"old": "a", "new": "a"})
         assert done.embedded > done.written and done.lacking == 0
 
 
-def test_vectors_that_must_be_there(make_shop: Callable[..., Shop]) -> None:
+def test_vectors_that_must_be_there(make_shop: Callable[..., Shop], how: dict[str, Any]) -> None:
     shop = make_shop(GOODS.replace("emb vector(8)", "emb vector(8) NOT NULL"))
     shop.fill(3)
     schema, rows = shop.dump(), shop.contents()
-    with shop.attach() as it:
+    with shop.attach(**how) as it:
         it.backfill(source(it))
-        it.index()
+        indexed(it)
         it.swap()
         shop.execute("INSERT INTO shop.items (id, title, emb) VALUES (5, 'a', %s)", [written("old", "a")])
         for statement in ("INSERT INTO shop.items (id) VALUES (6)", "UPDATE shop.items SET emb = NULL WHERE id = 1"):

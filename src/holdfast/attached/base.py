@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol, Self, TypedDict, Unpack
 
@@ -54,6 +54,8 @@ class AttachmentStatus:
         lacking: Of them those without an up-to-date vector of each model, by side.
         empty: Items for which the application itself keeps no vector; they get none.
         indexes: Over the new vectors.
+        holding: Where vectors of both models share a column: how many items hold there one of each, by side, those of
+            earlier texts not counted; empty elsewhere.
     """
 
     place: str
@@ -64,6 +66,7 @@ class AttachmentStatus:
     lacking: dict[Side, int]
     empty: int
     indexes: tuple[IndexStatus, ...]
+    holding: dict[Side, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -181,7 +184,8 @@ class Attachment(Protocol):
         Args:
             source: Of the new model, for rows that were written a moment ago.
             writes: With which model the application writes from then on; as before if left out.
-            allow_missing: So many rows may lack a vector, and are not found until they have one.
+            allow_missing: So many rows may lack a vector, and are not found until they have one. (Where vectors of both
+                models share a column, all are found, and none is refused.)
         """
         ...
 

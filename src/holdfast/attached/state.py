@@ -10,6 +10,13 @@
 ``detach`` is possible from everywhere but "swapped": that one is rolled back or completed first. Where the application
 has to change its own queries (a side table), there is no swap, and "indexed" is as far as it goes. Which model the
 application writes with is declared (``writes``) and independent of all this.
+
+Where vectors of both models share one column, whichever model's queries may meet them, the index that is there serves
+both: there is no step ``index``, ``swap`` and ``rollback`` are possible at any time, and again to go on with what was
+interrupted::
+
+    attach ─▶ attached ─fill─▶ filling ─filled─▶ filled      any of them ──swap──▶ swapped ──complete──▶ completed
+                                                             any of them ──rollback──▶ rolled back
 """
 
 from __future__ import annotations
@@ -38,6 +45,7 @@ class AttachmentState:
         new: Fingerprint of the model that is to take over.
         writes: With which of them the application makes the vectors that it writes, unless a session says otherwise.
         swappable: Whether the new vectors can take the place of the old ones, so that the application's queries stay.
+        shared: Whether vectors of both models are in one column, which queries of either search.
     """
 
     phase: Phase = "none"
@@ -45,11 +53,17 @@ class AttachmentState:
     new: str = ""
     writes: Side = "old"
     swappable: bool = True
+    shared: bool = False
 
     @property
     def serving(self) -> Side:
-        """Whose vectors the application's queries find."""
+        """Whose vectors the application's queries find; where both share a column, whose queries it is to ask."""
         return "new" if self.phase in ("swapped", "completed") else "old"
+
+    @property
+    def turns(self) -> Side:
+        """Whose vectors a column that both share is to hold in the end."""
+        return "old" if self.phase == "rolled back" else "new"
 
     def fingerprint(self, side: Side) -> str:
         """Return the fingerprint of one of the models."""
@@ -75,8 +89,9 @@ def advance(state: AttachmentState, event: Event) -> AttachmentState:
 
     Args:
         state: Before.
-        event: Plain values with "kind" and what the kind needs: "attach" (old, new, swappable), "fill", "filled",
-            "index", "swap" (writes, if it changes), "rollback" (the same), "writes" (writes), "complete", "detach".
+        event: Plain values with "kind" and what the kind needs: "attach" (old, new, swappable, shared), "fill",
+            "filled", "index", "swap" (writes, if it changes), "rollback" (the same), "writes" (writes), "complete",
+            "detach".
 
     Raises:
         UpgradeStateError: The step is not possible from here; the message says what is.
@@ -85,12 +100,12 @@ def advance(state: AttachmentState, event: Event) -> AttachmentState:
     kind = str(event.get("kind"))
     if kind not in _STEPS:
         raise ConfigError(f"An event of the kind '{kind}'.", expected=f"one of {', '.join(_STEPS)}")
-    allowed = _FROM[kind]
+    allowed = (_FROM | _FROM_SHARED if state.shared else _FROM)[kind]
     if state.phase not in allowed:
         raise UpgradeStateError(
             f"Cannot {kind}: the attachment is {state.phase}.",
-            expected=f"one that is {' or '.join(allowed)}",
-            to_do=_HINTS.get((kind, state.phase), "`holdfast attach status` shows where it stands") +
+            expected=f"one that is {' or '.join(allowed)}" if allowed else "another step",
+            to_do=_HINTS.get((kind, state.phase if allowed else ""), "`holdfast attach status` shows where it stands") +
             "; nothing was changed.",
         )  # fmt: skip
     return _STEPS[kind](state, event)
@@ -119,7 +134,14 @@ _FROM: dict[str, tuple[Phase, ...]] = {
     "complete": ("swapped", "completed"),
     "detach": ("attached", "filling", "filled", "indexed", "rolled back", "completed"),
 }
+_FROM_SHARED: dict[str, tuple[Phase, ...]] = {
+    "index": (),
+    "swap": ("attached", "filling", "filled", "swapped", "rolled back"),
+    "rollback": ("attached", "filling", "filled", "swapped", "rolled back", "completed"),
+    "detach": ("attached", "filling", "filled", "rolled back", "completed"),
+}
 _HINTS: dict[tuple[str, str], str] = {
+    ("index", ""): "the index that is there serves the vectors of both models; `holdfast attach swap` is possible now",
     ("index", "attached"): "fill it first: `holdfast attach backfill`",
     ("index", "filling"): "`holdfast attach backfill` goes on until every row has a new vector",
     ("swap", "attached"): "fill it first: `holdfast attach backfill`, then `holdfast attach index`",
@@ -135,7 +157,8 @@ def _attach(state: AttachmentState, event: Event) -> AttachmentState:
     old, new = str(event["old"]), str(event["new"])
     if old == new:
         raise ConfigError(f"Both models are {old}.", expected="two models", to_do="name the new one by --new-model.")
-    return AttachmentState("attached", old, new, "old", bool(event.get("swappable", True)))
+    swappable, shared = bool(event.get("swappable", True)), bool(event.get("shared"))
+    return AttachmentState("attached", old, new, "old", swappable, shared)
 
 
 def _fill(state: AttachmentState, event: Event) -> AttachmentState:

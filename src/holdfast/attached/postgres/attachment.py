@@ -18,16 +18,18 @@ from holdfast.attached.postgres.filling import (
     Batch,
     Filling,
     check_made,
+    displaced_rows,
     lacking_rows,
+    put_back_batch,
     read_batch,
     write_batch,
 )
 from holdfast.attached.postgres.indexes import build, statuses, wanted
 from holdfast.attached.postgres.layout import (
-    Aside,
-    Columns,
+    AnyLayout,
     added_name,
     held,
+    layout_in,
     layout_of,
     outlast_vacuum,
     relation_of,
@@ -43,6 +45,7 @@ from holdfast.attached.postgres.statements import (
     names_to_restore,
     restored_not_null,
     turn_statements,
+    turned,
 )
 from holdfast.attached.postgres.triggers import create_statements, drop_statement
 from holdfast.attached.postgres.verify import queries_of, table_problems
@@ -50,6 +53,7 @@ from holdfast.attached.state import AttachmentState, Event, Side, advance
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.embedding_set import shown
 from holdfast.errors import GalleryError, StoreError, UpgradeStateError
+from holdfast.evaluation.results import Evaluation
 from holdfast.galleries.backfill import Backfilled
 from holdfast.galleries.sources import VectorSource
 from holdfast.logs import logger
@@ -61,6 +65,8 @@ ATTEMPTS = 40
 HELD = 2.0  # seconds that a statement may take while everybody else waits for the table
 LAST = 256  # rows whose vectors are made before the table is locked, and written while it is
 ROUNDS = 40  # in which an application may write rows faster than vectors of them are made
+PUT_BACK, PASSES = 512, 4  # rows of a transaction; those that somebody holds come with the next pass
+_UNINDEXED = ("attached", "filling", "filled")
 _GUARD = "SELECT pg_advisory_xact_lock(hashtext('holdfast_attached'))"
 
 
@@ -70,6 +76,7 @@ def attach(
     old: ModelIdentity,
     new: ModelIdentity,
     aside: bool = False,
+    mixing: Evaluation | None = None,
     fire_triggers: bool = False,
 ) -> PostgresAttachment:
     """Attach to a table, or return the attachment of these two models that is there.
@@ -80,6 +87,8 @@ def attach(
         old: The model whose vectors are there; a dimension of 0 is taken from them.
         new: The model that is to take over.
         aside: Keep new vectors in a table of their own, where this one may not be altered; nothing can be swapped then.
+        mixing: Write new vectors into the column of the old ones, in any order, where vectors of both may be compared:
+            what an evaluation with ``mixing`` says of these two models allows it. The index that is there serves on.
         fire_triggers: Let filling fire the application's own triggers on updates.
 
     Raises:
@@ -96,10 +105,10 @@ def attach(
     def begin() -> int:
         with session.transaction(LOCK_TIMEOUT):
             session.rows(_GUARD)
-            known = _known(session, address, old, new)
+            known = _known(session, address, old, new, shared=mixing is not None)
             if known is not None:
                 return known
-            it = Preparation(session, address, old, new, aside=aside, fire_triggers=fire_triggers)
+            it = Preparation(session, address, old, new, aside=aside, mixing=mixing, fire_triggers=fire_triggers)
             it.refuse()
             if not ledger.is_there():
                 session.rows(ledger.statements())
@@ -107,8 +116,7 @@ def attach(
             outlast_vacuum(session, it.table.oid)
             for statement in it.table_statements(entry, it.table.identifier):
                 session.rows(statement)
-            if not aside:
-                ledger.describe(entry.id, _numbered(session, it.record))
+            ledger.describe(entry.id, _numbered(session, entry, it.layout(entry, it.table.identifier)))
             layout_of(session, ledger.entry(entry.id))
             return entry.id
 
@@ -156,7 +164,9 @@ def _meant(entry: Entry, address: TableAddress) -> bool:
     )
 
 
-def _known(session: Session, address: TableAddress, old: ModelIdentity, new: ModelIdentity) -> int | None:
+def _known(
+    session: Session, address: TableAddress, old: ModelIdentity, new: ModelIdentity, *, shared: bool
+) -> int | None:
     """Return the attachment that is there of a table, if it is of these models.
 
     Raises:
@@ -166,28 +176,28 @@ def _known(session: Session, address: TableAddress, old: ModelIdentity, new: Mod
     for entry in Ledger(session).entries():
         if address.table and _meant(entry, here):  # where `inspect` looks for it
             state = entry.state
-            if (state.old, state.new) == (old.fingerprint, new.fingerprint):
+            if (state.old, state.new, state.shared) == (old.fingerprint, new.fingerprint, shared):
                 return entry.id
             raise UpgradeStateError(
                 f"{entry.record.table.schema}.{entry.record.table.name} is attached already: from {state.old} to "
-                f"{state.new}, {state.phase}.",
+                f"{state.new}, {'in one column, ' if state.shared else ''}{state.phase}.",
                 expected="one upgrade of a column at a time",
                 to_do="`holdfast attach status` shows it; detach it first. Nothing was changed.",
             )
     return None
 
 
-def _numbered(session: Session, record: Record) -> Record:
+def _numbered(session: Session, entry: Entry, layout: AnyLayout) -> Record:
     """Return the record with the numbers of the columns that were added."""
-    names = [added_name(record.table.vector.name, what) for what in ("new", "edited")]
     found = {
         str(name): int(number)
         for name, number in session.rows(
-            "SELECT attname, attnum FROM pg_attribute WHERE attrelid = %s AND attname = ANY(%s)",
-            [record.table.oid, names],
+            "SELECT attname, attnum FROM pg_attribute WHERE attrelid = %s AND NOT attisdropped",
+            [entry.record.table.oid],
         )
     }
-    return replace(record, new_number=found[names[0]], edited_number=found[names[1]])
+    numbers = {called: found[name] for called, (name, _) in layout.added.items()}
+    return replace(entry.record, **numbers)  # type: ignore[arg-type]
 
 
 class PostgresAttachment:
@@ -241,16 +251,18 @@ class PostgresAttachment:
         """
         with self._session.transaction():
             entry, layout = held(self._session, self.number)
-            [(items, old, new, empty)] = self._session.rows(
+            [(items, old, new, empty, other_old, other_new)] = self._session.rows(
                 f"SELECT count(*) FILTER (WHERE {layout.wanted}), count(*) FILTER (WHERE {layout.lacking('old')}), "
-                f"count(*) FILTER (WHERE {layout.lacking('new')}), count(*) FILTER (WHERE NOT ({layout.wanted})) "
+                f"count(*) FILTER (WHERE {layout.lacking('new')}), count(*) FILTER (WHERE NOT ({layout.wanted})), "
+                f"count(*) FILTER (WHERE {layout.displaced('old')}), count(*) FILTER (WHERE {layout.displaced('new')}) "
                 f"FROM {layout.rows}"
             )
             indexes = statuses(self._session, wanted(self._session, entry, layout))
         table = entry.record.table
+        holding: dict[Side, int] = {"old": int(items) - int(other_old), "new": int(items) - int(other_new)}
         return AttachmentStatus(
             f"{table.schema}.{table.name}.{table.vector.name}", entry.state, entry.record.old, entry.record.new,
-            int(items), {"old": int(old), "new": int(new)}, int(empty), indexes,
+            int(items), {"old": int(old), "new": int(new)}, int(empty), indexes, holding if entry.record.shared else {},
         )  # fmt: skip
 
     def backfill(
@@ -310,6 +322,9 @@ class PostgresAttachment:
     ) -> None:
         """Let the application's queries find the new vectors: two columns change their names in one transaction.
 
+        Where vectors of both models share a column, it is from now on to ask with the new model, at once and however
+        many rows hold new vectors; no lock of the table is taken, and none refused.
+
         Args:
             source: Of the new model, which reads rows as they are. Vectors of rows that were written a moment ago are
                 made before the table is locked, and again as long as the application writes further ones.
@@ -332,7 +347,11 @@ class PostgresAttachment:
         allow_missing: int = 0,
         attempts: int = ATTEMPTS,
     ) -> None:
-        """Let them find the old vectors again; the arguments are those of `swap`, for the old model."""
+        """Let them find the old vectors again; the arguments are those of `swap`, for the old model.
+
+        Where vectors of both models share a column, the application is to ask with the old one at once, and old vectors
+        are put back in small transactions, those of ``source`` where none was kept. Interrupted, it goes on.
+        """
         self._turn("rollback", "old", source, writes, allow_missing, attempts)
 
     def _turn(
@@ -341,6 +360,9 @@ class PostgresAttachment:
         event: dict[str, object] = {"kind": kind, "allow_missing": allow} | ({"writes": writes} if writes else {})
         entry = self._entry()
         state = advance(entry.state, event)
+        if entry.record.shared:
+            self._point(event, side, source, writes, attempts)
+            return
         if entry.record.old.dim != entry.record.new.dim and state.writes != side:
             raise UpgradeStateError(
                 f"Cannot {kind}: the application writes vectors of {entry.record.old.dim} and "
@@ -411,6 +433,45 @@ class PostgresAttachment:
             return ready
         return batch, source.embed(batch.ids) if batch.keys else None
 
+    def _point(self, event: Event, side: Side, source: VectorSource | None, writes: Side | None, attempts: int) -> None:
+        """Turn a column over that both models share: the pointer first, then vectors."""
+        if source is not None:
+            check_made(source, self._entry(), side)
+
+        def attempt() -> None:
+            with self._session.transaction(LOCK_TIMEOUT):
+                self._ledger.entry(self.number, lock=True)
+                entry, layout = held(self._session, self.number)
+                extension = extension_of(self._session)
+                for statement in turn_statements(entry, layout.relation, side, extension, writes) if writes else []:
+                    self._session.rows(statement)
+                self._ledger.step(entry, event)
+
+        self._session.patiently(attempt, attempts)
+        self._put_back()
+        if source is not None:
+            self.backfill(source, of=side)
+        _log.log(INFO, "%s of %s: ask with %s", event["kind"], self.address.url, self.state.fingerprint(side))
+
+    def _put_back(self) -> None:
+        """Put kept vectors of the model that stays into a column that both share, beside everybody."""
+
+        def batch(after: list[str] | None) -> tuple[int, list[str]]:
+            with self._session.transaction(LOCK_TIMEOUT):
+                entry, layout = held(self._session, self.number, "ROW EXCLUSIVE")
+                return put_back_batch(self._session, entry, layout, PUT_BACK, after)
+
+        for _ in range(PASSES):
+            after: list[str] | None = None
+            total = 0
+            while True:
+                rows, last = self._session.patiently(lambda: batch(after), ATTEMPTS)  # noqa: B023
+                if not rows:
+                    break
+                total, after = total + rows, last
+            if not total:
+                return
+
     def _lacking(self, kind: str, side: Side, lacking: int, ids: Sequence[str]) -> UpgradeStateError:
         return UpgradeStateError(
             f"Cannot {kind}: {lacking:,} rows have no up-to-date vector of the {side} model, and would not be found: "
@@ -421,7 +482,7 @@ class PostgresAttachment:
             f"--allow-missing {lacking}. Nothing that serves was changed.",
         )
 
-    def _refuse_unbuilt(self, entry: Entry, layout: Columns | Aside) -> None:
+    def _refuse_unbuilt(self, entry: Entry, layout: AnyLayout) -> None:
         unbuilt = [one.name for one in statuses(self._session, wanted(self._session, entry, layout)) if not one.built]
         if unbuilt:
             raise UpgradeStateError(
@@ -480,11 +541,15 @@ class PostgresAttachment:
             UpgradeStateError: It is not swapped, rows lack a new vector, or the application writes with the old model.
         """
         event = {"kind": "complete", "allow_missing": allow_missing}
+        entry = self._entry()
+        advance(entry.state, event)
+        if entry.record.shared:
+            self._put_back()
         with self._session.transaction():
             entry = self._ledger.entry(self.number, lock=True)
             advance(entry.state, event)
             entry, layout = held(self._session, self.number)
-            lacking = lacking_rows(self._session, layout, "new")
+            lacking = displaced_rows(self._session, layout, "new")
             if lacking > allow_missing:
                 raise self._lacking("complete", "new", lacking, read_batch(
                     self._session, entry, layout, "new", 20).ids)  # fmt: skip
@@ -505,13 +570,18 @@ class PostgresAttachment:
         stays: Side = "new" if entry.state.phase == "completed" else "old"
         advance(entry.state, {"kind": "detach"})
         if abandon:
-            self._session.patiently(self._abandon, ATTEMPTS)
+            self._session.patiently(lambda: self._abandon(stays), ATTEMPTS)
             return
+        if entry.record.shared:
+            if entry.state.turns != stays:
+                self.rollback()
+            self._put_back()
         required = bool(entry.record.table.not_null) and not entry.record.aside
+        renewed = required and not entry.record.shared
         check = quoted(added_name(entry.record.table.vector.name, "check"))
 
-        def refuse_lacking(layout: Columns | Aside) -> None:
-            lacking = lacking_rows(self._session, layout, stays)
+        def refuse_lacking(layout: AnyLayout) -> None:
+            lacking = displaced_rows(self._session, layout, stays)
             if lacking > (0 if required else allow_missing):
                 ids = read_batch(self._session, entry, layout, stays, 20).ids
                 raise self._lacking("detach", stays, lacking, ids)
@@ -522,7 +592,9 @@ class PostgresAttachment:
                 entry = self._ledger.entry(self.number, lock=True)
                 advance(entry.state, {"kind": "detach"})
                 entry, layout = held(self._session, self.number, "ACCESS EXCLUSIVE")
-                if entry.state.phase not in ("attached", "filling", "filled"):  # an index counts at once
+                layout = layout_in(entry, layout.relation, turned(entry.state, stays))
+                put_back_batch(self._session, entry, layout, None)
+                if entry.record.shared or entry.state.phase not in _UNINDEXED:  # an index counts at once
                     refuse_lacking(layout)
                 names = names_to_restore(self._session, entry) if stays == "new" else []
                 for statement in detach_statements(entry, layout.relation, stays):
@@ -532,7 +604,7 @@ class PostgresAttachment:
                         self._session.rows(f"DROP INDEX {index}")
                 for before, after in names:
                     self._session.rows(f"ALTER INDEX {before} RENAME TO {after}")
-                if required:
+                if renewed:
                     self._session.rows(restored_not_null(self._session, entry, layout.relation))
                     self._session.rows(f"ALTER TABLE {layout.relation} DROP CONSTRAINT {check}")
                 self._ledger.step(entry, {"kind": "detach", "stays": stays})
@@ -540,7 +612,7 @@ class PostgresAttachment:
 
         with self._session.transaction():
             refuse_lacking(held(self._session, self.number)[1])
-        if required:
+        if renewed:
             self._session.patiently(lambda: self._check_not_null(stays, check), ATTEMPTS)
         self._session.patiently(attempt, ATTEMPTS)
         _log.log(INFO, "detached %s: %s stays", self.address.url, entry.state.fingerprint(stays))
@@ -560,7 +632,7 @@ class PostgresAttachment:
             _, layout = held(self._session, self.number)
             self._session.rows(f"ALTER TABLE {layout.relation} VALIDATE CONSTRAINT {check}")
 
-    def _abandon(self) -> None:
+    def _abandon(self, stays: Side) -> None:
         with self._session.transaction(LOCK_TIMEOUT):
             self._session.rows(_GUARD)
             entry = self._ledger.entry(self.number, lock=True)
@@ -574,10 +646,12 @@ class PostgresAttachment:
                 raise
             except GalleryError:
                 relation = ""
+            if relation and record.shared:
+                self._put_back_abandoned(relation, record, stays)
             if relation and not record.aside:
                 gone = self._session.rows(
                     "SELECT quote_ident(attname) FROM pg_attribute WHERE attrelid = %s AND attnum = ANY(%s) "
-                    "AND NOT attisdropped", [record.table.oid, [record.new_number, record.edited_number]],
+                    "AND NOT attisdropped", [record.table.oid, record.added],
                 )  # fmt: skip
                 if gone:
                     parts = ", ".join(f"DROP COLUMN {name}" for (name,) in gone)
@@ -586,6 +660,24 @@ class PostgresAttachment:
                     self._session.rows(f"DROP INDEX {index}")
             self._ledger.step(entry, {"kind": "detach", "abandoned": True})
             self._ledger.remove(self.number)
+
+    def _put_back_abandoned(self, relation: str, record: Record, stays: Side) -> None:
+        """Put kept vectors back as far as the columns are there; within a transaction."""
+        found = self._session.rows(
+            "SELECT quote_ident(attname) FROM unnest(%s::int[]) WITH ORDINALITY AS one(number, place) "
+            "JOIN pg_attribute ON attnum = number AND attrelid = %s AND NOT attisdropped ORDER BY place",
+            [[record.table.vector.number, record.new_number, record.model_number], record.table.oid],
+        )
+        if len(found) < 3:
+            return
+        (own,), (kept,), (model,) = found
+        others = f"{own} IS NOT NULL AND coalesce({model}, 'old') <> '{stays}'"
+        self._session.rows(f"UPDATE {relation} SET {own} = {kept}, {model} = '{stays}' "
+                           f"WHERE {others} AND {kept} IS NOT NULL")  # fmt: skip
+        [(mixed,)] = self._session.rows(f"SELECT count(*) FROM {relation} WHERE {others}")
+        if mixed:
+            _log.warning("abandoned %s: %d rows keep a vector of another model than %s, or of an earlier text",
+                         self.address.url, mixed, stays)  # fmt: skip
 
     def journal(self) -> Sequence[Mapping[str, Any]]:
         """Return what was done, the last event last, each with "at", a moment, and "kind"."""
@@ -605,6 +697,14 @@ class PostgresAttachment:
                 "ORDER BY new.vector <=> …",
             )]  # fmt: skip
         served = f"{SCHEMA}.model_of({literal(relation)}, {literal(column)})"
+        if entry.record.shared:
+            return [
+                ("to know in the very statement that searches which model the next query is to be of; one of the other "
+                 "model finds all rows, too",
+                 f"SELECT {served} AS model, … FROM {table.identifier} ORDER BY {quoted(column)} <=> …"),
+                ("to say in a transaction that its vectors are of the new model (without LOCAL: in a session)",
+                 f"SET LOCAL holdfast.writes_with = {literal(state.new)}"),
+            ]  # fmt: skip
         return [
             ("to know in the very statement that searches which model the query must be of; if it was another, embed "
              "it again and repeat",

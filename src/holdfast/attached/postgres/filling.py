@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from holdfast.attached.postgres.layout import Layout, arrays, held, key_texts, keys
+from holdfast.attached.postgres.layout import Layout, OneColumn, arrays, held, key_texts, keys
 from holdfast.attached.postgres.ledger import Entry, Ledger
 from holdfast.attached.postgres.rows import id_of
 from holdfast.attached.postgres.session import RETRIES, Result, Session
@@ -109,12 +109,39 @@ def write_batch(session: Session, entry: Entry, layout: Layout, side: Side, batc
     if strangers:
         raise DataError(f"The source made vectors of {shown(strangers)}.", expected="the rows it was asked for")
     rows = [place[identifier] for identifier in made.ids]
-    session.rows("SELECT set_config('holdfast.filling', 'on', true)")
-    if not entry.record.aside and not entry.record.fires and firing_triggers(session, entry.record.table):
-        session.rows("SELECT set_config('session_replication_role', 'replica', true)")
+    unnoticed(session, entry)
     values = [*arrays(entry.record, [batch.keys[row] for row in rows]), [batch.edited[row] for row in rows],
               list(made.vectors)]  # fmt: skip
     return session.count(layout.write(side), values)
+
+
+def unnoticed(session: Session, entry: Entry) -> None:
+    """Let what is written in this transaction not count as written by the application, nor fire its triggers."""
+    session.rows("SELECT set_config('holdfast.filling', 'on', true)")
+    if not entry.record.aside and not entry.record.fires and firing_triggers(session, entry.record.table):
+        session.rows("SELECT set_config('session_replication_role', 'replica', true)")
+
+
+def put_back_batch(
+    session: Session, entry: Entry, layout: Layout, limit: int | None, after: Sequence[str] | None = None
+) -> tuple[int, list[str]]:
+    """Put kept vectors of the model that stays into the column that both models share; within a transaction.
+
+    Args:
+        session: To the database.
+        entry: The attachment as it is in this transaction.
+        layout: Its layout.
+        limit: Into at most so many rows that nobody holds; into all when None.
+        after: Only after this key.
+
+    Returns:
+        Into how many rows, and the largest key of them; into none where each model has a place of its own.
+    """
+    if not isinstance(layout, OneColumn):
+        return 0, []
+    unnoticed(session, entry)
+    found = session.rows(layout.put_back(limit, after is not None), after or [])
+    return (int(found[0][0]), [str(part) for part in found[0][1:]]) if found else (0, [])
 
 
 def check_made(source: VectorSource, entry: Entry, side: Side) -> None:
@@ -294,4 +321,10 @@ class Filling:
 def lacking_rows(session: Session, layout: Layout, side: Side) -> int:
     """Return how many rows lack a vector of a model; within a transaction."""
     [(count,)] = session.rows(f"SELECT count(*) FROM {layout.rows} WHERE {layout.lacking(side)}")
+    return int(count)
+
+
+def displaced_rows(session: Session, layout: Layout, side: Side) -> int:
+    """Return how many rows would be without a vector of a model if that one alone stayed; within a transaction."""
+    [(count,)] = session.rows(f"SELECT count(*) FROM {layout.rows} WHERE {layout.displaced(side)}")
     return int(count)

@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from holdfast.attached.base import IndexStatus
-from holdfast.attached.postgres.layout import Aside, Columns, added_name, keys
+from holdfast.attached.postgres.layout import AnyLayout, Aside, OneColumn, added_name, keys
 from holdfast.attached.postgres.ledger import SCHEMA, Entry, Record
 from holdfast.attached.postgres.session import Row, Session, quoted
 from holdfast.attached.postgres.table import WIDEST_INDEXED
@@ -89,13 +89,16 @@ def translated_definition(definition: str, record: Record, column: str) -> str:
     return said
 
 
-def wanted(session: Session, entry: Entry, layout: Columns | Aside) -> list[NewIndex]:
+def wanted(session: Session, entry: Entry, layout: AnyLayout) -> list[NewIndex]:
     """Return the indexes that are to be there, those of parents before those of their partitions.
 
     Besides those over new vectors there are two small ones over the rows that lack a vector of either model, so that
-    they are found, and counted in the moment of a swap, without reading the table.
+    they are found, and counted in the moment of a swap, without reading the table. Where vectors of both models share
+    a column, its indexes are there.
     """
     record = entry.record
+    if isinstance(layout, OneColumn):
+        return []
     if isinstance(layout, Aside):
         return [
             NewIndex(SCHEMA, added_name(one.name, "new"), layout.table,

@@ -1,16 +1,20 @@
-"""Where the vectors of both models are, in SQL: in two columns of one table, or new ones in a table of their own."""
+"""Where the vectors of both models are, in SQL: in two columns of one table, in one, or new ones in another table."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from holdfast.attached.postgres.ledger import SCHEMA, Entry, Ledger, Record
-from holdfast.attached.postgres.session import Session, quoted
-from holdfast.attached.state import Side
+from holdfast.attached.postgres.session import Session, literal, quoted
+from holdfast.attached.state import AttachmentState, Side
 from holdfast.errors import GalleryError
 
 LONGEST_NAME = 63
+BEFORE = " before"
+"""What follows the name of a model in the mark of a vector that is of an earlier text."""
+
+_STORAGE = {"p": "PLAIN", "e": "EXTERNAL", "m": "MAIN", "x": "EXTENDED"}
 
 
 def added_name(name: str, what: str) -> str:
@@ -42,12 +46,18 @@ class Layout(Protocol):
         edited: When the application last changed a row since the beginning: NULL for never, microseconds of the
             clock, and 0 where it keeps no vector. A number, which every client can read who selects *.
         wanted: Whether a row is to have vectors.
+        home: Name of the column that the old vectors were in.
+        added: Name and type of each column that is added to the table, by what `Record` calls its number.
+        triggers: What the triggers are called.
     """
 
     relation: str
     rows: str
     edited: str
     wanted: str
+    home: str
+    added: Mapping[str, tuple[str, str]]
+    triggers: tuple[str, ...]
 
     def vector(self, side: Side) -> str:
         """Return the vector of a model."""
@@ -55,6 +65,18 @@ class Layout(Protocol):
 
     def lacking(self, side: Side) -> str:
         """Return whether a row lacks a vector of a model."""
+        ...
+
+    def displaced(self, side: Side) -> str:
+        """Return whether a row would be without a vector of a model if that one alone stayed."""
+        ...
+
+    def make(self, grants: Sequence[tuple[str, str]]) -> list[str]:
+        """Return what makes room; grants are rights on the column of vectors, each with who has it."""
+        ...
+
+    def remove(self) -> list[str]:
+        """Return what leaves the vectors that serve alone."""
         ...
 
     def write(self, side: Side) -> str:
@@ -95,6 +117,15 @@ def arrays(record: Record, found: Sequence[Sequence[str]]) -> list[list[str]]:
     return [[key[place] for key in found] for place in range(len(record.table.key))]
 
 
+def _adding(record: Record, added: Mapping[str, tuple[str, str]], *further: str) -> str:
+    """Return what follows ALTER TABLE to add columns; that of vectors is stored as the application's is."""
+    parts = [f"ADD COLUMN {quoted(name)} {kind}" for name, kind in added.values()]
+    if record.table.storage:
+        vectors = quoted(added["new_number"][0])
+        parts.append(f"ALTER COLUMN {vectors} SET STORAGE {_STORAGE[record.table.storage]}")
+    return ", ".join([*parts, *further])
+
+
 class Columns:
     """Both vectors are in columns of the application's table: the one that serves has the application's name.
 
@@ -109,7 +140,12 @@ class Columns:
         self.record, self.serving, self.relation, self.rows = entry.record, serving, relation, f"{relation} AS t"
         self.served, self.hidden_name = table.vector.name, added_name(table.vector.name, other(serving))
         self.edited_name = added_name(table.vector.name, "edited")
-        self.edited = f"t.{quoted(self.edited_name)}"
+        self.edited, self.home = f"t.{quoted(self.edited_name)}", self.name("old")
+        self.added: Mapping[str, tuple[str, str]] = {
+            "new_number": (self.name("new"), self.record.new_type),
+            "edited_number": (self.edited_name, "bigint"),
+        }
+        self.triggers: tuple[str, ...] = ("insert", "moved", *(["source"] if table.texts else []), "row")
         self.wanted = (
             f"CASE WHEN {self.edited} IS NULL THEN {self.vector('old')} IS NOT NULL ELSE {self.edited} > 0 END"
         )
@@ -126,15 +162,133 @@ class Columns:
         """Return whether a row lacks a vector of a model."""
         return f"{self.vector(side)} IS NULL AND {self.wanted}"
 
+    def displaced(self, side: Side) -> str:
+        """Return whether a row would be without a vector of a model if that one alone stayed."""
+        return self.lacking(side)
+
+    def make(self, grants: Sequence[tuple[str, str]]) -> list[str]:
+        """Return what makes room; grants are rights on the column of vectors, each with who has it."""
+        free = [f"ALTER COLUMN {quoted(self.served)} DROP NOT NULL"] * bool(self.record.table.not_null)
+        return [
+            f"ALTER TABLE {self.relation} {_adding(self.record, self.added, *free)}",
+            *(f"GRANT {right} ({quoted(self.name('new'))}) ON {self.relation} TO {role}" for right, role in grants),
+        ]
+
+    def remove(self) -> list[str]:
+        """Return what leaves the vectors that serve alone."""
+        hidden, edited = quoted(self.hidden_name), quoted(self.edited_name)
+        return [f"ALTER TABLE {self.relation} DROP COLUMN {hidden}, DROP COLUMN {edited}"]
+
     def write(self, side: Side) -> str:
         """Return the statement that writes vectors into rows that are as they were read."""
         column, record = quoted(self.name(side)), self.record
+        return f"{_unchanged(self, record, side)} UPDATE {self.relation} AS t SET {column} = mine.made " \
+               f"FROM mine WHERE {same_key(record, 't', 'mine')}"  # fmt: skip
+
+
+def _unchanged(layout: Columns | OneColumn, record: Record, side: Side) -> str:
+    """Return the beginning of a statement: rows, ``mine`` in SQL, that are as they were read and lack a vector."""
+    return (
+        f"WITH d AS MATERIALIZED (SELECT * FROM {given(record, ('edited', 'bigint'), ('made', 'vector'))}), "
+        f"mine AS MATERIALIZED (SELECT {keys(record)}, d.made FROM {layout.rows} JOIN d ON "
+        f"{same_key(record, 't', 'd')} WHERE {layout.edited} IS NOT DISTINCT FROM d.edited AND "
+        f"{layout.lacking(side)} FOR NO KEY UPDATE OF t SKIP LOCKED)"
+    )
+
+
+class OneColumn:
+    """Vectors of both models are in the application's own column, and a mark says of which each one is.
+
+    That is for models whose vectors may be compared with one another. A second column keeps the vector of the other
+    model, of the same text; a third one the mark: old, new, nothing for a row that is as it was before, which is old;
+    and "old before" or "new before" for a vector that is of an earlier text, which serves until there is another one.
+
+    Args:
+        entry: The attachment.
+        relation: The table in SQL.
+        turns: Whose vectors the column is to hold in the end.
+    """
+
+    def __init__(self, entry: Entry, relation: str, turns: Side) -> None:
+        table = entry.record.table
+        self.record, self.relation, self.rows, self.turns = entry.record, relation, f"{relation} AS t", turns
+        self.home = table.vector.name
+        self.kept_name, self.edited_name, self.model_name = (
+            added_name(table.vector.name, what) for what in ("kept", "edited", "model")
+        )
+        self.own, self.kept = f"t.{quoted(self.home)}", f"t.{quoted(self.kept_name)}"
+        self.edited, self.wanted = f"t.{quoted(self.edited_name)}", f"{self.own} IS NOT NULL"
+        self.model = f"coalesce(t.{quoted(self.model_name)}, 'old')"
+        self.added: Mapping[str, tuple[str, str]] = {
+            "new_number": (self.kept_name, table.vector.type),
+            "edited_number": (self.edited_name, "bigint"),
+            "model_number": (self.model_name, "text"),
+        }
+        self.triggers: tuple[str, ...] = ("insert", *(["source"] if table.texts else []), "row")
+
+    def vector(self, side: Side) -> str:
+        """Return the vector of a model."""
+        return f"(CASE {self.model} WHEN '{side}' THEN {self.own} WHEN '{other(side)}' THEN {self.kept} END)"
+
+    def lacking(self, side: Side) -> str:
+        """Return whether a row lacks a vector of a model."""
+        return f"{self.vector(side)} IS NULL AND {self.wanted}"
+
+    def displaced(self, side: Side) -> str:
+        """Return whether a row would be without a vector of a model if that one alone stayed."""
+        return f"{self.model} <> '{side}' AND {self.wanted}"
+
+    def make(self, grants: Sequence[tuple[str, str]]) -> list[str]:
+        """Return what makes room; nobody else reads or writes what is added."""
+        return [f"ALTER TABLE {self.relation} {_adding(self.record, self.added)}"]
+
+    def remove(self) -> list[str]:
+        """Return what leaves the vectors alone that the column is to hold; a row with another one has none then."""
+        dropped = ", ".join(f"DROP COLUMN {quoted(name)}" for name, _ in self.added.values())
+        return [
+            f"UPDATE {self.relation} AS t SET {quoted(self.home)} = NULL WHERE {self.displaced(self.turns)}",
+            f"ALTER TABLE {self.relation} {dropped}",
+        ]
+
+    def write(self, side: Side) -> str:
+        """Return the statement that writes vectors into rows that are as they were read.
+
+        The vector that it replaces is kept, unless it is of an earlier text. One of the model that is to go does not
+        replace one of the model that is to stay.
+        """
+        stays = f"{self.model} = '{self.turns}'" if side != self.turns else "false"
+        made = f"mine.made::{self.record.table.vector.type}"
         return (
-            f"WITH d AS MATERIALIZED (SELECT * FROM {given(record, ('edited', 'bigint'), ('made', 'vector'))}), "
-            f"mine AS MATERIALIZED (SELECT {keys(record)}, d.made FROM {self.rows} JOIN d ON "
-            f"{same_key(record, 't', 'd')} WHERE {self.edited} IS NOT DISTINCT FROM d.edited AND "
-            f"{self.lacking(side)} FOR NO KEY UPDATE OF t SKIP LOCKED) "
-            f"UPDATE {self.relation} AS t SET {column} = mine.made FROM mine WHERE {same_key(record, 't', 'mine')}"
+            f"{_unchanged(self, self.record, side)} UPDATE {self.relation} AS t SET "
+            f"{quoted(self.home)} = CASE WHEN {stays} THEN {self.own} ELSE {made} END, "
+            f"{quoted(self.kept_name)} = CASE WHEN {stays} THEN {made} "
+            f"WHEN {self.model} = '{other(side)}' THEN {self.own} END, "
+            f"{quoted(self.model_name)} = CASE WHEN {stays} THEN {self.model} ELSE '{side}' END "
+            f"FROM mine WHERE {same_key(self.record, 't', 'mine')}"
+        )
+
+    def put_back(self, limit: int | None, after: bool) -> str:
+        """Return the statement that puts kept vectors into the column, and keeps those that were there.
+
+        Args:
+            limit: Into at most so many rows; into all, and waiting for those that others hold, when None.
+            after: Only of rows after a key, whose columns are sent as texts.
+
+        Returns:
+            One row where there were any: how many, and the largest key.
+        """
+        record = self.record
+        key = ", ".join(f"%s::text::{column.type}" for column in record.table.key)
+        beyond = f" AND ({keys(record)}) > ({key})" if after else ""
+        few = "" if limit is None else f" ORDER BY {keys(record)} LIMIT {limit} FOR NO KEY UPDATE OF t SKIP LOCKED"
+        largest = ", ".join(f"{one} DESC" for one in keys(record).split(", "))
+        return (
+            f"WITH mine AS MATERIALIZED (SELECT {keys(record)} FROM {self.rows} WHERE {self.displaced(self.turns)} "
+            f"AND {self.vector(self.turns)} IS NOT NULL{beyond}{few}), "
+            f"done AS (UPDATE {self.relation} AS t SET {quoted(self.home)} = {self.kept}, "
+            f"{quoted(self.kept_name)} = {self.own}, {quoted(self.model_name)} = {literal(self.turns)} FROM mine "
+            f"WHERE {same_key(record, 't', 'mine')} RETURNING {keys(record)}) "
+            f"SELECT count(*) OVER (), {key_texts(record)} FROM done AS t ORDER BY {largest} LIMIT 1"
         )
 
 
@@ -150,8 +304,10 @@ class Aside:
         self.record, self.relation = entry.record, relation
         self.table = f"{SCHEMA}.vectors_{entry.id}"
         self.rows = f"{relation} AS t LEFT JOIN {self.table} AS s ON {same_key(entry.record, 't', 's')}"
-        self.edited = "s.edited"
+        self.edited, self.home = "s.edited", entry.record.table.vector.name
         self.wanted = f"{self.vector('old')} IS NOT NULL"
+        self.added: Mapping[str, tuple[str, str]] = {}
+        self.triggers: tuple[str, ...] = ("insert", "row", "delete", "truncate")
 
     def vector(self, side: Side) -> str:
         """Return the vector of a model."""
@@ -160,6 +316,23 @@ class Aside:
     def lacking(self, side: Side) -> str:
         """Return whether a row lacks a vector of a model."""
         return f"{self.vector(side)} IS NULL AND {self.wanted}"
+
+    def displaced(self, side: Side) -> str:
+        """Return whether a row would be without a vector of a model if that one alone stayed."""
+        return self.lacking(side)
+
+    def make(self, grants: Sequence[tuple[str, str]]) -> list[str]:
+        """Return what makes room."""
+        key = self.record.table.key
+        columns = ", ".join(f"{quoted(column.name)} {column.type} NOT NULL" for column in key)
+        return [
+            f"CREATE TABLE {self.table} ({columns}, edited bigint, vector {self.record.new_type}, "
+            f"PRIMARY KEY ({', '.join(quoted(column.name) for column in key)}))"
+        ]  # fmt: skip
+
+    def remove(self) -> list[str]:
+        """Return what leaves the vectors that serve alone."""
+        return [f"DROP TABLE {self.table}"]
 
     def write(self, side: Side) -> str:
         """Return the statement that writes vectors into rows that are as they were read."""
@@ -175,7 +348,25 @@ class Aside:
         )
 
 
-def held(session: Session, number: int, mode: str = "ACCESS SHARE") -> tuple[Entry, Columns | Aside]:
+AnyLayout = Columns | OneColumn | Aside
+
+
+def layout_in(entry: Entry, relation: str, state: AttachmentState) -> AnyLayout:
+    """Return the layout that an attachment has in a state.
+
+    Args:
+        entry: The attachment.
+        relation: The application's table in SQL.
+        state: The state.
+    """
+    if entry.record.aside:
+        return Aside(entry, relation)
+    if entry.record.shared:
+        return OneColumn(entry, relation, state.turns)
+    return Columns(entry, relation, state.serving)
+
+
+def held(session: Session, number: int, mode: str = "ACCESS SHARE") -> tuple[Entry, AnyLayout]:
     """Lock the table of an attachment, and return it as it is while nobody can move columns.
 
     A lock that shuts others out is asked for at once, never after a weaker one: a transaction that read the table and
@@ -188,6 +379,10 @@ def held(session: Session, number: int, mode: str = "ACCESS SHARE") -> tuple[Ent
     """
     ledger = Ledger(session)
     entry = ledger.entry(number)
+    if (
+        entry.record.shared and mode == "ROW EXCLUSIVE"
+    ):  # nobody turns it over meanwhile, and no lock of a table says so
+        ledger.hold(number)
     relation = relation_of(session, entry)
     if "EXCLUSIVE" in mode and mode != "ROW EXCLUSIVE":
         outlast_vacuum(session, entry.record.table.oid)
@@ -208,7 +403,7 @@ def outlast_vacuum(session: Session, oid: int) -> None:
     )  # fmt: skip
 
 
-def layout_of(session: Session, entry: Entry) -> Columns | Aside:
+def layout_of(session: Session, entry: Entry) -> AnyLayout:
     """Return the layout of an attachment, whose table is checked to be what it was.
 
     Args:
@@ -219,17 +414,9 @@ def layout_of(session: Session, entry: Entry) -> Columns | Aside:
         GalleryError: The table, or a column that counts, is gone or has another name or type.
     """
     record, relation = entry.record, relation_of(session, entry)
-    layout: Columns | Aside
-    if record.aside:
-        layout = Aside(entry, relation)
-        expected = {record.table.vector.number: (record.table.vector.name, record.table.vector.type)}
-    else:
-        layout = Columns(entry, relation, entry.state.serving)
-        expected = {
-            record.table.vector.number: (layout.name("old"), record.table.vector.type),
-            record.new_number: (layout.name("new"), record.new_type),
-            record.edited_number: (layout.edited_name, "bigint"),
-        }
+    layout = layout_in(entry, relation, entry.state)
+    expected = {record.table.vector.number: (layout.home, record.table.vector.type)}
+    expected |= {getattr(record, number): column for number, column in layout.added.items()}
     expected |= {column.number: (column.name, column.type) for column in (*record.table.key, *record.table.texts)}
     found = {
         int(number): (str(name), str(kind))

@@ -49,9 +49,11 @@ class Record:
         old: The model whose vectors were there.
         new: The model that takes over.
         new_type: Type of the new vectors in SQL.
-        new_number: Number of the column of new vectors; 0 where they are in a table of their own.
+        new_number: Number of the column of new vectors, or of those that are kept where vectors of both models share
+            one; 0 where new ones are in a table of their own.
         edited_number: Number of the column that says when the application last changed a row; 0 the same.
         fires: Whether filling in may fire the application's own triggers.
+        model_number: Number of the column that says of which model a vector is; 0 where each has a place of its own.
     """
 
     table: Table
@@ -61,6 +63,17 @@ class Record:
     new_number: int = 0
     edited_number: int = 0
     fires: bool = False
+    model_number: int = 0
+
+    @property
+    def shared(self) -> bool:
+        """Whether vectors of both models are in the application's own column."""
+        return bool(self.model_number)
+
+    @property
+    def added(self) -> list[int]:
+        """Numbers of the columns that were added."""
+        return [number for number in (self.new_number, self.edited_number, self.model_number) if number]
 
     @property
     def aside(self) -> bool:
@@ -153,6 +166,10 @@ class Ledger:
             raise GalleryError("The attachment is there no more: it was detached.", expected="one that is there",
                                to_do="`holdfast attach start` begins another one.")  # fmt: skip
         return found[0]
+
+    def hold(self, number: int) -> None:
+        """Let nobody change the state of an attachment within this transaction; others may hold it too."""
+        self.session.rows(f"SELECT FROM {SCHEMA}.attachments WHERE id = {number} FOR SHARE")
 
     def entries(self) -> list[Entry]:
         """Return all attachments of the database."""

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import get_args
 
 from holdfast.attached.base import ModelIdentity
 from holdfast.attached.postgres.address import TableAddress, read_table_address
 from holdfast.attached.postgres.indexes import new_type, wanted
-from holdfast.attached.postgres.layout import Aside, Columns, added_name
+from holdfast.attached.postgres.layout import AnyLayout, OneColumn, layout_in
 from holdfast.attached.postgres.ledger import SCHEMA, Entry, Ledger, Record
-from holdfast.attached.postgres.session import Session, quoted
-from holdfast.attached.postgres.statements import detach_statements, extension_of, turn_statements
-from holdfast.attached.postgres.table import Right, Table, firing_triggers, inspect, refusals, rights
+from holdfast.attached.postgres.same_column import refuse_mixing
+from holdfast.attached.postgres.session import Session
+from holdfast.attached.postgres.statements import detach_statements, extension_of, turn_statements, turned
+from holdfast.attached.postgres.table import Right, Table, bound, firing_triggers, inspect, refusals, rights
 from holdfast.attached.postgres.triggers import create_statements
-from holdfast.attached.state import AttachmentState, Event, advance
-from holdfast.errors import ConfigError, GalleryError, LastingStoreError
-
-_STORAGE = {"p": "PLAIN", "e": "EXTERNAL", "m": "MAIN", "x": "EXTENDED"}
+from holdfast.attached.state import AttachmentState, Event, Side, advance
+from holdfast.errors import ConfigError, GalleryError, LastingStoreError, refuse
+from holdfast.evaluation.results import Evaluation
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class Preparation:
         old: Fingerprint and note of the model whose vectors are there; its dimension is that of the vectors.
         new: The model that is to take over.
         aside: Keep new vectors in a table of their own.
+        mixing: Write them into the column of the old ones, which this evaluation allows; into one beside it when None.
         fire_triggers: Let filling fire the application's own triggers.
     """
 
@@ -65,8 +67,10 @@ class Preparation:
         new: ModelIdentity,
         *,
         aside: bool,
+        mixing: Evaluation | None,
         fire_triggers: bool,
     ) -> None:
+        refuse(aside and mixing is not None, "New vectors aside, and in the column of the old ones.", "one of the two")
         table = inspect(session, address)
         if old.dim and old.dim != table.dim:
             raise ConfigError(
@@ -75,24 +79,34 @@ class Preparation:
                 expected="the model that made the vectors which are there",
                 to_do="name that model, or another column; nothing was changed.",
             )
-        self.session, self.table, self.aside = session, table, aside
+        self.session, self.table, self.aside, self.shared = session, table, aside, mixing is not None
+        if mixing is not None:
+            refuse_mixing(mixing, table, replace(old, dim=table.dim), new)
+            kind = table.vector.type
+        else:
+            kind = new_type(table.kind, new.dim, indexed=bool(table.indexes))
         triggers = [] if aside else firing_triggers(session, table)
-        kind = new_type(table.kind, new.dim, indexed=bool(table.indexes))
-        self.record = Record(
-            table, replace(old, dim=table.dim), new, kind, 0 if aside else 1, 0 if aside else 1, fires=fire_triggers
-        )
-        self.rights = rights(session, table, SCHEMA, aside=aside, silent=bool(triggers) and not fire_triggers)
+        self.record = Record(table, replace(old, dim=table.dim), new, kind, int(not aside), int(not aside),
+                             fires=fire_triggers, model_number=int(self.shared))  # fmt: skip
+        self.rights = rights(session, table, SCHEMA, aside=aside, shared=self.shared,
+                             silent=bool(triggers) and not fire_triggers)  # fmt: skip
         self.refusals = [] if aside else refusals(session, table)
+        if not aside and not self.shared:
+            self.refusals += bound(session, table)
         self.silenced = triggers
         self._refuse_taken_names()
 
     def _refuse_taken_names(self) -> None:
-        names = [added_name(self.table.vector.name, what) for what in ("new", "old", "edited")]
+        if self.aside:
+            return
+        entry, own = self.entry(0), self.table.vector.name
+        layouts = [layout_in(entry, "", turned(entry.state, side)) for side in get_args(Side)]
+        names = {name for one in layouts for name in (one.home, *(name for name, _ in one.added.values()))} - {own}
         taken = self.session.rows(
             "SELECT attname FROM pg_attribute WHERE attrelid = %s AND attname = ANY(%s) AND NOT attisdropped",
-            [self.table.oid, names],
+            [self.table.oid, sorted(names)],
         )
-        if taken and not self.aside:
+        if taken:
             self.refusals.append(
                 f"it has columns of the names that are to be added: {', '.join(str(name) for (name,) in taken)}"
             )
@@ -123,6 +137,10 @@ class Preparation:
     def notes(self) -> tuple[str, ...]:
         """What to know before."""
         notes = [] if self.aside else [
+            "SELECT * shows three columns more from now on, so a statement that was prepared with it fails once in "
+            "every session. A vector that a statement copies from another row counts as of the model that the "
+            "application writes with.",
+        ] if self.shared else [
             "SELECT * shows two columns more from now on, so a statement that was prepared with it fails once in every "
             "session; and after complete and detach the vectors are the table's last column, which INSERT without a "
             "list of columns would take for another: name columns.",
@@ -148,7 +166,7 @@ class Preparation:
         """What begins it."""
         record = self.record
         return {"kind": "attach", "old": record.old.fingerprint, "new": record.new.fingerprint,
-                "swappable": not self.aside}  # fmt: skip
+                "swappable": not self.aside} | ({"shared": True} if self.shared else {})  # fmt: skip
 
     def grants(self) -> list[tuple[str, str]]:
         """Return rights on the vectors' column alone: what is granted, and to whom."""
@@ -161,30 +179,15 @@ class Preparation:
             )
         ]
 
-    def layout(self, entry: Entry, relation: str) -> Columns | Aside:
+    def layout(self, entry: Entry, relation: str) -> AnyLayout:
         """Return the layout as it would be."""
-        return Aside(entry, relation) if self.aside else Columns(entry, relation, "old")
+        return layout_in(entry, relation, entry.state)
 
     def table_statements(self, entry: Entry, relation: str) -> list[str]:
         """Return what is done to the table."""
-        table, record = self.table, self.record
         layout = self.layout(entry, relation)
-        if isinstance(layout, Aside):
-            columns = ", ".join(f"{quoted(column.name)} {column.type} NOT NULL" for column in table.key)
-            made = [
-                f"CREATE TABLE {layout.table} ({columns}, edited bigint, vector {record.new_type}, "
-                f"PRIMARY KEY ({', '.join(quoted(column.name) for column in table.key)}))"
-            ]  # fmt: skip
-        else:
-            new, edited = quoted(layout.name("new")), quoted(layout.edited_name)
-            parts = [f"ADD COLUMN {new} {record.new_type}", f"ADD COLUMN {edited} bigint"]
-            if table.storage:
-                parts.append(f"ALTER COLUMN {new} SET STORAGE {_STORAGE[table.storage]}")
-            if table.not_null:
-                parts.append(f"ALTER COLUMN {quoted(table.vector.name)} DROP NOT NULL")
-            made = [f"ALTER TABLE {relation} {', '.join(parts)}"]
-            made += [f"GRANT {privilege} ({new}) ON {relation} TO {role}" for privilege, role in self.grants()]
-        return [*made, *create_statements(entry, layout, entry.state, extension_of(self.session))]
+        made = create_statements(entry, layout, entry.state, extension_of(self.session))
+        return [*layout.make(self.grants()), *made]
 
 
 def plan(
@@ -193,6 +196,7 @@ def plan(
     old: ModelIdentity,
     new: ModelIdentity,
     aside: bool = False,
+    mixing: Evaluation | None = None,
     fire_triggers: bool = False,
 ) -> Plan:
     """Return what attaching would do, in SQL, and the rights that it takes; nothing is changed. See `attach`."""
@@ -200,20 +204,22 @@ def plan(
     session = Session(address.database)
     try:
         with session.transaction():
-            it = Preparation(session, address, old, new, aside=aside, fire_triggers=fire_triggers)
+            it = Preparation(session, address, old, new, aside=aside, mixing=mixing, fire_triggers=fire_triggers)
             entry, ledger = it.entry(1), Ledger(session)
             relation = it.table.identifier
             begin = [] if ledger.is_there() else [ledger.statements()]
-            steps = {
-                "start": (*begin, *it.table_statements(entry, relation)),
-                "index": tuple(
+            steps = {"start": (*begin, *it.table_statements(entry, relation))}
+            if not it.shared:
+                steps["index"] = tuple(
                     statement
                     for one in wanted(session, entry, it.layout(entry, relation))
                     for statement in one.statements()
-                ),
-            }
-            if not aside:
-                extension, swapped = extension_of(session), replace(entry, state=replace(entry.state, phase="swapped"))
+                )
+            layout = it.layout(entry, relation)
+            if isinstance(layout, OneColumn):  # a swap and a rollback turn a pointer in the ledger
+                steps["rollback"] = (OneColumn(entry, relation, "old").put_back(None, after=False),)
+            elif not aside:
+                extension, swapped = extension_of(session), replace(entry, state=turned(entry.state, "new"))
                 steps["swap"] = tuple(turn_statements(entry, relation, "new", extension))
                 steps["rollback"] = tuple(turn_statements(swapped, relation, "old", extension))
             steps["detach"] = tuple(detach_statements(entry, relation, "old"))

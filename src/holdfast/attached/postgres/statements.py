@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.attached.postgres.layout import Columns, added_name
-from holdfast.attached.postgres.ledger import SCHEMA, Entry
+from holdfast.attached.postgres.layout import Columns, OneColumn, added_name, layout_in
+from holdfast.attached.postgres.ledger import Entry
 from holdfast.attached.postgres.session import Session, quoted
-from holdfast.attached.postgres.triggers import create_statements, drop_statement
-from holdfast.attached.state import Side
+from holdfast.attached.postgres.triggers import create_statements, drop_statement, one_column_function
+from holdfast.attached.state import AttachmentState, Side
 
 
 def extension_of(session: Session) -> str:
@@ -20,12 +20,18 @@ def extension_of(session: Session) -> str:
     return str(schema)
 
 
+def turned(state: AttachmentState, side: Side, writes: Side | None = None) -> AttachmentState:
+    """Return the state after a swap or a rollback."""
+    return replace(state, phase="swapped" if side == "new" else "rolled back", writes=writes or state.writes)
+
+
 def turn_statements(entry: Entry, relation: str, side: Side, extension: str, writes: Side | None = None) -> list[str]:
-    """Return what makes the vectors of a model those that serve."""
+    """Return what makes the vectors of a model those that serve; where both share a column, who writes with what."""
+    state = turned(entry.state, side, writes)
+    if entry.record.shared:
+        return [one_column_function(entry, OneColumn(entry, relation, side), state, extension)]
     name, table = quoted(entry.record.table.vector.name), entry.record.table
     before, after = Columns(entry, relation, entry.state.serving), Columns(entry, relation, side)
-    state = replace(entry.state, phase="swapped" if side == "new" else "rolled back",
-                    writes=writes or entry.state.writes)  # fmt: skip
     return [
         f"ALTER TABLE {relation} RENAME COLUMN {name} TO {quoted(added_name(table.vector.name, before.serving))}",
         f"ALTER TABLE {relation} RENAME COLUMN {quoted(before.hidden_name)} TO {name}",
@@ -35,13 +41,7 @@ def turn_statements(entry: Entry, relation: str, side: Side, extension: str, wri
 
 def detach_statements(entry: Entry, relation: str, stays: Side) -> list[str]:
     """Return what removes everything that was added, and the vectors of the other model."""
-    if entry.record.aside:
-        return [drop_statement(entry), f"DROP TABLE {SCHEMA}.vectors_{entry.id}"]
-    layout = Columns(entry, relation, stays)
-    return [
-        drop_statement(entry),
-        f"ALTER TABLE {relation} DROP COLUMN {quoted(layout.hidden_name)}, DROP COLUMN {quoted(layout.edited_name)}",
-    ]
+    return [drop_statement(entry), *layout_in(entry, relation, turned(entry.state, stays)).remove()]
 
 
 def left_indexes(session: Session, entry: Entry) -> list[str]:
@@ -62,7 +62,7 @@ def left_indexes(session: Session, entry: Entry) -> list[str]:
 
 def names_to_restore(session: Session, entry: Entry) -> list[tuple[str, str]]:
     """Return the new indexes in SQL, those of partitions too, and the name of the old one in the place of each."""
-    if entry.record.aside:
+    if entry.record.aside or entry.record.shared:
         return []
     table, found = entry.record.table, []
     for one in table.indexes:

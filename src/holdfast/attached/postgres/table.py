@@ -266,8 +266,8 @@ def _measured(session: Session, table: Table) -> Table:
     return replace(table, dim=int(found[0][0]))
 
 
-def refusals(session: Session, table: Table) -> list[str]:
-    """Return everything that rules the table out: what would show old vectors, or fail, after a swap.
+def bound(session: Session, table: Table) -> list[str]:
+    """Return what is bound to the column of vectors, and would show old ones, or fail, when another takes its place.
 
     Args:
         session: To its database, within a transaction.
@@ -288,6 +288,17 @@ def refusals(session: Session, table: Table) -> list[str]:
     ):  # fmt: skip
         found.append(f"the constraint {name} ({said}) is bound to the column '{column}': drop it, and add it again "
                      "after `complete`")  # fmt: skip
+    return found
+
+
+def refusals(session: Session, table: Table) -> list[str]:
+    """Return what rules the table out, wherever new vectors are in it.
+
+    Args:
+        session: To its database, within a transaction.
+        table: See `inspect`.
+    """
+    column, found = table.vector.name, []
     for (said,) in session.rows(
         "SELECT pg_get_expr(adbin, adrelid) FROM pg_attrdef WHERE adrelid = %s AND adnum = %s",
         [table.oid, table.vector.number],
@@ -311,8 +322,9 @@ def firing_triggers(session: Session, table: Table) -> list[str]:
         str(name)
         for (name,) in session.rows(
             "SELECT tgname FROM pg_trigger WHERE tgrelid = %s AND NOT tgisinternal AND tgtype & 16 <> 0 "
-            "AND tgenabled IN ('O', 'A') AND tgattr = '' AND tgname NOT LIKE 'zz\\_holdfast\\_%%' ORDER BY 1",
-            [table.oid],
+            "AND tgenabled IN ('O', 'A') AND (tgattr = '' OR %s = ANY(tgattr::int2[])) "
+            "AND tgname NOT LIKE 'zz\\_holdfast\\_%%' ORDER BY 1",
+            [table.oid, table.vector.number],
         )
     ]
 
@@ -330,7 +342,7 @@ class Right:
     held: bool
 
 
-def rights(session: Session, table: Table, schema: str, *, aside: bool, silent: bool) -> list[Right]:
+def rights(session: Session, table: Table, schema: str, *, aside: bool, shared: bool, silent: bool) -> list[Right]:
     """Return the rights that attaching takes, no more.
 
     Args:
@@ -338,6 +350,7 @@ def rights(session: Session, table: Table, schema: str, *, aside: bool, silent: 
         table: See `inspect`.
         schema: Of the ledger.
         aside: Whether new vectors go to a table of their own.
+        shared: Whether they go to the column of the old ones.
         silent: Whether there are triggers of the application that filling must not fire.
     """
     [(role, database, vectors)] = session.rows(
@@ -365,6 +378,9 @@ def rights(session: Session, table: Table, schema: str, *, aside: bool, silent: 
         asked += [
             (f"GRANT {owner[0][0]} TO {role}",
              f"(SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = {table.oid})"),
+        ]  # fmt: skip
+    if not aside and not shared:
+        asked += [
             (f"GRANT CREATE ON SCHEMA {quoted(table.schema)} TO {role}",
              f"has_schema_privilege({literal(table.schema)}, 'CREATE')"),
         ]  # fmt: skip

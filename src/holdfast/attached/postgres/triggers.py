@@ -4,13 +4,16 @@ Where both vectors are in columns of one row, the row itself is the mark: a miss
 third column says when the application last changed the row, by which a filling knows whether a vector that it made is
 still of that row. No second table is written to, and the application's roles need no rights.
 
+Where vectors of both models share a column, a vector that the application writes is of the model that it writes with,
+and what was kept beside it is of the same text or gone.
+
 Conditions on columns are in the triggers, not in the function: there PostgreSQL knows them by number, so that another
 name of a text column changes nothing, and it refuses to drop one while it counts.
 """
 
 from __future__ import annotations
 
-from holdfast.attached.postgres.layout import Aside, Columns, keys, same_key
+from holdfast.attached.postgres.layout import BEFORE, AnyLayout, Aside, Columns, OneColumn, keys, same_key
 from holdfast.attached.postgres.ledger import SCHEMA, Entry
 from holdfast.attached.postgres.session import literal, quoted
 from holdfast.attached.postgres.table import Column
@@ -33,7 +36,7 @@ def drop_statement(entry: Entry) -> str:
     return f"DROP FUNCTION IF EXISTS {SCHEMA}.on_write_{entry.id}() CASCADE"
 
 
-def create_statements(entry: Entry, layout: Columns | Aside, state: AttachmentState, extension: str) -> list[str]:
+def create_statements(entry: Entry, layout: AnyLayout, state: AttachmentState, extension: str) -> list[str]:
     """Return what makes the function of the triggers and, in place of earlier ones, the triggers.
 
     Args:
@@ -44,6 +47,8 @@ def create_statements(entry: Entry, layout: Columns | Aside, state: AttachmentSt
     """
     if isinstance(layout, Aside):
         return _aside(entry, layout)
+    if isinstance(layout, OneColumn):
+        return [one_column_function(entry, layout, state, extension), *_triggers(entry, layout)]
     return [_function(entry, layout, state, extension), *_triggers(entry, layout)]
 
 
@@ -65,17 +70,18 @@ def _trigger(entry: Entry, relation: str, what: str, when: str, condition: str =
     ]
 
 
-def _triggers(entry: Entry, layout: Columns) -> list[str]:
+def _triggers(entry: Entry, layout: Columns | OneColumn) -> list[str]:
     table, source = entry.record.table, _changed(entry.record.table.texts)
-    watched = [layout.served, layout.hidden_name, layout.edited_name]
+    watched = [layout.home, *(name for name, _ in layout.added.values())]
     watched += [column.name for column in table.key] if table.partitioned else []  # such a row may change its partition
     row = " OR ".join(f"OLD.{quoted(name)} IS DISTINCT FROM NEW.{quoted(name)}" for name in watched)
-    return [
-        *_trigger(entry, layout.relation, "insert", "BEFORE INSERT"),
-        *_trigger(entry, layout.relation, "moved", "AFTER INSERT", f"NEW.{quoted(layout.edited_name)} = {_MOVED}"),
-        *(_trigger(entry, layout.relation, "source", "BEFORE UPDATE", source) if table.texts else []),
-        *_trigger(entry, layout.relation, "row", "BEFORE UPDATE", f"NOT ({source}) AND ({row})"),
-    ]
+    kinds = {
+        "insert": ("BEFORE INSERT", ""),
+        "moved": ("AFTER INSERT", f"NEW.{quoted(layout.edited_name)} = {_MOVED}"),
+        "source": ("BEFORE UPDATE", source),
+        "row": ("BEFORE UPDATE", f"NOT ({source}) AND ({row})"),
+    }
+    return [statement for what in layout.triggers for statement in _trigger(entry, layout.relation, what, *kinds[what])]
 
 
 def _function(entry: Entry, layout: Columns, state: AttachmentState, extension: str) -> str:
@@ -151,10 +157,72 @@ BEGIN
     RETURN NEW;
 END
 """
+    return _created(entry, body, f", {extension}")
+
+
+def _created(entry: Entry, body: str, further_schemas: str = "") -> str:
     return (
         f"CREATE OR REPLACE FUNCTION {SCHEMA}.on_write_{entry.id}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER "
-        f"SET search_path = pg_catalog, {extension} AS {literal(body)}"
+        f"SET search_path = pg_catalog{further_schemas} AS {literal(body)}"
     )
+
+
+def one_column_function(entry: Entry, layout: OneColumn, state: AttachmentState, extension: str) -> str:
+    """Return the function of the triggers where vectors of both models share a column; no table is locked for it.
+
+    A vector that was kept is recognised when it is written: by an application that read the row before the two changed
+    places, and writes all of it.
+    """
+    own, kept, edited, model = map(quoted, (layout.home, layout.kept_name, layout.edited_name, layout.model_name))
+    before = literal(BEFORE)
+    body = f"""
+DECLARE
+    says text := current_setting('holdfast.writes_with', true);
+    writes text := {literal(state.writes)};
+    was text;
+    changed boolean;
+BEGIN
+    IF current_setting('holdfast.filling', true) = 'on' THEN
+        RETURN NEW;
+    END IF;
+    IF says <> '' THEN
+        writes := CASE says WHEN {literal(state.old)} THEN 'old' WHEN {literal(state.new)} THEN 'new' END;
+        IF writes IS NULL THEN
+            RAISE EXCEPTION 'holdfast.writes_with is %, and the column % holds vectors of % and %',
+                says, {literal(layout.home)}, {literal(state.old)}, {literal(state.new)}
+                USING ERRCODE = 'invalid_parameter_value';
+        END IF;
+    END IF;
+    IF TG_ARGV[0] = 'insert' THEN
+        IF NEW.{edited} IS NULL THEN  -- else it comes from another partition
+            NEW.{kept} := NULL;
+            NEW.{model} := writes;
+            NEW.{edited} := {_NOW};
+        END IF;
+        RETURN NEW;
+    END IF;
+    was := coalesce(OLD.{model}, 'old');
+    changed := (NEW.{own} IS NULL) <> (OLD.{own} IS NULL) OR coalesce(NEW.{own} <> OLD.{own}, false);
+    NEW.{kept} := OLD.{kept};
+    NEW.{model} := was;
+    IF changed AND TG_ARGV[0] = 'row' AND coalesce(NEW.{own} = OLD.{kept}, false) THEN
+        NEW.{kept} := OLD.{own};
+        NEW.{model} := CASE was WHEN 'old' THEN 'new' ELSE 'old' END;
+    ELSIF changed THEN
+        NEW.{kept} := CASE WHEN {"writes = 'new'" if entry.record.table.texts else "false"} AND TG_ARGV[0] = 'row'
+            AND NEW.{own} IS NOT NULL THEN CASE was WHEN 'old' THEN OLD.{own} WHEN 'new' THEN OLD.{kept} END END;
+        NEW.{model} := writes;
+    ELSIF TG_ARGV[0] = 'source' THEN
+        NEW.{kept} := NULL;
+        IF was IN ('old', 'new') AND was <> writes THEN  -- the application replaces what it writes itself
+            NEW.{model} := was || {before};
+        END IF;
+    END IF;
+    NEW.{edited} := {_NOW};
+    RETURN NEW;
+END
+"""
+    return _created(entry, body, f", {extension}")
 
 
 def _not_null(layout: Columns, condition: str) -> str:
@@ -194,8 +262,7 @@ END
     any_change = _changed((*table.texts, *table.key))
     vector = quoted(table.vector.name)
     return [
-        f"CREATE OR REPLACE FUNCTION {SCHEMA}.on_write_{entry.id}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER "
-        f"SET search_path = pg_catalog AS {literal(body)}",
+        _created(entry, body),
         *_trigger(entry, relation, "insert", "AFTER INSERT"),
         *_trigger(
             entry, relation, "row", "AFTER UPDATE", f"{any_change} OR OLD.{vector} IS DISTINCT FROM NEW.{vector}"

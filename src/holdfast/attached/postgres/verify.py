@@ -6,7 +6,7 @@ import re
 import time
 
 from holdfast.attached.base import NamedQuery
-from holdfast.attached.postgres.layout import Columns, added_name, layout_of
+from holdfast.attached.postgres.layout import added_name, layout_of
 from holdfast.attached.postgres.ledger import Entry
 from holdfast.attached.postgres.session import Session
 from holdfast.errors import GalleryError, StoreError
@@ -31,9 +31,7 @@ def table_problems(session: Session, entry: Entry) -> list[str]:
         "SELECT tgname, tgenabled FROM pg_trigger WHERE tgrelid = %s AND starts_with(tgname::text, %s)",
         [entry.record.table.oid, f"zz_holdfast_{entry.id}_"],
     )
-    expected = (
-        4 if isinstance(layout, Columns) and entry.record.table.texts else 3 if isinstance(layout, Columns) else 4
-    )
+    expected = len(layout.triggers)
     if len(triggers) != expected:
         found.append(f"{expected - len(triggers)} of our triggers are gone: `holdfast attach writes` makes them again, "
                      "and rows that were written meanwhile are not marked")  # fmt: skip
@@ -100,13 +98,16 @@ def concern(query: str, entry: Entry) -> str:
     relation = rf'(?<![\w."])(?:"?{re.escape(table.schema)}"?\.)?"?{re.escape(table.name)}"?(?![\w"])'
     if not re.search(relation, query, re.IGNORECASE):
         return ""
-    for side in ("old", "new"):
-        if added_name(table.vector.name, side) in query:
-            return f"it names the column {added_name(table.vector.name, side)}, which will be gone"
-    if re.search(rf"insert\s+into\s+{relation}\s*(?:values|select|default)", query, re.IGNORECASE):
+    for what in ("kept", "model") if entry.record.shared else ("old", "new"):
+        if added_name(table.vector.name, what) in query:
+            return f"it names the column {added_name(table.vector.name, what)}, which will be gone"
+    if not entry.record.shared and re.search(
+        rf"insert\s+into\s+{relation}\s*(?:values|select|default)", query, re.IGNORECASE
+    ):
         return "it names no columns: after complete and detach the vector is the last one"
     if re.search(rf"\*\s+from\s+{relation}|returning\s+\*", query, re.IGNORECASE):
-        return "it selects *: two columns more than before, and a prepared one fails once when they come and go"
+        more = "three" if entry.record.shared else "two"
+        return f"it selects *: {more} columns more than before, and a prepared one fails once when they come and go"
     column = rf'(?<![\w"])"?{re.escape(table.vector.name)}"?(?![\w"])'
     if entry.record.aside and re.search(column, query):
         return "it names the column of old vectors: join the table of new ones"
