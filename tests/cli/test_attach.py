@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from attached.evidence import evaluation
 from attached.shop import GOODS, Shop, vector, written
 from crash.server import Server
 from holdfast.cli import main
+from holdfast.evaluation.results import EvaluationResults
+from holdfast.results import Data
 
 
 class Terminal:
@@ -98,6 +101,52 @@ def test_an_upgrade_that_stays(terminal: Terminal, files: Callable[..., Path]) -
     assert set(terminal.shop.sides().values()) == {"new"} and terminal.shop.dump() == schema
     terminal.run("status", code=2)
     assert "no attachments" in terminal.said
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Callable[..., Path]:
+    def make(**options: Any) -> Path:
+        data = Data(name="items", description="", numbers={})
+        evaluations = {"new": evaluation(**options)}
+        return EvaluationResults.of(title="?", data=data, models={}, evaluations=evaluations).save(tmp_path)
+
+    return make
+
+
+def test_the_same_column_by_commands(
+    terminal: Terminal, files: Callable[..., Path], report: Callable[..., Path]
+) -> None:
+    schema, rows = terminal.shop.dump(), terminal.shop.contents()
+    same = [*MODELS, "--same-column", "--report"]
+    planned = terminal.run("start", *same, report(), "--dry-run")
+    assert list(planned["steps"]) == ["start", "rollback", "detach"] and terminal.shop.dump() == schema
+    assert terminal.run("start", *same, report())["holding"] == {"old": 12, "new": 0}
+    assert "Vectors of both models share the column" in terminal.said and "attach swap" in terminal.said
+    assert terminal.run("swap")["serving"] == "new"
+    assert "It is to ask with declared:new" in terminal.said and "finds all rows, too" in terminal.said
+    done = terminal.run("backfill", "--vectors", files("new", 12), "--budget", 5)
+    assert done["holding"] == {"old": 7, "new": 5} and "attach backfill" in terminal.said
+    terminal.run("index", code=2)
+    assert "the index that is there serves the vectors of both models" in terminal.said
+    terminal.run("detach", code=2)
+    rolled = terminal.run("rollback")
+    assert (rolled["serving"], rolled["holding"]) == ("old", {"old": 12, "new": 0})
+    assert terminal.run("detach")["stays"] == "declared:old"
+    assert terminal.shop.dump() == schema and terminal.shop.contents() == rows
+
+
+def test_the_same_column_takes_a_report(terminal: Terminal, report: Callable[..., Path], tmp_path: Path) -> None:
+    same = [*MODELS, "--same-column"]
+    terminal.run("start", *same, code=2)
+    assert "--same-column without a report" in terminal.said and "holdfast evaluate" in terminal.said
+    terminal.run("start", *MODELS, "--report", report(), code=2)
+    assert "--report without --same-column" in terminal.said
+    terminal.run("start", *same, "--report", tmp_path / "nothing", code=2)
+    assert "Cannot read" in terminal.said
+    terminal.run("start", *same, "--report", report(compatible=False), code=2)
+    assert "may not be mixed: new queries on the old gallery" in terminal.said
+    terminal.run("start", *same, "--aside", "--report", report(), code=2)
+    assert "one of the two" in terminal.said
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,9 @@ from holdfast.config import Options
 from holdfast.errors import ConfigError, refuse, without_secrets
 
 if TYPE_CHECKING:
-    from holdfast.attached.base import Attachment, ModelIdentity
+    from holdfast.attached.base import Attachment, AttachmentStatus, ModelIdentity
     from holdfast.attached.postgres.start import Plan
+    from holdfast.evaluation.results import Evaluation
     from holdfast.galleries.sources import VectorSource
 
 Model = Literal["old", "new"]
@@ -188,13 +189,16 @@ def start(
     new_model: str | None = None,
     dim: int | None = None,
     aside: bool = False,
+    same_column: bool = False,
+    report: Path | None = None,
     fire_triggers: bool = False,
     dry_run: bool = False,
 ) -> int:
     """Attach to a table: room for new vectors, and triggers that mark what the application writes.
 
-    Nothing that is served changes. One transaction adds two columns to the table, or with --aside a table beside it,
-    and a schema, holdfast_attached, in which is written down what was done. The application needs no rights for it.
+    Nothing that is served changes. One transaction adds two columns to the table (three with --same-column), or with
+    --aside a table beside it, and a schema, holdfast_attached, in which is written down what was done. The application
+    needs no rights for it.
 
     Args:
         on: The table.
@@ -205,6 +209,9 @@ def start(
         dim: Dimension of its vectors.
         aside: Keep new vectors in a table of their own, where the table may not be altered. The application then
             changes its queries; nothing can be swapped.
+        same_column: Write new vectors into the application's own column, in any order, where its index serves on; for a
+            model that is compatible with the old one, which --report says.
+        report: What `holdfast evaluate --mixing` wrote of the two models: a results.json, or its folder.
         fire_triggers: Let filling fire the application's own triggers on updates, instead of keeping them silent.
         dry_run: Print the SQL of every step and the rights that they take, and change nothing; of a collection print in
             words what every step would do.
@@ -220,9 +227,12 @@ def start(
     if model is None and mapped is None:
         raise ConfigError("Nothing says which model made the vectors that are there.", expected="--model NAME")
     old = ModelIdentity(mapped or fingerprint(str(model)), 0, model or "")
+    refuse(report is not None and not same_column, "--report without --same-column.", "both, or neither")
+    mixing = _mixing_of(report) if same_column else None
     if of_collections(on.url):
-        refuse(aside or fire_triggers, "--aside or --fire-triggers of a collection.",
-               "neither: what is added is a collection, or a vector, of its own")  # fmt: skip
+        refuse(aside or same_column or fire_triggers,
+               "--aside, --same-column or --fire-triggers of a collection.",
+               "none of them: what is added is a collection, or a vector, of its own")  # fmt: skip
         from holdfast.attached.collections import opening
 
         if dry_run:
@@ -239,13 +249,26 @@ def start(
     from holdfast.attached.postgres.start import plan
 
     if dry_run:
-        found = plan(on.url, old=old, new=new, aside=aside, fire_triggers=fire_triggers)
+        found = plan(on.url, old=old, new=new, aside=aside, mixing=mixing, fire_triggers=fire_triggers)
         _tell_plan(found)
         on.print_json({"rights": [asdict(one) for one in found.rights], "refusals": found.refusals,
                        "notes": found.notes, "steps": found.steps})  # fmt: skip
         return int(bool(found.lacking or found.refusals))
-    with attach(on.url, old=old, new=new, aside=aside, fire_triggers=fire_triggers) as it:
+    with attach(on.url, old=old, new=new, aside=aside, mixing=mixing, fire_triggers=fire_triggers) as it:
         return _tell(it, on, {})
+
+
+def _mixing_of(report: Path | None) -> Evaluation:
+    """Return the evaluation that allows to mix vectors of two models."""
+    from holdfast.evaluation.results import EvaluationResults
+
+    if report is None:
+        raise ConfigError(
+            "--same-column without a report.",
+            expected="--report FILE, which says that vectors of the two models may be mixed",
+            to_do="`holdfast evaluate --old … --new … --mixing --out FOLDER` measures it; nothing was changed.",
+        )
+    return EvaluationResults.load(report).only(f"'{report}'")
 
 
 def _tell_plan(found: Plan) -> None:
@@ -360,6 +383,9 @@ def index(on: Attached) -> int:
 def swap(on: Attached, source: NewVectors, api: Api, writes: Model | None = None, allow_missing: int = 0) -> int:
     """Let the application's queries find new vectors: two columns change their names in one transaction.
 
+    With --same-column it is from now on to ask with the new model; that is possible before, while and after rows are
+    filled, and locks nothing.
+
     Args:
         on: The table.
         source: Where vectors of rows come from that were written a moment ago; refused if there are any, when left out.
@@ -378,6 +404,9 @@ def swap(on: Attached, source: NewVectors, api: Api, writes: Model | None = None
 
 def rollback(on: Attached, source: NewVectors, api: Api, writes: Model | None = None, allow_missing: int = 0) -> int:
     """Let the application's queries find old vectors again, at once.
+
+    With --same-column it is to ask with the old model again at once, and old vectors are put back in small
+    transactions; the same command goes on where it was stopped.
 
     Args:
         on: The table.
@@ -492,10 +521,14 @@ def _tell(it: Attachment, on: Attached, document: Mapping[str, object]) -> int:
     """Say where it stands and what to type next, and for machines what was done."""
     found = it.status()
     state = found.state
+    serving = state.fingerprint(state.serving)
     console.print(
-        f"{found.place}: {state.phase}. {state.fingerprint(state.serving)} serves, and the application writes with "
-        f"{state.fingerprint(state.writes)} unless a session says otherwise."
+        f"{found.place}: {state.phase}. {f'It is to ask with {serving}' if state.shared else f'{serving} serves'}, and "
+        f"the application writes with {state.fingerprint(state.writes)} unless a session says otherwise."
     )
+    if found.holding:
+        held = " and ".join(f"{count:,} of {state.fingerprint(side)}" for side, count in found.holding.items())
+        console.print(f"Vectors of both models share the column: {held}.")
     lacking = ", ".join(f"{count:,} lack one of {state.fingerprint(side)}" for side, count in found.lacking.items())
     console.print(f"{found.items:,} rows with vectors: {lacking}. {found.empty:,} rows have none of the application.")
     for one in found.indexes:
@@ -503,7 +536,7 @@ def _tell(it: Attachment, on: Attached, document: Mapping[str, object]) -> int:
     queries = it.client_queries()
     for purpose, query in queries:
         console.print(f"For the application, {purpose}:\n  {query}")
-    steps = _next(found.lacking, state.phase, state.swappable)
+    steps = _next_shared(found) if state.shared else _next(found.lacking, state.phase, state.swappable)
     for purpose, words in steps:
         console.print(f"Next, to {purpose}: {on.command(*words)}")
     on.print_json({**document, **asdict(found), "serving": state.serving, "queries": dict(queries),
@@ -511,10 +544,32 @@ def _tell(it: Attachment, on: Attached, document: Mapping[str, object]) -> int:
     return 0
 
 
-def _next(lacking: Mapping[Model, int], phase: str, swappable: bool) -> list[tuple[str, tuple[str, ...]]]:
+Step = tuple[str, tuple[str, ...]]
+_FILL: Step = ("fill rows", ("backfill", "--text-model", "MODEL"))
+_FILL_OLD: Step = ("fill old vectors, for a way back", ("backfill", "--of", "old", "--text-model", "OLD_MODEL"))
+_WRITES: Step = ("declare who writes with what", ("writes", "--model", "new"))
+
+
+def _next_shared(found: AttachmentStatus) -> list[Step]:
+    """Return what to type next where vectors of both models share a column."""
+    lacking, phase = found.lacking, found.state.phase
+    back, leave = ("go back", ("rollback",)), ("leave the table as it was", ("detach",))
+    if phase == "completed":
+        return [("keep the new vectors alone", ("detach",)), back]
+    if phase == "rolled back":
+        old = [_FILL_OLD] if lacking["old"] else []
+        rest = [("put back the rest", ("rollback",))] if found.holding["new"] else []
+        return [*rest, *old, leave, ("ask with the new model", ("swap",))]
+    fill = [_FILL] if lacking["new"] else []
+    if phase == "swapped":
+        end = [] if lacking["new"] else [("end it", ("complete",))]
+        return [*fill, *([_FILL_OLD] if lacking["old"] else []), back, _WRITES, *end]
+    return [*fill, ("ask with the new model", ("swap",)), back if found.holding["new"] else leave]
+
+
+def _next(lacking: Mapping[Model, int], phase: str, swappable: bool) -> list[Step]:
     """Return what to type next, each with what it is for, the most sensible first."""
-    fill = ("fill rows", ("backfill", "--text-model", "MODEL"))
-    old = ("fill old vectors, for a way back", ("backfill", "--of", "old", "--text-model", "OLD_MODEL"))
+    fill, old = _FILL, _FILL_OLD
     back, leave = ("go back", ("rollback",)), ("leave the table as it was", ("detach",))
     if phase in ("attached", "filling"):
         return [fill, leave]
@@ -526,5 +581,5 @@ def _next(lacking: Mapping[Model, int], phase: str, swappable: bool) -> list[tup
         return [*([fill] if lacking["new"] else []), ("let them serve", ("swap",)), leave]
     if phase == "swapped":
         steps = [*([fill] if lacking["new"] else []), *([old] if lacking["old"] else []), back]
-        return [*steps, ("declare who writes with what", ("writes", "--model", "new")), ("end it", ("complete",))]
+        return [*steps, _WRITES, ("end it", ("complete",))]
     return [("keep the new vectors alone", ("detach",)), back]
