@@ -2,7 +2,8 @@
 
 What is killed and what is compared is told in `tests/crash/attached.py`. The planted bugs (a trigger that is missing, a
 renaming without a transaction, a stale row taken for a fresh one, a rollback to vectors of earlier texts) have to be
-found, each within as many kills as are given for it.
+found, each within as many kills as are given for it. With --one-column vectors of both models share the application's
+column (bugs: a kept vector that stays when its row is edited, one that is put back without its mark).
 
     python benchmarks/attached_trials.py --kills 1000       # writes benchmarks/results/attached_trials.txt
 """
@@ -16,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from crash.attached import BUGS, Tally, trials
+from crash.attached import BUGS, SHARED_BUGS, Tally, trials
 from crash.server import Server
 from machine import describe
 
@@ -40,16 +41,21 @@ def main() -> int:
     parser.add_argument("--bug-kills", type=int, default=200, help="within which a planted bug has to be found")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--no-bugs", action="store_true")
-    parser.add_argument("--out", type=Path, default=RESULTS / "attached_trials.txt")
+    parser.add_argument("--one-column", action="store_true")
+    parser.add_argument("--out", type=Path, help="attached_trials.txt, or attached_trials_one_column.txt")
     given = parser.parse_args()
+    shared = given.one_column
+    out = given.out or RESULTS / f"attached_trials{'_one_column' if shared else ''}.txt"
     server, started = Server(), time.monotonic()
     lines = [(__doc__ or "").splitlines()[0], ""]
     try:
-        plain = trials(server, given.kills, given.seed, told=lambda tally: print(told(tally), flush=True))
+        plain = trials(
+            server, given.kills, given.seed, told=lambda tally: print(told(tally), flush=True), shared=shared
+        )
         lines += [f"{told(plain)}.", *(f"  {one}" for one in plain.violations[:20])]
         missed = []
-        for bug in () if given.no_bugs else BUGS:
-            found = trials(server, given.bug_kills, given.seed, bug)
+        for bug in () if given.no_bugs else SHARED_BUGS if shared else BUGS:
+            found = trials(server, given.bug_kills, given.seed, bug, shared=shared)
             first = found.violations[0] if found.violations else "not found"
             lines.append(f"planted {bug}: after {found.killed} kills: {first}")
             print(lines[-1], flush=True)
@@ -57,8 +63,9 @@ def main() -> int:
     finally:
         server.stop()
     lines += ["", f"{time.monotonic() - started:.0f} s. {describe('psycopg')}", "",
-              f"python benchmarks/attached_trials.py --kills {given.kills} --seed {given.seed}"]  # fmt: skip
-    given.out.write_text("\n".join(lines) + "\n")
+              f"python benchmarks/attached_trials.py{' --one-column' * shared} --kills {given.kills} "
+              f"--seed {given.seed}"]  # fmt: skip
+    out.write_text("\n".join(lines) + "\n")
     return 1 if plain.violations or missed else 0
 
 

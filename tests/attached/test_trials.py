@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from crash.attached import BUGS, trials
+from crash.attached import BUGS, SHARED_BUGS, trials
 from crash.server import Server
 
 pytestmark = pytest.mark.slow
@@ -20,11 +20,12 @@ def server() -> Iterator[Server]:
     made.stop()
 
 
-def test_nothing_is_lost_mixed_or_back(server: Server) -> None:
-    tally = trials(server, 40, seed=1)
+@pytest.mark.parametrize("shared", [False, True], ids=["two columns", "one column"])
+def test_nothing_is_lost_mixed_or_back(server: Server, shared: bool) -> None:
+    tally = trials(server, 40, seed=1, shared=shared)
     assert tally.violations == [] and tally.killed == 40 and tally.rounds >= 1 and tally.checks >= 8
 
 
-@pytest.mark.parametrize("bug", BUGS)
+@pytest.mark.parametrize("bug", [*BUGS, *SHARED_BUGS])
 def test_a_planted_bug_is_found(server: Server, bug: str) -> None:
-    assert trials(server, 300, seed=2, bug=bug).violations
+    assert trials(server, 300, seed=2, bug=bug, shared=bug in SHARED_BUGS).violations

@@ -7,6 +7,8 @@ again and goes on. A watcher reads the whole table in one statement all the time
 vector is of the text beside it. After every few kills the applications stop, and the table is compared with what they
 remember: nothing acknowledged is lost, nothing that was deleted is back. A round ends with `detach`, after which the
 schema is that of before, to the letter.
+
+Where vectors of both models share a column, answers may mix them; but every vector is of the model that the row says.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from typing import Any
 
 import psycopg
 
+from attached.evidence import evaluation
 from attached.shop import NEW, OLD, Shop, made_by, source, vector, written
 from crash.server import PATIENCE, Server
 from holdfast.attached.postgres import attachment as attaching
@@ -42,7 +45,8 @@ PAUSE = 0.003
 CHECKED = 5
 """Kills between two looks at everything."""
 VICTIMS = ("operator", "operator", "operator", "application", "backend", "server")
-READ = "SELECT id, title, emb::text FROM shop.items"
+READ = "SELECT id, title, emb::text, to_jsonb(one) ->> 'emb_holdfast_model' FROM shop.items AS one"
+"""With the mark of the model, where there is one."""
 
 
 # The application
@@ -143,15 +147,15 @@ def remembered(log: Path) -> Memory:
 # The operator
 
 
-def operator(url: str, log: Path, seed: int, last: bool, bug: str | None) -> None:
+def operator(url: str, log: Path, seed: int, last: bool, bug: str | None, shared: bool) -> None:
     """Take random steps that are possible, for ever; the last one only goes on to the end."""
     if bug is not None:
-        BUGS[bug]()
+        (SHARED_BUGS if shared else BUGS)[bug]()
     draw = random.Random(seed)
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
         try:
-            it = attaching.attach(url, old=OLD, new=NEW)
+            it = attaching.attach(url, old=OLD, new=NEW, mixing=evaluation() if shared else None)
         except StoreError:
             time.sleep(0.02)  # a server that died
             continue
@@ -169,10 +173,16 @@ def step(it: attaching.PostgresAttachment, draw: random.Random, log: Path, last:
     """Take one step and tell it; say whether it was the last."""
     sources: dict[Side, Any] = {"new": source(it), "old": source(it, "old")}
     for side, made in sources.items():
-        it.backfill(made, of=side, batch=draw.choice([3, 8, 64]))
+        few = draw.choice([None, 5, 20]) if it.state.shared and not last else None  # so that rows stay mixed
+        it.backfill(made, of=side, batch=draw.choice([3, 8, 64]), budget=few)
     phase, steps = it.state.phase, {"swap": lambda: it.swap(sources["new"]), "index": it.index, "detach": it.detach,
                                     "rollback": lambda: it.rollback(sources["old"])}  # fmt: skip
-    if phase in ("attached", "filling", "filled"):
+    if it.state.shared:
+        if phase == "swapped":
+            kind = "rollback" if last else draw.choice(["swap", "rollback"])
+        else:
+            kind = "detach" if last else draw.choices(["swap", "rollback", "detach"], [12, 6, 3])[0]
+    elif phase in ("attached", "filling", "filled"):
         kind = "index"
     elif phase == "swapped":
         kind = "rollback"
@@ -238,9 +248,37 @@ def rollback_after_edits() -> None:
     triggers._function = kept
 
 
+def kept_after_edits() -> None:
+    """The vector of the other model that a row keeps stays when the application changes the row."""
+    whole = triggers.one_column_function
+
+    def kept(*arguments: Any) -> str:
+        statement = whole(*arguments)
+        changed = re.sub(r'NEW\."emb_holdfast_kept" := CASE WHEN .*? END END;', "", statement, flags=re.DOTALL)
+        assert changed != statement
+        return changed
+
+    triggers.one_column_function = kept
+
+
+def put_back_without_mark() -> None:
+    """A kept vector is put back, and the mark of its model is not."""
+    whole = layout.OneColumn.put_back
+
+    def unmarked(self: layout.OneColumn, limit: int | None, after: bool) -> str:
+        statement = whole(self, limit, after)
+        changed = re.sub(r', "emb_holdfast_model" = .{5}', "", statement)
+        assert changed != statement
+        return changed
+
+    layout.OneColumn.put_back = unmarked  # type: ignore[method-assign]
+
+
 BUGS = {one.__name__: one for one in (
     missed_trigger, rename_without_transaction, stale_row_taken_for_fresh, rollback_after_edits
 )}  # fmt: skip
+SHARED_BUGS = {one.__name__: one for one in (kept_after_edits, put_back_without_mark)}
+"""Where vectors of both models share a column."""
 
 
 # Rounds
@@ -267,16 +305,17 @@ class Tally:
 class Watcher(threading.Thread):
     """Reads the whole table in one statement, again and again."""
 
-    def __init__(self, url: str, tally: Tally) -> None:
+    def __init__(self, url: str, tally: Tally, *, shared: bool) -> None:
         super().__init__(daemon=True)
-        self.url, self.tally, self.ended = url, tally, threading.Event()
+        self.url, self.tally, self.shared, self.ended = url, tally, shared, threading.Event()
 
     def run(self) -> None:
         while not self.ended.is_set():
             try:
                 with psycopg.connect(self.url, autocommit=True, connect_timeout=PATIENCE) as connection:
                     while not self.ended.is_set():
-                        self.tally.violations += wrong_vectors(connection.execute(READ).fetchall())
+                        rows = connection.execute(READ).fetchall()
+                        self.tally.violations += wrong_vectors(rows, shared=self.shared)
                         self.tally.reads += 1
                         time.sleep(0.005)
             except psycopg.OperationalError:
@@ -286,11 +325,16 @@ class Watcher(threading.Thread):
                 time.sleep(0.02)
 
 
-def wrong_vectors(rows: list[tuple[Any, ...]]) -> list[str]:
-    """Say which vectors are not of the text beside them, or not of the model of the others."""
-    vectors = {row: (title, [float(part) for part in emb.strip("[]").split(",")]) for row, title, emb in rows if emb}
-    sides = {made_by(values) for _, values in vectors.values()}
-    found = ["one answer holds vectors of both models"] if len(sides) > 1 else []
+def wrong_vectors(rows: list[tuple[Any, ...]], *, shared: bool = False) -> list[str]:
+    """Say which vectors are not of the text beside them, or not of the model of the others, or of the one they say."""
+    vectors = {row: (title, [float(part) for part in emb.strip("[]").split(",")]) for row, title, emb, _ in rows if emb}
+    sides = {row: made_by(values) for row, (_, values) in vectors.items()}
+    if shared:
+        said = {row: model or "old" for row, _, _, model in rows}
+        found = [f"row {row} has a vector of the {side} model, and says {said[row]}" for row, side in sides.items()
+                 if side != said[row]]  # fmt: skip
+    else:
+        found = ["one answer holds vectors of both models"] if len(set(sides.values())) > 1 else []
     for row, (title, values) in vectors.items():
         if abs(vector(made_by(values), title) - values).max() > 1e-5:
             found.append(f"row {row} has a vector of another text than '{title}'")
@@ -307,12 +351,14 @@ class Round:
         tally: Is told.
         seed: Of everything random.
         bug: Planted into the operator.
+        shared: Whether vectors of both models share the application's column.
     """
 
     def __init__(
-        self, server: Server, name: str, folder: Path, tally: Tally, seed: int, bug: str | None = None
+        self, server: Server, name: str, folder: Path, tally: Tally, seed: int, bug: str | None, shared: bool
     ) -> None:
         self.shop, self.server, self.folder, self.tally, self.bug = Shop(server, name), server, folder, tally, bug
+        self.shared = shared
         self.draw, self.steps_log = random.Random(seed), folder / f"{name}.steps"
         self.shop.fill(ROWS)
         self.schema = self.shop.dump()
@@ -328,7 +374,7 @@ class Round:
         """Start the operator, or the application of a number."""
         seed = self.draw.getrandbits(32)
         if name == "operator":
-            arguments: tuple[Any, ...] = (self.shop.url, self.steps_log, seed, last, self.bug)
+            arguments: tuple[Any, ...] = (self.shop.url, self.steps_log, seed, last, self.bug, self.shared)
             process = self.context.Process(target=operator, args=arguments, daemon=True)
         else:
             number = int(name)
@@ -344,7 +390,7 @@ class Round:
 
     def run(self, kills: int) -> None:
         """Kill so often, then go on to the end and compare."""
-        watcher = Watcher(self.shop.database, self.tally)
+        watcher = Watcher(self.shop.database, self.tally, shared=self.shared)
         watcher.start()
         try:
             for name in ("operator", *map(str, range(APPLICATIONS))):
@@ -458,7 +504,7 @@ class Round:
         self.compare()
         rows = self.shop.execute(READ)
         self.tally.violations += wrong_vectors(rows)
-        sides = {None if emb is None else made_by(emb) for _, _, emb in rows}
+        sides = {None if emb is None else made_by(emb) for _, _, emb, _ in rows}
         if sides != {"old"}:
             self.tally.violations.append(f"after the detachment rows have vectors of {sides}, not of the old model")
         if self.shop.dump() != self.schema:
@@ -466,13 +512,21 @@ class Round:
         self.tally.rounds += 1
 
 
-def trials(server: Server, kills: int, seed: int = 0, bug: str | None = None, told: Any = lambda tally: None) -> Tally:
+def trials(
+    server: Server,
+    kills: int,
+    seed: int = 0,
+    bug: str | None = None,
+    told: Any = lambda tally: None,
+    *,
+    shared: bool = False,
+) -> Tally:
     """Kill so often, in as many rounds as it takes; stop at the first violation."""
     tally, number = Tally(), 0
     with tempfile.TemporaryDirectory(prefix="holdfast-trials-") as folder:
         while tally.killed < kills and not tally.violations:
-            name = f"trial_{seed}_{number}_{bug or 'plain'}"
-            one = Round(server, name, Path(folder), tally, 1_000 * seed + number, bug)
+            name = f"trial_{seed}_{number}_{bug or ('shared' if shared else 'plain')}"
+            one = Round(server, name, Path(folder), tally, 1_000 * seed + number, bug, shared)
             one.run(min(KILLS, kills - tally.killed))
             server.start()
             server.execute(f"DROP DATABASE {name} WITH (FORCE)")
