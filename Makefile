@@ -16,8 +16,10 @@ test: $(DEVELOPED)
 	$(RUN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 # What takes long: galleries killed and failed at many points, several processes, long runs that are resumed.
+# Without ARGS only files that hold such tests are read, which takes half a minute otherwise.
 test-slow: $(DEVELOPED)
-	$(RUN)/python -m pytest -n 2 --dist worksteal -m "slow and not gpu" $(ARGS)
+	$(RUN)/python -m pytest -n 2 --dist worksteal -m "slow and not gpu" \
+		$(or $(ARGS),$(shell grep -rl --include='*.py' 'mark\.slow' tests))
 
 # What needs packages that nothing else here does, in an environment of its own: MLflow takes no PyArrow as new as ours.
 test-optional:

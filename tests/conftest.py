@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import os
 import resource
+import shutil
 import sys
 import uuid
 from collections.abc import Callable, Iterator
@@ -18,6 +19,10 @@ gc.set_threshold(50_000, 20, 20)
 
 # Two test processes on two cores, and what they start: more threads would only wait for each other. Read at import.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Syncing to a disk is what tests of stores wait for; where memory has room enough, it keeps the files of tests.
+if os.access("/dev/shm", os.W_OK) and shutil.disk_usage("/dev/shm").free > 8 * 2**30:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
 
 import hypothesis
 import numpy as np

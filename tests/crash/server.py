@@ -27,11 +27,12 @@ class Server:
     """A server with data of its own, reached through a socket; any process may kill it and start it again.
 
     Args:
-        place: Folder in which to make it; the one for temporary files if left out.
+        place: Folder in which to make it; the one for temporary files of tests if left out.
         original: Another server, which this one follows as a standby; a server without data if left out.
     """
 
-    def __init__(self, place: Path | None = None, *, original: Server | None = None) -> None:
+    def __init__(self, place: Path | str | None = None, *, original: Server | None = None) -> None:
+        place = place or os.environ.get("PYTEST_DEBUG_TEMPROOT")
         self.folder = Path(tempfile.mkdtemp(prefix="holdfast-pg-", dir=place))
         self.sockets = Path(tempfile.mkdtemp(prefix="holdfast-pg-"))  # a path that is short wherever the data are
         self._pid, self._log = self.folder / "postmaster.pid", self.folder / "log"
@@ -63,7 +64,7 @@ class Server:
         while not _answers(self.url()):
             assert time.monotonic() < until, self._log.read_text()
             if not self._pid.exists():
-                options = f"-k '{self.sockets}' -h ''"
+                options = f"-k '{self.sockets}' -h '' -c dynamic_shared_memory_type=mmap"  # which go with the folder
                 self._run("pg_ctl", "start", "-t", f"{PATIENCE}", "-D", self.folder, "-l", self._log, "-o", options)
             time.sleep(0.02)
 

@@ -198,8 +198,10 @@ def parse(function: Callable[..., Any], words: Sequence[str], command: str) -> d
                 _put(namespace, name, value, known)
             del namespace["config"]
             text: str = parser.dump(namespace) if Settings in told.values() else ""
-            if within and not text:
-                parser.validate(namespace)
+            if not text:  # then the same is refused here
+                repr(namespace)  # whole numbers longer than Python writes
+                if within:
+                    parser.validate(namespace)
             arguments: dict[str, Any] = vars(parser.instantiate(namespace))
     except _PARSER_ERRORS as error:
         if isinstance(error, ConfigError):
