@@ -102,6 +102,27 @@ def test_an_application_that_writes_faster_than_vectors_are_made(shop: Shop, mon
         assert it.status().lacking["new"] == 0, "filled after the swap"
 
 
+def test_nobody_waits_long_for_a_swap_that_is_slow(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.fill(3)
+    monkeypatch.setattr(attachment, "HELD", 0.2)
+    with shop.attach() as it:
+        it.backfill(source(it))
+        it.index()
+        shop.execute(
+            "CREATE FUNCTION shop.slow() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(2); END'"
+        )
+        shop.execute(
+            "CREATE EVENT TRIGGER slow ON ddl_command_start WHEN TAG IN ('ALTER TABLE') EXECUTE FUNCTION shop.slow()"
+        )
+        try:
+            with pytest.raises(StoreError, match=r"ended a statement.*statement timeout"):
+                it.swap()
+        finally:
+            shop.execute("DROP EVENT TRIGGER slow")
+        assert it.state.phase == "indexed" and set(shop.sides().values()) == {"old"}
+        it.swap()
+
+
 def test_rows_that_a_source_does_not_have_hold_a_swap_up_once(shop: Shop) -> None:
     shop.fill(3)
     asked: list[list[str]] = []

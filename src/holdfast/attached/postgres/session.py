@@ -156,6 +156,12 @@ class Session:
             yield
         except (errors.LockNotAvailable, errors.DeadlockDetected) as error:
             raise locked() from error
+        except errors.QueryCanceled as error:
+            raise StoreError(
+                f"The database '{self.address.url}' ended a statement: {reason(error)}.",
+                expected="a statement that is done before others have waited for it too long",
+                to_do="repeat the same command when the server has less to do; what was committed is intact.",
+            ) from error
         except (psycopg.Error, OSError) as error:
             kind = LastingStoreError if isinstance(error, _LASTING) else StoreError
             raise kind(
