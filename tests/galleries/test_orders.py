@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.adapters import Adapter, build_adapter
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError
 from holdfast.evaluation.upgrade import label_margins
@@ -77,11 +79,12 @@ def two_regions() -> Sets:
 
 
 def backlog(ids: list[str], **known: Any) -> Backlog:
-    values = {"classes": list, "traffic": dict, "gains": lambda: np.zeros(len(ids))}
+    unknown = lambda: np.zeros(len(ids))  # noqa: E731
+    values = {"classes": list, "traffic": dict, "gains": unknown, "variances": unknown}
     return Backlog(ids, **{**values, **{name: (lambda found=found: found) for name, found in known.items()}})
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", [name for name in ORDERS if name != "variance"])  # which needs mapped vectors
 def test_every_order_holds_every_item_once_and_depends_on_the_seed_alone(order: str, two_regions: Sets) -> None:
     old, new = two_regions
     gallery = opened(old, labels=[f"c{row % 3}" for row in range(len(old))])
@@ -108,6 +111,42 @@ def test_the_most_retrieved_come_first() -> None:
     with pytest.raises(ConfigError, match="count_traffic=True"):
         ORDERS["traffic"](backlog(ids), 0)
     assert ORDERS["traffic"](backlog([]), 0) == []
+
+
+def mapped(old: EmbeddingSet, new: EmbeddingSet, adapter: Adapter) -> Gallery:
+    """A gallery of old vectors, mapped by an adapter, with a generation to fill."""
+    gallery = Gallery.create("memory://", fingerprint=old.fingerprint, space=old.space)
+    gallery.add(old)
+    gallery.prepare(new.fingerprint, new.space, adapter=adapter)
+    return gallery
+
+
+def test_what_is_mapped_worst_comes_first_as_the_adapter_learnt_it(two_regions: Sets) -> None:
+    old, new = two_regions
+    noise = (np.arange(600) % 2)[:, None] * np.random.default_rng(1).normal(size=(600, 4))  # in one region
+    new = new.replace(vectors=unit(new.vectors + 0.5 * noise))
+    options = {"direction": "old_to_new", "epochs": 20, "hidden": 8, "learning_rate": 0.01, "batch_size": 64}
+    fitted = build_adapter("fastfill", options).fit(old, new)
+    gallery = mapped(old, new, fitted)
+    target = gallery.state.target
+    done = list(old.ids)[:7]
+    fill(gallery, new, done)
+    found = order_ids(gallery.store, gallery.state, target, "variance", seed=3)
+    rest = old.select(old.ids.find([name for name in old.ids if name not in done]))
+    variances = dict(zip(rest.ids, fitted.variances(rest.vectors), strict=True))
+    assert sorted(found) == list(rest.ids)
+    told = [variances[name] for name in found]
+    assert all(first >= second - 1e-6 for first, second in pairwise(told)) and told[0] > 2 * told[-1]
+    gallery.backfill(Known(new), order="variance", batch=100)
+    assert gallery.store.pointer().covered([target]) == len(old)
+
+
+def test_the_order_of_variances_is_refused_where_nothing_learnt_them(two_regions: Sets) -> None:
+    old, new = two_regions
+    plain = build_adapter("ridge", {"direction": "old_to_new"}).fit(old, new)
+    for gallery in (opened(old), mapped(old, new, plain)):
+        with pytest.raises(ConfigError, match=r"'variance'(.|\n)*fastfill"):
+            order_ids(gallery.store, gallery.state, gallery.state.target, "variance")
 
 
 @settings(deadline=None, max_examples=60)

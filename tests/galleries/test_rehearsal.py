@@ -92,7 +92,8 @@ def test_the_curves_are_those_of_the_metrics_on_a_mixed_gallery(gallery: Gallery
     before = gallery.store.pointer()
     found = rehearse(gallery, Source(NEW), orders=["random", "class-balanced"], seed=3)
     classes = [f"class {label}" for label in LABELS]
-    backlog = Backlog(IDS, classes=lambda: classes, traffic=dict, gains=lambda: np.zeros(60))
+    unknown = lambda: np.zeros(60)  # noqa: E731
+    backlog = Backlog(IDS, classes=lambda: classes, traffic=dict, gains=unknown, variances=unknown)
     assert list(found.curves) == ["random", "class-balanced"]
     for name, curve in found.curves.items():
         order = ORDERS[name](backlog, 3)
@@ -152,7 +153,7 @@ def test_the_whole_way_there_and_back(gallery: Gallery) -> None:
     assert found.rollback_equal and found.after_rollback == found.before and found.passed
     assert (found.searches.failed, found.searches.incomplete, found.searches.wrong) == ((), 0, 0)
     assert sorted(source.asked) == IDS  # once, whatever the number of orders
-    assert found.verdict == "ready" and set(found.left_out) == {"traffic"}
+    assert found.verdict == "ready" and set(found.left_out) == {"traffic", "variance"}
     assert set(found.curves) == {"random", "uncertainty", "class-balanced"}
     assert {"step": "embedding", "done": 60, "total": 60} in told
     record = plain(found)

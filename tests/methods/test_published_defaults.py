@@ -66,12 +66,18 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "rwalk": {"share": 0.5, "normalised": True},  # CVS's comparison: α = 0.5; its authors' code divides by the maxima
     "independent": {},
     "keep": {},  # a method of our own
+    "both_sides": {},  # another one
+    # the public code counts the item itself as the first of ten; its weight of all is 1
+    "d3still": {"weight": 1.0, "own": 50.0, "inverted": 2.0, "upheld": 1.0, "neighbours": 9},
+    "ssp": {"parts": 32, "anchors": 256},
     "finetune": {},
     "joint": {},
 }  # fmt: skip
 
 OURS: dict[str, dict[str, Any]] = {
     "keep": {"weight": 100.0},  # chosen on held-out classes of CLINC150: benchmarks/partial_labels.py
+    "both_sides": {"weight": 1.0, "keep": 30.0, "scale": 6.0, "hidden": None, "doubt": 0.5},  # as is this
+    "ssp": {"weight": 1.0, "temperature": 0.1},  # not stated where we could read it
     "l2": {"denoise": 1.0},  # L2* of MixBCT is an option
     "p2s": {"negatives": None},  # all, as in the paper; fewer are for many classes
     "bct": {"temperature": None, "classifier": "old"},

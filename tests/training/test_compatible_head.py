@@ -16,9 +16,12 @@ from holdfast.adapters.storage import GALLERY_ADAPTER
 from holdfast.data.augment import Augmentation
 from holdfast.data.vector_set import VectorSet
 from holdfast.embeddings import EmbeddingSet
+from holdfast.embeddings.storage import save
 from holdfast.errors import ConfigError, DataError, EmptyOverlapError, ReleaseError, SpaceMismatchError
 from holdfast.evaluation.retrieval import rank_metrics
 from holdfast.experiment import HEAD_RECIPE, Experiment, Geometry, head_recipe
+from holdfast.galleries import Gallery
+from holdfast.galleries.sources import FileVectors
 from holdfast.geometry import Hypersphere, Lorentz
 from holdfast.methods import METHODS
 from holdfast.models.release import load_release, make_release, weights_digest
@@ -32,11 +35,13 @@ from holdfast.training.compatible_head import (
 )
 from holdfast.training.encode import embed_features
 from holdfast.training.train import train_release
+from holdfast.training.warm_start import load_carried
 
 CLASSES = 6
 QUICK = dataclasses.replace(HEAD_RECIPE, epochs=3, batch_size=32)
 Frozen = Callable[..., tuple[EmbeddingSet, EmbeddingSet]]
 OPTIONS: dict[str, dict[str, Any]] = {"nccl": {"queue_size": 64}}
+MODELS = {"both_sides": EncoderSpec(projection="residual")}  # from a random layer, both sides take longer to meet
 FOR_ONE_UPGRADE = [name for name, method in METHODS.items() if not method.sessions_only]
 
 
@@ -83,7 +88,7 @@ def test_every_method_trains_a_head_that_searches_the_old_gallery(
     method: str, frozen: Callable[..., tuple[EmbeddingSet, EmbeddingSet]], tmp_path: Path
 ) -> None:
     old, new = frozen(240, seed=1)
-    head = train_head(old, new, experiment(method), tmp_path)
+    head = train_head(old, new, experiment(method, model=MODELS.get(method, EncoderSpec())), tmp_path)
     (old_gallery, _), (_, new_query) = frozen(120, seed=2), frozen(60, seed=3)
     query, gallery = head.query(new_query), head.gallery(old_gallery)
     chance = 1 / CLASSES
@@ -298,3 +303,62 @@ def test_no_adapter_or_another_one_beside_a_head_is_refused(frozen: Frozen, tmp_
     shutil.copytree(tmp_path / "two" / GALLERY_ADAPTER, tmp_path / "one" / GALLERY_ADAPTER)
     with pytest.raises(ReleaseError, match="takes galleries to"):
         load_head(tmp_path / "one")
+
+
+def both_sides(**values: Any) -> Experiment:
+    recipe = dataclasses.replace(HEAD_RECIPE, batch_size=64, schedule="constant")
+    return experiment(
+        "both_sides", recipe=recipe, model=EncoderSpec(projection="residual"), head="normalised",
+        head_options={"temperature": 1 / 6}, **values,
+    )  # fmt: skip
+
+
+def test_the_map_of_the_gallery_is_learnt_with_the_head(frozen: Frozen, tmp_path: Path) -> None:
+    old, new = frozen(240, seed=1)
+    head = train_head(old, new, both_sides(), tmp_path / "one")
+    assert head.adapter is not None and head.adapter.kind == "residual_mlp"
+    learnt = load_carried(tmp_path / "one")
+    np.testing.assert_allclose(head.adapter.fitted.state["outer"], learnt["outer"].numpy(), rtol=1e-6)
+    assert learnt["outer"].any() and head.adapter.fitted.pairs == 240
+    (gallery, _), (_, query) = frozen(120, seed=2), frozen(60, seed=3)
+    ridge = build_adapter("ridge", {"direction": "old_to_new"}).fit(old, new)
+    without = mean_precision(query, ridge.apply(gallery))
+    assert mean_precision(head.query(query), head.gallery(gallery)) > without + 0.02
+    again = load_head(tmp_path / "one")
+    np.testing.assert_array_equal(again.gallery(gallery).vectors, head.gallery(gallery).vectors)
+    shutil.rmtree(tmp_path / "one" / GALLERY_ADAPTER)  # as if it was stopped just before
+    assert train_head(old, new, both_sides(), tmp_path / "one").adapter.fingerprint == head.adapter.fingerprint
+
+
+def test_other_vectors_of_the_old_model_make_another_head(frozen: Frozen, tmp_path: Path) -> None:
+    old, new = frozen(120, seed=1)
+    train_head(old, new, both_sides(), tmp_path)
+    turned = old.replace(vectors=old.vectors[:, ::-1].copy())
+    with pytest.raises(ConfigError, match="other settings: data"):
+        train_head(turned, new, both_sides(), tmp_path)
+    assert "gallery digest" in load_release(tmp_path).record.data
+    train_head(old, new, experiment("keep"), tmp_path / "keep")
+    assert "gallery digest" not in load_release(tmp_path / "keep").record.data
+
+
+def test_a_gallery_goes_to_the_head_without_embedding_and_back(frozen: Frozen, tmp_path: Path) -> None:
+    old, new = frozen(240, seed=1)
+    head = train_head(old, new, both_sides(), tmp_path)
+    (stored, fresh), (asks, query) = frozen(60, seed=2), frozen(10, seed=3)
+    with Gallery.create("memory://", fingerprint=old.fingerprint, space=old.space) as gallery:
+        gallery.add(stored.replace(labels=None, class_names=None))
+        before = gallery.search(asks, 5).hits
+        gallery.prepare(head.release.fingerprint, head.release.space, adapter=tmp_path / GALLERY_ADAPTER)
+        gallery.swap()
+        found = gallery.search(head.query(query), 5).hits
+        scores = head.query(query).vectors @ head.gallery(stored).vectors.T
+        expected = [[stored.ids[int(row)] for row in np.argsort(-row_scores)[:5]] for row_scores in scores]
+        assert [[hit.id for hit in hits] for hits in found] == expected
+        own = head.query(fresh)
+        gallery.backfill(FileVectors([save(own, tmp_path / "own.safetensors")]))
+        gallery.complete()
+        scores = head.query(query).vectors @ own.vectors.T
+        first = [stored.ids[int(row)] for row in scores.argmax(axis=1)]
+        assert [hits[0].id for hits in gallery.search(head.query(query), 1).hits] == first
+        gallery.rollback()
+        assert gallery.search(asks, 5).hits == before

@@ -16,7 +16,8 @@ Before trusting a map, `suspect_pairs(old, new)` tells which share of the pairs 
 the two models.
 
 `holdfast.adapters.storage` saves and loads adapters. A `ScoreMap` carries scores, such as a threshold, from one system
-to another. All of this imports without torch; only fitting `residual_mlp` needs it. Vectors and adapters are as
+to another. All of this imports without torch; only fitting `residual_mlp` and
+`fastfill` needs it. Vectors and adapters are as
 sensitive as what was embedded: both may be inverted.
 """
 
@@ -25,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast.adapters.base import Adapter
+from holdfast.adapters.fastfill import FastFill
 from holdfast.adapters.lambda_orthogonal import LambdaOrthogonal
 from holdfast.adapters.local import Local
 from holdfast.adapters.low_rank import LowRank
@@ -59,6 +61,7 @@ ADAPTERS: Registry[type[Adapter]] = Registry(
         "lambda_orthogonal": LambdaOrthogonal,
         "local": Local,
         "residual_mlp": ResidualMLP,
+        "fastfill": FastFill,
     },
     fits=lambda thing: isinstance(thing, type) and issubclass(thing, Adapter),
     expected="a subclass of holdfast.adapters.base.Adapter",

@@ -52,10 +52,11 @@ def usual_heads(unlabelled: bool = False) -> dict[str, Experiment]:
     """Return the heads that are tried unless a person says otherwise; none where the extra `train` is not installed.
 
     Two layers tell known classes better apart than one, and others worse. "two-step" stays where the new model is, and
-    an adapter takes the old gallery there: it also learns from pairs without a label.
+    an adapter takes the old gallery there: it also learns from pairs without a label. So does "both sides", which
+    learns that map together with the head.
 
     Args:
-        unlabelled: Whether there are such pairs, without which nobody needs "two-step".
+        unlabelled: Whether there are such pairs, without which nobody needs these two.
     """
     if not installed("train"):
         return {}
@@ -64,10 +65,11 @@ def usual_heads(unlabelled: bool = False) -> dict[str, Experiment]:
         "p2s, two layers": Experiment(method="p2s", model=EncoderSpec(projection="mlp"), recipe=HEAD_RECIPE),
     }
     if unlabelled:
-        heads["two-step"] = Experiment(
-            method="keep", model=EncoderSpec(projection="residual"), head="normalised",
-            head_options={"temperature": 1 / 6}, recipe=dataclasses.replace(HEAD_RECIPE, schedule="constant"),
-        )  # fmt: skip
+        for name, method in (("two-step", "keep"), ("both sides", "both_sides")):
+            heads[name] = Experiment(
+                method=method, model=EncoderSpec(projection="residual"), head="normalised",
+                head_options={"temperature": 1 / 6}, recipe=dataclasses.replace(HEAD_RECIPE, schedule="constant"),
+            )  # fmt: skip
     return heads
 
 
@@ -163,8 +165,8 @@ class Adapted:
 
 
 def fittable_adapters() -> tuple[str, ...]:
-    """Return the names of the adapters that can be fitted with what is installed; `left_out` tells of the others."""
-    return tuple(name for name, adapter in ADAPTERS.items() if adapter.extra is None or installed(adapter.extra))
+    """Return the names of the usual adapters that can be fitted with what is installed; `left_out` tells of others."""
+    return tuple(name for name, one in ADAPTERS.items() if one.usual and (one.extra is None or installed(one.extra)))
 
 
 def suitable_adapters(old: EmbeddingSet, new: EmbeddingSet) -> tuple[str, ...]:
@@ -180,7 +182,7 @@ def left_out(labelled: bool) -> tuple[str, ...]:
     """
     absent: dict[str, list[str]] = {}
     for name, adapter in ADAPTERS.items():
-        if adapter.extra is not None and not installed(adapter.extra):
+        if adapter.usual and adapter.extra is not None and not installed(adapter.extra):
             absent.setdefault(adapter.extra, []).append(name)
     if labelled and not installed("train"):
         absent.setdefault("train", []).append("heads")

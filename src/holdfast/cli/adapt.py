@@ -242,7 +242,8 @@ class Compared(Options):
     Args:
         auto: Compare every adapter that suits the two dimensions and, with labels, heads by p2s, and one in two steps
             where there are pairs without; so it is, too, if nothing is named.
-        adapter: Adapters to compare: procrustes, ridge, low_rank, mean_drift, lambda_orthogonal, local, residual_mlp.
+        adapter: Adapters to compare: procrustes, ridge, low_rank, mean_drift, lambda_orthogonal, local, residual_mlp,
+            fastfill.
         adapter_options: Options of the adapter; with several, a mapping of each one's name to its options.
         direction: What adapters map: new_to_old the queries of the new model, old_to_new the old gallery, or both in
             turn.

@@ -88,7 +88,7 @@ class Tuning(Options):
 
     Args:
         method: A compatibility method for one upgrade (`holdfast methods`); p2s when left out. Of pairs one that needs
-            no classes: l2 when left out, hot_refresh, hoc, mixbct, hbct, or independent.
+            no classes: l2 when left out, hot_refresh, hoc, mixbct, hbct, d3still, ssp, or independent.
         method_options: Options of the method.
         projection: From the text model's vectors to the dimension of the old ones: linear, or mlp (two layers).
         head: Classifier of the training; normalised when left out, lorentz on the lorentz space.

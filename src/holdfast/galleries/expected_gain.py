@@ -2,7 +2,8 @@
 
 FastFill (Jaeckle et al., ICLR 2023, arXiv:2303.04766) embeds those items first whose old vectors will disagree most
 with the new model. It trains a head, jointly with the map between the models, that predicts the variance σ² of the
-disagreement from the old vector. Models that are there already have no such head, so we depart from it:
+disagreement from the old vector. Where the gallery was mapped by such a map, the adapter `fastfill`, that is
+`learnt_variances`. Other models have no such head, so `expected_gains` departs from it:
 
 - where the old space knows an uncertainty, as the Lorentz space does, that is taken;
 - otherwise the disagreement 1 − cos(old, new) of a random pilot, embedded first, is measured, and predicted for the
@@ -27,6 +28,7 @@ from holdfast.embeddings import StringArray
 from holdfast.embeddings.string_array import IdIndex
 from holdfast.errors import ConfigError, refuse
 from holdfast.galleries.items import sample
+from holdfast.galleries.links import read_adapter
 from holdfast.galleries.state import GalleryState, Generation, Progress
 from holdfast.geometry import Space
 from holdfast.stores.base import Pointer, Store, Vectors
@@ -89,6 +91,52 @@ def expected_gains(
             to_do="choose another order: random, traffic, class-balanced or id; the gallery is intact.",
         )
     return reader.gains
+
+
+def learnt_variances(
+    store: Store, state: GalleryState, target: str, ids: Sequence[str], *, on_step: Progress | None = None
+) -> Values:
+    """Return how far the mapped vector of every item is expected to be from that of the target, squared (N,).
+
+    Items without a vector that was mapped come first (infinite).
+
+    Args:
+        store: The gallery's.
+        state: Of the gallery.
+        target: Generation that the items lack.
+        ids: Of the items, ascending (N).
+        on_step: Told "step", "done" and "total" while vectors are read.
+
+    Raises:
+        ConfigError: No adapter took vectors of this gallery to the target's model, or it learnt no variance.
+    """
+    aim = state.by_name[target].fingerprint
+    for generation in reversed(state.generations):
+        estimate = _learnt_estimate(store, state, generation, aim)
+        if estimate is not None:
+            reader = _Reader(store, target, ids, on_step)
+            reader.judge(str(generation.mapped_from), estimate)
+            return reader.gains
+    raise ConfigError(
+        f"The order 'variance': nothing learnt how far mapped vectors are from those of {target}.",
+        expected="a generation that was prepared with an adapter that learns a variance, of the old gallery: fastfill",
+        to_do="fit one (`holdfast adapt --adapter fastfill --direction old_to_new`) and prepare with it, or choose "
+        "another order; the gallery is intact.",
+    )
+
+
+def _learnt_estimate(store: Store, state: GalleryState, generation: Generation, aim: str) -> Estimate | None:
+    """Return the variances of the adapter that made a generation of vectors for the model ``aim``, if it learnt any."""
+    if generation.mapped_from is None or generation.adapter is None:
+        return None
+    adapter, space = read_adapter(store, generation.adapter), state.by_name[generation.mapped_from].geometry
+
+    def estimate(vectors: Vectors, rows: Rows) -> Values:
+        found = adapter.variances(space.from_index_form(vectors))
+        return np.full(len(vectors), np.nan) if found is None else found
+
+    learnt = adapter.variances(np.empty((0, space.dim))) is not None
+    return estimate if learnt and adapter.fitted.target == aim else None
 
 
 def _estimate_of(

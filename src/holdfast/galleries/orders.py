@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.errors import ConfigError, unknown_name
-from holdfast.galleries.expected_gain import expected_gains
+from holdfast.galleries.expected_gain import expected_gains, learnt_variances
 from holdfast.galleries.items import pages
 from holdfast.galleries.state import GalleryState, Progress
 from holdfast.stores.base import Store
@@ -29,12 +29,14 @@ class Backlog:
         classes: Returns the class of every item (N); None for one without.
         traffic: Returns how often items were retrieved, by id.
         gains: Returns how much every item is expected to gain by a new vector (N,), in any unit.
+        variances: Returns how far what stands for its new vector is expected to be from it, squared (N,).
     """
 
     ids: Sequence[str]
     classes: Callable[[], Sequence[Any]]
     traffic: Callable[[], Mapping[str, int]]
     gains: Callable[[], NDArray[np.float64]]
+    variances: Callable[[], NDArray[np.float64]]
 
 
 Order = Callable[[Backlog, int], list[str]]
@@ -55,6 +57,14 @@ def at_random(backlog: Backlog, seed: int) -> list[str]:
 def by_uncertainty(backlog: Backlog, seed: int) -> list[str]:
     """Those first whose old vectors serve the new model worst, see `expected_gains`; ties by id."""
     return [backlog.ids[row] for row in np.argsort(-backlog.gains(), kind="stable")]
+
+
+def by_variance(backlog: Backlog, seed: int) -> list[str]:
+    """Those first whose mapped vectors are least to be relied on, as the adapter learnt it; ties by id.
+
+    FastFill's order (arXiv:2303.04766); see `learnt_variances`.
+    """
+    return [backlog.ids[row] for row in np.argsort(-backlog.variances(), kind="stable")]
 
 
 def by_traffic(backlog: Backlog, seed: int) -> list[str]:
@@ -79,7 +89,8 @@ def class_balanced(backlog: Backlog, seed: int) -> list[str]:
 
     Which item of a class comes first is drawn from the seed. Items without a class come last.
 
-    >>> backlog = Backlog(["a", "b", "c", "d"], lambda: ["x", "x", None, "y"], dict, lambda: np.zeros(4))
+    >>> unknown = lambda: np.zeros(4)
+    >>> backlog = Backlog(["a", "b", "c", "d"], lambda: ["x", "x", None, "y"], dict, unknown, unknown)
     >>> ["xxny"["abcd".index(name)] for name in class_balanced(backlog, seed=0)]
     ['x', 'y', 'x', 'n']
     """
@@ -96,6 +107,7 @@ ORDERS: dict[str, Order] = {
     "id": by_id,
     "random": at_random,
     "uncertainty": by_uncertainty,
+    "variance": by_variance,
     "traffic": by_traffic,
     "class-balanced": class_balanced,
 }
@@ -149,7 +161,10 @@ def order_ids(
         codes = class_codes(classes) if class_column in state.columns else None
         return expected_gains(store, state, target, ids, codes, seed=seed, on_step=on_step)
 
-    backlog = Backlog(ids, classes=known_classes, traffic=store.traffic, gains=gains)
+    def variances() -> NDArray[np.float64]:
+        return learnt_variances(store, state, target, ids, on_step=on_step)
+
+    backlog = Backlog(ids, classes=known_classes, traffic=store.traffic, gains=gains, variances=variances)
     return ORDERS[order](backlog, seed)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from holdfast.extras import importing
 
@@ -21,6 +21,9 @@ from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError
 from holdfast.geometry import SPACES, Space
 from holdfast.losses.influence import mean_cross_entropy
+
+if TYPE_CHECKING:
+    from holdfast.adapters.base import Adapter
 
 EVERY_SPACE = frozenset(SPACES)
 """The spaces of what asks nothing of a view but the operations that every `Space` has."""
@@ -176,6 +179,11 @@ class Step:
         return View(self.old.features.detach().to(dtype), self.old.points.detach().to(dtype), self.old.space)
 
 
+def task_of(step: Step, view: View, chosen: Tensor) -> Tensor:
+    """Return the task loss of the chosen rows, bool (B,), of a view of the items; 0 where none is."""
+    return step.head.loss(View(view.features[chosen], view.points[chosen], view.space), step.labels[chosen])
+
+
 @dataclass(frozen=True)
 class OldModel:
     """All that is known of the predecessor.
@@ -187,6 +195,8 @@ class OldModel:
         own_training: Raw features of the old model's own training set or gallery, labelled in `classes`.
         encoder: The frozen old model, when its view is computed on the same augmented items; None to use the
             cached rows of `embeddings`.
+        gallery: What an older model, whose gallery is to be searched, embedded of the same items, row by row; only for
+            methods that say `maps_gallery`, over a frozen model, which is then the predecessor.
     """
 
     embeddings: EmbeddingSet
@@ -194,6 +204,7 @@ class OldModel:
     head: Head | None = None
     own_training: EmbeddingSet | None = None
     encoder: nn.Module | None = None
+    gallery: EmbeddingSet | None = None
 
 
 @dataclass(frozen=True)
@@ -258,6 +269,8 @@ class CompatibilityMethod(nn.Module):
     stays: ClassVar[bool] = False
     """Whether a head that it trains stays in the space of the frozen model below, where an adapter takes the gallery of
     an older one, instead of moving to where that gallery is."""
+    maps_gallery: ClassVar[bool] = False
+    """Whether it learns this map of the gallery itself, `gallery_adapter`, instead of leaving it to an adapter."""
     bound: ClassVar[Literal["lower", "upper"] | None] = None
     """Which end of a comparison of learners in sessions the method marks, if it does."""
     without_draws: ClassVar[Mapping[str, Any]] = {}
@@ -329,6 +342,16 @@ class CompatibilityMethod(nn.Module):
     def carried(self) -> dict[str, Tensor]:
         """Return what the same method needs to know in the next session, after `on_session_end`; saved with it."""
         return {}
+
+    def gallery_adapter(self, carried: Mapping[str, Tensor], old: EmbeddingSet, new: EmbeddingSet) -> Adapter | None:
+        """Return the map of an older model's gallery that was learnt with a head; None where none was.
+
+        Args:
+            carried: What `carried` returned after training.
+            old: What it maps, as it was trained on.
+            new: What the head makes of the same items.
+        """
+        return None
 
     def carry_over(self, found: Mapping[str, Tensor]) -> None:
         """Take what `carried` returned after the session before; runs before `prepare`."""

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from holdfast.errors import refuse
 from holdfast.losses.alignment import similarity_alignment
-from holdfast.methods.base import EVERY_SPACE, CompatibilityMethod, Read, Step, View
+from holdfast.methods.base import EVERY_SPACE, CompatibilityMethod, Read, Step, task_of
 
 
 class Keep(CompatibilityMethod):
@@ -45,5 +45,4 @@ class Keep(CompatibilityMethod):
         known, space = step.labels >= 0, step.new.space
         new, old = step.new.points[~known], step.predecessor.points[~known]
         kept = similarity_alignment(space.similarity(new, new), space.similarity(old, old))
-        labelled = View(step.new.features[known], step.new.points[known], space)
-        return {"task": step.head.loss(labelled, step.labels[known]), "keep": self.weight * kept}
+        return {"task": task_of(step, step.new, known), "keep": self.weight * kept}

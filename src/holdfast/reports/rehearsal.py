@@ -22,6 +22,7 @@ SPACE = "\N{NO-BREAK SPACE}"
 ORDERS = {
     "random": "in random order",
     "uncertainty": "where old vectors serve worst first",
+    "variance": "where mapped vectors are least certain first",
     "traffic": "the most retrieved first",
     "class-balanced": "all classes evenly",
     "id": "by id",

@@ -35,6 +35,7 @@ from holdfast.models.release import FrozenModel, Release, ReleaseRecord, load_re
 from holdfast.models.specs import FeatureSpec
 from holdfast.training.encode import embed_features
 from holdfast.training.train import OnStep, train_release
+from holdfast.training.warm_start import load_carried
 
 Start = Literal["ridge", "random"]
 CLASS_MEAN_TEMPERATURE = 0.05  # of the classifier that stands in for the one a frozen model does not have
@@ -84,8 +85,9 @@ def train_head(
     It is any method's ordinary training: the same loop, losses and releases. The old model has no classifier here;
     that of its class means stands in (cosines to the mean point of every class, over the temperature 0.05).
 
-    With a method that `stays`, the predecessor is the frozen new model itself, whose space the head does not leave; the
-    adapter `local`, fitted on all pairs, then takes the old gallery there, and is saved beside the head.
+    With a method that `stays`, the predecessor is the frozen new model itself, whose space the head does not leave; an
+    adapter then takes the old gallery there, and is saved beside the head: the one that the method learnt, or else
+    `local`, fitted on all pairs.
 
     Args:
         old: Embeddings of the old model, on the hypersphere.
@@ -125,12 +127,25 @@ def train_head(
     from_map = start == "ridge" and spec.projection == "linear" and method.needs_old and not method.stays
     release = train_release(
         after, experiment, folder, old=frozen_release(predecessor), old_embeddings=predecessor.all,
-        start=ridge_start(before.embeddings, after.embeddings) if from_map else None,
+        gallery=before.all, start=ridge_start(before.embeddings, after.embeddings) if from_map else None,
         frozen_model=frozen_model, data_name=data_name, on_step=on_step,
     )  # fmt: skip
     if method.stays and not (folder / GALLERY_ADAPTER).exists():
-        save_adapter(Local("old_to_new").fit(before.all, embed_features(release, after.all)), folder / GALLERY_ADAPTER)
+        save_gallery_adapter(method, before.all, embed_features(release, after.all), folder)
     return load_head(folder, release)
+
+
+def save_gallery_adapter(method: CompatibilityMethod, old: EmbeddingSet, own: EmbeddingSet, folder: Path) -> None:
+    """Save what takes an older gallery to a head that stays with its frozen model beside it.
+
+    Args:
+        method: What trained the head.
+        old: Embeddings of the older model.
+        own: What the head makes of the same items.
+        folder: Of the head.
+    """
+    learnt = method.gallery_adapter(load_carried(folder), old, own)
+    save_adapter(learnt or Local("old_to_new").fit(old, own), folder / GALLERY_ADAPTER)
 
 
 def load_head(folder: Path, release: Release | None = None) -> CompatibleHead:

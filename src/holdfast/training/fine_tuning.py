@@ -17,8 +17,7 @@ with importing(__name__):
     import torch
     from torch import Tensor
 
-from holdfast.adapters.local import Local
-from holdfast.adapters.storage import GALLERY_ADAPTER, save_adapter
+from holdfast.adapters.storage import GALLERY_ADAPTER
 from holdfast.data.augment import Augmentation
 from holdfast.data.text_pairs import TextPairs
 from holdfast.data.text_set import TextSet
@@ -46,6 +45,7 @@ from holdfast.training.compatible_head import (
     on_its_space,
     paired,
     ridge_start,
+    save_gallery_adapter,
     train_head,
 )
 from holdfast.training.encode import embed_features, embed_texts
@@ -188,12 +188,12 @@ def fine_tune(
         "truncate_dim": spec.truncate_dim,
     }  # fmt: skip
     release = train_release(
-        items, experiment, folder, old=frozen_release(predecessor), old_embeddings=predecessor.all,
+        items, experiment, folder, old=frozen_release(predecessor), old_embeddings=predecessor.all, gallery=before.all,
         start=first, frozen_model=frozen, task=task, data_name=data_name, on_step=on_step, loggers=loggers, again=again,
     )  # fmt: skip
     if method.stays and not (folder / GALLERY_ADAPTER).exists():
         own = FineTuned(CompatibleHead(release, None), _text_model(folder, release)).embed(_each(texts), role=role)
-        save_adapter(Local("old_to_new").fit(before.all, own), folder / GALLERY_ADAPTER)
+        save_gallery_adapter(method, before.all, own, folder)
     return load_fine_tuned(folder, release)
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from holdfast.data.items import LabelledItems
 from holdfast.data.text_pairs import KINDS
 from holdfast.data.token_set import PairedTokens
+from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError
 from holdfast.experiment import Experiment, recorded_decisions
 from holdfast.geometry import Space
@@ -65,6 +66,7 @@ class Making:
         task: What is learned in place of classes.
         data_name: Name of the data.
         warm_start: What the predecessor leaves beside its weights; None for a run that begins anew.
+        gallery: What an older model embedded of the training set, if its map is learnt.
     """
 
     items: LabelledItems
@@ -80,6 +82,7 @@ class Making:
     task: PairLoss | None
     data_name: str
     warm_start: WarmStart | None
+    gallery: EmbeddingSet | None = None
 
     @property
     def needed(self) -> Release | None:
@@ -138,6 +141,8 @@ class Making:
             data["old digest"] = self.old_images.digest()
         if self.method.needs_old and self.old_items is not None:
             data["digest as the old model takes it"] = self.old_items.digest()
+        if self.gallery is not None:
+            data["gallery digest"] = self.gallery.digest()
         if self.learns_space and self.needed is not None:  # it will be lifted to a curvature that is not yet known
             data["lifted again"] = self.needed.fingerprint
         return data

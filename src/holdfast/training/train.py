@@ -65,6 +65,7 @@ def train_release(
     old_images: LabelledItems | None = None,
     old_embeddings: EmbeddingSet | None = None,
     old_items: LabelledItems | None = None,
+    gallery: EmbeddingSet | None = None,
     encoder: Release | None = None,
     start: Mapping[str, Tensor] | None = None,
     frozen_model: FrozenModel | None = None,
@@ -92,6 +93,8 @@ def train_release(
         old_embeddings: What the predecessor embedded of these very items, row by row, where it does not read them
             itself: a frozen model. Methods that measure its own training set measure it on these.
         old_items: The same items as the predecessor takes them, where it reads images at another size.
+        gallery: What an older model embedded of these very items, row by row, whose gallery is to be searched; for
+            methods that say `maps_gallery`, of a head over a frozen model.
         encoder: A release, such as one of `Release.from_module`, whose backbone with its weights training starts from;
             the model of the experiment is then this one, with another dimension and projection: see `going_on`.
         start: Weights by name that the encoder starts from instead of random ones, and under names that begin with
@@ -125,7 +128,7 @@ def train_release(
     experiment, space, settled = _settled(experiment, method, old, task)
     making = Making(
         items, experiment, space, method, settled, old_images, old_items, encoder, start, frozen_model, task, data_name,
-        warm_start,
+        warm_start, gallery if method.maps_gallery else None,
     )  # fmt: skip
     network, head = _networks(making)
     record = making.record()
@@ -333,6 +336,7 @@ def _old_model(making: Making, stored: EmbeddingSet | None, cache: Path, fabric:
     if old is None:
         return None
     known = _reading_model(old, making, cache, fabric) if stored is None else _stored_model(old, stored)
+    known = dataclasses.replace(known, gallery=making.gallery)
     return known if making.warm_start is None else dataclasses.replace(known, own_training=making.warm_start.gallery)
 
 

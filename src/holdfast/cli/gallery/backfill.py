@@ -52,8 +52,9 @@ def backfill(
         api: How a model behind an API is asked.
         sets: How data is read.
         spending: How long it goes on.
-        order: Which items come first: id, random, uncertainty (old vectors that serve the new model worst), traffic
-            (most retrieved), class-balanced. That of an interrupted backfill, else id, when left out.
+        order: Which items come first: id, random, uncertainty (old vectors that serve the new model worst), variance
+            (mapped vectors that an adapter like fastfill trusts least), traffic (most retrieved), class-balanced. That
+            of an interrupted backfill, else id, when left out.
         batch: Items per commit.
         budget: Give at most so many items a new vector now.
         rate: Embed at most so many items a second.
