@@ -579,6 +579,8 @@ def test_galleries_that_share_sessions_are_not_mixed(pooler: Pooler, opened: Cal
     with ThreadPoolExecutor() as threads:
         for done in [threads.submit(replace_some, *one) for one in stores]:
             done.result()
+    for store, _ in stores:
+        store._snapshots.close()  # of these threads, which an index would wait for
     for store, items in stores:
         store.build_index("g1")
         assert store.upkeep("g1").indexed == items - 4

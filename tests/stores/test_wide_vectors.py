@@ -33,6 +33,78 @@ def embeddings(width: int, rows: int = ROWS, *, first: int = 0) -> EmbeddingSet:
     return EmbeddingSet(ids, points.astype(np.float32), "declared:a", Hypersphere(width))  # type: ignore[arg-type]
 
 
+# How graphs are built; before the searches below, whose snapshots an index would wait for
+
+
+def test_settings_are_kept_for_later_generations_and_in_backups(
+    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, points = Graph(8, 40, 250), embeddings(32, 40)
+    with Gallery.create(postgres_url, fingerprint="declared:a", space=Hypersphere(32), graph=graph) as gallery:
+        store = gallery.store
+        assert isinstance(store, PgvectorStore) and store.graph == graph
+        gallery.add(points)
+        gallery.build_index()
+        found = built(store.database, "g1")
+        assert found is not None and (found.m, found.ef_construction) == (8, 40)
+        gallery.prepare("declared:b", Hypersphere(32))
+        gallery.build_index("g2")
+        assert built(store.database, "g2") == found
+        gallery.backup(tmp_path / "backup")
+        gallery.build_index("g2", graph=Graph(12, 48))
+        again = built(store.database, "g2")
+        assert again is not None and again.m == 12 and built(store.database, "g1") == found
+    restore(tmp_path / "backup", f"{postgres_url}r")
+    with Gallery.open(f"{postgres_url}r") as gallery:
+        assert isinstance(gallery.store, PgvectorStore) and gallery.store.graph == graph
+        assert built(gallery.store.database, "g1") == found == built(gallery.store.database, "g2")
+
+
+def test_a_wide_index_comes_back_with_a_backup(postgres_url: str, tmp_path: Path) -> None:
+    for width in (2500, 4500):
+        folder, url = tmp_path / str(width), f"{postgres_url}{width}"
+        with Gallery.create(url, fingerprint="declared:a", space=Hypersphere(width)) as gallery:
+            gallery.add(embeddings(width, 30))
+            gallery.build_index()
+            gallery.backup(folder)
+        restore(folder, f"{url}r")
+        with Gallery.open(f"{url}r") as gallery:
+            assert gallery.status().generations[0].indexed == 30
+
+
+class Embedder:
+    """A model of a width."""
+
+    def __init__(self, space: Space) -> None:
+        self.fingerprint, self.space = "declared:b", space
+
+    def embed(self, ids: Sequence[str]) -> EmbeddingSet:
+        rows = np.random.default_rng(0).normal(size=(len(ids), self.space.dim)).astype(np.float32)
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        return EmbeddingSet(list(ids), rows, self.fingerprint, self.space)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("spaces", "indexed"),
+    [((Hypersphere(8), Hypersphere(2500)), 40), ((InnerProduct(8), InnerProduct(2500)), 0)],
+    ids=["directions", "lengths"],
+)
+def test_a_backfill_indexes_the_next_generation_where_an_index_leads_to_what_is_near(
+    postgres_url: str, spaces: tuple[Space, Space], indexed: int
+) -> None:
+    before, after = spaces
+    with Gallery.create(postgres_url, fingerprint="declared:a", space=before) as gallery:
+        items = Embedder(before).embed([f"i{row}" for row in range(40)])
+        gallery.add(EmbeddingSet(items.ids, items.vectors, "declared:a", before))
+        gallery.build_index()
+        gallery.prepare("declared:b", after)
+        assert gallery.backfill(Embedder(after)).lacking == 0
+        assert [one.indexed for one in gallery.status().generations] == [40, indexed]
+
+
+# What they find
+
+
 @pytest.fixture(scope="module", params=[2500, 5000], ids=["halves", "signs"])
 def wide(request: pytest.FixtureRequest, postgres_server: Server) -> Iterator[Gallery]:
     url, width = f"{postgres_server.url()}&schema=wide{request.param}", request.param
@@ -113,45 +185,6 @@ def test_spaces_without_an_index_say_so_and_are_searched_exactly(postgres_url: s
         assert len(gallery.search(items, 3, exact=False).hits) == 20
 
 
-# How graphs are built
-
-
-def test_settings_are_kept_for_later_generations_and_in_backups(
-    postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    graph, points = Graph(8, 40, 250), embeddings(32, 40)
-    with Gallery.create(postgres_url, fingerprint="declared:a", space=Hypersphere(32), graph=graph) as gallery:
-        store = gallery.store
-        assert isinstance(store, PgvectorStore) and store.graph == graph
-        gallery.add(points)
-        gallery.build_index()
-        found = built(store.database, "g1")
-        assert found is not None and (found.m, found.ef_construction) == (8, 40)
-        gallery.prepare("declared:b", Hypersphere(32))
-        gallery.build_index("g2")
-        assert built(store.database, "g2") == found
-        gallery.backup(tmp_path / "backup")
-        gallery.build_index("g2", graph=Graph(12, 48))
-        again = built(store.database, "g2")
-        assert again is not None and again.m == 12 and built(store.database, "g1") == found
-    restore(tmp_path / "backup", f"{postgres_url}r")
-    with Gallery.open(f"{postgres_url}r") as gallery:
-        assert isinstance(gallery.store, PgvectorStore) and gallery.store.graph == graph
-        assert built(gallery.store.database, "g1") == found == built(gallery.store.database, "g2")
-
-
-def test_a_wide_index_comes_back_with_a_backup(postgres_url: str, tmp_path: Path) -> None:
-    for width in (2500, 4500):
-        folder, url = tmp_path / str(width), f"{postgres_url}{width}"
-        with Gallery.create(url, fingerprint="declared:a", space=Hypersphere(width)) as gallery:
-            gallery.add(embeddings(width, 30))
-            gallery.build_index()
-            gallery.backup(folder)
-        restore(folder, f"{url}r")
-        with Gallery.open(f"{url}r") as gallery:
-            assert gallery.status().generations[0].indexed == 30
-
-
 @pytest.mark.parametrize(
     "numbers", [(1, 64, 100), (101, 400, 100), (16, 31, 100), (16, 1001, 100), (16, 64, 0), (16, 64, 1001)]
 )
@@ -170,33 +203,3 @@ def test_stores_without_graphs_refuse_their_settings_before_anything_is_made(url
         gallery.add(embeddings(4, 5))
         with pytest.raises(ConfigError, match="a gallery in PostgreSQL"):
             gallery.build_index(graph=Graph())
-
-
-class Embedder:
-    """A model of a width."""
-
-    def __init__(self, space: Space) -> None:
-        self.fingerprint, self.space = "declared:b", space
-
-    def embed(self, ids: Sequence[str]) -> EmbeddingSet:
-        rows = np.random.default_rng(0).normal(size=(len(ids), self.space.dim)).astype(np.float32)
-        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-        return EmbeddingSet(list(ids), rows, self.fingerprint, self.space)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("spaces", "indexed"),
-    [((Hypersphere(8), Hypersphere(2500)), 40), ((InnerProduct(8), InnerProduct(2500)), 0)],
-    ids=["directions", "lengths"],
-)
-def test_a_backfill_indexes_the_next_generation_where_an_index_leads_to_what_is_near(
-    postgres_url: str, spaces: tuple[Space, Space], indexed: int
-) -> None:
-    before, after = spaces
-    with Gallery.create(postgres_url, fingerprint="declared:a", space=before) as gallery:
-        items = Embedder(before).embed([f"i{row}" for row in range(40)])
-        gallery.add(EmbeddingSet(items.ids, items.vectors, "declared:a", before))
-        gallery.build_index()
-        gallery.prepare("declared:b", after)
-        assert gallery.backfill(Embedder(after)).lacking == 0
-        assert [one.indexed for one in gallery.status().generations] == [40, indexed]
