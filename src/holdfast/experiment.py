@@ -107,6 +107,7 @@ _LATER: dict[str, Any] = {
     "channels_last": False,
     "freeze_batch_norm": False,
     "relift_old": False,
+    "pad_old": False,
     "augmentation": {"resized_crop": None, "auto_augment": None, "rand_augment": None},
 }
 """Settings that came after the first releases, and the value by which the former ones were trained."""
@@ -363,6 +364,8 @@ class Geometry:
             the new space; None refuses predecessors of other spaces.
         relift_old: Lift the tangent vectors of a predecessor of another curvature again, by this one (HBCT, table 3);
             otherwise such a predecessor is refused. What it embedded has to be lifted likewise to be searched.
+        pad_old: Let the embeddings of a predecessor of fewer dimensions count as padded with zeros; otherwise it is
+            refused, but by methods that have a use for further dimensions, such as bt2. Its galleries stay as they are.
     """
 
     space: str | None = None
@@ -370,6 +373,7 @@ class Geometry:
     learn_curvature: bool = False
     lift_old: float | None = None
     relift_old: bool = False
+    pad_old: bool = False
 
     def decides(self) -> dict[str, object]:
         """Return the settings that change the result, as `Recipe.decides` does."""

@@ -295,3 +295,21 @@ def test_images_without_labels_need_a_ground_truth(small: Small, monkeypatch: py
 def test_what_does_not_fit_is_refused(small: Small, parts: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         small(**{**CHAIN, **parts})
+
+
+def test_a_chain_of_growing_dimensions(small: Small, tmp_path: Path) -> None:
+    """Every gallery counts as padded with zeros to the width of the model that searches it."""
+    cache, within = TaskCache(tmp_path / "tasks"), copy.deepcopy(CHAIN["by_scenario"])
+    for name in ("1-to-3", "2-to-3"):
+        within[name]["model"] = {"dim": 12}
+    parts = {**CHAIN, "by_scenario": within, "old": {"model": {"dim": 6}}}
+    suite = small(**parts, methods={"bt2": {}, "p2s": {"geometry": {"pad_old": True}}})
+    found = Bench(cache).run(suite)
+    assert len(found.rows) == 6 and all(row.failure is None for row in found.rows)
+    rows, scores = planned(suite), {row.scenario: row.scores for row in found.rows if row.label == "bt2"}
+    for scenario, dim in (("1-to-3", 6), ("2-to-3", 8)):
+        needs = rows[scenario, "bt2"].score.needs
+        query, gallery = read_sides(cache.folder(needs["new"]))[0], read_sides(cache.folder(needs["searched"]))[1]
+        assert (query.dim, gallery.dim) == (12, dim)
+        values = rank_metrics(query, gallery.padded(query.space), ["map"])
+        assert scores[scenario]["cross"] == pytest.approx(float(np.nanmean(values["map"])))

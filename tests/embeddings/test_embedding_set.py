@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.errors import DataError, SpaceMismatchError
-from holdfast.geometry import Hypersphere
+from holdfast.geometry import Euclidean, Hypersphere, Lorentz
 
 
 def build(rows: int = 4, **changes: Any) -> EmbeddingSet:
@@ -69,6 +69,19 @@ def test_select_keeps_rows_together() -> None:
     np.testing.assert_array_equal(chosen.vectors, embeddings.vectors[[4, 1]])
     assert list(embeddings.select(embeddings.labels == 0).ids) == ["item 0", "item 2", "item 4"]
     assert len(embeddings.select([])) == 0
+
+
+def test_zeros_are_appended_and_nothing_else_changes() -> None:
+    narrow = build()
+    wide = narrow.padded(Hypersphere(5))
+    np.testing.assert_array_equal(wide.vectors[:, :3], narrow.vectors)
+    assert wide.space == Hypersphere(5) and not wide.vectors[:, 3:].any()
+    assert (wide.fingerprint, wide.ids, list(wide.columns)) == (narrow.fingerprint, narrow.ids, ["camera"])
+    assert narrow.padded(narrow.space) is narrow
+    for other in (Hypersphere(2), Euclidean(5), Lorentz(5)):
+        with pytest.raises(SpaceMismatchError, match=r"dimension 3.*padded with zeros"):
+            narrow.padded(other)
+    assert build(space=Euclidean(3)).padded(Euclidean(4)).dim == 4
 
 
 def test_a_pickled_set_is_the_same_set() -> None:

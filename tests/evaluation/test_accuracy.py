@@ -100,10 +100,16 @@ def test_it_is_not_defined_where_no_class_is_known() -> None:
         ({"form": "points"}, "points with class names"),
         ({"class_names": None}, "without class names"),
         ({"labels": None, "class_names": None}, "without class names"),
-        ({"vectors": np.ones((1, 3), np.float32), "space": Hypersphere(3)}, "dimension 2 was to read features of dim"),
+        ({"vectors": np.ones((1, 1), np.float32), "space": Hypersphere(1)}, "dimension 2 was to read features of dim"),
     ],
 )
 def test_what_a_classifier_cannot_read_is_refused(wrong: dict[str, object], words: str) -> None:
     items = features([[1, 0]], ["cat"]).replace(**wrong)
     with pytest.raises(DataError, match=words):
         accuracy(head_of("normalised", [[1.0, 0.0]]), ["cat"], Hypersphere(2), items)
+
+
+def test_a_classifier_of_fewer_dimensions_reads_the_first_values() -> None:
+    head = head_of("softmax", [[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    wide = features([[0.5, 0.1, 9.0], [0.1, 0.5, -9.0]], ["cat", "emu"], Hypersphere(3))
+    assert accuracy(head, CLASSES, Hypersphere(2), wide) == 0.5

@@ -54,6 +54,8 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "weight": 0.3, "entail_weight": 1.0, "temperature": 0.5, "beta": 0.01, "min_radius": 0.1, "contrast": "rince",
         "similarity": "geodesic", "same_class_negatives": True,
     },
+    "bt2": {},  # no weight of the paper is known to us
+    "oca": {},
     # CVS: α = 10, β = 1, margin 0.1; where print and released code differ, the code
     "cvs": {
         "coherence": "model", "model_weight": 10.0, "data_weight": 1.0, "margin": 0.1, "squared": False,
@@ -89,6 +91,8 @@ OURS: dict[str, dict[str, Any]] = {
     "ndpp": {"new_prototypes": "exact"},
     "odpp": {"new_prototypes": "exact"},
     "cvs": {"temperature": 2.0},
+    "bt2": {"weight": 1.0, "prototype_weight": 1.0, "temperature": 0.07, "task_dim": None},
+    "oca": {"weight": 1.0, "temperature": 0.07},  # of p2s, whose contrast it is
     "ewc": {"weight": 0.01},  # no paper states one for images
     "rwalk": {"weight": 0.01, "interval": 10, "epsilon": 1e-3},
 }

@@ -546,3 +546,29 @@ def test_labels_beyond_int64_are_refused() -> None:
     loss = CompatibilityLoss("p2s", old_embeddings=rows, old_labels=beyond - np.uint64(2**63))
     with pytest.raises(DataError, match="labels reach 9223372036854775809"):
         loss(torch.eye(2), torch.from_numpy(beyond))
+
+
+def test_an_old_model_of_fewer_dimensions(scenes: dict[str, Scene]) -> None:
+    """A space that is wider than old embeddings lets them count as padded with zeros, in a loop of one's own too."""
+    scene, wide = scenes["hypersphere"], Hypersphere(DIM + 3)
+    given: dict[str, Any] = {"old_embeddings": scene.old.embeddings.vectors, "old_labels": scene.images.labels}
+    loss = CompatibilityLoss("bt2", space=wide, classifier=nn.Linear(DIM + 3, CLASSES), **given)
+    generator = torch.Generator().manual_seed(0)
+    new, rows = torch.randn(8, DIM + 3, generator=generator), torch.arange(8)
+    labels = torch.from_numpy(scene.images.labels[:8])
+    terms = loss.terms(new, labels, index=rows)
+    alone = CompatibilityLoss("bt2", classifier=nn.Linear(DIM, CLASSES), **given)
+    narrow = alone.terms(new[:, :DIM], labels, index=rows)
+    for name in ("alignment", "contrast"):  # the first values alone meet the old model
+        torch.testing.assert_close(terms[name], narrow[name])
+    old = torch.from_numpy(np.array(scene.old.embeddings.vectors[:8]))
+    torch.testing.assert_close(loss.terms(new, labels, old=old)["alignment"], narrow["alignment"])
+    with torch.no_grad():
+        loss.method.turn.normal_(generator=generator)  # type: ignore[union-attr, operator]
+    task = loss.terms(new, labels, index=rows)["task"]
+    loss.end_training()
+    loss.method.turn = None  # type: ignore[assignment]
+    torch.testing.assert_close(loss.terms(new, labels, index=rows)["task"], task)
+    with pytest.raises(SpaceMismatchError, match=f"layer of {DIM}"):
+        loss.terms(new, labels, old=torch.zeros(8, DIM + 3))
+    assert pickle.dumps(loss)

@@ -48,11 +48,12 @@ from holdfast.evaluation.pictures.embedding_map import (
 )
 from holdfast.evaluation.pictures.histograms import Histograms, histograms
 from holdfast.evaluation.pictures.strips import Searched, Strips, choose_strips
+from holdfast.geometry import space_from_record
 from holdfast.losses.denoising import credible_rows
 from holdfast.methods.predecessor import labelled_features
 from holdfast.models.lifting import lift_embeddings
 from holdfast.models.named_models import needs_module, open_release
-from holdfast.models.release import Release
+from holdfast.models.release import Release, load_record
 from holdfast.training.encode import cached_embeddings, embed_images
 
 SEARCHED = ("query", "gallery")
@@ -79,10 +80,14 @@ def stored(folder: Path, part: str) -> EmbeddingSet:
 
 
 def laid_onto(old: EmbeddingSet, place: Place, role: str) -> EmbeddingSet:
-    """Return a gallery as a model searches it: as it is, or laid onto the space of the model if that is another one."""
+    """Return a gallery as a model searches it: as it is, or laid onto the space of the model if that is another one.
+
+    One of fewer dimensions counts as padded with zeros: its model was trained over with more.
+    """
     lifted = "release/old-lifted"
     if not (place.needs[role] / lifted / "config.json").exists():
-        return old
+        space = space_from_record(load_record(place.needs[role] / "release").space)
+        return old.padded(space) if space.pads(old.space) else old
     laid = released(place, role, lifted)
     return old if old.space == laid.space else lift_embeddings(old, laid)
 

@@ -144,6 +144,8 @@ class Models(Options):
             upgrade curve is measured.
         similarity: How vectors of .npz, .npy and .parquet files and of URLs are compared; as the index of a URL does,
             or by the cosine, when left out.
+        pad_old: Let old embeddings of fewer dimensions count as padded with zeros: for a new model that was trained
+            over the old one with more dimensions.
     """
 
     old: Place | None = None
@@ -162,6 +164,14 @@ class Models(Options):
     new_release: Path | None = None
     adapter: Path | None = None
     similarity: Similarity | None = None
+    pad_old: bool = False
+
+    def __post_init__(self) -> None:
+        refuse(
+            self.pad_old and self.adapter is not None,
+            "--pad-old and --adapter were given.",
+            "one of them: an adapter brings embeddings to the other model's dimension itself",
+        )
 
     def given(self) -> tuple[Given, Given, Given]:
         """Return what was said of the old, the new and the independent model."""
@@ -233,6 +243,10 @@ def evaluate(
         old, new, third = given_old.needed(reading), given_new.needed(reading), given_third.sides(reading)
     refuse_no_labels(reading.label_column, [one for sides in (old, new, third) if sides is not None for one in sides])
     refuse_swapped(old.gallery, new.gallery, given_old.place, given_old.release)
+    of_old = model_of(old.gallery)
+    if models.pad_old:
+        old = old.padded(new.gallery.space)
+        of_old["padded_to"] = old.gallery.dim
     protocol = answers.opened(old.leave_one_out)
     _refuse_other_kinds(given_old, old, new, third)
     adapter = None if models.adapter is None else _adapter_between(models.adapter, given_old, given_new, old, new)
@@ -252,7 +266,7 @@ def evaluate(
         output.out,
         title=f"Can {given_new.name} search the gallery of {given_old.name}?",
         data=described(old, shown.data and str(Place(shown.data)), protocol.units),
-        models={"old": model_of(old.gallery), given_new.name: model_of(new.gallery), **link},
+        models={"old": of_old, given_new.name: model_of(new.gallery), **link},
         pictures=Pictures(images),
         seed=judging.seed,
         cross={} if cross is None else {given_new.name: cross},

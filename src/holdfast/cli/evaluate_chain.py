@@ -28,6 +28,7 @@ def chain(
     independent: list[Place] = [],  # noqa: B006 - read only
     old_baseline: Literal["own", "independent"] | None = None,
     similarity: Similarity | None = None,
+    pad_old: bool = False,
 ) -> int:
     """Measure whether the queries of every model of a chain can search every earlier gallery.
 
@@ -45,6 +46,8 @@ def chain(
         old_baseline: Which reading of the old model comes first in P_comp: its "own" model, or the "independent" one;
             both are shown.
         similarity: How vectors of .npz, .npy and .parquet files are compared; by the cosine when left out.
+        pad_old: Let embeddings of fewer dimensions than the last model has count as padded with zeros: for models that
+            were trained each over the one before with more dimensions.
 
     Examples:
         holdfast evaluate chain runs/embedded/v1 runs/embedded/v2 runs/embedded/v3 --out runs/chain
@@ -62,6 +65,8 @@ def chain(
     with console.status("reading embeddings"):
         models = [reading.sides(place, similarity=similarity) for place in embeddings]
         third = [reading.sides(place, similarity=similarity) for place in independent] or None
+    if pad_old:
+        models = [sides.padded(models[-1].gallery.space) for sides in models]
     _check_one_kind(names, models, third or [])
     evaluation = _measured(names, models, third, answers, judging)
     output.write_settings(settings)

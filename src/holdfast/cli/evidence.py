@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.data.retrieval_data import RetrievalData
     from holdfast.evaluation.protocols import Protocol
     from holdfast.evaluation.results import Evaluation, EvaluationResults
+    from holdfast.geometry import Space
     from holdfast.results import Data
     from holdfast.sources.address import Address
 
@@ -35,6 +36,15 @@ class Sides(NamedTuple):
     def leave_one_out(self) -> bool:
         """Whether every item is a query among all others."""
         return self.query is self.gallery
+
+    def padded(self, space: Space) -> Sides:
+        """Return both as points of a space of more dimensions, with zeros appended: `EmbeddingSet.padded`.
+
+        Raises:
+            SpaceMismatchError: There is none of fewer dimensions, or zeros do not make such points of them.
+        """
+        gallery = self.gallery.padded(space)
+        return Sides(gallery if self.leave_one_out else self.query.padded(space), gallery)
 
 
 _IMPORTERS = {".npz": storage.from_npz, ".npy": storage.from_npz, ".parquet": storage.from_parquet}

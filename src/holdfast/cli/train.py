@@ -38,6 +38,8 @@ class Predecessor(Options):
         scenario_options: Options of the split, such as old_fraction.
         old_backbone: Network of the old model of a scenario; the scenario's, or the new model's, when left out. With
             --model, both models start from that one, but for an old model of another network.
+        old_dim: Dimension of the old model of a scenario; that of the new models when left out. With fewer than these
+            have, old embeddings count as padded with zeros: see --pad-old.
     """
 
     old: Path | None = None
@@ -45,8 +47,14 @@ class Predecessor(Options):
     scenario: str | None = None
     scenario_options: dict[str, Any] = field(default_factory=dict)
     old_backbone: str | None = None
+    old_dim: int | None = None
 
     def __post_init__(self) -> None:
+        refuse(
+            self.old_dim is not None and self.scenario is None,
+            f"--old-dim {self.old_dim} without --scenario.",
+            "--scenario, which trains the old model; a release of --old has its own dimension",
+        )
         if self.scenario is not None and self.old is not None:
             raise ConfigError(
                 "Both --scenario and --old were given.",
@@ -94,6 +102,8 @@ class SpaceOptions(Options):
             origin, and train a hyperbolic model over it; the release to embed with is written as old-lifted.
         relift_old: With a --curvature other than the old model's, lift its tangent vectors again by the new one; the
             release to embed with is written as old-lifted, too.
+        pad_old: Let an old model of fewer dimensions than --dim count as padded with zeros. Methods made for that, such
+            as bt2, need no asking. Its stored vectors stay as they are.
     """
 
     space: str | None = None
@@ -102,11 +112,12 @@ class SpaceOptions(Options):
     zeta: float | None = None
     lift_old: float | None = None
     relift_old: bool = False
+    pad_old: bool = False
 
     @property
     def geometry(self) -> Geometry:
         """What was said of the space."""
-        return Geometry(self.space, self.curvature, self.learn_curvature, self.lift_old, self.relift_old)
+        return Geometry(self.space, self.curvature, self.learn_curvature, self.lift_old, self.relift_old, self.pad_old)
 
 
 @dataclass(frozen=True)
@@ -268,6 +279,11 @@ def _checked_predecessor(
         "--old RELEASE, a model of the hypersphere",
     )
     refuse(
+        old is None and predecessor.scenario is None and on.pad_old,
+        "--pad-old without an old model.",
+        "--old RELEASE of fewer dimensions than --dim; or --scenario with --old-dim",
+    )
+    refuse(
         old is None and predecessor.scenario is None and needs_old,
         f"{names} needs a predecessor and was given none.",
         "--old RELEASE, which embedded the gallery; or --scenario, to train an old model on a share of the data",
@@ -305,10 +321,13 @@ def _comparison(
     reference = replace(next(iter(experiments.values())), method="independent", method_options={})
     old_backbone = predecessor.old_backbone or scenario.old_backbone
     old = _with_backbone(reference, old_backbone) if old_backbone else reference
+    if predecessor.old_dim is not None:
+        old = replace(old, model=old.model.model_copy(update={"dim": predecessor.old_dim}))
     if first is not None and not old.model.brings_weights:  # trained from nothing, and so as a whole
         old = replace(old, recipe=replace(old.recipe, trainable=Trainable()))
     new = {
-        name: replace(one, geometry=Geometry(one.geometry.space))  # the curvature is that of the old model
+        # the curvature is that of the old model
+        name: replace(one, geometry=Geometry(one.geometry.space, pad_old=one.geometry.pad_old))
         for name, one in {"independent": reference, **experiments}.items()
     }
     return train_upgrade(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from holdfast.embeddings.string_array import StringArray
 from holdfast.errors import DataError, SpaceMismatchError
 from holdfast.geometry import Space
+from holdfast.geometry.space import with_zeros
 
 if TYPE_CHECKING:
     import datasets
@@ -234,6 +235,28 @@ class EmbeddingSet:
     def replace(self, **changes: Any) -> EmbeddingSet:
         """Return a checked copy with some values changed."""
         return replace(self, **changes)
+
+    def padded(self, space: Space) -> EmbeddingSet:
+        """Return the rows as points of a space of more dimensions, with zeros appended: their similarities stay.
+
+        They are still those of their model, whose fingerprint they keep. A model that was trained over it with more
+        dimensions searches them so.
+
+        Args:
+            space: One that differs from that of the rows in its dimension only; the same gives the same rows.
+
+        Raises:
+            SpaceMismatchError: It has fewer dimensions, is another one, or knows no such points.
+        """
+        if space == self.space:
+            return self
+        if not space.pads(self.space):
+            raise SpaceMismatchError(
+                f"Embeddings on the {self.space} were to be padded with zeros to the {space}.",
+                expected="a space of the same kind and of more dimensions; hyperbolic points are not padded, since "
+                "their model divides by a root of the dimension",
+            )
+        return self.replace(vectors=with_zeros(self.vectors, space.dim), space=space)
 
     def _values(self) -> dict[str, Any]:
         return {definition.name: getattr(self, definition.name) for definition in fields(self)}

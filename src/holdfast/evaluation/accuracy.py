@@ -27,7 +27,7 @@ def accuracy(head: Head, classes: Sequence[str], space: Space, items: EmbeddingS
     Args:
         head: The classifier, which reads features as points of its own space, whichever model made them.
         classes: Names of its classes (C), in the order of its rows.
-        space: The space that it was trained on.
+        space: The space that it was trained on; of items of more dimensions it reads the first.
         items: Labelled features (N, D), with class names.
 
     Returns:
@@ -41,16 +41,16 @@ def accuracy(head: Head, classes: Sequence[str], space: Space, items: EmbeddingS
     if items.form != "features" or items.labels is None or items.class_names is None:
         known = "without class names" if items.class_names is None or items.labels is None else "with class names"
         raise DataError(f"A classifier was to read {items.form} {known}.", expected="features with class names")
-    if items.dim != space.dim:
+    if items.dim != space.dim and not items.space.pads(space):
         raise DataError(
             f"A classifier of dimension {space.dim} was to read features of dimension {items.dim}.",
-            expected="features of one dimension, as compatible models have them",
+            expected="features of one dimension, as compatible models have them, or of more",
         )
     row_of = {name: row for row, name in enumerate(classes)}
     own = np.array([row_of.get(name, -1) for name in items.class_names], np.int64)[items.labels]
     right = 0
     for start in range(0, len(items), _ROWS_AT_ONCE):
         rows = slice(start, start + _ROWS_AT_ONCE)
-        view = View.of(torch.from_numpy(np.array(items.vectors[rows])), space)
+        view = View.of(torch.from_numpy(np.array(items.vectors[rows, : space.dim])), space)
         right += int((head.logits(view).argmax(dim=1).numpy() == own[rows]).sum())
     return right / len(items) if (own >= 0).any() else None

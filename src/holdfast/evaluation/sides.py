@@ -53,6 +53,12 @@ def check_sides(query: EmbeddingSet, gallery: EmbeddingSet) -> None:
 def _way_into_one_space(query: Space, gallery: Space) -> str:
     """Say what to type next; maps between frozen models know directions only."""
     trained = f"`holdfast train --old RELEASE --dim {gallery.dim}`"
+    if query.pads(gallery):
+        return (
+            "if the new model was trained over the old one with more dimensions, let old embeddings count as padded "
+            "with zeros: --pad-old, or in Python old.padded(new.space); else link the two frozen models by a map, "
+            f"`holdfast adapt --old A --new B`, and evaluate with --adapter; or train the new model again, {trained}."
+        )
     if not (query.lengths_count or gallery.lengths_count):
         return (
             "link the two frozen models by a map, `holdfast adapt --old A --new B`, and evaluate with --adapter; or "

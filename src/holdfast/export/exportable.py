@@ -66,6 +66,7 @@ class Exportable:
         reference: What the original makes of inputs.
         steps: What it computes, as plain steps; None where these do not say it.
         network: What it computes, as a module of torch; None for maps of plain steps alone.
+        searched_dim: So many first values of a vector search that gallery, where it has fewer; None for all.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Exportable:
     reference: Callable[[NDArray[Any]], Vectors]
     steps: Steps | None = None
     network: nn.Module | None = None
+    searched_dim: int | None = None
 
 
 def open_exportable(folder: str | Path, encoder: str | None = None) -> Exportable:
@@ -161,6 +163,7 @@ def of_release(release: Release) -> Exportable:
         Exportable,
         fingerprint=record.fingerprint,
         searches=record.compatible_with,
+        searched_dim=record.padded_from,
         space=release.space,
         reference=reference,
     )

@@ -93,6 +93,7 @@ def export(model: Exportable, to: Format, folder: str | Path, others: Sequence[F
         raise refused(model, to, why, others)
     record = ExportRecord(
         format=to.name, name=model.name, source=model.source, fingerprint=model.fingerprint, searches=model.searches,
+        searched_dim=model.searched_dim,
         space=dict(model.space.record()), dim=model.space.dim, metric=model.space.metric, input=model.contract,
         versions={"holdfast": __version__},
     )  # fmt: skip

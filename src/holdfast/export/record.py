@@ -27,6 +27,7 @@ class ExportRecord(BaseModel):
         searches: Fingerprint of the model whose gallery these search; None for that of ``fingerprint`` alone.
         space: What they are points of.
         dim: Their dimension.
+        searched_dim: So many first values of a vector search that gallery, which has so few; None for all of them.
         metric: What ranks them.
         input: What goes in.
         largest_difference: Largest difference from holdfast's own vectors, of any number, relative to the length of a
@@ -45,6 +46,7 @@ class ExportRecord(BaseModel):
     source: str | None
     fingerprint: str
     searches: str | None
+    searched_dim: int | None = None
     space: dict[str, Any]
     dim: int
     metric: str
@@ -66,6 +68,7 @@ def card(record: ExportRecord, usage: str, title: str, front: str = "") -> str:
         front: Front matter of hubs.
     """
     searches = record.searches or f"what it embedded itself, {record.fingerprint}"
+    cut = "" if record.searched_dim is None else f", with the first {record.searched_dim} values of a vector alone"
     lines = [
         *([front, ""] if front else []),
         f"# {record.name[:1].upper()}{record.name[1:]}, as {title}",
@@ -77,7 +80,7 @@ def card(record: ExportRecord, usage: str, title: str, front: str = "") -> str:
         f"| reads | {record.input.words} |",
         f"| vectors of | `{record.source}` |" if record.source else "| reads images | no other model |",
         f"| makes vectors of | `{record.fingerprint}` |",
-        f"| searches the gallery of | `{searches}` |",
+        f"| searches the gallery of | `{searches}`{cut} |",
         f"| dimension | {record.dim} |",
         f"| space | {_space_words(record)} |",
         f"| metric | {record.metric} |",

@@ -386,7 +386,8 @@ class Gallery:
         sources = route(state, query.name)
         searched = [
             (source, self.store.search(
-                self._form(asked, source.link), k, generation=source.generation, without=source.without,
+                self._form(asked, source.link, state.by_name[source.generation].geometry), k,
+                generation=source.generation, without=source.without,
                 where=filter_, exact=exact or not query.geometry.approximable, at=pointer,
             ))
             for source in sources if source.rows(pointer) or source.link is None
@@ -425,11 +426,11 @@ class Gallery:
             self.store.choose_graph(graph)
         self.store.build_index(chosen.name, directions=not space.lengths_count)
 
-    def _form(self, queries: EmbeddingSet, link: Link | None) -> NDArray[np.float32]:
-        """Return the index form of queries, mapped by an adapter where the link has one."""
+    def _form(self, queries: EmbeddingSet, link: Link | None, searched: Space) -> NDArray[np.float32]:
+        """Return queries as the vectors of a space are searched, mapped by an adapter where the link has one."""
         if link is not None and link.adapter is not None:
             queries = self.files.adapter(link.adapter).apply(queries)
-        return queries.space.index_form(queries.vectors, "query")
+        return queries.space.query_form(queries.vectors, searched)
 
     def _write_traffic(self) -> None:
         if self._retrieved:
@@ -498,7 +499,7 @@ class Gallery:
                 if gallery.name == state.active:
                     refusal = error
             else:
-                _check_linked_spaces(query, gallery)
+                _check_linked_spaces(query, gallery, measured=True)
                 return link
         raise refusal
 
@@ -552,14 +553,15 @@ class Gallery:
         Raises:
             GalleryError: The report is about other models or does not pass.
             ConfigError: Neither a report nor a reason, or both.
-            SpaceMismatchError: They lie in two spaces, which only an adapter links.
+            SpaceMismatchError: They lie in two spaces, which only an adapter links; or, where they differ in their
+            dimension only, a report (`holdfast evaluate --pad-old`).
         """
         refuse((report is None) == (force is None), "Linking two models.", "either a report or, by force, a reason")
         _refuse_empty(force)
         with self.writing("link") as pointer:
             state = self._state(pointer)
             asked, searched = (state.named(name) for name in (query, gallery))
-            _check_linked_spaces(asked, searched)
+            _check_linked_spaces(asked, searched, measured=report is not None)
             link = (
                 Link(asked.name, searched.name, "forced", force or "")
                 if report is None
@@ -749,10 +751,15 @@ def _refuse_empty(reason: str | None) -> None:
     refuse(reason is not None and not reason.strip(), f"The reason '{reason}'.", "why it is done all the same")
 
 
-def _check_linked_spaces(query: Generation, gallery: Generation) -> None:
-    if query.geometry != gallery.geometry:
+def _check_linked_spaces(query: Generation, gallery: Generation, *, measured: bool) -> None:
+    """Refuse two spaces; a report may link two that differ in their dimension only, as if the narrower ended in zeros.
+
+    Nobody can know that of two models but by measuring it.
+    """
+    linked = query.geometry.compares_with(gallery.geometry) if measured else query.geometry == gallery.geometry
+    if not linked:
         raise SpaceMismatchError(
             f"{query.name} is on the {query.geometry}, {gallery.name} on the {gallery.geometry}.",
-            expected="one space for both",
+            expected="one space for both; or with a report, two that differ in their dimension only",
             to_do="link them by an adapter: `holdfast gallery prepare --adapter`; the gallery is intact.",
         )

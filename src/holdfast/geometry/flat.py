@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.errors import refuse
-from holdfast.geometry.space import Array, Side, Space, sums_by_class
+from holdfast.geometry.space import Array, Side, Space, sums_by_class, with_zeros
 from holdfast.steps import Steps
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ class FlatSpace(Space):
     """Name of the geometry, a key of `SEARCH_SPACES`."""
     points_are = "vectors of finite numbers, no longer than 9e18: float32 cannot hold the inner products of others"
     lengths_count = True
+    pads_with_zeros = True
 
     def __init__(self, dim: int) -> None:
         super().__init__(self.called, dim)
@@ -145,6 +146,12 @@ class Euclidean(FlatSpace):
         form[:, :-1] = points
         form[:, -1] = 1 if side == "query" else -_squares(points) / 2
         return form
+
+    def query_form(self, points: NDArray[np.float32], gallery: Space) -> NDArray[np.float32]:
+        """Return queries with as many coordinates as the gallery has, in its index form."""
+        if self.compares_with(gallery):
+            return gallery.index_form(with_zeros(points, gallery.dim), "query")
+        return super().query_form(points, gallery)
 
     @property
     def index_dim(self) -> int:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.errors import count_of, refuse
+from holdfast.errors import SpaceMismatchError, count_of, refuse
 from holdfast.steps import Steps
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ class Space(ABC):
     """Whether the length of features says anything, or only their direction does."""
     metric: ClassVar[str] = ""
     """What ranks points, for people who search them without holdfast: a name, and how it is computed."""
+    pads_with_zeros: ClassVar[bool] = False
+    """Whether points with zeros appended are points of the space of so many more dimensions, as similar as before."""
     approximable: ClassVar[bool] = True
     """Whether graphs and clusters of gallery rows, built by their inner products, lead searches to what is near."""
 
@@ -94,6 +96,36 @@ class Space(ABC):
     def from_index_form(self, form: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return points (N, D) that have this index form (N, D') on the gallery side."""
         return form
+
+    def pads(self, narrower: Space) -> bool:
+        """Return whether points of a space of fewer dimensions, with zeros appended, are as similar here as there."""
+        return self.pads_with_zeros and type(narrower) is type(self) and narrower.dim < self.dim
+
+    def compares_with(self, other: Space) -> bool:
+        """Return whether points of another space are points of this one, or would be with zeros; see `query_form`."""
+        return self == other or self.pads(other) or other.pads(self)
+
+    def query_form(self, points: NDArray[np.float32], gallery: Space) -> NDArray[np.float32]:
+        """Return vectors (N, D'') whose inner products with the index form of a gallery rank its items.
+
+        Where the spaces differ in their dimension only, the narrower side counts as padded with zeros: queries lose
+        what the gallery has zeros for, or get zeros themselves, and scores stay those of the wider space.
+
+        Args:
+            points: Queries (N, D), points of this space.
+            gallery: The space of what is searched.
+
+        Raises:
+            SpaceMismatchError: Points of the two spaces cannot be compared.
+        """
+        if self == gallery:
+            return self.index_form(points, "query")
+        if not self.compares_with(gallery):
+            raise SpaceMismatchError(
+                f"Queries on the {self} for a gallery on the {gallery}.",
+                expected="one space, or two that differ only in their dimension and whose points may end in zeros",
+            )
+        return with_zeros(self.index_form(points, "query"), gallery.dim)
 
     @abstractmethod
     def project(self, features: Tensor) -> Tensor:
@@ -205,6 +237,17 @@ class Space(ABC):
     def settled(self) -> Space:
         """Return the space with what was learned about it as plain numbers."""
         return self
+
+
+def with_zeros(rows: Array, dim: int) -> Array:
+    """Return rows (..., D) with zeros appended up to so many numbers, or with the last ones left out.
+
+    >>> with_zeros(np.array([[3.0, 4.0]]), 3).tolist(), with_zeros(np.array([[3.0, 4.0]]), 1).tolist()
+    ([[3.0, 4.0, 0.0]], [[3.0]])
+    """
+    missing = max(0, dim - rows.shape[-1])
+    padded: Array = np.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(0, missing)]) if missing else rows[..., :dim]
+    return padded
 
 
 def _tensor(rows: Array) -> Tensor:

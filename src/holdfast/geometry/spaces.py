@@ -36,6 +36,7 @@ class Hypersphere(Space):
 
     points_are = "no zero vectors, and lengths from 1e-18 to 1e19, whose squares float32 can hold"
     metric = "cosine: the inner product of unit vectors"
+    pads_with_zeros = True
 
     def __init__(self, dim: int) -> None:
         super().__init__("hypersphere", dim)

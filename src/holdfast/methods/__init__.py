@@ -39,6 +39,8 @@ METHODS: Registry[type[CompatibilityMethod]] = Registry(
         "hbct": "holdfast.methods.hbct:HBCT",
         "d3still": "holdfast.methods.d3still:D3still",
         "ssp": "holdfast.methods.ssp:SSP",
+        "bt2": "holdfast.methods.bt2:BT2",
+        "oca": "holdfast.methods.oca:OCA",
         "keep": "holdfast.methods.keep:Keep",
         "both_sides": "holdfast.methods.both_sides:BothSides",
         "finetune": "holdfast.methods.finetune:Finetune",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from holdfast.extras import importing
@@ -61,6 +61,10 @@ class View:
         """Promote half precision to float32 (float64 stays) and project onto the space."""
         features = features.float() if features.dtype in (torch.float16, torch.bfloat16) else features
         return cls(features, space.project(features), space)
+
+    def first(self, space: Space) -> View:
+        """Return the view of a space of fewer dimensions: the first values of the features (B, D)."""
+        return View.of(self.features[:, : space.dim], space)
 
 
 class Head(nn.Module, ABC):
@@ -122,6 +126,50 @@ class NoClassifier(Head):
     def weight(self) -> Tensor:  # type: ignore[override]  # a tensor of those that have one
         """Refuse: there is none."""
         raise _no_classifier("weights")
+
+
+class NarrowHead(Head):
+    """A classifier of fewer dimensions over a wider space: it reads the first of them, and knows nothing of the rest.
+
+    Its scores of points that end in zeros are those of the classifier itself.
+
+    Args:
+        head: The classifier.
+        narrow: The space whose views it reads.
+        dim: Dimension of the wider space.
+    """
+
+    def __init__(self, head: Head, narrow: Space, dim: int) -> None:
+        super().__init__()
+        self.head, self.narrow, self.dim = head, narrow, dim
+        self.spaces, self.scale, self.normalised = head.spaces, head.scale, head.normalised  # type: ignore[misc]
+
+    @property
+    def weight(self) -> Tensor:  # type: ignore[override]  # a tensor of those that have one
+        """The rows of the classifier (C, D), with zeros appended."""
+        return nn.functional.pad(self.head.weight, (0, self.dim - self.narrow.dim))
+
+    def logits(self, view: View) -> Tensor:
+        """Return what the classifier makes of the first values (B, C)."""
+        return self.head.logits(view.first(self.narrow))
+
+
+class NarrowEncoder(nn.Module):
+    """An encoder of fewer dimensions whose embeddings get zeros appended.
+
+    Args:
+        encoder: The encoder.
+        dim: Dimension D of what comes out.
+    """
+
+    def __init__(self, encoder: nn.Module, dim: int) -> None:
+        super().__init__()
+        self.encoder, self.dim = encoder, dim
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the embeddings of a batch (B, D)."""
+        features: Tensor = self.encoder(inputs)
+        return nn.functional.pad(features, (0, self.dim - features.shape[-1]))
 
 
 def _no_classifier(wanted: str) -> ConfigError:
@@ -197,6 +245,8 @@ class OldModel:
             cached rows of `embeddings`.
         gallery: What an older model, whose gallery is to be searched, embedded of the same items, row by row; only for
             methods that say `maps_gallery`, over a frozen model, which is then the predecessor.
+        own_space: The space of fewer dimensions on which it embeds, where all of this counts as padded with zeros to
+            that of the new model, see `padded`; None where it is as it is.
     """
 
     embeddings: EmbeddingSet
@@ -205,6 +255,30 @@ class OldModel:
     own_training: EmbeddingSet | None = None
     encoder: nn.Module | None = None
     gallery: EmbeddingSet | None = None
+    own_space: Space | None = None
+
+    def padded(self, space: Space) -> OldModel:
+        """Return the predecessor as one of a space of more dimensions: its embeddings end in zeros.
+
+        Its classifier reads the first values of an embedding alone.
+
+        Args:
+            space: That of the new model; its own gives it as it is.
+
+        Raises:
+            SpaceMismatchError: It has fewer dimensions, is another one, or knows no such points.
+        """
+        own = self.embeddings.space
+        if space == own:
+            return self
+        return replace(
+            self,
+            embeddings=self.embeddings.padded(space),
+            head=None if self.head is None else NarrowHead(self.head, own, space.dim),
+            own_training=None if self.own_training is None else self.own_training.padded(space),
+            encoder=None if self.encoder is None else NarrowEncoder(self.encoder, space.dim),
+            own_space=own,
+        )
 
 
 @dataclass(frozen=True)
@@ -264,6 +338,9 @@ class CompatibilityMethod(nn.Module):
     """Whether the method makes sense only in a sequence of sessions."""
     looks_back: ClassVar[bool] = False
     """Whether `on_session_end` goes over all images of the session, which is part of what a learner costs."""
+    widens: ClassVar[bool] = False
+    """Whether it has a use for dimensions that the predecessor does not have: one of fewer dimensions then counts as
+    padded with zeros without being asked for."""
     unlabelled: ClassVar[bool] = False
     """Whether it learns from items whose class nobody knows, too: their label is -1."""
     stays: ClassVar[bool] = False
@@ -332,6 +409,13 @@ class CompatibilityMethod(nn.Module):
 
     def after_step(self, model: nn.Module) -> None:
         """Run when the weights have moved and the gradients are still there."""
+
+    def on_training_end(self, head: Head) -> None:
+        """Change the classifier, in place, into one that reads the embeddings of the release as they are.
+
+        Runs once, with the chosen weights restored: where a method showed the classifier something else in training,
+        such as the embeddings in another basis, it is brought back here.
+        """
 
     def on_session_end(self, model: nn.Module, head: Head, loader: Iterable[Batch]) -> None:
         """Run after training with the chosen weights restored; items un-augmented, in dataset order.

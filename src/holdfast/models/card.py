@@ -34,6 +34,7 @@ def model_card(release: Release, table: str = "") -> str:
     """Return a short description in Markdown, with a table of measured results if there is one."""
     record = release.record
     head = [] if record.head is None else [f"- classifier: {record.head} {record.head_options or ''}".rstrip()]
+    padded = "" if record.padded_from is None else f", of {record.padded_from} dimensions, as if it ended in zeros"
     batch, items = record.recipe.get("batch_size"), record.recipe.get("items_per_class")
     lines = [
         front_matter(
@@ -51,7 +52,7 @@ def model_card(release: Release, table: str = "") -> str:
         f"- method: {record.method} {record.method_options or ''}".rstrip(),
         *head,
         *([] if items is None else [f"- batches: {batch} images, {items} of each class"]),
-        f"- searches the gallery of: {record.compatible_with or 'itself only'}",
+        f"- searches the gallery of: {record.compatible_with or 'itself only'}{padded}",
         f"- data: {_data(record.data)}, seed {record.seed}",
         "",
         table or "Not evaluated yet: `holdfast evaluate` measures it.",

@@ -80,6 +80,8 @@ class ReleaseRecord(BaseModel):
         encoder: What was built.
         space: What its embeddings are points of.
         compatible_with: Fingerprint of the release whose gallery this one was trained to search, if any.
+        padded_from: Dimension of that release, where it has fewer: its embeddings count as padded with zeros, and only
+            so many first values of a query meet them; None where both have one dimension.
         method: Name of the compatibility method, and its options.
         method_options: See ``method``.
         head: Name of the classifier, and its options; None where it was not kept.
@@ -113,6 +115,7 @@ class ReleaseRecord(BaseModel):
     encoder: ModuleSpec | EncoderSpec | FeatureSpec
     space: dict[str, Any]
     compatible_with: str | None = None
+    padded_from: int | None = None
     method: str = "independent"
     method_options: dict[str, Any] = {}
     head: str | None = None
@@ -137,7 +140,7 @@ class ReleaseRecord(BaseModel):
     def _without_origin(self, to_values: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what most releases do not have, so that they keep their digest."""
         values: dict[str, Any] = to_values(self)
-        optional = ("lifted_from", "curvature_start", "frozen_model", "code", "probe")
+        optional = ("lifted_from", "curvature_start", "frozen_model", "code", "probe", "padded_from")
         unused = {name for name in optional if getattr(self, name) is None}
         return {name: value for name, value in values.items() if name not in unused}
 

@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, SpaceMismatchError
 from holdfast.geometry import SPACES, InnerProduct, Space, space_from_record
 from holdfast.geometry.segments import add_by_class
-from holdfast.geometry.space import Side
+from holdfast.geometry.space import Side, with_zeros
 from holdfast.testing.contract import Check, Contract, refused
 
 CONTRACT, OF_METRICS = Contract(), Contract()
@@ -83,6 +83,29 @@ def a_block_has_the_index_form_that_it_has_in_the_whole(space: Space, side: Side
     blocks = [space.index_form(points[start : start + 7], side) for start in range(0, 40, 7)]
     np.testing.assert_array_equal(np.concatenate(blocks), whole)
     assert space.index_form(points[:0], side).shape == (0, space.index_dim)
+
+
+@CONTRACT.promise()
+def the_narrower_of_two_sides_counts_as_padded_with_zeros(space: Space) -> None:
+    """A space whose points may end in zeros is as wide as the wider side; scores are those of the padded points."""
+    narrow, wide = type(space)(4), type(space)(6)  # type: ignore[call-arg, arg-type]
+    points = wide.project(features(30, torch.float32)).numpy()
+    short = narrow.project(features(30, torch.float32, seed=1)[:, :4]).numpy()
+    if not space.pads_with_zeros:
+        assert not wide.compares_with(narrow)
+        refused(lambda: wide.query_form(points, narrow), SpaceMismatchError, why="it has no zeros to append")
+        return
+    padded = with_zeros(short, 6)
+    x, y, z = (torch.from_numpy(rows) for rows in (points, short, padded))
+    torch.testing.assert_close(wide.similarity(z, z), narrow.similarity(y, y), rtol=1e-4, atol=1e-5)
+    whole = wide.index_form(points, "query") @ wide.index_form(padded, "gallery").T
+    asked = wide.query_form(points, narrow) @ narrow.index_form(short, "gallery").T
+    np.testing.assert_allclose(asked, whole, rtol=1e-4, atol=1e-5)
+    cut = narrow.index_form(np.ascontiguousarray(points[:, :4]), "query") @ narrow.index_form(short, "gallery").T
+    np.testing.assert_array_equal(cut.argsort(axis=1), wide.similarity(x, z).numpy().argsort(axis=1))
+    back = narrow.query_form(short, wide) @ wide.index_form(points, "gallery").T
+    np.testing.assert_allclose(back, wide.index_form(padded, "query") @ wide.index_form(points, "gallery").T,
+                               rtol=1e-4, atol=1e-5)  # fmt: skip
 
 
 @CONTRACT.promise()

@@ -130,8 +130,8 @@ class CompatibilityLoss(nn.Module):
 
     Some methods need more than embeddings and labels; whatever is missing is refused before anything is computed, with
     what to pass. Methods that look at how far training is, or at the new model when an epoch starts, want
-    `start_epoch`; those that hold weights ``model`` and `after_step`; those that change inputs `change_inputs`; and
-    those of sessions `end_session`.
+    `start_epoch`; those that hold weights ``model`` and `after_step`; those that change inputs `change_inputs`; those
+    that show the classifier something else than the embeddings `end_training`; and those of sessions `end_session`.
 
     What a method learns (critics, radii, copied heads, the classifier, a curvature) are parameters of this module:
     optimise them, save them with ``state_dict``, which also keeps the place in training, and wrap the module into
@@ -149,7 +149,8 @@ class CompatibilityLoss(nn.Module):
         options: Options of the method by name.
         classifier: What learns the task: a name of `holdfast.models.heads.HEADS`, a module from embeddings (B, D) to
             scores (B, C), or None, where the task is trained elsewhere and its term is 0.
-        space: Name of a space or a `Space`; that of `old_embeddings`, or the first that the method knows.
+        space: Name of a space or a `Space`; that of `old_embeddings`, or the first that the method knows. One of more
+            dimensions than these have, such as ``Hypersphere(160)``, lets them count as padded with zeros.
         classes: How many classes there are, numbered from 0; those that occur in `old_labels` when left out.
         old_classifier: The old model's classifier, from embeddings to scores (B, C_old).
         old_classes: Which class each of its rows is, by number or name; those of `own_labels` when left out.
@@ -199,7 +200,10 @@ class CompatibilityLoss(nn.Module):
         own_embeddings = _converted(own_embeddings, "own_embeddings")
         self.classes = _classes(old_embeddings, old_labels, classes)
         self.space = _space(space, self.method, old_embeddings, own_embeddings, classifier)
+        self._old_space = _old_space(self.space, old_embeddings, own_embeddings)
         old = self._old_model(old_embeddings, old_labels, old_classifier, old_classes, own_embeddings, own_labels)
+        if old is not None and self.space.pads(old.embeddings.space):
+            old = old.padded(self.space)
         self._old = old
         with torch.random.fork_rng():
             torch.manual_seed(seed)
@@ -287,7 +291,8 @@ class CompatibilityLoss(nn.Module):
         rows = self._rows(checked_numbers(labels, "labels", size, device))
         places = None if index is None else self._places(checked_numbers(index, "index", size, device))
         if old is not None:
-            old = checked_batch(old, "old", self.space, size).to(device)
+            old = checked_batch(old, "old", self._old_space, size).to(device)
+            old = nn.functional.pad(old, (0, self.space.dim - self._old_space.dim))
         elif places is not None and self._items:
             old = self._looked_up(places)
         self._refuse_values(embeddings, old)
@@ -389,6 +394,13 @@ class CompatibilityLoss(nn.Module):
         """
         self.method.on_session_end(self._encoder("end_session"), self.head, map(self._batch, batches))
 
+    def end_training(self) -> None:
+        """Let a method bring the classifier to the embeddings as they are, where it showed it something else (bt2).
+
+        Call it once, with the weights that are kept.
+        """
+        self.method.on_training_end(self.head)
+
     def carried(self) -> dict[str, Tensor]:
         """Return what the loss of the next session is to be made with, after `end_session`."""
         return self.method.carried()
@@ -479,8 +491,8 @@ class CompatibilityLoss(nn.Module):
             rows = self.classes.rows(embeddings.labels, "old_labels")
             return embeddings.replace(labels=rows, class_names=list(self.classes.names))
         if embeddings is None:
-            embeddings, labels = np.zeros((0, self.space.dim), np.float32), None
-        return features_set(embeddings, labels, self.classes, self.space, "old_embeddings")
+            embeddings, labels = np.zeros((0, self._old_space.dim), np.float32), None
+        return features_set(embeddings, labels, self.classes, self._old_space, "old_embeddings")
 
     def _own_set(self, embeddings: object, labels: object) -> EmbeddingSet | None:
         if embeddings is None or isinstance(embeddings, EmbeddingSet):
@@ -493,7 +505,7 @@ class CompatibilityLoss(nn.Module):
         own = Classes.counted(counted, None)
         if own is not None:
             own = Classes(own.numbers, [self._named(int(number)) for number in own.numbers])
-        return features_set(embeddings, labels, own, self.space, "own_embeddings")
+        return features_set(embeddings, labels, own, self._old_space, "own_embeddings")
 
     def _named(self, number: int) -> str:
         return str(number) if self.classes is None else self.classes.name_of(number)
@@ -717,6 +729,16 @@ def _space(
         expected="old_embeddings=, or a space with its dimension",
         to_do="pass space=holdfast.Hypersphere(128), or whatever the dimension is.",
     )
+
+
+def _old_space(space: Space, *given: EmbeddingSet | NDArray[np.float32] | None) -> Space:
+    """Return the space of the old model: that of the first rows given, where it has fewer dimensions than the other."""
+    for values in given:
+        if values is not None:
+            dim = values.dim if isinstance(values, EmbeddingSet) else values.shape[1]
+            own = space_from_record({**space.settled().record(), "dim": dim})
+            return own if space.pads(own) else space
+    return space
 
 
 def _as_head(module: object, what: str, otherwise: str) -> Head:

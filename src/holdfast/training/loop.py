@@ -167,6 +167,7 @@ class _Run:
             first_step = 0
         if self.state.best:
             self.objective.load_state_dict(self.state.best)
+        self.objective.method.on_training_end(self.objective.head)
         self.state.history.seconds = time.monotonic() - self.state.started
         return self.state.history
 

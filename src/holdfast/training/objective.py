@@ -111,7 +111,12 @@ def _refuse_predecessor(old: OldModel, space: Space, items: int, class_names: Se
         raise SpaceMismatchError(
             f"The old model's embeddings are on the {old.embeddings.space}, the new model's on the {space}.",
             expected="one space and one dimension for both",
-            to_do=f"train the new model on the old one's space, with --dim {old.embeddings.space.dim}.",
+            to_do=f"train the new model on the old one's space, with --dim {old.embeddings.space.dim}"
+            + (
+                "; or let old embeddings count as padded with zeros: old.padded(space)."
+                if space.pads(old.embeddings.space)
+                else "."
+            ),
         )
     if len(old.embeddings) != items or old.embeddings.form != "features":
         raise DataError(

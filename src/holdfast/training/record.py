@@ -45,6 +45,7 @@ class MakingRecord(TypedDict):
     seed: int
     code: str
     frozen_model: NotRequired[FrozenModel]
+    padded_from: NotRequired[int]
     curvature_start: NotRequired[float | None]
 
 
@@ -113,6 +114,8 @@ class Making:
         }
         if self.frozen_model is not None:
             record["frozen_model"] = self.frozen_model
+        if self.needed is not None and self.space.pads(self.needed.space):
+            record["padded_from"] = self.needed.space.dim
         if self.learns_space:
             record["curvature_start"] = self.space.curvature
         return record

@@ -109,8 +109,32 @@ def settle(
             expected=f"one of {', '.join(key for key, value in HEADS.items() if name in value.spaces)}",
             to_do=f"leave out --head, or pass --head {default_head(space)}.",
         )
-    old = _on(space, old, asked) if old is not None and method.needs_old else old
+    old = _on(space, old, asked, method) if old is not None and method.needs_old else old
     return Settled(space, space.clip_after(_zeta(asked, old), zeta), head, old)
+
+
+def _refuse_other_dimensions(space: Space, old: Space, asked: Geometry, method: CompatibilityMethod) -> None:
+    """Refuse a predecessor of other dimensions, unless its embeddings may count as padded with zeros."""
+    given = f"The old model has {old.dim} dimensions, the new one {space.dim}."
+    same = f"train the new model with --dim {old.dim}"
+    if old.dim > space.dim:
+        raise SpaceMismatchError(
+            given, expected="at least as many, since new queries search old vectors", to_do=f"{same}, or more."
+        )
+    if not space.pads(old):
+        raise SpaceMismatchError(
+            f"{given} It is on the {space}, the old one on the {old}, and only points of the hypersphere count as padded "
+            "with zeros: tangent vectors are divided by the root of their dimension; old ones would lie elsewhere.",
+            expected="one dimension, since new queries search old vectors",
+            to_do=f"{same}.",
+        )
+    if not (asked.pad_old or method.widens):
+        raise SpaceMismatchError(
+            given,
+            expected="one dimension, since new queries search old vectors",
+            to_do=f"{same}; or let old embeddings count as padded with zeros: --pad-old, or a method made for that, "
+            f"{' or '.join(key for key, known in METHODS.items() if known.widens)}.",
+        )
 
 
 def _name(asked: Geometry, method: CompatibilityMethod, old: Release | None) -> str:
@@ -176,14 +200,16 @@ def _refuse_method(asked: Geometry, method: CompatibilityMethod, name: str, old:
     )
 
 
-def _on(space: Space, old: Release, asked: Geometry) -> Release:
-    """Return the predecessor on the new model's space: as it is, or laid onto it where that was asked for."""
+def _on(space: Space, old: Release, asked: Geometry, method: CompatibilityMethod) -> Release:
+    """Return the predecessor on the new model's space: as it is, or laid onto it where that was asked for.
+
+    One of fewer dimensions stays as it is; `OldModel.padded` lets its embeddings count as padded with zeros.
+    """
     if old.space.dim != space.dim:
-        raise SpaceMismatchError(
-            f"The old model has {old.space.dim} dimensions, the new one {space.dim}.",
-            expected="one dimension, since new queries search old vectors",
-            to_do=f"train the new model with --dim {old.space.dim}.",
-        )
+        _refuse_other_dimensions(space, old.space, asked, method)
+        return old
+    refuse(asked.pad_old, f"--pad-old for an old model that has {old.space.dim} dimensions, as the new one.",
+           "no --pad-old, or a new model of more dimensions: --dim")  # fmt: skip
     if asked.lift_old is not None:
         refuse(
             old.space.lengths_count,

@@ -337,6 +337,8 @@ def _old_model(making: Making, stored: EmbeddingSet | None, cache: Path, fabric:
         return None
     known = _reading_model(old, making, cache, fabric) if stored is None else _stored_model(old, stored)
     known = dataclasses.replace(known, gallery=making.gallery)
+    if making.space.pads(known.embeddings.space):
+        known = known.padded(making.space)
     return known if making.warm_start is None else dataclasses.replace(known, own_training=making.warm_start.gallery)
 
 
@@ -369,7 +371,7 @@ def _save(release: Release, given: Release | None, old: Release | None, folder: 
         old: The predecessor on the space that training began with; None for a method that looks at none.
         folder: Where to.
     """
-    if old is not None and old.space != release.space:  # a curvature was learned
+    if old is not None and not release.space.compares_with(old.space):  # a curvature was learned
         old = lifted(old, release.space)
         release = searching(release, old)
     if old is not None and old is not given:
