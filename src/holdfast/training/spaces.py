@@ -124,7 +124,8 @@ def _refuse_other_dimensions(space: Space, old: Space, asked: Geometry, method: 
     if not space.pads(old):
         raise SpaceMismatchError(
             f"{given} It is on the {space}, the old one on the {old}, and only points of the hypersphere count as "
-            "padded with zeros: tangent vectors are divided by the root of their dimension; old ones would lie elsewhere.",
+            "padded with zeros: tangent vectors are divided by the root of their dimension, and old ones would lie "
+            "elsewhere.",
             expected="one dimension, since new queries search old vectors",
             to_do=f"{same}.",
         )
