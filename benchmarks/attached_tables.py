@@ -13,13 +13,14 @@ fills what they write from the first swap on, as an operator would.
 
 New vectors are looked up by the texts of rows: no model takes time, but the texts are read. Beside the same
 application, as many rows are written by a bare UPDATE of a column of a copy of the table, with the same indexes and
-batches, and by COPY into an empty table. Phases count statements by when they began. Waits for locks of more than
+batches, and by COPY into an empty table. For a minute the backfill keeps a rate, as an operator would choose who
+wants the application to notice nothing; then it goes as fast as it can. Phases count statements by when they began. Waits for locks of more than
 100 ms are those seen in pg_locks, which is looked at 50 times a second; "over 100 ms" counts searches and writes that
 took so long for whatever reason. The longest read of one row says how long a swap kept everybody out.
 
 Writes attached_tables.md. Extrapolated from tries on two busy cores (20,000 of 384 in 76 s, 14 of them rests), it takes
-about 5 minutes for every 100,000 rows of 384 numbers, and 2 for every 10,000 of 3,072, besides the rests (140 s for
-each shape).
+about 5 minutes for every 100,000 rows of 384 numbers, and 2 for every 10,000 of 3,072, besides the rests and the
+minute at a rate (200 s for each shape).
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ from holdfast.attached.base import ModelIdentity
 from holdfast.attached.postgres.attachment import PostgresAttachment, attach, open_attachment
 from holdfast.attached.state import Side
 from holdfast.embeddings import EmbeddingSet
+from holdfast.galleries.backfill import Backfilled
 from holdfast.galleries.sources import points_of
 from holdfast.geometry import Hypersphere
 from machine import describe
@@ -67,7 +69,7 @@ from machine import describe
 RESULTS = Path(__file__).parent / "results"
 SHAPES = ((200_000, 384), (20_000, 3072))
 QUERIES = 100
-BARE, COPIED = "bare UPDATE of the copy", "COPY into an empty table"
+BARE, COPIED, PACED = "bare UPDATE of the copy", "COPY into an empty table", "backfill at a rate"
 PATIENCE = 300.0  # seconds until clients that do not do what they were told are an error
 SETTINGS = {"maintenance_work_mem": "2GB", "log_lock_waits": "on"}
 
@@ -226,6 +228,13 @@ def measure(server: Server, rows: int, dim: int, options: argparse.Namespace) ->
     step("attach", lambda: opened.append(attach(url, old=old, new=new)))
     with opened[0] as it, open_attachment(url) as other:
         ready: dict[Side, Ready] = {side: Ready(it, side, found[side]) for side in DECLARED}
+        part = list[Backfilled]()
+
+        def paced() -> None:
+            rate = options.rate * 384 / dim
+            part.append(it.backfill(ready["new"], batch=BATCH, rate=rate, seconds=options.seconds))
+
+        step(PACED, paced)
         step("backfill", lambda: it.backfill(ready["new"], batch=BATCH))
         reading, stood["after the backfill"] = ready["new"].seconds, sizes(table)
         step("index", it.index)
@@ -266,7 +275,8 @@ def measure(server: Server, rows: int, dim: int, options: argparse.Namespace) ->
     lost, wrong = check(table, found["new"], own)
     seen = [one for of_client, *_ in parts for one in of_client]
     mega = 1 << 20
-    rates = {one: f"{rows / seconds[one]:,.0f}" for one in (BARE, COPIED, "backfill")}
+    done = {BARE: rows, COPIED: rows, PACED: part[0].written, "backfill": rows - part[0].written}
+    rates = {one: f"{count / seconds[one]:,.0f}" for one, count in done.items()}
     return [
         f"## {rows:,} rows of {dim:,} numbers", "",
         *markdown(["step", "s", "rows/s"],
@@ -297,6 +307,8 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=2)
     parser.add_argument("--pause", type=float, default=10.0, help="milliseconds after every statement of a client")
     parser.add_argument("--rest", type=float, default=20.0, help="seconds of a phase in which nothing is done")
+    parser.add_argument("--rate", type=float, default=150.0, help="rows of 384 numbers a second, and fewer wider ones")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of the backfill at a rate")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     shapes = list(zip(options.rows or [], options.dim or [], strict=True)) or SHAPES

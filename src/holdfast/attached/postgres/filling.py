@@ -27,6 +27,8 @@ from holdfast.galleries.state import Progress
 
 MOST_PASSES = 4  # each up to the last row of its beginning, so that it ends however fast an application writes
 LOCK_TIMEOUT = 5.0  # seconds; a swap holds the table for less
+HELD = 0.02  # seconds that a transaction should hold the rows that it writes, since the application waits for them
+FIRST = 16  # rows of the first transaction, from whose seconds those of the next ones follow
 
 
 class Batch(NamedTuple):
@@ -202,7 +204,7 @@ class Filling:
         refuse(budget is not None and budget < 0, f"budget={budget}", "at least 0 rows")
         self.session, self.ledger, self.number = session, Ledger(session), number
         self.source, self.side, self.batch, self.budget, self.made = source, side, batch, budget, made
-        self.rate, self.seconds, self.on_step = rate, seconds, on_step
+        self.rate, self.seconds, self.on_step, self.at_a_time = rate, seconds, on_step, min(batch, FIRST)
         self.total = self.embedded = self.written = 0
         self.missing_ids: dict[str, None] = {}
         self.started, self.stopped = time.monotonic(), "done"
@@ -273,7 +275,7 @@ class Filling:
             self.embedded += len(made)
             self.missing_ids |= dict.fromkeys(sorted(set(batch.ids) - set(made.ids)))
             if len(made):
-                self.written += self._reach(lambda: self._write(batch, made))  # noqa: B023
+                self.written += self._write(batch, made)
             if self.on_step is not None:
                 self.on_step({
                     "done": self.written + len(self.missing_ids), "total": self.total, "embedded": self.embedded,
@@ -298,20 +300,37 @@ class Filling:
             return batch
 
     def _write(self, batch: Batch, made: EmbeddingSet) -> int:
+        """Write the vectors in transactions so short that whoever waits for one of their rows hardly notices."""
+        done = written = 0
+        while done < len(made):
+            part = made.select(slice(done, done + self.at_a_time))
+            written += self._reach(lambda: self._write_part(batch, part))  # noqa: B023
+            done += len(part)
+            self._pace(self.embedded - len(made) + done)
+        return written
+
+    def _write_part(self, batch: Batch, part: EmbeddingSet) -> int:
+        started = time.monotonic()
         with self.session.transaction(LOCK_TIMEOUT):
             entry, layout = held(self.session, self.number, "ROW EXCLUSIVE")
-            return write_batch(self.session, entry, layout, self.side, batch, made)
+            written = write_batch(self.session, entry, layout, self.side, batch, part)
+        fitting = int(len(part) * HELD / max(time.monotonic() - started, 1e-6))
+        self.at_a_time = min(self.batch, max(1, (self.at_a_time + fitting) // 2))
+        return written
 
     def _reach(self, call: Callable[[], Result]) -> Result:
         return self.session.patiently(lambda: self.session.reached(call, RETRIES), RETRIES)
 
     def _in_time(self) -> bool:
-        """Keep the rate, and return whether there is time left."""
-        due = 0.0 if self.rate is None else self.embedded / self.rate
-        time.sleep(max(0.0, min(due, self.seconds or due) - self._elapsed))
+        """Return whether there is time left."""
         in_time = self.seconds is None or self._elapsed < self.seconds
         self.stopped = "done" if in_time else "time"
         return in_time
+
+    def _pace(self, rows: int) -> None:
+        """Wait until so many rows are due at the rate, or the time is up."""
+        due = 0.0 if self.rate is None else rows / self.rate
+        time.sleep(max(0.0, min(due, self.seconds or due) - self._elapsed))
 
     @property
     def _elapsed(self) -> float:
