@@ -71,7 +71,7 @@ SHAPES = ((200_000, 384), (20_000, 3072))
 QUERIES = 100
 BARE, COPIED, PACED = "bare UPDATE of the copy", "COPY into an empty table", "backfill at a rate"
 PATIENCE = 300.0  # seconds until clients that do not do what they were told are an error
-SETTINGS = {"maintenance_work_mem": "2GB", "log_lock_waits": "on"}
+SETTINGS = {"shared_buffers": "2GB", "maintenance_work_mem": "2GB", "max_wal_size": "4GB", "log_lock_waits": "on"}
 
 
 class Ready:
@@ -316,7 +316,8 @@ def main() -> None:
     try:
         for setting, value in SETTINGS.items():
             server.execute(f"ALTER SYSTEM SET {setting} = '{value}'")
-        server.execute("SELECT pg_reload_conf()")
+        server.kill()
+        server.start()
         with psycopg.connect(server.url()) as connection:
             version = connection.info.server_version
         pages = [measure(server, rows, dim, options) for rows, dim in shapes]

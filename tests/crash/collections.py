@@ -1,0 +1,466 @@
+"""Upgrades of a collection of a real Milvus server that are killed at random, beside an application that goes on.
+
+As in `crash.attached`: an operator's process takes steps, two processes of the application write rows of their own and
+log what they are about to write and what was acknowledged, and SIGKILL ends the operator, an application or the server.
+A watcher reads, again and again, the whole collection that `current` names: each row has the vector that the model of
+that collection makes of its text. After every few kills the applications stop, and the collection that they write is
+compared with what they remember; then somebody may let them write the other one, as after a release. A round ends with
+`detach`, after which what serves holds exactly what they remember.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import multiprocessing
+import random
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+from pymilvus import MilvusClient, MilvusException
+
+from attached.collections import MilvusApplication
+from attached.shop import NEW, OLD, made_by, vector
+from crash.attached import Memory, Tally, remembered
+from holdfast.attached.collections import attachment as passes
+from holdfast.attached.collections.attachment import CollectionAttachment
+from holdfast.attached.collections.opening import attach, current
+from holdfast.attached.state import Side
+from holdfast.errors import GalleryError, HoldfastError
+from milvus_server import GATE
+
+ROWS, APPLICATIONS, KILLS, CHECKED = 20, 2, 20, 4
+PAUSE = 0.03
+"""Seconds between two things that an application does: a swap needs a comparison that finds nothing to do."""
+PATIENCE = 300.0
+VICTIMS = ("operator",) * 7 + ("application",) * 2 + ("server",)
+Row = dict[str, Any]
+
+
+class Service:
+    """A server of Milvus of one's own, which is killed and started again over what it keeps."""
+
+    def __init__(self, folder: Path) -> None:
+        from milvus import MilvusServer
+
+        self._make: Callable[[], Any] = lambda: MilvusServer(data_dir=str(folder), wait_for_started=False)
+        self._server = self._make()
+        self.start()
+
+    def start(self) -> None:
+        """Start it where it does not run, and wait until it answers."""
+        self._server.start()
+        self.url = f"http://127.0.0.1:{self._server.listen_port}"
+        until = time.monotonic() + PATIENCE
+        while not self._answers():
+            assert time.monotonic() < until, "the server does not answer"
+            time.sleep(0.05)
+
+    def _answers(self) -> bool:
+        health = f"http://127.0.0.1:{self._server.webservice_port}/healthz"
+        with suppress(OSError), urlopen(health, timeout=10) as answer:
+            socket.create_connection(("127.0.0.1", self._server.listen_port), timeout=10).close()
+            return b"OK" in answer.read()
+        return False
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._server.server_proc.kill()
+        self._server.server_proc.wait()
+
+
+@contextmanager
+def service() -> Iterator[Service]:
+    """Give a server; nobody else's can run meanwhile, since its etcd wants one and the same port."""
+    with GATE.open("w") as gate, tempfile.TemporaryDirectory(prefix="holdfast-milvus-trials-") as folder:
+        fcntl.flock(gate, fcntl.LOCK_EX)
+        one = Service(Path(folder))
+        try:
+            yield one
+        finally:
+            one.kill()
+
+
+def patiently(call: Callable[[], Any], *, while_: Callable[[], bool] = lambda: True) -> Any:
+    """Call until a server that was killed answers again."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return call()
+        except (MilvusException, GalleryError):
+            if time.monotonic() > until or not while_():
+                raise
+            time.sleep(0.1)
+
+
+def rows_of(client: MilvusClient, collection: str) -> dict[int, Row]:
+    """Return all rows of a collection, as of this moment."""
+    found = client.query(collection, filter="key >= 0", output_fields=["*"], consistency_level="Strong")
+    return {row["key"]: row for row in found}
+
+
+def application(service_url: str, url: str, log: Path, first: int, seed: int, stop: Any) -> None:
+    """Write one's own rows into the collection that is to be written, until told to stop, and once more then."""
+    draw, own, side = random.Random(seed), remembered(log), side_of(url)
+    client = patiently(lambda: MilvusClient(service_url))
+    target = current(url, for_="writes").collection
+    with log.open("a", buffering=1) as told:
+        stopping = False
+        while not stopping:
+            stopping = stop.is_set()
+            try:
+                act(client, target, side, draw, own, told, first)
+            except MilvusException:  # a server that died, or a connection to it
+                stopping = False
+                client = patiently(lambda: MilvusClient(service_url))
+            time.sleep(PAUSE)
+
+
+def side_of(url: str) -> Side:
+    """Return with which model applications are to write."""
+    return "old" if current(url, for_="writes").collection == first_of(url) else "new"
+
+
+def first_of(url: str) -> str:
+    """Return the collection that was there before the upgrade."""
+    return url.partition("?")[0].rpartition("/")[2]
+
+
+def act(client: MilvusClient, target: str, side: Side, draw: random.Random, own: Memory, told: Any, first: int) -> None:
+    """Add, change or delete a row."""
+    alive = own.alive()
+    kind = draw.choice(["add", "change", "change", "delete"]) if alive else "add"
+    row = own.unused(first) if kind == "add" else draw.choice(alive)
+    after = None if kind == "delete" else f"thing {first} {draw.getrandbits(40)}"
+    told.write(json.dumps({"row": row, "after": after}) + "\n")
+    own.about(row, after)
+    if after is None:
+        client.delete(target, ids=[row])
+    else:
+        client.upsert(target, [{"key": row, "emb": vector(side, after).tolist(), "text": after, "tags": [after, row]}])
+    told.write(json.dumps({"done": row}) + "\n")
+    own.done(row)
+
+
+def source(it: CollectionAttachment, side: Side) -> Any:
+    """Return what makes vectors of texts as they are in the collection."""
+    from attached.shop import source as shop_source
+
+    return shop_source(it, side)  # type: ignore[arg-type]
+
+
+def operator(url: str, log: Path, seed: int, last: bool, bug: str | None) -> None:
+    """Take random steps that are possible, for ever; the last one only goes on to the end."""
+    if bug is not None:
+        BUGS[bug]()
+    draw = random.Random(seed)
+    while True:
+        try:
+            with attach(url, old=OLD, new=NEW) as it:
+                while not step(it, draw, log, last=last):
+                    pass
+                return
+        except (HoldfastError, MilvusException):
+            time.sleep(0.05)  # what is not possible yet, and servers that die
+
+
+def step(it: CollectionAttachment, draw: random.Random, log: Path, *, last: bool = False) -> bool:
+    """Take one step and tell it; say whether it was the last."""
+    sides: tuple[Side, ...] = ("new", "old")
+    new, old = (source(it, side) for side in sides)
+    for side in sides:
+        it.backfill(source(it, side), of=side, batch=draw.choice([3, 8, 64]))
+    state = it.state
+    if state.phase in ("attached", "filling", "filled"):
+        kind = "index"
+    elif last:
+        if state.writes == "old":
+            kind = "rollback" if state.phase == "swapped" else "detach"
+        else:
+            kind = {"swapped": "complete", "completed": "detach"}.get(state.phase, "swap")
+    else:
+        kind = "rollback" if state.phase == "swapped" else draw.choice(["swap", "swap", "swap", "index"])
+    steps = {"index": it.index, "swap": lambda: it.swap(new), "rollback": lambda: it.rollback(old),
+             "complete": it.complete, "detach": it.detach}  # fmt: skip
+    steps[kind]()
+    with log.open("a") as told:
+        told.write(kind + "\n")
+    return kind == "detach"
+
+
+# Planted bugs
+
+
+def old_state_taken_for_the_new_one() -> None:
+    """Rows that were filled once are never filled again."""
+    whole = passes.due
+
+    def blind(old: Any, new: Any, pair: Any, writes: Side) -> Any:
+        found = whole(old, new, pair, writes)
+        return "nothing" if found.startswith("fill") and None not in (old, new) else found
+
+    passes.due = blind  # type: ignore[assignment]
+
+
+def deleted_rows_stay() -> None:
+    """Nobody removes what the application deleted, and nobody minds."""
+    whole = passes.due
+
+    def blind(old: Any, new: Any, pair: Any, writes: Side) -> Any:
+        found = whole(old, new, pair, writes)
+        return "nothing" if found.startswith("drop") else found
+
+    passes.due = blind  # type: ignore[assignment]
+
+
+BUGS = {one.__name__: one for one in (old_state_taken_for_the_new_one, deleted_rows_stay)}
+
+
+# Rounds
+
+
+class Watcher(threading.Thread):
+    """Reads what serves, again and again."""
+
+    def __init__(self, url: str, service: Service, tally: Tally) -> None:
+        super().__init__(daemon=True)
+        self.url, self.service, self.tally, self.ended = url, service, tally, threading.Event()
+
+    def run(self) -> None:
+        client: MilvusClient | None = None
+        while not self.ended.is_set():
+            try:
+                client = client or MilvusClient(self.service.url)
+                serves = current(self.url).collection
+                side: Side = "old" if serves == first_of(self.url) else "new"
+                self.tally.violations += wrong(rows_of(client, serves), side)
+                self.tally.reads += 1
+            except (MilvusException, GalleryError):
+                client = None  # a server that died
+            time.sleep(0.05)
+
+
+def wrong(rows: dict[int, Row], side: Side) -> list[str]:
+    """Say which rows have a vector that is not of their text by this model."""
+    return [
+        f"row {key} of {side} has a vector of {made_by(row['emb'])} and another text than '{row['text']}'"
+        for key, row in rows.items()
+        if abs(vector(side, row["text"]) - row["emb"]).max() > 1e-5 or row["tags"] != [row["text"], key]
+    ]
+
+
+class Round:
+    """One upgrade of one collection.
+
+    Args:
+        service: Of the collection.
+        folder: For logs and the ledger.
+        tally: Is told.
+        seed: Of everything random.
+        bug: Planted into the operator.
+    """
+
+    def __init__(self, service: Service, folder: Path, tally: Tally, seed: int, bug: str | None = None) -> None:
+        self.service, self.folder, self.tally, self.bug = service, folder, tally, bug
+        self.draw, self.steps_log = random.Random(seed), folder / "steps"
+        self.shop = MilvusApplication(service.url.replace("http", "milvus"), str(folder / "ledger.db"))
+        self.url = self.shop.url
+        for item in range(ROWS):
+            self.shop.put(self.shop.first, item, f"item {item}", vector("old", f"item {item}").tolist())
+        attach(self.url, old=OLD, new=NEW).close()
+        self.context = multiprocessing.get_context("forkserver")
+        self.context.set_forkserver_preload(["crash.collections"])
+        self.processes: dict[str, Any] = {}
+        self.stop = self.context.Event()
+
+    def logs(self) -> list[Path]:
+        """Return where applications remember what they wrote."""
+        return [self.folder / f"{number}.log" for number in range(APPLICATIONS)]
+
+    def start(self, name: str, *, last: bool = False) -> None:
+        """Start the operator, or the application of a number."""
+        seed = self.draw.getrandbits(32)
+        if name == "operator":
+            given: tuple[Any, ...] = (self.url, self.steps_log, seed, last, self.bug)
+            process = self.context.Process(target=operator, args=given, daemon=True)
+        else:
+            number = int(name)
+            given = (self.service.url, self.url, self.logs()[number], 1_000_000 * (number + 1), seed, self.stop)
+            process = self.context.Process(target=application, args=given, daemon=True)
+        process.start()
+        self.processes[name] = process
+
+    def end(self, name: str) -> None:
+        """Kill one of them."""
+        self.processes[name].kill()
+        self.processes.pop(name).join()
+
+    def applications(self) -> None:
+        """Start the applications."""
+        self.stop.clear()
+        for number in range(APPLICATIONS):
+            self.start(str(number))
+
+    def run(self, kills: int) -> None:
+        """Kill so often, then go on to the end and compare."""
+        watcher = Watcher(self.url, self.service, self.tally)
+        watcher.start()
+        try:
+            self.applications()
+            self.start("operator")
+            for number in range(kills):
+                self.went_on(self.draw.choice([0, 0, 1]), self.draw.choice([0, 2, 5]))
+                time.sleep(0.3 * self.draw.random())
+                self.kill(self.draw.choice(VICTIMS))
+                if number % CHECKED == CHECKED - 1:
+                    self.look()
+                if self.tally.violations:
+                    return
+            self.finish()
+        finally:
+            watcher.ended.set()
+            for name in list(self.processes):
+                self.end(name)
+            watcher.join()
+            self.tally.steps.update(self.counts()[0])
+            self.tally.writes += self.counts()[1]
+            self.shop.client = patiently(lambda: MilvusClient(self.service.url))
+            self.shop.close()
+
+    def counts(self) -> tuple[list[str], int]:
+        """Return the steps that came to an end, and how many writes were acknowledged."""
+        steps = self.steps_log.read_text().split() if self.steps_log.exists() else []
+        return steps, sum(log.read_text().count('"done"') for log in self.logs() if log.exists())
+
+    def went_on(self, steps: int, writes: int) -> None:
+        """Wait until so much more was done; not for ever, if nothing is possible."""
+        done, wrote = self.counts()
+        until = time.monotonic() + PATIENCE / 20
+        while time.monotonic() < until and not self.tally.violations:
+            now = self.counts()
+            if len(now[0]) >= len(done) + steps and now[1] >= wrote + writes:
+                return
+            time.sleep(0.02)
+
+    def kill(self, victim: str) -> None:
+        """Kill somebody, and start them again."""
+        self.tally.kills[victim] = self.tally.kills.get(victim, 0) + 1
+        if victim == "server":
+            self.service.kill()
+            self.service.start()
+        else:
+            name = victim if victim == "operator" else str(self.draw.randrange(APPLICATIONS))
+            self.end(name)
+            self.start(name)
+        for name, process in list(self.processes.items()):
+            if not process.is_alive():
+                self.tally.violations.append(f"{name} ended by itself, with {process.exitcode}")
+                self.start(name)
+
+    def pause(self) -> None:
+        """Let the applications end what they are at."""
+        self.stop.set()
+        for number in range(APPLICATIONS):
+            process = self.processes.pop(str(number))
+            process.join(PATIENCE)
+            if process.exitcode != 0:
+                self.tally.violations.append(f"an application did not come to an end: {process.exitcode}")
+                process.kill()
+
+    def look(self) -> None:
+        """Stop the applications and compare what they write with what they remember; they may write another one."""
+        self.pause()
+        self.compare()
+        self.agree()
+        if self.draw.random() < 0.5:
+            self.end("operator")
+            self.release()
+            self.start("operator")
+        self.applications()
+
+    def release(self) -> None:
+        """Let the applications write with the other model from now on."""
+
+        def turn() -> None:
+            with attach(self.url, old=OLD, new=NEW) as it:
+                side: Side = "new" if it.state.writes == "old" else "old"
+                it.backfill(source(it, side), of=side)
+                it.declare_writes(side)
+
+        if self.bug is None:
+            patiently(turn)
+
+    def compare(self) -> None:
+        """Look for what was lost, is back, or was never written, where the applications write; they are stopped."""
+        side = side_of(self.url)
+        client = patiently(lambda: MilvusClient(self.service.url))
+        found = patiently(lambda: rows_of(client, current(self.url, for_="writes").collection))
+        self.tally.violations += wrong(found, side)
+        titles = {key: row["text"] for key, row in found.items()}
+        for row in range(ROWS):
+            if titles.pop(row, None) != f"item {row}":
+                self.tally.violations.append(f"row {row}, which nobody wrote, changed")
+        for log in self.logs():
+            memory = remembered(log)
+            for row in memory.titles.keys() | memory.doubt.keys():
+                if (title := titles.pop(row, None)) not in memory.possible(row):
+                    self.tally.violations.append(f"row {row} is {title!r}, not one of {memory.possible(row)}")
+                if row in memory.doubt:  # it is certain now
+                    with log.open("a") as told:
+                        told.write(json.dumps({"row": row, "after": title}) + "\n" + json.dumps({"done": row}) + "\n")
+        self.tally.violations += [f"row {row} is there, and nobody keeps it" for row in titles]
+        self.tally.checks += 1
+
+    def agree(self) -> None:
+        """Let the operator take two steps more, and see that both collections hold the same; nobody writes."""
+        steps = len(self.counts()[0])
+        until = time.monotonic() + PATIENCE
+        while len(self.counts()[0]) < steps + 2 and time.monotonic() < until:
+            time.sleep(0.05)
+        it = attach(self.url, old=OLD, new=NEW)
+        with it:
+            targets = {side: it.engine.target(side).collection for side in ("old", "new")}
+        client = patiently(lambda: MilvusClient(self.service.url))
+        found = {side: patiently(lambda: rows_of(client, name)) for side, name in targets.items()}  # noqa: B023
+        self.tally.violations += [*wrong(found["old"], "old"), *wrong(found["new"], "new")]
+        texts = {side: {key: row["text"] for key, row in rows.items()} for side, rows in found.items()}
+        for key in sorted(texts["old"].keys() | texts["new"].keys()):
+            if texts["old"].get(key) != texts["new"].get(key):
+                self.tally.violations.append(
+                    f"row {key} is {texts['old'].get(key)!r} of old and {texts['new'].get(key)!r} of new"
+                )
+
+    def finish(self) -> None:
+        """Let the upgrade end with nobody killed any more, and compare all there is."""
+        self.pause()
+        self.end("operator")
+        self.compare()
+        self.start("operator", last=True)
+        process = self.processes.pop("operator")
+        process.join(PATIENCE)
+        if process.exitcode != 0:
+            self.tally.violations.append(f"the operator did not come to an end: {process.exitcode}")
+            process.kill()
+            return
+        assert current(self.url) == current(self.url, for_="writes")
+        self.compare()
+        self.tally.rounds += 1
+
+
+def trials(kills: int, seed: int = 0, bug: str | None = None, told: Any = lambda tally: None) -> Tally:
+    """Kill so often, in as many rounds as it takes; stop at the first violation."""
+    tally, number = Tally(), 0
+    with service() as one:
+        while tally.killed < kills and not tally.violations:
+            with tempfile.TemporaryDirectory(prefix="holdfast-trials-") as folder:
+                Round(one, Path(folder), tally, 1_000 * seed + number, bug).run(min(KILLS, kills - tally.killed))
+            told(tally)
+            number += 1
+    return tally
