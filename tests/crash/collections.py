@@ -15,6 +15,7 @@ import json
 import multiprocessing
 import random
 import socket
+import subprocess
 import tempfile
 import threading
 import time
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+import psutil
 from pymilvus import MilvusClient, MilvusException
 
 from attached.collections import MilvusApplication
@@ -34,13 +36,13 @@ from holdfast.attached.collections.attachment import CollectionAttachment
 from holdfast.attached.collections.opening import attach, current
 from holdfast.attached.state import Side
 from holdfast.errors import GalleryError, HoldfastError
-from milvus_server import GATE
+from milvus_server import FOLDER, GATE, GUARDIAN
 
 ROWS, APPLICATIONS, KILLS, CHECKED = 20, 2, 20, 4
 PAUSE = 0.03
 """Seconds between two things that an application does: a swap needs a comparison that finds nothing to do."""
 PATIENCE = 300.0
-VICTIMS = ("operator",) * 7 + ("application",) * 2 + ("server",)
+VICTIMS = ("operator",) * 13 + ("application",) * 5 + ("server",)
 Row = dict[str, Any]
 
 
@@ -50,42 +52,61 @@ class Service:
     def __init__(self, folder: Path) -> None:
         from milvus import MilvusServer
 
-        self._make: Callable[[], Any] = lambda: MilvusServer(data_dir=str(folder), wait_for_started=False)
-        self._server = self._make()
+        self._owner = server = MilvusServer(data_dir=str(folder), wait_for_started=False)  # gone, it would end it
+        server.start()
+        self._process: subprocess.Popen[bytes] = server.server_proc
+        started = psutil.Process(self._process.pid)
+        self._environment, self._folder = started.environ(), started.cwd()
+        self._health = f"http://127.0.0.1:{server.webservice_port}/healthz"
+        self._address = "127.0.0.1", int(server.listen_port)
+        self.url = f"http://127.0.0.1:{server.listen_port}"
         self.start()
 
     def start(self) -> None:
         """Start it where it does not run, and wait until it answers."""
-        self._server.start()
-        self.url = f"http://127.0.0.1:{self._server.listen_port}"
+        if self._process.poll() is not None:  # not by the package, which would look for other ports
+            self._process = subprocess.Popen(
+                self._process.args, env=self._environment, cwd=self._folder, stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )  # fmt: skip
         until = time.monotonic() + PATIENCE
         while not self._answers():
             assert time.monotonic() < until, "the server does not answer"
             time.sleep(0.05)
 
     def _answers(self) -> bool:
-        health = f"http://127.0.0.1:{self._server.webservice_port}/healthz"
-        with suppress(OSError), urlopen(health, timeout=10) as answer:
-            socket.create_connection(("127.0.0.1", self._server.listen_port), timeout=10).close()
+        with suppress(OSError), urlopen(self._health, timeout=10) as answer:
+            socket.create_connection(self._address, timeout=10).close()
             return b"OK" in answer.read()
         return False
 
     def kill(self) -> None:
         """End it at once."""
-        self._server.server_proc.kill()
-        self._server.server_proc.wait()
+        self._process.kill()
+        self._process.wait()
 
 
 @contextmanager
 def service() -> Iterator[Service]:
     """Give a server; nobody else's can run meanwhile, since its etcd wants one and the same port."""
     with GATE.open("w") as gate, tempfile.TemporaryDirectory(prefix="holdfast-milvus-trials-") as folder:
-        fcntl.flock(gate, fcntl.LOCK_EX)
-        one = Service(Path(folder))
-        try:
-            yield one
-        finally:
-            one.kill()
+        while True:
+            fcntl.flock(gate, fcntl.LOCK_EX)
+            FOLDER.mkdir(exist_ok=True)
+            guardian = GUARDIAN.open("w")
+            try:
+                fcntl.flock(guardian, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:  # it ends its server when nobody uses it, and needs the gate for that
+                guardian.close()
+                fcntl.flock(gate, fcntl.LOCK_UN)
+                time.sleep(0.5)
+        with guardian:
+            one = Service(Path(folder))
+            try:
+                yield one
+            finally:
+                one.kill()
 
 
 def patiently(call: Callable[[], Any], *, while_: Callable[[], bool] = lambda: True) -> Any:
@@ -271,7 +292,7 @@ class Round:
         self.service, self.folder, self.tally, self.bug = service, folder, tally, bug
         self.draw, self.steps_log = random.Random(seed), folder / "steps"
         self.shop = MilvusApplication(service.url.replace("http", "milvus"), str(folder / "ledger.db"))
-        self.url = self.shop.url
+        self.url = f"{self.shop.url}&text=text"
         for item in range(ROWS):
             self.shop.put(self.shop.first, item, f"item {item}", vector("old", f"item {item}").tolist())
         attach(self.url, old=OLD, new=NEW).close()
