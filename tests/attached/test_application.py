@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -39,13 +38,11 @@ class Application(threading.Thread):
     def run(self) -> None:
         with psycopg.connect(self.shop.database, autocommit=True, prepare_threshold=self.prepare) as connection:
             while not self.ended.is_set():
-                began = time.monotonic()
                 try:
                     self._act(connection)
                 except BaseException as error:
                     self.errors.append(error)
                 self.done += 1
-                time.sleep(time.monotonic() - began)  # nobody swaps under one that writes faster than we embed
 
     def _act(self, connection: psycopg.Connection[Any]) -> None:
         kind = self.draw.choice(["search"] * 4 + ["insert", "upsert", "rename", "price", "delete"])

@@ -194,6 +194,39 @@ def test_an_upgrade_on_a_live_server_of_qdrant(further: str, alias: str, tmp_pat
         application.close()
 
 
+class Editing:
+    """A source beside an application that edits an item while the first vectors are made, and looks at what is there.
+
+    Args:
+        application: Whose.
+        whole: Makes vectors of texts as they are.
+    """
+
+    def __init__(self, application: Any, whole: Any) -> None:
+        self.application, self.whole, self.seen = application, whole, list[dict[int, Any]]()
+        self.fingerprint, self.space = whole.fingerprint, whole.space
+
+    def embed(self, ids: list[str]) -> Any:
+        if not self.seen:
+            self.application.write(3, "edited", "old")
+        self.seen.append(self.application.contents(self.application.new))
+        return self.whole.embed(ids)
+
+
+@pytest.mark.parametrize("application", ["collections of Qdrant", "Milvus Lite"], indirect=True)
+def test_an_item_that_changes_while_its_vector_is_made_is_never_beside_another_text(application: Any) -> None:
+    run = Run(application)
+    application.new = run.attachment.engine.target("new")
+    made = Editing(application, application.source("new", run.attachment))
+    run.attachment.backfill(made)
+    assert len(made.seen) == 2, "the item comes with the next pass"
+    for there in (made.seen[1], application.contents(application.new)):
+        wanted = expected({item: text for item, (text, _) in there.items()}, "new")
+        assert there == wanted
+    assert application.contents(application.new) == expected(application.twin, "new")
+    run.attachment.close()
+
+
 WRITES = {
     QdrantClient: ["upsert", "update_vectors", "delete", "delete_vectors", "create_collection", "create_vector_name",
                    "update_collection_aliases"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
+import psycopg
 import pytest
 
 from attached.shop import Shop, source, vector, written
@@ -121,6 +122,25 @@ def test_nobody_waits_long_for_a_swap_that_is_slow(shop: Shop, monkeypatch: pyte
             shop.execute("DROP EVENT TRIGGER slow")
         assert it.state.phase == "indexed" and set(shop.sides().values()) == {"old"}
         it.swap()
+
+
+def test_writers_wait_for_the_rows_of_the_last_moment_where_vectors_are_made_quickly(shop: Shop) -> None:
+    shop.fill(3)
+    waited: list[str] = []
+
+    def write() -> None:  # whenever vectors are made, so that without a wait there would be no end
+        try:
+            shop.execute("SET lock_timeout = '50ms'; UPDATE shop.items SET title = title || 'a' WHERE id = 1")
+        except psycopg.errors.LockNotAvailable:
+            waited.extend(title for (title,) in shop.execute("SELECT title FROM shop.items WHERE id = 1"))
+
+    with shop.attach() as it:
+        it.backfill(source(it))
+        it.index()
+        write()
+        it.swap(source(it, told=write))
+        assert it.state.phase == "swapped" and it.status().lacking["new"] == 0
+    assert len(waited) == 1, "readers do not wait"
 
 
 def test_rows_that_a_source_does_not_have_hold_a_swap_up_once(shop: Shop) -> None:

@@ -489,9 +489,13 @@ class _Filling:
         except BudgetError:
             self.stopped = "budget"
             return False
+        made_ids = set[str]() if made is None else set(made.ids)
         if made is not None and len(made):
             self._check_made(made, known)
             self.embedded += len(made)
+            # A vector may be of a later text than was read here: items that changed meanwhile come with the next pass.
+            now = {row.id: row.digest for row in engine.fetch(other, list(made.ids))}
+            made = made.select([place for place, one in enumerate(made.ids) if now.get(one) == known[one]])
             ledger.keep(number, {one: self._pair(known[one], None) for one in made.ids})
             vectors = zip(made.ids, made.vectors, strict=True)
             engine.put(self.of, [replace(rows[one], vector=vector) for one, vector in vectors])
@@ -499,7 +503,7 @@ class _Filling:
             pairs = {one: self._pair(known[one], read[one]) for one in made.ids if read.get(one) is not None}
             ledger.keep(number, pairs)
             self.written += len(pairs)
-        self.missing |= dict.fromkeys(sorted(known.keys() - set(() if made is None else made.ids)))
+        self.missing |= dict.fromkeys(sorted(known.keys() - made_ids))
         if self.on_step is not None:
             told: Told = {"done": self.written + len(self.missing), "total": self.total, "embedded": self.embedded,
                           "written": self.written, "missing": len(self.missing), "seconds": self.elapsed}  # fmt: skip

@@ -6,11 +6,12 @@ that is waited for makes everybody behind it wait. Every step but the building o
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from logging import INFO
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 from holdfast.attached.base import AttachmentStatus, FillOptions, ModelIdentity, Verification
 from holdfast.attached.postgres.address import TableAddress, read_table_address
@@ -65,6 +66,8 @@ ATTEMPTS = 40
 HELD = 2.0  # seconds that a statement may take while everybody else waits for the table
 LAST = 256  # rows whose vectors are made before the table is locked, and written while it is
 ROUNDS = 40  # in which an application may write rows faster than vectors of them are made
+FREE_ROUNDS = 3  # after which writers, though not readers, wait while vectors are made of the rows of the last moment:
+QUICK = 0.3  # if the last time that took less than so many seconds
 PUT_BACK, PASSES = 512, 4  # rows of a transaction; those that somebody holds come with the next pass
 _UNINDEXED = ("attached", "filling", "filled")
 _GUARD = "SELECT pg_advisory_xact_lock(hashtext('holdfast_attached'))"
@@ -198,6 +201,26 @@ def _numbered(session: Session, entry: Entry, layout: AnyLayout) -> Record:
     }
     numbers = {called: found[name] for called, (name, _) in layout.added.items()}
     return replace(entry.record, **numbers)  # type: ignore[arg-type]
+
+
+class _Ready(NamedTuple):
+    """Rows of the last moment before a turn.
+
+    Args:
+        batch: The rows.
+        made: Their vectors.
+        seconds: How long it took to make these.
+    """
+
+    batch: Batch
+    made: EmbeddingSet | None = None
+    seconds: float = 0.0
+
+
+def _made_of(source: VectorSource, batch: Batch) -> _Ready:
+    started = time.monotonic()
+    made = source.embed(batch.ids) if batch.keys else None
+    return _Ready(batch, made, time.monotonic() - started)
 
 
 class PostgresAttachment:
@@ -373,7 +396,8 @@ class PostgresAttachment:
         if source is not None:
             check_made(source, entry, side)
 
-        ready: tuple[Batch, EmbeddingSet | None] = Batch([], []), None
+        ready = _Ready(Batch([], []))
+        writers_wait = False
 
         def attempt() -> tuple[int, Batch]:
             """Turn if no more rows lack a vector than may, and return how many do, with some of those that hinder."""
@@ -383,11 +407,13 @@ class PostgresAttachment:
             with self._session.transaction(LOCK_TIMEOUT):
                 entry = self._ledger.entry(self.number, lock=True)
                 advance(entry.state, event)
+                if source is not None and writers_wait and ready.seconds < QUICK:
+                    entry, layout = held(self._session, self.number, "SHARE ROW EXCLUSIVE")
+                    ready = _made_of(source, read_batch(self._session, entry, layout, side, LAST))
                 entry, layout = held(self._session, self.number, "ACCESS EXCLUSIVE")
                 self._session.rows("SELECT set_config('statement_timeout', %s, true)", [f"{round(1000 * HELD)}ms"])
-                batch, made = ready
-                if made is not None and len(made):
-                    write_batch(self._session, entry, layout, side, batch, made)
+                if ready.made is not None and len(ready.made):
+                    write_batch(self._session, entry, layout, side, ready.batch, ready.made)
                     self._session.rows("SELECT set_config('holdfast.filling', '', true)")
                 lacking = lacking_rows(self._session, layout, side)
                 if lacking > allow:
@@ -401,7 +427,8 @@ class PostgresAttachment:
                 return lacking, Batch([], [])
 
         before: Batch | None = None
-        for _ in range(ROUNDS):
+        for number in range(ROUNDS):
+            writers_wait = number >= FREE_ROUNDS
             lacking, left = self._session.patiently(attempt, attempts)
             if source is None or not left.keys or left == before:  # what is as it was, the source does not have
                 break
@@ -412,15 +439,13 @@ class PostgresAttachment:
         if source is not None and lacking:
             self.backfill(source, of=side)
 
-    def _ready(
-        self, source: VectorSource, side: Side, ready: tuple[Batch, EmbeddingSet | None]
-    ) -> tuple[Batch, EmbeddingSet | None]:
+    def _ready(self, source: VectorSource, side: Side, before: _Ready) -> _Ready:
         """Fill rows until few are left, and return these with their vectors, made while nobody waits.
 
         Args:
             source: Of vectors.
             side: Of which model.
-            ready: What was returned before, which may be so still.
+            before: What was returned before, which may be so still.
         """
         for last in (False, True):
             with self._session.transaction():
@@ -429,9 +454,7 @@ class PostgresAttachment:
             if len(batch.keys) < LAST or last:
                 break
             self.backfill(source, of=side)
-        if batch == ready[0]:
-            return ready
-        return batch, source.embed(batch.ids) if batch.keys else None
+        return before if batch == before.batch else _made_of(source, batch)
 
     def _point(self, event: Event, side: Side, source: VectorSource | None, writes: Side | None, attempts: int) -> None:
         """Turn a column over that both models share: the pointer first, then vectors."""
