@@ -13,10 +13,11 @@ fills what they write from the first swap on, as an operator would.
 
 New vectors are looked up by the texts of rows: no model takes time, but the texts are read. Beside the same
 application, as many rows are written by a bare UPDATE of a column of a copy of the table, with the same indexes and
-batches, and by COPY into an empty table. For a minute the backfill keeps a rate, as an operator would choose who
-wants the application to notice nothing; then it goes as fast as it can. Phases count statements by when they began. Waits for locks of more than
-100 ms are those seen in pg_locks, which is looked at 50 times a second; "over 100 ms" counts searches and writes that
-took so long for whatever reason. The longest read of one row says how long a swap kept everybody out.
+batches, and by COPY into an empty table. For a minute the backfill keeps a rate, as an operator would choose who wants
+the application to notice nothing; then it goes as fast as it can. Phases count statements by when they began. Waits for
+locks of more than 100 ms are those seen in pg_locks, which is looked at 50 times a second; "over 100 ms" counts
+searches and writes that took so long for whatever reason. The longest read of one row says how long a swap kept
+everybody out.
 
 Writes attached_tables.md. Extrapolated from tries on two busy cores (20,000 of 384 in 76 s, 14 of them rests), it takes
 about 5 minutes for every 100,000 rows of 384 numbers, and 2 for every 10,000 of 3,072, besides the rests and the
@@ -320,7 +321,10 @@ def main() -> None:
         server.start()
         with psycopg.connect(server.url()) as connection:
             version = connection.info.server_version
-        pages = [measure(server, rows, dim, options) for rows, dim in shapes]
+        pages = []
+        for rows, dim in shapes:
+            pages.append(measure(server, rows, dim, options))
+            print("\n".join(pages[-1]), flush=True)
         long_waits = (server.folder / "log").read_text().count("still waiting for")
     finally:
         server.stop()

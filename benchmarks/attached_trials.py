@@ -75,9 +75,14 @@ def main() -> int:
         print(lines[-1], flush=True)
         missed += [] if found.violations else [bug]
     packages = ("pymilvus", "milvus") if given.place == "milvus" else ("psycopg",)
-    lines += ["", f"{time.monotonic() - started:.0f} s. {describe(*packages)}", "",
-              f"python benchmarks/attached_trials.py {given.place} --kills {given.kills} --seed {given.seed}"]  # fmt: skip
-    out.write_text("\n".join(lines) + "\n")
+    lines += [
+        "",
+        f"{time.monotonic() - started:.0f} s. {describe(*packages)}",
+        "",
+        f"python benchmarks/attached_trials.py {given.place} --kills {given.kills} --seed {given.seed}",
+        "",
+    ]
+    out.write_text("\n".join(lines))
     return 1 if plain.violations or missed else 0
 
 
