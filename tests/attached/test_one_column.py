@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -223,6 +224,18 @@ def test_what_is_wrong_is_seen(shop: Shop) -> None:
         it.detach(abandon=True)
     assert {made_by(emb) for (emb,) in shop.execute("SELECT emb::text FROM shop.items")} == {"old"}
     assert "holdfast" not in shop.dump()
+
+
+def test_many_replaced_rows_are_to_be_vacuumed(shop: Shop) -> None:
+    shop.execute("ALTER TABLE shop.items SET (autovacuum_enabled = off)")
+    with attached(shop, 1200) as it:
+        assert it.verify().problems == ()
+        shop.execute("UPDATE shop.items SET price = 2")
+        until = time.monotonic() + 20  # the server counts them once the session has ended
+        while not it.verify().problems and time.monotonic() < until:
+            time.sleep(0.05)
+        [problem] = it.verify().problems
+        assert problem.startswith("1,200 replaced rows") and 'VACUUM "shop"."items"' in problem
 
 
 def test_a_plan_changes_nothing(shop: Shop) -> None:

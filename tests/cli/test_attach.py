@@ -123,7 +123,7 @@ def test_the_same_column_by_commands(
     assert terminal.run("start", *same, report())["holding"] == {"old": 12, "new": 0}
     assert "Vectors of both models share the column" in terminal.said and "attach swap" in terminal.said
     assert terminal.run("swap")["serving"] == "new"
-    assert "It is to ask with declared:new" in terminal.said and "finds all rows, too" in terminal.said
+    assert "Queries are to be of declared:new" in terminal.said and "finds all rows, too" in terminal.said
     done = terminal.run("backfill", "--vectors", files("new", 12), "--budget", 5)
     assert done["holding"] == {"old": 7, "new": 5} and "attach backfill" in terminal.said
     terminal.run("index", code=2)

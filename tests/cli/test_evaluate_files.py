@@ -289,3 +289,4 @@ def test_mixed_galleries_are_measured_where_somebody_asks(files: Path, tmp_path:
     assert {(one.queries, one.tolerated) for one in found.meetings} == {("new", 0.0), ("old", 0.02)}
     main([*map(str, words)])
     assert EvaluationResults.load(tmp_path).only().mixing is None
+    assert main([*map(str, words), "--tolerance", "0.02"]) == 2

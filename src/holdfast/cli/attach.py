@@ -521,9 +521,10 @@ def _tell(it: Attachment, on: Attached, document: Mapping[str, object]) -> int:
     """Say where it stands and what to type next, and for machines what was done."""
     found = it.status()
     state = found.state
-    serving = state.fingerprint(state.serving)
+    model = state.fingerprint(state.serving)
+    serving = f"Queries are to be of {model}" if state.shared else f"{model} serves"
     console.print(
-        f"{found.place}: {state.phase}. {f'It is to ask with {serving}' if state.shared else f'{serving} serves'}, and "
+        f"{found.place}: {state.phase}. {serving}, and "
         f"the application writes with {state.fingerprint(state.writes)} unless a session says otherwise."
     )
     if found.holding:

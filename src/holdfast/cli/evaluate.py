@@ -16,6 +16,7 @@ from holdfast.cli.places import Place
 from holdfast.config import Options, Settings
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, refuse, unknown_name
+from holdfast.evaluation.mixing import TOLERANCE
 from holdfast.evaluation.protocols import PROTOCOLS, Protocol
 from holdfast.options import option_types
 from holdfast.reports.formats import MISSING
@@ -204,7 +205,7 @@ def evaluate(
     gate: Literal["interval", "point"] = "interval",
     curve: Literal["auto", "yes", "no"] = "auto",
     mixing: bool = False,
-    tolerance: float = 0.01,
+    tolerance: float | None = None,
 ) -> int:
     """Measure whether new queries can search the old gallery.
 
@@ -226,7 +227,7 @@ def evaluate(
             evaluations, of which it would be by far the longest part.
         mixing: Also measure galleries that hold vectors of both models, with queries of both: whether new vectors may
             stand beside old ones (`holdfast attach start --same-column`).
-        tolerance: What old queries may lose on them.
+        tolerance: What old queries may lose on them, as a fraction; 0.01 when left out.
 
     Examples:
         holdfast evaluate --old runs/embedded/old --new runs/embedded/p2s --independent runs/embedded/independent
@@ -255,7 +256,8 @@ def evaluate(
     facts = shown.facts(sets, [*old, *new])
     images = shown.images(sets)
     cross = None if adapter is None else _cross_sides(adapter, old, new)
-    mixed = tolerance if mixing else None
+    refuse(tolerance is not None and not mixing, "--tolerance without --mixing.", "both, or neither")
+    mixed = (TOLERANCE if tolerance is None else tolerance) if mixing else None
     evaluation = _measured((old, new, third), protocol, cross, classes, judging, metrics, gate, curve, mixed)
     output.write_settings(settings)
     link = {} if adapter is None else {ADAPTER: _record_of(adapter)}

@@ -11,6 +11,7 @@ from holdfast.attached.postgres.ledger import Entry
 from holdfast.attached.postgres.session import Session
 from holdfast.errors import GalleryError, StoreError
 
+_FEWEST_REPLACED, _MOST_REPLACED = 1000, 0.2  # rows, and as a share of those that are there: as autovacuum counts
 _OURS = ("holdfast_attached.", "zz_holdfast_", "holdfast.filling")
 _STATEMENTS = (
     "SELECT queryid::text || '-' || userid || '-' || toplevel, query, calls FROM {}.pg_stat_statements "
@@ -44,7 +45,22 @@ def table_problems(session: Session, entry: Entry) -> list[str]:
         "WHERE indrelid = %s AND NOT indisvalid", [entry.record.table.oid],
     )  # fmt: skip
     found += [f"The index {name} is half built: `holdfast attach index` builds it anew" for (name,) in invalid]
-    return found
+    return [*found, *(_replaced_rows(session, entry) if entry.record.shared else [])]
+
+
+def _replaced_rows(session: Session, entry: Entry) -> list[str]:
+    """Return that there are many replaced rows where there are: an index walks over them, and finds fewer others."""
+    oid = entry.record.table.oid
+    [(dead, live)] = session.rows(
+        "SELECT coalesce(sum(n_dead_tup), 0)::bigint, coalesce(sum(n_live_tup), 0)::bigint FROM pg_stat_all_tables "
+        "WHERE relid IN (SELECT %s::oid UNION SELECT relid FROM pg_partition_tree(%s::oid::regclass))", [oid, oid],
+    )  # fmt: skip
+    if not entry.record.table.indexes or dead <= max(_FEWEST_REPLACED, _MOST_REPLACED * live):
+        return []
+    return [
+        f"{dead:,} replaced rows take the places of others in what an approximate index finds, above all for "
+        f"queries of the model that was replaced: VACUUM {entry.record.table.identifier}"
+    ]
 
 
 def queries_of(session: Session, entry: Entry, watch: float) -> tuple[list[NamedQuery], str]:
