@@ -64,7 +64,7 @@ class Server:
         while not _answers(self.url()):
             assert time.monotonic() < until, self._log.read_text()
             if not self._pid.exists():
-                options = f"-k '{self.sockets}' -h '' -c dynamic_shared_memory_type=mmap"  # which go with the folder
+                options = f"-k '{self.sockets}' -h ''"
                 self._run("pg_ctl", "start", "-t", f"{PATIENCE}", "-D", self.folder, "-l", self._log, "-o", options)
             time.sleep(0.02)
 

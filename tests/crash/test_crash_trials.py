@@ -28,7 +28,7 @@ SCRIPT = Path(__file__).parents[2] / "benchmarks" / "crash_trials.py"
 def test_galleries_survive_and_planted_bugs_do_not(store: str, kills: int, more: list[str], tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     command = [sys.executable, "-W", "ignore", str(SCRIPT), "--store", store, "--trials", str(kills)]
-    command += ["--templates", "4", "--lanes", "1", "--out", str(tmp_path), *more]
+    command += ["--templates", "4", "--lanes", "1", "--out", str(tmp_path), "--work", str(tmp_path), *more]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr[-4000:]
     record = json.loads((tmp_path / "crash_trials.json").read_text())[store]
