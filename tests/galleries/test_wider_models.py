@@ -10,6 +10,9 @@ import pytest
 from holdfast.errors import SpaceMismatchError
 from holdfast.evaluation.evaluate import evaluate
 from holdfast.evaluation.results import EvaluationResults
+from holdfast.evaluation.retrieval import rank_metrics
+from holdfast.galleries import Gallery
+from holdfast.galleries.rehearsal import rehearse
 from holdfast.geometry import Hypersphere, Lorentz
 from holdfast.results import Data
 
@@ -40,8 +43,11 @@ def report(embed, tmp_path_factory) -> Any:
     return results.save(tmp_path_factory.mktemp("report"))
 
 
-def test_new_queries_search_narrower_vectors_beside_their_own_by_score(gallery, embed, only_these, asked,
-                                                                       report) -> None:  # fmt: skip
+@pytest.mark.parametrize("store", ["memory", "lance"])
+def test_new_queries_search_narrower_vectors_beside_their_own_by_score(
+    embed, only_these, asked, report, store, tmp_path
+) -> None:
+    gallery = Gallery.create(f"{store}:{tmp_path / 'gallery'}", fingerprint="declared:old", space=NARROW)
     gallery.add(embed("old", IDS))
     gallery.prepare("declared:new", WIDE, reports=[report])
     gallery.swap()
@@ -60,15 +66,28 @@ def test_new_queries_search_narrower_vectors_beside_their_own_by_score(gallery, 
     for hits, row in zip(reply.hits, scores, strict=True):
         assert [hit.id for hit in hits] == [IDS[place] for place in np.argsort(-row)]
         np.testing.assert_allclose([hit.score for hit in hits], np.sort(row)[::-1], atol=1e-6)
+    gallery.close()
 
 
-def test_the_way_back_pads_the_queries(gallery, embed, only_these, asked, report) -> None:
+def test_force_links_no_two_widths(gallery, embed, only_these, asked, report) -> None:
     gallery.add(embed("old", IDS))
     gallery.prepare("declared:new", WIDE, reports=[report])
     gallery.upsert(embed("new", ["fresh"], space=WIDE))
     assert gallery.search(asked("old"), 13).covered == 12
     with pytest.raises(SpaceMismatchError, match="dimension 6"):
         gallery.link("g1", "g2", force="nobody measured it")
+
+
+def test_a_rehearsal_of_a_wider_model(gallery, embed, only_these, report) -> None:
+    labels = np.arange(12) % 3
+    old, new = (embed(name, IDS, space=space, labels=labels) for name, space in (("old", NARROW), ("new", WIDE)))
+    with Gallery.create("memory://", fingerprint="declared:old", space=NARROW, columns={"label": "text"}) as labelled:
+        labelled.add(old, metadata={"label": [f"class {label}" for label in labels]})
+        found = rehearse(labelled, only_these(new), reports=[report], orders=["random"])
+    expected = rank_metrics(new, old.padded(WIDE), ("map",), exclude_same_id=True)["map"]
+    assert found.curves["random"].values["map"][0] == pytest.approx(float(np.nanmean(expected)), abs=1e-6)
+    own = rank_metrics(new, new, ("map",), exclude_same_id=True)["map"]
+    assert found.curves["random"].values["map"][-1] == pytest.approx(float(np.nanmean(own)), abs=1e-6)
 
 
 def test_hyperbolic_generations_of_two_dimensions_are_not_linked(gallery, embed, report) -> None:

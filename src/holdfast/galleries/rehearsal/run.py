@@ -306,11 +306,12 @@ class _Run:
         self._count(copy, reply)
         self._time(copy, self.queries.new, point)
         ids, state = self.items.old.ids, copy.state
-        queries = self.made.space.index_form(self.queries.new.vectors, "query")
+        queries, space = self.queries.new.vectors, self.made.space
         scores = np.full((len(queries), len(ids)), -np.inf, np.float32)  # of what may not be searched
         for source in reversed(route(state, state.made_by(self.made.fingerprint).name)):
             names, forms = copy.store.vectors(source.generation, list(ids))
-            scores[:, ids.find(names)] = queries @ forms.T
+            searched = state.by_name[source.generation].geometry
+            scores[:, ids.find(names)] = space.query_form(queries, searched) @ forms.T
         self.wrong += disagreeing(reply.hits, scores, ids)
         return Answers.of_scores(scores, reply.hits, self.queries)
 
