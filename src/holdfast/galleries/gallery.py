@@ -553,8 +553,7 @@ class Gallery:
         Raises:
             GalleryError: The report is about other models or does not pass.
             ConfigError: Neither a report nor a reason, or both.
-            SpaceMismatchError: They lie in two spaces, which only an adapter links; or, where they differ in their
-            dimension only, a report (`holdfast evaluate --pad-old`).
+            SpaceMismatchError: Only an adapter links their two spaces; with a report, their dimensions may differ.
         """
         refuse((report is None) == (force is None), "Linking two models.", "either a report or, by force, a reason")
         _refuse_empty(force)
