@@ -42,6 +42,8 @@ KILLS = 25
 """Of a round."""
 PAUSE = 0.003
 """Seconds between two things that an application does, so that tables stay small."""
+MOST = 150
+"""Rows of an application, which inserts no further ones then: every turn of a shared column writes all."""
 CHECKED = 5
 """Kills between two looks at everything."""
 VICTIMS = ("operator", "operator", "operator", "application", "backend", "server")
@@ -77,6 +79,7 @@ def act(connection: Any, draw: random.Random, own: Memory, told: Any, first: int
     """Do one thing, as ordinary SQL that knows nothing of an upgrade."""
     kind, alive = draw.choice(["insert", "upsert", "rename", "rename", "price", "delete", "search"]), own.alive()
     row = draw.choice(alive) if alive else None
+    kind = "rename" if kind == "insert" and len(alive) >= MOST else kind
     title = f"thing {first} {draw.getrandbits(40)}"
     if kind == "search":
         connection.execute("SELECT id FROM shop.items ORDER BY emb <=> %s LIMIT 5", [written("old", title)]).fetchall()
