@@ -132,8 +132,8 @@ def main() -> None:
     for data in given.sets:
         lines += [f"## {data}", "", *measured(embedded(data, given.data, given.work), given.seeds)]
         print("\n".join(lines[-9:]), flush=True)
-    lines += [describe(), "", f"Seeds {', '.join(map(str, given.seeds))}."]
-    given.out.write_text("\n".join(lines) + "\n")
+        seeds = f"Seeds {', '.join(map(str, given.seeds))}."
+        given.out.write_text("\n".join([*lines, describe(), "", seeds]) + "\n")
 
 
 if __name__ == "__main__":

@@ -53,8 +53,9 @@ def test_a_wrong_order_is_mended() -> None:
     assert inverted[0] > 1 and inverted[-1] < 0.05
 
 
-def test_equal_similarities_have_no_order_and_a_finite_gradient() -> None:
-    cross = torch.zeros(4, 4, requires_grad=True)
+@pytest.mark.parametrize("own", [0.0, 1.0])
+def test_equal_similarities_have_no_order_and_a_finite_gradient(own: float) -> None:
+    cross = (own * torch.eye(4)).requires_grad_()
     found = neighbour_order(cross, torch.eye(4), 3)
     sum(found).backward()
     assert found.inverted.item() == found.upheld.item() == 0 and torch.isfinite(cross.grad).all()
