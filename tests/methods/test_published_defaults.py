@@ -78,7 +78,13 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 
 OURS: dict[str, dict[str, Any]] = {
     "keep": {"weight": 100.0},  # chosen on held-out classes of CLINC150: benchmarks/partial_labels.py
-    "both_sides": {"weight": 1.0, "keep": 30.0, "scale": 6.0, "hidden": None, "doubt": 0.5},  # tried on one seed of CLINC150
+    "both_sides": {
+        "weight": 1.0,
+        "keep": 30.0,
+        "scale": 6.0,
+        "hidden": None,
+        "doubt": 0.5,
+    },  # by one seed of CLINC150
     "ssp": {"weight": 1.0, "temperature": 0.1},  # not stated where we could read it
     "l2": {"denoise": 1.0},  # L2* of MixBCT is an option
     "p2s": {"negatives": None},  # all, as in the paper; fewer are for many classes
