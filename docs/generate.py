@@ -38,6 +38,7 @@ ROOT = Path(__file__).parent.parent
 RESULTS = "benchmarks/results"
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".toml": "toml", ".csv": "text", ".txt": "text", ".c": "c"}
 MEASURED = ("all_methods.md", "hyperbolic.md", "continual_omniglot.md", "frozen_models.md", "partial_labels.md",
+            "label_free.md",
             "bench/*/leaderboard.md")  # fmt: skip
 """Whose tables have a row per method."""
 FOLDERS = {"src/holdfast/recipes": "reference/included_suites.md"}
