@@ -23,6 +23,8 @@ GRIDS: dict[str, tuple[float, ...]] = {
     "hbct": (0.03, 0.1, 0.3, 0.6, 1.0),
     "bt2": (0.1, 0.3, 1.0, 3.0, 10.0),
     "oca": (0.1, 0.3, 1.0, 3.0, 10.0),
+    "d3still": (0.1, 0.3, 1.0, 3.0, 10.0),
+    "ssp": (0.1, 0.3, 1.0, 3.0, 10.0),
 }
 """By method: values of the option that its `balance` names."""
 
@@ -42,5 +44,7 @@ PUBLISHED: dict[str, tuple[float, ...]] = {
     "hbct": (0.3, 1.0),  # its own, and the end of the range in which it tunes its rivals
     "bt2": (1.0,),  # ours: what we know of the papers states none
     "oca": (1.0,),
+    "d3still": (1.0,),  # what its code counts its terms by
+    "ssp": (1.0,),
 }
 """By method: values of the same option in the papers."""

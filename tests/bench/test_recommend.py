@@ -152,7 +152,7 @@ def test_the_command_compares_what_leads_somewhere_on_the_users_data() -> None:
     ]
     answer = look_up(Situation(classes=5, scenario=EXTENDED), found, data="photos")
     command, words = shlex.split(answer.next)[1], shlex.split(answer.next)[2:]
-    arguments, _ = parse(train, words, "train")
+    arguments = parse(train, words, "train")
     assert (command, arguments["method"], arguments["predecessor"].scenario) == ("train", ["bct", "p2s"], EXTENDED)
     assert (
         arguments["training"].method_options == {"bct": {"weight": 3}, "p2s": {"weight": 3}}

@@ -105,7 +105,7 @@ OURS: dict[str, dict[str, Any]] = {
 
 BALANCE = {
     "hoc": "task_share", "mixbct": "ratio", "cvs": "model_weight",
-    **dict.fromkeys(("independent", "keep", "finetune", "joint", "rainbow")),
+    **dict.fromkeys(("independent", "keep", "both_sides", "finetune", "joint", "rainbow")),
 }  # fmt: skip
 """The option that weighs compatibility against the task, where it is not "weight"."""
 

@@ -76,6 +76,7 @@ class BothSides(CompatibilityMethod):
     unlabelled = True
     stays = True
     maps_gallery = True
+    balance = None  # it is for heads, which are chosen on items held out
 
     vectors: Tensor
     trusted: Tensor

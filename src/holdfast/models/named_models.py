@@ -220,8 +220,8 @@ def _run(file: Path) -> ModuleType:
         raise ConfigError(f"'{file}' cannot be read as Python.", expected="a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # where dataclasses and sources are looked up
-    try:
-        spec.loader.exec_module(module)
+    try:  # by its text: what was compiled before counts as of it for a second after an edit
+        exec(compile(file.read_bytes(), str(file), "exec"), module.__dict__)
     except (Exception, SystemExit) as error:  # whatever the user's own code does
         sys.modules.pop(name, None)
         raise _raised(file, error) from error
