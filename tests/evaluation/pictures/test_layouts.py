@@ -66,9 +66,11 @@ def test_tsne_keeps_groups_together_the_same_way_each_time(items, space: Space) 
 def test_umap_keeps_groups_together_the_same_way_each_time(items, layout: str) -> None:
     pytest.importorskip("umap", exc_type=ImportError)
     vectors, labels = groups()
+    threads = torch.get_num_threads()
     for space in (Hypersphere(4), Lorentz(4)):
         points = items(vectors, labels, space)
         plane = laid_out(points, layout, 0)
+        assert torch.get_num_threads() == threads, "sums of what is trained afterwards stay the same"
         assert plane.shape == (36, 2) and np.isfinite(plane).all()
         assert nearest_agree(plane, labels) > 0.95
         assert (laid_out(points, layout, 0) == plane).all()

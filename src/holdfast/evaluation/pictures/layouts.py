@@ -144,8 +144,8 @@ def laid_out(points: EmbeddingSet, layout: LayoutName, seed: int) -> Plane:
 def _umap(distances: NDArray[np.float64], start: Plane, seed: int, output: str) -> Plane:
     how: dict[str, Any] = {"metric": "precomputed", "output_metric": output, "init": _scaled(start).astype(np.float32)}
     how |= {"n_neighbors": min(_NEIGHBOURS, len(distances) - 1), "random_state": seed, "n_jobs": 1}
-    learn = library(UMAP)
-    with warnings.catch_warnings():
+    learn, pools = library(UMAP), library("threadpoolctl")
+    with warnings.catch_warnings(), pools.threadpool_limits():  # it changes the threads of others, whose sums follow
         warnings.filterwarnings("ignore", "using precomputed metric", UserWarning)  # nothing is transformed later
         laid: Plane = learn.UMAP(**how).fit_transform(distances.astype(np.float32)).astype(np.float64)
     return laid
