@@ -98,7 +98,8 @@ class Killed:
         return BenchRuns.model_validate_json((self.folder / "document.json").read_text())
 
     def written(self) -> int:
-        return sum(path.is_file() for path in self.tasks.rglob("*"))
+        """Return how many files there are; folders may be renamed while this counts, which `os.walk` passes over."""
+        return sum(len(files) for _, _, files in os.walk(self.tasks))
 
     def finished(self) -> dict[Path, tuple[int, str]]:
         """Return the records, and when they were written."""
