@@ -521,11 +521,13 @@ def trials(
     seed: int = 0,
     bug: str | None = None,
     told: Any = lambda tally: None,
+    so_far: Tally | None = None,
     *,
     shared: bool = False,
 ) -> Tally:
-    """Kill so often, in as many rounds as it takes; stop at the first violation."""
-    tally, number = Tally(), 0
+    """Kill so often, in as many rounds as it takes after those until now; stop at the first violation."""
+    tally = so_far or Tally()
+    number = tally.rounds
     with tempfile.TemporaryDirectory(prefix="holdfast-trials-") as folder:
         while tally.killed < kills and not tally.violations:
             name = f"trial_{seed}_{number}_{bug or ('shared' if shared else 'plain')}"

@@ -475,9 +475,12 @@ class Round:
         self.tally.rounds += 1
 
 
-def trials(kills: int, seed: int = 0, bug: str | None = None, told: Any = lambda tally: None) -> Tally:
-    """Kill so often, in as many rounds as it takes; stop at the first violation."""
-    tally, number = Tally(), 0
+def trials(
+    kills: int, seed: int = 0, bug: str | None = None, told: Any = lambda tally: None, so_far: Tally | None = None
+) -> Tally:
+    """Kill so often, in as many rounds as it takes after those until now; stop at the first violation."""
+    tally = so_far or Tally()
+    number = tally.rounds
     with service() as one:
         while tally.killed < kills and not tally.violations:
             with tempfile.TemporaryDirectory(prefix="holdfast-trials-") as folder:
