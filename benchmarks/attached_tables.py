@@ -12,16 +12,14 @@ after the second swap; from then on their sessions say holdfast.writes_with, and
 fills what they write from the first swap on, as an operator would.
 
 New vectors are looked up by the texts of rows: no model takes time, but the texts are read. Beside the same
-application, as many rows are written by a bare UPDATE of a column of a copy of the table, with the same indexes and
-batches, and by COPY into an empty table. For a minute the backfill keeps a rate, as an operator would choose who wants
-the application to notice nothing; then it goes as fast as it can. Phases count statements by when they began. Waits for
-locks of more than 100 ms are those seen in pg_locks, which is looked at 50 times a second; "over 100 ms" counts
-searches and writes that took so long for whatever reason. The longest read of one row says how long a swap kept
-everybody out.
+application, rows are written by a bare UPDATE of a column of a copy of the table, with the same indexes and batches, as
+many as it manages in a minute, and all by COPY into an empty table; both are dropped then, so that nobody vacuums them
+later. For a minute the backfill keeps a rate, as an operator would choose who wants the application to notice nothing;
+then it goes as fast as it can. Phases count statements by when they began. Waits for locks of more than 100 ms are
+those seen in pg_locks, which is looked at 50 times a second; "over 100 ms" counts searches and writes that took so long
+for whatever reason. The longest read of one row says how long a swap kept everybody out.
 
-Writes attached_tables.md. Extrapolated from tries on two busy cores (20,000 of 384 in 76 s, 14 of them rests), it takes
-about 5 minutes for every 100,000 rows of 384 numbers, and 2 for every 10,000 of 3,072, besides the rests and the
-minute at a rate (200 s for each shape).
+Writes attached_tables_384.md and attached_tables_3072.md.
 """
 
 from __future__ import annotations
@@ -217,13 +215,16 @@ def measure(server: Server, rows: int, dim: int, options: argparse.Namespace) ->
     def step(name: str, call: Callable[[], object]) -> None:
         seconds[name] = run.step(name, call)
 
+    bare = list[int]()
+
     def bare_copy() -> None:
         with table.connect() as connection:
             copy(connection, "empty", "new", found["new"])
 
     run.step("before")
-    step(BARE, lambda: bare_update(table, found["new"]))
+    step(BARE, lambda: bare.append(bare_update(table, found["new"], options.bare)))
     step(COPIED, bare_copy)
+    run.watch.execute("DROP TABLE twin, empty")
     opened: list[PostgresAttachment] = []
     old, new = (ModelIdentity(DECLARED[side], dim) for side in DECLARED)
     step("attach", lambda: opened.append(attach(url, old=old, new=new)))
@@ -276,7 +277,7 @@ def measure(server: Server, rows: int, dim: int, options: argparse.Namespace) ->
     lost, wrong = check(table, found["new"], own)
     seen = [one for of_client, *_ in parts for one in of_client]
     mega = 1 << 20
-    done = {BARE: rows, COPIED: rows, PACED: part[0].written, "backfill": rows - part[0].written}
+    done = {BARE: bare[0], COPIED: rows, PACED: part[0].written, "backfill": rows - part[0].written}
     rates = {one: f"{count / seconds[one]:,.0f}" for one, count in done.items()}
     return [
         f"## {rows:,} rows of {dim:,} numbers", "",
@@ -310,9 +311,11 @@ def main() -> None:
     parser.add_argument("--rest", type=float, default=20.0, help="seconds of a phase in which nothing is done")
     parser.add_argument("--rate", type=float, default=150.0, help="rows of 384 numbers a second, and fewer wider ones")
     parser.add_argument("--seconds", type=float, default=60.0, help="of the backfill at a rate")
+    parser.add_argument("--bare", type=float, default=60.0, help="seconds of the bare UPDATE")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     shapes = list(zip(options.rows or [], options.dim or [], strict=True)) or SHAPES
+    settings = ", ".join(f"{setting} {value}" for setting, value in SETTINGS.items())
     server = Server()
     try:
         for setting, value in SETTINGS.items():
@@ -321,26 +324,29 @@ def main() -> None:
         server.start()
         with psycopg.connect(server.url()) as connection:
             version = connection.info.server_version
-        pages = []
         for rows, dim in shapes:
-            pages.append(measure(server, rows, dim, options))
-            print("\n".join(pages[-1]), flush=True)
-        long_waits = (server.folder / "log").read_text().count("still waiting for")
+            waited = long_waits(server)
+            measured = measure(server, rows, dim, options)
+            lines = [
+                f"# An upgrade of vectors of {dim:,} numbers in a table of PostgreSQL beside an application",
+                "",
+                f"`python {' '.join(['benchmarks/attached_tables.py', *sys.argv[1:]])}` on "
+                f"{describe('psycopg', 'pgvector')}, PostgreSQL {version // 10_000}.{version % 10_000} as it comes but "
+                f"for {settings}. {options.clients} clients that pause {options.pause:g} ms after every statement; "
+                f"batches of {BATCH}. The server logged {long_waits(server) - waited} waits for locks of more than a "
+                "second, whoever waited.",
+                "",
+                *measured,
+            ]
+            (options.out / f"attached_tables_{dim}.md").write_text("\n".join(lines))
+            print("\n".join(lines), flush=True)
     finally:
         server.stop()
-    settings = ", ".join(f"{setting} {value}" for setting, value in SETTINGS.items())
-    lines = [
-        "# An upgrade of vectors in a table of PostgreSQL beside an application",
-        "",
-        f"`python {' '.join(['benchmarks/attached_tables.py', *sys.argv[1:]])}` on {describe('psycopg', 'pgvector')}, "
-        f"PostgreSQL {version // 10_000}.{version % 10_000} as it comes but for {settings}. {options.clients} clients "
-        f"that pause {options.pause:g} ms after every statement; batches of {BATCH}. The server logged {long_waits} "
-        "waits for locks of more than a second, whoever waited.",
-        "",
-        *(line for page in pages for line in page),
-    ]
-    (options.out / "attached_tables.md").write_text("\n".join(lines))
-    print("\n".join(lines))
+
+
+def long_waits(server: Server) -> int:
+    """Return how many waits for locks of more than a second the server has logged."""
+    return (server.folder / "log").read_text().count("still waiting for")
 
 
 if __name__ == "__main__":

@@ -102,16 +102,20 @@ def copy(connection: psycopg.Connection[Any], name: str, side: Side, found: NDAr
                 into.write_row((row, f"item {row}", 1, values))
 
 
-def bare_update(table: Table, new: NDArray[np.float32]) -> None:
-    """Write new vectors into the copy of the table."""
+def bare_update(table: Table, new: NDArray[np.float32], seconds: float) -> int:
+    """Write new vectors into the copy of the table, and return into how many rows there was time to."""
+    until = time.monotonic() + seconds
+    written = 0
     with table.connect() as connection:
         register_vector(connection)
-        for begin in range(0, table.rows, BATCH):
-            made = new[begin : begin + BATCH]
+        while written < table.rows and time.monotonic() < until:
+            made = new[written : written + BATCH]
             connection.execute(
                 "UPDATE twin SET emb_new = d.made FROM unnest(%s::bigint[], %b::vector[]) AS d(id, made) "
-                "WHERE twin.id = d.id", [list(range(begin, begin + len(made))), list(made)],
+                "WHERE twin.id = d.id", [list(range(written, written + len(made))), list(made)],
             )  # fmt: skip
+            written += len(made)
+    return written
 
 
 def check(table: Table, new: NDArray[np.float32], own: dict[int, tuple[str, int] | None]) -> tuple[int, int]:

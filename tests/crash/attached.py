@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import random
 import re
 import tempfile
@@ -23,6 +24,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
+from multiprocessing.forkserver import ensure_running
 from pathlib import Path
 from typing import Any
 
@@ -287,6 +289,19 @@ SHARED_BUGS = {one.__name__: one for one in (kept_after_edits, put_back_without_
 # Rounds
 
 
+def forking(module: str) -> Any:
+    """Return a context of processes that are forked from one that has imported a module of tests, so that they start
+    at once."""
+    context, found = multiprocessing.get_context("forkserver"), os.environ.get("PYTHONPATH", "")
+    context.set_forkserver_preload([module])
+    os.environ["PYTHONPATH"] = f"{Path(__file__).parents[1]}{os.pathsep}{found}"  # it is not told this one's sys.path
+    try:
+        ensure_running()
+    finally:
+        os.environ["PYTHONPATH"] = found
+    return context
+
+
 @dataclass
 class Tally:
     """What came of trials: kills by victim, and everything that should not have been."""
@@ -365,8 +380,7 @@ class Round:
         self.draw, self.steps_log = random.Random(seed), folder / f"{name}.steps"
         self.shop.fill(ROWS)
         self.schema = self.shop.dump()
-        self.context = multiprocessing.get_context("forkserver")
-        self.context.set_forkserver_preload(["crash.attached"])
+        self.context = forking("crash.attached")
         self.processes: dict[str, Any] = {}
 
     def logs(self) -> list[Path]:
