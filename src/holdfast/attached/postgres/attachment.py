@@ -420,9 +420,8 @@ class PostgresAttachment:
                     return lacking, read_batch(self._session, entry, layout, side, LAST)
                 if side == "new":
                     self._refuse_unbuilt(entry, layout)
-                extension = extension_of(self._session)
-                for statement in turn_statements(entry, layout.relation, side, extension, writes):
-                    self._session.rows(statement)
+                statements = turn_statements(entry, layout.relation, side, extension_of(self._session), writes)
+                self._session.rows("; ".join(statements))  # at once, since everybody waits
                 self._ledger.step(entry, {**event, "lacking": lacking})
                 return lacking, Batch([], [])
 
