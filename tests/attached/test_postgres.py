@@ -187,6 +187,24 @@ def test_few_statements_are_sent_while_everybody_waits_for_a_swap(shop: Shop, mo
     assert len(sent) - locked - 1 <= 11
 
 
+def test_few_rows_are_written_while_everybody_waits_for_a_swap(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.fill(100)
+    locked: list[int] = []
+    whole = attachment.write_batch
+
+    def noted(*arguments: Any) -> int:
+        locked.append(len(arguments[-1]))
+        return whole(*arguments)
+
+    monkeypatch.setattr(attachment, "write_batch", noted)
+    with shop.attach() as it:
+        it.backfill(source(it))
+        it.index()
+        shop.execute("UPDATE shop.items SET title = title || 'a' WHERE id < 60")
+        it.swap(source(it))
+        assert sum(locked) <= attachment.FEW and set(shop.sides().values()) == {"new"}
+
+
 def test_waiting_for_the_table_makes_no_smaller_transactions(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.fill(100)
     sizes: list[int] = []
