@@ -227,6 +227,8 @@ def measure(server: Server, rows: int, dim: int, options: argparse.Namespace) ->
     found: dict[Side, NDArray[np.float32]] = {side: vectors(side, rows, dim) for side in DECLARED}
     print(f"{rows} x {dim}: filling", file=sys.stderr, flush=True)
     quiet = fill(table, found["old"])
+    server.execute(f"CREATE DATABASE {name}_copy TEMPLATE {name} STRATEGY file_copy")
+    copied = Table(server.url(f"{name}_copy"), rows, dim)
     recalls, stood = [recall(table, "old")], {"before": sizes(table)}
     context = multiprocessing.get_context("spawn")
     told = Told(context.Event(), context.Event(), context.Queue(), context.Queue())
@@ -252,9 +254,10 @@ def measure(server: Server, rows: int, dim: int, options: argparse.Namespace) ->
             copy(connection, "empty", "new", found["new"])
 
     run.step(BEFORE)
-    step(BARE, lambda: bare.append(bare_update(table, found["new"], options.bare)))
+    step(BARE, lambda: bare.append(bare_update(copied, found["new"], options.bare)))
     step(COPIED, bare_copy)
-    run.watch.execute("DROP TABLE twin, empty")
+    run.watch.execute("DROP TABLE empty")
+    server.execute(f"DROP DATABASE {name}_copy")
     opened: list[PostgresAttachment] = []
     old, new = (ModelIdentity(DECLARED[side], dim) for side in DECLARED)
     step("attach", lambda: opened.append(attach(url, old=old, new=new)))
