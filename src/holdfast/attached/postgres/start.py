@@ -15,7 +15,17 @@ from holdfast.attached.postgres.ledger import SCHEMA, Entry, Ledger, Record
 from holdfast.attached.postgres.same_column import refuse_mixing
 from holdfast.attached.postgres.session import Session
 from holdfast.attached.postgres.statements import detach_statements, extension_of, turn_statements, turned
-from holdfast.attached.postgres.table import Right, Table, bound, firing_triggers, inspect, refusals, rights
+from holdfast.attached.postgres.table import (
+    Right,
+    Table,
+    bound,
+    firing_triggers,
+    hidden_rows,
+    inspect,
+    refusals,
+    rights,
+    row_types,
+)
 from holdfast.attached.postgres.triggers import create_statements
 from holdfast.attached.state import AttachmentState, Event, Side, advance
 from holdfast.errors import ConfigError, GalleryError, LastingStoreError, refuse
@@ -90,10 +100,10 @@ class Preparation:
                              fires=fire_triggers, model_number=int(self.shared))  # fmt: skip
         self.rights = rights(session, table, SCHEMA, aside=aside, shared=self.shared,
                              silent=bool(triggers) and not fire_triggers)  # fmt: skip
-        self.refusals = [] if aside else refusals(session, table)
+        self.refusals = hidden_rows(session, table) + ([] if aside else refusals(session, table))
         if not aside and not self.shared:
             self.refusals += bound(session, table)
-        self.silenced = triggers
+        self.silenced, self.row_types = triggers, [] if aside else row_types(session, table)
         self._refuse_taken_names()
 
     def _refuse_taken_names(self) -> None:
@@ -130,7 +140,8 @@ class Preparation:
             raise GalleryError(
                 f"{self.table.schema}.{self.table.name} cannot be attached: {'; '.join(self.refusals)}.",
                 expected="a table without these",
-                to_do="change that, or keep new vectors beside the table by --aside; nothing was changed.",
+                to_do=f"change that{'' if self.aside else ', or keep new vectors beside the table by --aside'}; "
+                "nothing was changed.",
             )
 
     @property
@@ -151,6 +162,11 @@ class Preparation:
                          "fail after a swap, and the application has to change its model in that moment.")  # fmt: skip
         if self.record.new_type.partition("(")[0] != self.table.kind:
             notes.append(f"The new column is of the type {self.record.new_type}, which pgvector can index.")
+        if self.row_types:
+            notes.append(
+                f"Rows of the table are taken or returned by {', '.join(self.row_types)}: one that names the columns "
+                "that it returns has to return the added ones too, or a type of its own."
+            )
         if self.silenced:
             how = "are fired" if self.record.fires else "are not fired (session_replication_role)"
             notes.append(f"The application's triggers {', '.join(self.silenced)} {how} by filling.")
@@ -169,12 +185,13 @@ class Preparation:
                 "swappable": not self.aside} | ({"shared": True} if self.shared else {})  # fmt: skip
 
     def grants(self) -> list[tuple[str, str]]:
-        """Return rights on the vectors' column alone: what is granted, and to whom."""
+        """Return rights on the vectors' column alone: what is granted, and to whom, with the right to pass it on."""
         return [
             (str(privilege), str(role))
             for privilege, role in self.session.rows(
                 "SELECT privilege_type, CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) "
-                "END FROM pg_attribute, aclexplode(attacl) WHERE attrelid = %s AND attnum = %s",
+                "END || CASE WHEN is_grantable THEN ' WITH GRANT OPTION' ELSE '' END "
+                "FROM pg_attribute, aclexplode(attacl) WHERE attrelid = %s AND attnum = %s",
                 [self.table.oid, self.table.vector.number],
             )
         ]
