@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import psycopg
 import pytest
 
@@ -16,8 +17,11 @@ from holdfast.attached.postgres import attachment
 from holdfast.attached.postgres.attachment import PostgresAttachment, attach, open_attachment
 from holdfast.attached.postgres.indexes import index_name
 from holdfast.attached.postgres.start import plan
+from holdfast.attached.recognition import recognised
 from holdfast.attached.state import Side
-from holdfast.errors import GalleryError, LastingStoreError, UpgradeStateError
+from holdfast.errors import DataError, GalleryError, LastingStoreError, UpgradeStateError
+from holdfast.galleries.sources import CallableVectors
+from holdfast.geometry import Hypersphere
 
 
 def check(shop: Shop, side: Side, table: str = "shop.items") -> None:
@@ -391,6 +395,8 @@ def test_keys_that_are_lists_and_names_with_dots_and_signs(make_shop: Callable[.
         turned(it)
         found = shop.execute('SELECT "Emb"::text FROM shop."My.Order"')
         assert {made_by(emb) for (emb,) in found} == {"new"} and len(found) == 2
+        query = it.client_queries()[0][1].replace("…", '"user"', 1).replace("…", "'[1,0,0,0,0,0,0,0]'")
+        assert sorted(shop.execute(query)) == [("declared:new", "a"), ("declared:new", "b")]
         it.rollback()
         it.detach()
     assert shop.dump() == schema
@@ -427,3 +433,38 @@ def test_functions_that_return_rows_of_the_table_are_named_before(make_shop: Cal
         GOODS + "CREATE FUNCTION shop.cheap() RETURNS SETOF shop.items LANGUAGE sql AS 'SELECT * FROM shop.items'"
     )
     assert any("shop.cheap()" in note for note in plan(shop.url, old=OLD, new=NEW).notes)
+
+
+@pytest.mark.parametrize(("operators", "sign"), [("vector_l2_ops", "<->"), ("vector_ip_ops", "<#>")])
+def test_applications_are_told_to_search_as_the_index_compares(
+    operators: str, sign: str, make_shop: Callable[..., Shop]
+) -> None:
+    shop = make_shop(GOODS.replace("vector_cosine_ops", operators))
+    with shop.attach() as it:
+        assert f'"emb" {sign} ' in it.client_queries()[0][1]
+
+
+def test_what_was_named_otherwise_at_the_start_is_told(shop: Shop) -> None:
+    with shop.attach():
+        with pytest.raises(UpgradeStateError, match="attached already, with other columns as texts: title"):
+            shop.attach(shop.at("shop.items", "text=price"))
+        with pytest.raises(UpgradeStateError, match="attached already, for these models"):
+            plan(shop.url, old=OLD, new=NEW)
+
+
+def test_a_model_that_people_named_is_recognised_by_the_vectors_that_are_there(shop: Shop, how: dict[str, Any]) -> None:
+    shop.fill(6)
+
+    def named(side: Side, it: PostgresAttachment) -> CallableVectors:
+        return CallableVectors(lambda texts: np.stack([vector(side, text) for text in texts]), f"text:{64 * '1'}",
+                               Hypersphere(8), it.texts)  # fmt: skip
+
+    with shop.attach(**how) as it:
+        turned(it)
+        it.declare_writes("new")
+        shop.execute("INSERT INTO shop.items (id, title, emb) VALUES (50, 'a', %s)", [written("new", "a")])
+        with pytest.raises(DataError, match=r"of 6 items the two have a cosine of 0\.000"):
+            recognised(named("new", it), it)
+        it.rollback(recognised(named("old", it), it), writes="old")
+        check(shop, "old")
+        it.detach()

@@ -14,6 +14,7 @@ from logging import INFO
 from typing import Any, NamedTuple, Unpack
 
 from holdfast.attached.base import AttachmentStatus, FillOptions, ModelIdentity, Verification
+from holdfast.attached.postgres import client
 from holdfast.attached.postgres.address import TableAddress, read_table_address
 from holdfast.attached.postgres.filling import (
     Batch,
@@ -30,15 +31,16 @@ from holdfast.attached.postgres.layout import (
     AnyLayout,
     added_name,
     held,
+    key_texts,
     layout_in,
     layout_of,
     outlast_vacuum,
     relation_of,
 )
 from holdfast.attached.postgres.ledger import SCHEMA, Entry, Ledger, Record
-from holdfast.attached.postgres.rows import TableTexts, TableVectors
-from holdfast.attached.postgres.session import Session, literal, locked, quoted
-from holdfast.attached.postgres.start import Preparation
+from holdfast.attached.postgres.rows import TableTexts, TableVectors, id_of
+from holdfast.attached.postgres.session import Session, locked, quoted
+from holdfast.attached.postgres.start import Preparation, known, meant
 from holdfast.attached.postgres.statements import (
     detach_statements,
     extension_of,
@@ -49,7 +51,7 @@ from holdfast.attached.postgres.statements import (
     turn_statements,
     turned,
 )
-from holdfast.attached.postgres.table import bound, relation_named
+from holdfast.attached.postgres.table import bound
 from holdfast.attached.postgres.triggers import create_statements, drop_statement
 from holdfast.attached.postgres.verify import queries_of, table_problems
 from holdfast.attached.state import AttachmentState, Event, Side, advance
@@ -111,9 +113,9 @@ def attach(
     def begin() -> int:
         with session.transaction(LOCK_TIMEOUT):
             session.rows(_GUARD)
-            known = _known(session, address, old, new, shared=mixing is not None)
-            if known is not None:
-                return known
+            there = known(session, address, old, new, shared=mixing is not None)
+            if there is not None:
+                return there
             it = Preparation(session, address, old, new, aside=aside, mixing=mixing, fire_triggers=fire_triggers)
             it.refuse()
             if not ledger.is_there():
@@ -147,7 +149,7 @@ def open_attachment(url: str) -> PostgresAttachment:
     try:
         with session.transaction():
             everything = Ledger(session).entries()
-        entries = [entry for entry in everything if _meant(entry, address)]
+        entries = [entry for entry in everything if meant(entry, address)]
         if len(entries) != 1:
             tables = [(one.record.table, one.record.table.vector.name) for one in entries or everything]
             listed = ", ".join(f"{table.schema}.{table.name}.{vector}" for table, vector in tables)
@@ -162,37 +164,6 @@ def open_attachment(url: str) -> PostgresAttachment:
     except BaseException:
         session.close()
         raise
-
-
-def _meant(entry: Entry, address: TableAddress) -> bool:
-    table = entry.record.table
-    return address.table in ("", table.name, f"{table.schema}.{table.name}") and address.vector in (
-        "", table.vector.name
-    )  # fmt: skip
-
-
-def _known(
-    session: Session, address: TableAddress, old: ModelIdentity, new: ModelIdentity, *, shared: bool
-) -> int | None:
-    """Return the attachment that is there of a table, if it is of these models.
-
-    Raises:
-        UpgradeStateError: It is of others.
-    """
-    entries = Ledger(session).entries()
-    oid = relation_named(session, address.table)[0] if entries else 0
-    for entry in entries:
-        if entry.record.table.oid == oid and _meant(entry, address):
-            state = entry.state
-            if (state.old, state.new, state.shared) == (old.fingerprint, new.fingerprint, shared):
-                return entry.id
-            raise UpgradeStateError(
-                f"{entry.record.table.schema}.{entry.record.table.name} is attached already: from {state.old} to "
-                f"{state.new}, {'in one column, ' if state.shared else ''}{state.phase}.",
-                expected="one upgrade of a column at a time",
-                to_do="`holdfast attach status` shows it; detach it first. Nothing was changed.",
-            )
-    return None
 
 
 def _numbered(session: Session, entry: Entry, layout: AnyLayout) -> Record:
@@ -292,6 +263,14 @@ class PostgresAttachment:
             f"{table.schema}.{table.name}.{table.vector.name}", entry.state, entry.record.old, entry.record.new,
             int(items), {"old": int(old), "new": int(new)}, int(empty), indexes, holding if entry.record.shared else {},
         )  # fmt: skip
+
+    def some(self, limit: int) -> list[str]:
+        """Return ids of some rows that have an old vector, at most so many."""
+        with self._session.transaction():
+            entry, layout = held(self._session, self.number)
+            rows = self._session.rows(f"SELECT {key_texts(entry.record)} FROM {layout.rows} "
+                                      f"WHERE {layout.vector('old')} IS NOT NULL LIMIT {limit}")  # fmt: skip
+        return [id_of([str(part) for part in row]) for row in rows]
 
     def backfill(
         self,
@@ -537,9 +516,14 @@ class PostgresAttachment:
             f"Cannot {kind}: {lacking:,} rows have no up-to-date vector of the {side} model, and would not be found: "
             f"{shown(ids, lacking)}.",
             expected="a vector for every row",
-            to_do=f"`holdfast attach backfill --of {side}` fills them; or give {kind} the source, which fills the last "
-            "ones by itself; where the application writes faster than that, let it pause; or allow it: "
-            f"--allow-missing {lacking}. Nothing that serves was changed.",
+            to_do=f"`holdfast attach backfill --of {side}` fills them; "
+            + (
+                f"or give {kind} the source, which fills the last ones by itself; where the application writes faster "
+                "than that, let it pause; "
+                if kind in ("swap", "rollback")
+                else ""
+            )
+            + f"or allow it: --allow-missing {lacking}. Nothing that serves was changed.",
         )
 
     def _refuse_bound(self, kind: str, entry: Entry, layout: AnyLayout) -> None:
@@ -760,32 +744,7 @@ class PostgresAttachment:
 
     def client_queries(self) -> list[tuple[str, str]]:
         """Return SQL for the application, each with what it is for."""
-        entry = self._entry()
-        table, state = entry.record.table, entry.state
-        relation, column = f"{table.schema}.{table.name}", table.vector.name
-        if entry.record.aside:
-            key = ", ".join(quoted(one.name) for one in table.key)
-            return [(
-                "to search new vectors instead of old ones",
-                f"SELECT … FROM {table.identifier} JOIN {SCHEMA}.vectors_{entry.id} AS new USING ({key}) "
-                "ORDER BY new.vector <=> …",
-            )]  # fmt: skip
-        served = f"{SCHEMA}.model_of({literal(relation)}, {literal(column)})"
-        if entry.record.shared:
-            return [
-                ("to know in the very statement that searches which model the next query is to be of; one of the other "
-                 "model finds all rows, too",
-                 f"SELECT {served} AS model, … FROM {table.identifier} ORDER BY {quoted(column)} <=> …"),
-                ("to say in a transaction that its vectors are of the new model (without LOCAL: in a session)",
-                 f"SET LOCAL holdfast.writes_with = {literal(state.new)}"),
-            ]  # fmt: skip
-        return [
-            ("to know in the very statement that searches which model the query must be of; if it was another, embed "
-             "it again and repeat",
-             f"SELECT {served} AS model, … FROM {table.identifier} ORDER BY {quoted(column)} <=> …"),
-            ("to say in a transaction that its vectors are of the new model (without LOCAL: in a session)",
-             f"SET LOCAL holdfast.writes_with = {literal(state.new)}"),
-        ]  # fmt: skip
+        return client.client_queries(self._entry())
 
     def close(self) -> None:
         """Let go of connections."""

@@ -23,12 +23,13 @@ from holdfast.attached.postgres.table import (
     hidden_rows,
     inspect,
     refusals,
+    relation_named,
     rights,
     row_types,
 )
 from holdfast.attached.postgres.triggers import create_statements
 from holdfast.attached.state import AttachmentState, Event, Side, advance
-from holdfast.errors import ConfigError, GalleryError, LastingStoreError, refuse
+from holdfast.errors import ConfigError, GalleryError, LastingStoreError, UpgradeStateError, refuse
 from holdfast.evaluation.results import Evaluation
 
 
@@ -207,6 +208,47 @@ class Preparation:
         return [*layout.make(self.grants()), *made]
 
 
+def meant(entry: Entry, address: TableAddress) -> bool:
+    """Return whether a URL means an attachment."""
+    table = entry.record.table
+    return address.table in ("", table.name, f"{table.schema}.{table.name}") and address.vector in (
+        "", table.vector.name
+    )  # fmt: skip
+
+
+def known(
+    session: Session, address: TableAddress, old: ModelIdentity, new: ModelIdentity, *, shared: bool
+) -> int | None:
+    """Return the attachment that is there of a table, if it is of these models.
+
+    Raises:
+        UpgradeStateError: It is of others.
+    """
+    entries = Ledger(session).entries()
+    oid = relation_named(session, address.table)[0] if entries else 0
+    for entry in entries:
+        if entry.record.table.oid == oid and meant(entry, address):
+            state = entry.state
+            for what, said, there in (("texts", address.texts, entry.record.table.texts),
+                                      ("id", address.key, entry.record.table.key)):  # fmt: skip
+                if said and sorted(said) != sorted(column.name for column in there):
+                    raise UpgradeStateError(
+                        f"{entry.record.table.schema}.{entry.record.table.name} is attached already, with other "
+                        f"columns as {what}: {', '.join(column.name for column in there) or 'none'}.",
+                        expected="the URL as it was attached",
+                        to_do="leave them out to go on with it; or detach first, and start anew. Nothing was changed.",
+                    )
+            if (state.old, state.new, state.shared) == (old.fingerprint, new.fingerprint, shared):
+                return entry.id
+            raise UpgradeStateError(
+                f"{entry.record.table.schema}.{entry.record.table.name} is attached already: from {state.old} to "
+                f"{state.new}, {'in one column, ' if state.shared else ''}{state.phase}.",
+                expected="one upgrade of a column at a time",
+                to_do="`holdfast attach status` shows it; detach it first. Nothing was changed.",
+            )
+    return None
+
+
 def plan(
     url: str,
     *,
@@ -221,6 +263,13 @@ def plan(
     session = Session(address.database)
     try:
         with session.transaction():
+            there = known(session, address, old, new, shared=mixing is not None)
+            if there is not None:
+                raise UpgradeStateError(
+                    "The table is attached already, for these models.",
+                    expected="one that is not",
+                    to_do="`holdfast attach status` shows where it stands, and what comes next; nothing was changed.",
+                )
             it = Preparation(session, address, old, new, aside=aside, mixing=mixing, fire_triggers=fire_triggers)
             entry, ledger = it.entry(1), Ledger(session)
             relation = it.table.identifier

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from holdfast.attached.postgres.address import TableAddress
 from holdfast.attached.postgres.session import Session, literal, quoted
-from holdfast.errors import ConfigError, DataError, GalleryError, unknown_name
+from holdfast.errors import ConfigError, DataError, GalleryError, nearest, unknown_name
 
 OLDEST_SERVER, OLDEST_PGVECTOR = 13, (0, 7)
 WIDEST_INDEXED = {"vector": 2000, "halfvec": 4000}
@@ -183,8 +183,13 @@ def relation_named(session: Session, table: str) -> tuple[int, str, str, bool]:
         [table, table, table],
     )  # names may hold dots
     if not found:
+        names = [str(name) for row in session.rows(
+            "SELECT relname, nspname || '.' || relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = "
+            "relnamespace WHERE relkind IN ('r', 'p') AND nspname NOT IN ('pg_catalog', 'information_schema') "
+            "LIMIT 1000"
+        ) for name in row]  # fmt: skip
         raise ConfigError(
-            f"There is no table '{table}' in the database.",
+            f"There is no table '{table}' in the database.{nearest(table, names)}",
             expected="a table that exists",
             to_do="name its schema too, as in shop.items, if it is in another one than 'public'; nothing was changed.",
         )
