@@ -187,10 +187,13 @@ def test_what_is_typed_next_names_the_models_as_people_do(terminal: Terminal, tm
     shop.execute("UPDATE shop.items SET emb = NULL WHERE id = 7")
     new = ["--text-model", "wordllama", "--truncate-dim", 128]
     started = terminal.run("start", "--model", "ours", *new)
-    assert started["next"][0].endswith("--text-model wordllama") and "wordllama (text:" in terminal.said
+    assert started["next"][0].endswith("--text-model wordllama --truncate-dim 128")
+    assert "wordllama --truncate-dim 128 (text:" in terminal.said
     terminal.run("backfill", *new)
     terminal.run("index")
-    assert "lack one of wordllama (text:" in terminal.said and "writes_with" not in terminal.said  # one dimension fits
+    assert (
+        "lack one of wordllama --truncate-dim 128 (text:" in terminal.said and "writes_with" not in terminal.said
+    )  # one dimension fits
     said = terminal.run("swap", "--writes", "new")
     assert not [words for words in said["next"] if "attach writes" in words]
     shop.execute(f"INSERT INTO shop.items (id, title, emb) VALUES (50, 'a', '{[1.0] * 128}')")

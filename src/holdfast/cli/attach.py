@@ -166,7 +166,10 @@ class NewVectors(Options):
             return ModelIdentity(head.fingerprint, head.space.dim, name or name_of(self.release)), None
         if self.text_model is not None:
             encoder = model.opened(self.text_model, self.device, api)
-            return ModelIdentity(encoder.fingerprint, encoder.dim, name or self.text_model), None
+            said = {"--document-prefix": self.document_prefix, "--max-length": self.max_length,
+                    "--truncate-dim": self.truncate_dim}  # fmt: skip
+            given = [word for option, value in said.items() if value is not None for word in (option, str(value))]
+            return ModelIdentity(encoder.fingerprint, encoder.dim, name or shlex.join([self.text_model, *given])), None
         if name is None or dim is None:
             raise ConfigError(
                 "Nothing says which model takes over.",
@@ -567,10 +570,10 @@ def _next_steps(found: AttachmentStatus) -> list[Step]:
 
 
 def _filled_in(words: tuple[str, ...], found: AttachmentStatus) -> tuple[str, ...]:
-    """Return words with the name of the text model that was given at the start, where one was."""
+    """Return words with the text model that was given at the start, and its options, where one was."""
     new = found.new
-    known = new.note if new.fingerprint.startswith("text:") and new.note else "MODEL"
-    return tuple(known if word == "MODEL" else word for word in words)
+    known = shlex.split(new.note) if new.fingerprint.startswith("text:") and new.note else ["MODEL"]
+    return tuple(one for word in words for one in (known if word == "MODEL" else [word]))
 
 
 Step = tuple[str, tuple[str, ...]]

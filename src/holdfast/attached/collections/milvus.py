@@ -15,7 +15,7 @@ from holdfast.attached.collections.engine import AT_ONCE, Row, Target, Wanted, d
 from holdfast.attached.state import Side
 from holdfast.errors import GalleryError, without_secrets
 from holdfast.sources.address import Address
-from holdfast.sources.milvus import connected, describe, literal, translated
+from holdfast.sources.milvus import connected, describe, literal, load_of_file, translated
 
 _STRONG: dict[str, Any] = {"consistency_level": "Strong"}
 
@@ -44,6 +44,9 @@ class MilvusEngine:
         self._client: MilvusClient = self._open.enter_context(connected(address))
         with translated(address):
             self._described = describe(self._client, old.collection)
+            for one in (old, new):
+                if self._client.has_collection(one.collection):
+                    load_of_file(address, self._client, one.collection)
         self._key = next(one for one in self._described["fields"] if one.get("is_primary"))
         self._texts = self._key["type"] == DataType.VARCHAR
         nullable = any(one["name"] == self._vector and one.get("nullable") for one in self._described["fields"])
