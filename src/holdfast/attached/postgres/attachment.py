@@ -68,7 +68,8 @@ _log = logger("attached")
 LOCK_TIMEOUT = 0.4  # seconds; less than deadlock_timeout usually is, so that it is us who give way
 ATTEMPTS = 40
 HELD = 2.0  # seconds that a statement may take while everybody else waits for the table
-LAST = 256  # rows whose vectors are made before the table is locked, and written while it is
+LAST = 256  # rows, at most, whose vectors are made before the table is locked, and written while it is
+FEW = 16  # not so many, if the application lets us: a transaction of their own is tried first
 ROUNDS = 40  # in which an application may write rows faster than vectors of them are made
 FREE_ROUNDS = 3  # after which writers, though not readers, wait while vectors are made of the rows of the last moment:
 QUICK = 0.3  # if the last time that took less than so many seconds
@@ -419,9 +420,8 @@ class PostgresAttachment:
                     return lacking, read_batch(self._session, entry, layout, side, LAST)
                 if side == "new":
                     self._refuse_unbuilt(entry, layout)
-                extension = extension_of(self._session)
-                for statement in turn_statements(entry, layout.relation, side, extension, writes):
-                    self._session.rows(statement)
+                statements = turn_statements(entry, layout.relation, side, extension_of(self._session), writes)
+                self._session.rows("; ".join(statements))  # at once, since everybody waits
                 self._ledger.step(entry, {**event, "lacking": lacking})
                 return lacking, Batch([], [])
 
@@ -439,18 +439,18 @@ class PostgresAttachment:
             self.backfill(source, of=side)
 
     def _ready(self, source: VectorSource, side: Side, before: _Ready) -> _Ready:
-        """Fill rows until few are left, and return these with their vectors, made while nobody waits.
+        """Fill rows until few are left, if that comes about, and return these with vectors made while nobody waits.
 
         Args:
             source: Of vectors.
             side: Of which model.
             before: What was returned before, which may be so still.
         """
-        for last in (False, True):
+        for number in range(FREE_ROUNDS):
             with self._session.transaction():
                 entry, layout = held(self._session, self.number)
                 batch = read_batch(self._session, entry, layout, side, LAST)
-            if len(batch.keys) < LAST or last:
+            if len(batch.keys) <= FEW or number == FREE_ROUNDS - 1:
                 break
             self.backfill(source, of=side)
         return before if batch == before.batch else _made_of(source, batch)

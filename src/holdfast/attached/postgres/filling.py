@@ -310,9 +310,9 @@ class Filling:
         return written
 
     def _write_part(self, batch: Batch, part: EmbeddingSet) -> int:
-        started = time.monotonic()
         with self.session.transaction(LOCK_TIMEOUT):
             entry, layout = held(self.session, self.number, "ROW EXCLUSIVE")
+            started = time.monotonic()  # before that no row is locked
             written = write_batch(self.session, entry, layout, self.side, batch, part)
         fitting = int(len(part) * HELD / max(time.monotonic() - started, 1e-6))
         self.at_a_time = min(self.batch, max(1, (self.at_a_time + fitting) // 2))

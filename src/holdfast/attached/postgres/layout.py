@@ -415,18 +415,18 @@ def layout_of(session: Session, entry: Entry) -> AnyLayout:
     Raises:
         GalleryError: The table, or a column that counts, is gone or has another name or type.
     """
-    record, relation = entry.record, relation_of(session, entry)
+    record = entry.record
+    columns = session.rows(
+        "SELECT nspname, relname, attnum, attname, format_type(atttypid, atttypmod) FROM pg_class "
+        "JOIN pg_namespace ON pg_namespace.oid = relnamespace JOIN pg_attribute ON attrelid = pg_class.oid "
+        "WHERE pg_class.oid = %s AND attnum > 0 AND NOT attisdropped", [record.table.oid],
+    )  # fmt: skip
+    relation = quoted(*map(str, columns[0][:2])) if columns else relation_of(session, entry)
     layout = layout_in(entry, relation, entry.state)
     expected = {record.table.vector.number: (layout.home, record.table.vector.type)}
     expected |= {getattr(record, number): column for number, column in layout.added.items()}
     expected |= {column.number: (column.name, column.type) for column in (*record.table.key, *record.table.texts)}
-    found = {
-        int(number): (str(name), str(kind))
-        for number, name, kind in session.rows(
-            "SELECT attnum, attname, format_type(atttypid, atttypmod) FROM pg_attribute "
-            "WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped", [record.table.oid],
-        )
-    }  # fmt: skip
+    found = {int(number): (str(name), str(kind)) for _, _, number, name, kind in columns}
     changed = [
         f"{name} is gone" if number not in found else f"{name} ({kind}) is {' of type '.join(found[number])} now"
         for number, (name, kind) in expected.items()

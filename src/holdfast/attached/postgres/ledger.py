@@ -119,6 +119,9 @@ class Ledger:
             GalleryError: There is one that this version does not know.
             LastingStoreError: It is another role's.
         """
+        kept = self.session.kept
+        if kept is not None and SCHEMA in kept:
+            return True
         if self.session.rows(f"SELECT to_regclass('{SCHEMA}.attachments')") == [(None,)]:
             return False
         [(held, owner, role)] = self.session.rows(
@@ -138,6 +141,8 @@ class Ledger:
                 expected=f"{FORMAT_VERSION}",
                 to_do="use the version of holdfast that attached here; nothing was changed.",
             )
+        if kept is not None:
+            kept.add(SCHEMA)
         return True
 
     @staticmethod
@@ -253,3 +258,5 @@ class Ledger:
                 f"DROP FUNCTION {SCHEMA}.model_of; "
                 f"DROP TABLE {SCHEMA}.attachments, {SCHEMA}.journal, {SCHEMA}.format; DROP SCHEMA {SCHEMA}"
             )
+            if self.session.kept is not None:
+                self.session.kept.discard(SCHEMA)

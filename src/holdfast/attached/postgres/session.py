@@ -56,6 +56,8 @@ class Session:
         self.address = address
         self._connection: Connection | None = None
         self._lock = threading.RLock()
+        self.kept: set[str] | None = None
+        """Names of what this transaction has read, and so keeps from being removed; None outside of one."""
 
     @contextmanager
     def transaction(self, lock_timeout: float = 0.0) -> Iterator[None]:
@@ -71,10 +73,12 @@ class Session:
         with self._lock, self._translated():
             connection = self._opened()
             connection.execute(f"{_BEGIN}; {_SETTINGS.format(round(1000 * lock_timeout))}".encode())
+            self.kept = set()
             try:
                 yield
                 connection.execute(b"COMMIT")
             finally:
+                self.kept = None
                 if connection.info.transaction_status != TransactionStatus.IDLE:
                     with suppress(psycopg.Error):
                         connection.execute(b"ROLLBACK")
