@@ -79,7 +79,10 @@ def application(url: str, log: Path, first: int, seed: int) -> None:
 
 def act(connection: Any, draw: random.Random, own: Memory, told: Any, first: int) -> None:
     """Do one thing, as ordinary SQL that knows nothing of an upgrade."""
-    kind, alive = draw.choice(["insert", "upsert", "rename", "rename", "price", "delete", "search"]), own.alive()
+    kind, alive = (
+        draw.choice(["insert", "upsert", "rename", "rename", "price", "delete", "search", "trade"]),
+        own.alive(),
+    )
     row = draw.choice(alive) if alive else None
     kind = "rename" if kind == "insert" and len(alive) >= MOST else kind
     title = f"thing {first} {draw.getrandbits(40)}"
@@ -89,10 +92,13 @@ def act(connection: Any, draw: random.Random, own: Memory, told: Any, first: int
     if kind == "price" and row is not None:
         connection.execute("UPDATE shop.items SET price = price + 1 WHERE id = %s", [row])
         return
+    if kind == "trade" and len(alive) > 1:
+        trade(connection, *draw.sample(alive, 2), own, told)
+        return
     after: str | None = title
     values: list[Any] = [row, title, 1, written("old", title)]
     insert = "INSERT INTO shop.items (id, title, price, emb) VALUES (%s, %s, %s, %s)"
-    if kind in ("insert", "price") or row is None:
+    if kind in ("insert", "price", "trade") or row is None:
         row, statement = own.unused(first), insert
         values[0] = row
     elif kind == "upsert":
@@ -106,6 +112,20 @@ def act(connection: Any, draw: random.Random, own: Memory, told: Any, first: int
     connection.execute(statement, values)
     told.write(json.dumps({"done": row}) + "\n")
     own.done(row)
+
+
+def trade(connection: Any, one: int, other: int, own: Memory, told: Any) -> None:
+    """Let two rows have each other's key, at once."""
+    titles = {one: own.titles[other], other: own.titles[one]}
+    for row, after in titles.items():
+        told.write(json.dumps({"row": row, "after": after}) + "\n")
+        own.about(row, after)
+    with connection.transaction():
+        for before, after in ((one, -one), (other, one), (-one, other)):
+            connection.execute("UPDATE shop.items SET id = %s WHERE id = %s", [after, before])
+    for row in titles:
+        told.write(json.dumps({"done": row}) + "\n")
+        own.done(row)
 
 
 @dataclass
@@ -255,6 +275,19 @@ def rollback_after_edits() -> None:
     triggers._function = kept
 
 
+def keys_of_others() -> None:
+    """Nobody notices that a row has another key."""
+    whole = triggers._triggers
+
+    def without(entry: Any, layout: Any) -> list[str]:
+        statements = whole(entry, layout)
+        changed = [one.replace(' OR OLD."id" IS DISTINCT FROM NEW."id"', "") for one in statements]
+        assert changed != statements
+        return changed
+
+    triggers._triggers = without
+
+
 def kept_after_edits() -> None:
     """The vector of the other model that a row keeps stays when the application changes the row."""
     whole = triggers.one_column_function
@@ -282,7 +315,7 @@ def put_back_without_mark() -> None:
 
 
 BUGS = {one.__name__: one for one in (
-    missed_trigger, rename_without_transaction, stale_row_taken_for_fresh, rollback_after_edits
+    missed_trigger, rename_without_transaction, stale_row_taken_for_fresh, rollback_after_edits, keys_of_others
 )}  # fmt: skip
 SHARED_BUGS = {one.__name__: one for one in (kept_after_edits, put_back_without_mark)}
 """Where vectors of both models share a column."""
