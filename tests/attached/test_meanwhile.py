@@ -381,6 +381,33 @@ def test_a_role_that_may_not_read_the_ledger_is_told_how_it_may(shop: Shop) -> N
         shop.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
 
 
+@pytest.mark.parametrize("hidden", [False, True])
+def test_who_reads_a_table_reads_the_vectors_beside_it(hidden: bool, shop: Shop) -> None:
+    role = f"client_{shop.name[-8:]}"
+    shop.fill(2)
+    shop.execute(
+        f"CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA shop TO {role}; GRANT SELECT ON shop.items TO {role}"
+    )
+    if hidden:
+        shop.execute("ALTER TABLE shop.items ENABLE ROW LEVEL SECURITY; CREATE POLICY p ON shop.items USING (id = 1)")
+    try:
+        found = plan(shop.url, old=OLD, new=NEW, aside=True)
+        assert any("row-level security" in note for note in found.notes) == hidden
+        with shop.attach(aside=True) as it, psycopg.connect(shop.database.replace("postgres@", f"{role}@")) as client:
+            it.backfill(source(it))
+            [(_, query)] = it.client_queries()
+            query = query.replace("…", "id", 1).replace("…", "'[0,0,0,0,1,0,0,0]'")
+            if hidden:
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    client.execute(query)
+            else:
+                assert len(client.execute(query).fetchall()) == 2
+            client.rollback()
+            it.detach()
+    finally:
+        shop.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
 def test_keys_that_are_lists_and_names_with_dots_and_signs(make_shop: Callable[..., Shop], how: dict[str, Any]) -> None:
     shop = make_shop('CREATE SCHEMA shop; CREATE TABLE shop."My.Order" ("Select" int[] PRIMARY KEY, "user" text, '
                      '"Emb" vector(8)); CREATE INDEX ON shop."My.Order" USING hnsw '

@@ -323,12 +323,13 @@ class Aside:
         return self.lacking(side)
 
     def make(self, grants: Sequence[tuple[str, str]]) -> list[str]:
-        """Return what makes room."""
+        """Return what makes room; grants are rights to read it."""
         key = self.record.table.key
         columns = ", ".join(f"{quoted(column.name)} {column.type} NOT NULL" for column in key)
         return [
             f"CREATE TABLE {self.table} ({columns}, edited bigint, vector {self.record.new_type}, "
-            f"PRIMARY KEY ({', '.join(quoted(column.name) for column in key)}))"
+            f"PRIMARY KEY ({', '.join(quoted(column.name) for column in key)}))",
+            *(f"GRANT {right} ON {self.table} TO {role}" for right, role in grants),
         ]  # fmt: skip
 
     def remove(self) -> list[str]:

@@ -168,6 +168,10 @@ class Preparation:
                 f"Rows of the table are taken or returned by {', '.join(self.row_types)}: one that names the columns "
                 "that it returns has to return the added ones too, or a type of its own."
             )
+        secured = "SELECT 1 FROM pg_class WHERE oid = %s AND relrowsecurity"
+        if self.aside and self.session.rows(secured, [self.table.oid]):
+            notes.append("The table has row-level security, so nobody is given the right to read the new vectors: "
+                         "GRANT SELECT ON the table of vectors to whom may see all of them.")  # fmt: skip
         if self.silenced:
             how = "are fired" if self.record.fires else "are not fired (session_replication_role)"
             notes.append(f"The application's triggers {', '.join(self.silenced)} {how} by filling.")
@@ -186,7 +190,19 @@ class Preparation:
                 "swappable": not self.aside} | ({"shared": True} if self.shared else {})  # fmt: skip
 
     def grants(self) -> list[tuple[str, str]]:
-        """Return rights on the vectors' column alone: what is granted, and to whom, with the right to pass it on."""
+        """Return rights on the vectors' column alone: what is granted, and to whom, with the right to pass it on.
+
+        Of vectors aside, who may read the table, and so its new vectors too; nobody where row-level security says more.
+        """
+        if self.aside:
+            return [
+                ("SELECT", str(role))
+                for (role,) in self.session.rows(
+                    "SELECT DISTINCT CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END "
+                    "FROM pg_class, aclexplode(coalesce(relacl, acldefault('r', relowner))) WHERE oid = %s "
+                    "AND privilege_type = 'SELECT' AND NOT relrowsecurity ORDER BY 1", [self.table.oid],
+                )
+            ]  # fmt: skip
         return [
             (str(privilege), str(role))
             for privilege, role in self.session.rows(
