@@ -157,6 +157,10 @@ def test_the_same_column_takes_a_report(terminal: Terminal, report: Callable[...
         (MODELS, "table=shop.items&vector=embb", "Did you mean 'emb'?"),
         (MODELS, "table=shop.items&text=name", "Unknown column of shop.items 'name'"),
         (MODELS, "table=shop.things", "There is no table 'shop.things'"),
+        (MODELS, "table=items", "Did you mean 'shop.items'?"),
+        (MODELS, "table=shop.items&txt=title", "Did you mean 'text'?"),
+        (["--model", "a", "--new-model", "b", "--dim", 0], "table=shop.items", "--dim 0. Expected: at least 1"),
+        (["--model", "", "--new-model", "b", "--dim", 8], "table=shop.items", "A model without a name"),
         (MODELS, "", "The URL names no table"),
         (MODELS, "table=shop.items&id=price", "price of shop.items may be the same in several rows"),
         (["--model", "old"], "table=shop.items", "Nothing says which model takes over"),
@@ -205,6 +209,12 @@ def test_what_is_typed_next_names_the_models_as_people_do(terminal: Terminal, tm
     terminal.run("detach")
     terminal.run("start", "--model", "ours", *new, url=terminal.shop.at("shop.itemz"), code=2)
     assert "Did you mean 'shop.items'?" in terminal.said
+
+
+def test_fewer_rows_than_none_are_not_allowed_to_be_missing(terminal: Terminal) -> None:
+    for step in ("swap", "rollback", "complete", "detach"):
+        terminal.run(step, "--allow-missing", -1, code=2)
+        assert "--allow-missing -1. Expected: at least 0 rows" in terminal.said
 
 
 def test_a_mistyped_step_is_told(terminal: Terminal, capsys: pytest.CaptureFixture[str]) -> None:

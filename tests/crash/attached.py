@@ -275,19 +275,6 @@ def rollback_after_edits() -> None:
     triggers._function = kept
 
 
-def keys_of_others() -> None:
-    """Nobody notices that a row has another key."""
-    whole = triggers._triggers
-
-    def without(entry: Any, layout: Any) -> list[str]:
-        statements = whole(entry, layout)
-        changed = [one.replace(' OR OLD."id" IS DISTINCT FROM NEW."id"', "") for one in statements]
-        assert changed != statements
-        return changed
-
-    triggers._triggers = without
-
-
 def kept_after_edits() -> None:
     """The vector of the other model that a row keeps stays when the application changes the row."""
     whole = triggers.one_column_function
@@ -315,7 +302,7 @@ def put_back_without_mark() -> None:
 
 
 BUGS = {one.__name__: one for one in (
-    missed_trigger, rename_without_transaction, stale_row_taken_for_fresh, rollback_after_edits, keys_of_others
+    missed_trigger, rename_without_transaction, stale_row_taken_for_fresh, rollback_after_edits
 )}  # fmt: skip
 SHARED_BUGS = {one.__name__: one for one in (kept_after_edits, put_back_without_mark)}
 """Where vectors of both models share a column."""

@@ -230,6 +230,8 @@ def start(
     from holdfast.attached.base import ModelIdentity
     from holdfast.attached.opening import of_collections
 
+    refuse(dim is not None and dim < 1, f"--dim {dim}.", "at least 1")
+    refuse("" in (model, new_model), "A model without a name.", "--model NAME")
     new, mapped = source.identity(new_model, dim, api)
     if model is None and mapped is None:
         raise ConfigError("Nothing says which model made the vectors that are there.", expected="--model NAME")
@@ -366,6 +368,10 @@ def backfill(
         return int(bool(done.missing))
 
 
+def _refuse_negative(allow_missing: int) -> None:
+    refuse(allow_missing < 0, f"--allow-missing {allow_missing}.", "at least 0 rows")
+
+
 def _moment(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
@@ -406,6 +412,7 @@ def swap(on: Attached, source: NewVectors, api: Api, writes: Model | None = None
         holdfast attach swap "postgresql://shop@db/shop?table=shop.items" --text-model MODEL
     """
     source.refuse_files()
+    _refuse_negative(allow_missing)
     with on.opened() as it:
         opened = source.opened(it, "new", api)
         with console.status("waiting for a moment to swap"):
@@ -430,6 +437,7 @@ def rollback(on: Attached, source: NewVectors, api: Api, writes: Model | None = 
         holdfast attach rollback "postgresql://shop@db/shop?table=shop.items"
     """
     source.refuse_files()
+    _refuse_negative(allow_missing)
     with on.opened() as it:
         opened = source.opened(it, "old", api)
         with console.status("going back"):
@@ -489,6 +497,7 @@ def complete(on: Attached, allow_missing: int = 0) -> int:
     Examples:
         holdfast attach complete "postgresql://shop@db/shop?table=shop.items"
     """
+    _refuse_negative(allow_missing)
     with on.opened() as it:
         with console.status("looking at every row"):
             it.complete(allow_missing=allow_missing)
@@ -506,6 +515,7 @@ def detach(on: Attached, allow_missing: int = 0, abandon: bool = False) -> int:
     Examples:
         holdfast attach detach "postgresql://shop@db/shop?table=shop.items"
     """
+    _refuse_negative(allow_missing)
     with on.opened() as it:
         state = it.state
         stays = state.fingerprint("new" if state.phase == "completed" else "old")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from holdfast.attached.postgres.address import TableAddress
 from holdfast.attached.postgres.session import Session, literal, quoted
@@ -183,13 +184,16 @@ def relation_named(session: Session, table: str) -> tuple[int, str, str, bool]:
         [table, table, table],
     )  # names may hold dots
     if not found:
-        names = [str(name) for row in session.rows(
-            "SELECT relname, nspname || '.' || relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = "
-            "relnamespace WHERE relkind IN ('r', 'p') AND nspname NOT IN ('pg_catalog', 'information_schema') "
-            "LIMIT 1000"
-        ) for name in row]  # fmt: skip
+        schemas: dict[str, list[str]] = {}
+        for schema, name in session.rows(
+            "SELECT nspname, relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
+            "WHERE relkind IN ('r', 'p') AND nspname NOT IN ('pg_catalog', 'information_schema') LIMIT 1000"
+        ):
+            schemas.setdefault(str(name), []).append(f"{schema}.{name}")
+        same = schemas.get(table, [])
+        meant = f" Did you mean '{same[0]}'?" if same else nearest(table, [*schemas, *chain(*schemas.values())])
         raise ConfigError(
-            f"There is no table '{table}' in the database.{nearest(table, names)}",
+            f"There is no table '{table}' in the database.{meant}",
             expected="a table that exists",
             to_do="name its schema too, as in shop.items, if it is in another one than 'public'; nothing was changed.",
         )
