@@ -79,7 +79,10 @@ def application(url: str, log: Path, first: int, seed: int) -> None:
 
 def act(connection: Any, draw: random.Random, own: Memory, told: Any, first: int) -> None:
     """Do one thing, as ordinary SQL that knows nothing of an upgrade."""
-    kind, alive = draw.choice(["insert", "upsert", "rename", "rename", "price", "delete", "search"]), own.alive()
+    kind, alive = (
+        draw.choice(["insert", "upsert", "rename", "rename", "price", "delete", "search", "trade"]),
+        own.alive(),
+    )
     row = draw.choice(alive) if alive else None
     kind = "rename" if kind == "insert" and len(alive) >= MOST else kind
     title = f"thing {first} {draw.getrandbits(40)}"
@@ -89,10 +92,13 @@ def act(connection: Any, draw: random.Random, own: Memory, told: Any, first: int
     if kind == "price" and row is not None:
         connection.execute("UPDATE shop.items SET price = price + 1 WHERE id = %s", [row])
         return
+    if kind == "trade" and len(alive) > 1:
+        trade(connection, *draw.sample(alive, 2), own, told)
+        return
     after: str | None = title
     values: list[Any] = [row, title, 1, written("old", title)]
     insert = "INSERT INTO shop.items (id, title, price, emb) VALUES (%s, %s, %s, %s)"
-    if kind in ("insert", "price") or row is None:
+    if kind in ("insert", "price", "trade") or row is None:
         row, statement = own.unused(first), insert
         values[0] = row
     elif kind == "upsert":
@@ -106,6 +112,20 @@ def act(connection: Any, draw: random.Random, own: Memory, told: Any, first: int
     connection.execute(statement, values)
     told.write(json.dumps({"done": row}) + "\n")
     own.done(row)
+
+
+def trade(connection: Any, one: int, other: int, own: Memory, told: Any) -> None:
+    """Let two rows have each other's key, at once."""
+    titles = {one: own.titles[other], other: own.titles[one]}
+    for row, after in titles.items():
+        told.write(json.dumps({"row": row, "after": after}) + "\n")
+        own.about(row, after)
+    with connection.transaction():
+        for before, after in ((one, -one), (other, one), (-one, other)):
+            connection.execute("UPDATE shop.items SET id = %s WHERE id = %s", [after, before])
+    for row in titles:
+        told.write(json.dumps({"done": row}) + "\n")
+        own.done(row)
 
 
 @dataclass

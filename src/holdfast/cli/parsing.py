@@ -10,6 +10,7 @@ import re
 import shlex
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
@@ -80,6 +81,8 @@ def run_command(words: Sequence[str]) -> int:
     while rest and f"{command} {rest[0]}" in all_functions():
         command = f"{command} {rest.pop(0)}"
     if command in all_functions():
+        if len(rest) > 1 and not rest[1].startswith("-") and get_close_matches(rest[0], below(command), 1, 0.6):
+            raise _without_subcommand(command, rest)  # a mistyped one, and then what it is to do it with
         return run(function_of(command), rest, command)
     if not rest or rest[0] in ("-h", "--help", "help"):
         from holdfast.cli.help import help_of_group

@@ -80,6 +80,7 @@ class MilvusCollection:
         self.name = f"collection '{self.collection}' of Milvus"
         with connected(address) as client:
             described = describe(client, self.collection)
+            load_of_file(address, client, self.collection)
             self._refuse_unloaded(client)
             fields = {str(one["name"]): one for one in described["fields"]}
             further = self._further(client, fields) if described.get("enable_dynamic_field") else {}
@@ -237,6 +238,15 @@ def describe(client: MilvusClient, collection: str) -> dict[str, Any]:
         raise unknown_name("collection", collection, client.list_collections())
     described: dict[str, Any] = client.describe_collection(collection)
     return described
+
+
+def load_of_file(address: Address, client: MilvusClient, collection: str) -> None:
+    """Load a collection of a file: Milvus Lite forgets which were loaded when the process that has it open ends.
+
+    A service goes on serving what was loaded there, and what was not is its owner's decision.
+    """
+    if "://" not in address.place and client.get_load_state(collection)["state"] != LoadState.Loaded:
+        client.load_collection(collection)
 
 
 @contextmanager

@@ -157,7 +157,7 @@ def check_made(source: VectorSource, entry: Entry, side: Side) -> None:
     if source.fingerprint != model.fingerprint:
         raise DataError(
             f"The source makes vectors of {source.fingerprint}.",
-            expected=f"those of the {side} model, {model.fingerprint}",
+            expected=f"those of the {side} model, {model.note + ', ' if model.note else ''}{model.fingerprint}",
             to_do="give the model or the files that were named when the table was attached; nothing was changed.",
         )
     if source.space.dim != model.dim or source.space.curvature is not None:

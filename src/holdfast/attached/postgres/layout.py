@@ -107,9 +107,10 @@ def given(record: Record, *further: tuple[str, str]) -> str:
         *further: Name and type of every further column.
     """
     columns = [(quoted(column.name), column.type) for column in record.table.key]
-    sent = [f"%s::text[]::{kind}[]" for _, kind in columns] + [f"%b::{kind}[]" for _, kind in further]
+    sent = ["%s::text[]" for _ in columns] + [f"%b::{kind}[]" for _, kind in further]
     names = ", ".join([*(name for name, _ in columns), *(name for name, _ in further)])
-    return f"unnest({', '.join(sent)}) AS d({names})"
+    typed = ", ".join([*(f"{name}::{kind} AS {name}" for name, kind in columns), *(name for name, _ in further)])
+    return f"(SELECT {typed} FROM unnest({', '.join(sent)}) AS sent({names})) AS d"  # unnest flattens arrays of arrays
 
 
 def arrays(record: Record, found: Sequence[Sequence[str]]) -> list[list[str]]:
@@ -322,12 +323,13 @@ class Aside:
         return self.lacking(side)
 
     def make(self, grants: Sequence[tuple[str, str]]) -> list[str]:
-        """Return what makes room."""
+        """Return what makes room; grants are rights to read it."""
         key = self.record.table.key
         columns = ", ".join(f"{quoted(column.name)} {column.type} NOT NULL" for column in key)
         return [
             f"CREATE TABLE {self.table} ({columns}, edited bigint, vector {self.record.new_type}, "
-            f"PRIMARY KEY ({', '.join(quoted(column.name) for column in key)}))"
+            f"PRIMARY KEY ({', '.join(quoted(column.name) for column in key)}))",
+            *(f"GRANT {right} ON {self.table} TO {role}" for right, role in grants),
         ]  # fmt: skip
 
     def remove(self) -> list[str]:
@@ -392,14 +394,15 @@ def held(session: Session, number: int, mode: str = "ACCESS SHARE") -> tuple[Ent
 
 
 def outlast_vacuum(session: Session, oid: int) -> None:
-    """Wait for locks a little longer than deadlock_timeout where a vacuum may hold the table; within a transaction.
+    """Wait for locks a little longer than deadlock_timeout where a vacuum holds the table; within a transaction.
 
-    An automatic vacuum, which is sure to come after a table was filled, gives way to whoever has waited so long.
+    An automatic vacuum, which is sure to come after a table was filled, gives way to whoever has waited so long. It has
+    no role. Nobody else who holds such a lock gives way, and no longer wait is worth that others wait behind us.
     """
     session.rows(
         "SELECT set_config('lock_timeout', (setting::int + 500) || 'ms', true) FROM pg_settings "
-        "WHERE name = 'deadlock_timeout' AND EXISTS (SELECT FROM pg_locks WHERE relation = %s AND granted "
-        "AND mode = 'ShareUpdateExclusiveLock')", [oid],
+        "WHERE name = 'deadlock_timeout' AND EXISTS (SELECT FROM pg_locks JOIN pg_stat_activity USING (pid) "
+        "WHERE relation = %s AND granted AND mode = 'ShareUpdateExclusiveLock' AND usesysid IS NULL)", [oid],
     )  # fmt: skip
 
 

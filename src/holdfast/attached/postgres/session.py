@@ -36,6 +36,8 @@ SELECT set_config('search_path', coalesce({EXTENSION}, 'pg_catalog'), true),
     set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true),
     set_config('jit', 'off', true), set_config('datestyle', 'ISO', true), set_config('extra_float_digits', '1', true)
 """
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"  # after a lock, what was committed before it is seen
+_TIMEOUTS = ("statement_timeout", "lock_timeout")
 _LASTING = (psycopg.ProgrammingError, psycopg.DataError, psycopg.IntegrityError, psycopg.NotSupportedError)
 
 
@@ -70,7 +72,7 @@ class Session:
         """
         with self._lock, self._translated():
             connection = self._opened()
-            connection.execute(f"BEGIN; {_SETTINGS.format(round(1000 * lock_timeout))}".encode())
+            connection.execute(f"{_BEGIN}; {_SETTINGS.format(round(1000 * lock_timeout))}".encode())
             self.kept = set()
             try:
                 yield
@@ -98,9 +100,22 @@ class Session:
             return int(self._opened().execute(statement.encode(), values or None).rowcount)
 
     def alone(self, statement: str) -> None:
-        """Run one statement that no transaction may hold, and that names the schema of everything in it."""
+        """Run one statement that no transaction may hold, and that names the schema of everything in it.
+
+        It may take hours, whatever timeouts the role has; behind a pooler, which gives our session to others, these
+        count.
+        """
         with self._lock, self._translated():
-            self._opened().execute(statement.encode())
+            connection = self._opened()
+            [(own,)] = connection.execute(b"SELECT pg_backend_pid()").fetchall()
+            direct = own == connection.info.backend_pid
+            for setting in _TIMEOUTS if direct else ():
+                connection.execute(f"SELECT set_config('{setting}', '0', false)".encode())
+            try:
+                connection.execute(statement.encode())
+            finally:
+                for setting in _TIMEOUTS if direct and not connection.closed else ():
+                    connection.execute(f"RESET {setting}".encode())
 
     def patiently(self, attempt: Callable[[], Result], attempts: int, *, pause: float = 0.2) -> Result:
         """Call again with growing pauses while a lock is not to be had; nobody waits for us meanwhile.
@@ -142,7 +157,7 @@ class Session:
             settings = {**_PARAMETERS, **self.address.parameters}
             connection: Connection = psycopg.connect(**settings, autocommit=True, prepare_threshold=None)
             try:
-                connection.execute(f"BEGIN; {_SETTINGS.format(0)}".encode())
+                connection.execute(f"{_BEGIN}; {_SETTINGS.format(0)}".encode())
                 vector = TypeInfo.fetch(connection, "vector")
                 connection.execute(b"COMMIT")
                 if vector is not None:
