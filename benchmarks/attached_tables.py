@@ -253,6 +253,7 @@ def measure(server: Server, rows: int, dim: int, options: argparse.Namespace) ->
         with table.connect() as connection:
             copy(connection, "empty", "new", found["new"])
 
+    run.step("warming up")
     run.step(BEFORE)
     step(BARE, lambda: bare.append(bare_update(copied, found["new"], options.bare)))
     step(COPIED, bare_copy)
