@@ -304,6 +304,8 @@ def page(roots: dict[str, Path]) -> str:
         "Two revisions, counted by parsing. Short: files of fewer than 100 lines. Anything: parameters and returned",
         "values of public functions that are dictionaries of anything. Circle: modules that import each other.",
         "",
+        *(f"{when.capitalize()}: {_revision(root)}  " for when, root in roots.items()),
+        "",
         "| package | " + " | ".join(f"{what} before | after" for what in COUNTED) + " |",
         "| --- | " + " | ".join(["---: | ---:"] * len(COUNTED)) + " |",
     ]
@@ -335,6 +337,12 @@ def page(roots: dict[str, Path]) -> str:
         lines.append(f"| `{said}`, processor seconds | {started['before'][said]:.2f} | {started['after'][said]:.2f} |")
     lines += ["", *against_plan(roots["after"])]
     return "\n".join([*lines, "", describe(), "", "`python benchmarks/code_structure.py --before FOLDER`", ""])
+
+
+def _revision(root: Path) -> str:
+    """Return the commit that is checked out in a folder, with its subject."""
+    command = ["git", "-C", str(root), "log", "-1", "--format=%h %s"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _row(name: str, before: Package, after: Package) -> str:
