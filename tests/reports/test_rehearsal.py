@@ -21,7 +21,7 @@ from holdfast.galleries.rehearsal.results import (
     Timing,
 )
 from holdfast.reports.charts.bars import first_hit_bars
-from holdfast.reports.charts.lines import drill_curves
+from holdfast.reports.charts.lines import rehearsal_curves
 from holdfast.reports.rehearsal import (
     latency_rows,
     next_step,
@@ -187,14 +187,14 @@ def test_a_drill_of_an_earlier_version_is_drawn() -> None:
 
 def test_charts_hold_their_numbers() -> None:
     results = rehearsed()
-    chart = drill_curves(results, "map", width=520)
+    chart = rehearsal_curves(results, "map", width=520)
     assert_page_ready(chart)
     assert "Today 0.400. random: 0.500 at 0\xa0%, 0.550 at 50\xa0%, 0.700 at 100\xa0%; on average 0.575." in chart.told
     for name, found in results.curves.items():
         expected = list(zip(found.shares, found.values["map"], strict=True))
         assert points(lines(chart, name)[0]) == expected == [points(mark)[0] for mark in lines(chart, f"at {name}")]
     for metric, bands in (("map", 1), ("recall@1", 1), ("overlap@10 with old", 0)):
-        areas = drill_curves(results, metric).axes.collections
+        areas = rehearsal_curves(results, metric).axes.collections
         assert [area.get_label() for area in areas] == ["likely"] * bands
     for width in (640.0, 350.0):
         bars = first_hit_bars(results, width=width)
@@ -203,7 +203,7 @@ def test_charts_hold_their_numbers() -> None:
         assert swapped in bars.told
         widths = [patch.get_width() for patch in bars.axes.patches]
         assert widths[:2] == [0.2, 0.1] and sum(widths[:4]) == pytest.approx(1) == sum(widths[4:8])
-    (stepped,) = lines(drill_curves(rehearsed(linked="none"), "map"), "random")
+    (stepped,) = lines(rehearsal_curves(rehearsed(linked="none"), "map"), "random")
     level, corner, end = points(stepped)[-3:]
     assert corner[0] == end[0] and corner[1] == level[1] != end[1]
 

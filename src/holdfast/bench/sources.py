@@ -185,7 +185,7 @@ def refuse_unknown_classes(name: str, data: Settings, trained_on: Settings, root
     """Refuse to measure how well classes are named where no model is trained on any of them.
 
     Args:
-        name: What the board calls the images to search.
+        name: What the leaderboard calls the images to search.
         data: "name" and "options" of the data set that is searched.
         trained_on: The same of the one that models are trained on.
         root: Folder that holds the folders of the named data sets.

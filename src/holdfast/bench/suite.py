@@ -104,7 +104,7 @@ class InScenario(Overrides):
 
 
 class Entry(Overrides):
-    """One row of the board.
+    """One row of the leaderboard.
 
     Args:
         method: A key of `holdfast.METHODS`; the label when left out.
@@ -202,7 +202,7 @@ class Suite(_Part):
 
     Args:
         name: Its name.
-        title: Headline of its board.
+        title: Headline of its leaderboard.
         description: What it compares, and what it reproduces.
         track: "images" trains models on images; "features" trains heads over frozen models of text; "sessions" trains
             learners through sessions, see `holdfast.continual.runner.run_sessions`.
@@ -229,7 +229,7 @@ class Suite(_Part):
             that models are trained on.
         upper_bound: What the independent model is trained on: what the "new" models see, or "everything".
         accuracy: Whether to measure how well models classify, too: a further metric "accuracy".
-        figures: What is drawn and tabulated beside the board, by name; see `holdfast.bench.figures`.
+        figures: What is drawn and tabulated beside the leaderboard, by name; see `holdfast.bench.figures`.
         reproduces: Which tables and figures of papers it reproduces, such as "hbct/table-3"; for the documents.
         published: What the papers print, for the page; not used in computing.
     """
@@ -274,7 +274,7 @@ class Suite(_Part):
 
     @property
     def rows(self) -> dict[str, Entry]:
-        """All rows of the board by label: those of `methods`, each followed by its variants."""
+        """All rows of the leaderboard by label: those of `methods`, each followed by its variants."""
         return {label: entry for label, entry, _ in self._listed()}
 
     @property
@@ -292,7 +292,7 @@ class Suite(_Part):
 
     @property
     def searched(self) -> list[str]:
-        """Names of what is searched, as the board has them: those of the data sets, or of the test sets."""
+        """Names of what is searched, as the leaderboard has them: those of the data sets, or of the test sets."""
         tests = list(self.test_sets) or [""]
         if tests == [""] or len(self.data) == 1:
             return list(self.data) if tests == [""] else tests
@@ -371,7 +371,7 @@ SESSION_SCORES = (*(f"ar@{k}" for k in KS), "last", "forgetting")
 
 
 def variant_label(variant: Variant) -> str:
-    """Return what the board calls a variant.
+    """Return what the leaderboard calls a variant.
 
     >>> variant_label(Variant("odpp", "options.old_threshold", 0.6)), variant_label(Variant("cvs", "budget", 100))
     ('odpp, old threshold 0.6', 'cvs, budget 100')

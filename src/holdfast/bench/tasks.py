@@ -150,7 +150,7 @@ class Case(NamedTuple):
 
 
 class Scored(NamedTuple):
-    """One score of a row: what the board calls the images that were searched, the metric that ranks, and the tasks."""
+    """One score of a row: what the images that were searched are called, the metric that ranks, and the tasks."""
 
     name: str
     metric: str
@@ -374,7 +374,7 @@ class Row:
     Args:
         data: What was searched: the name of the data set, or of a test set.
         scenario: Name of the scenario.
-        label: What the board calls it.
+        label: What the leaderboard calls it.
         seed: The seed.
         score: The task that scores it.
         changes: Settings other than those of the suite, by dotted name: a trial, or what was chosen.

@@ -6,14 +6,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich.text import Text
 
 from holdfast.cli.choices import options_by_method, write_settings
-from holdfast.cli.console import console, counting_progress, print_json, print_table, training_progress
+from holdfast.cli.console import MADE_BY, console, counting_progress, print_json, print_table, training_progress
 from holdfast.cli.evidence import refuse_no_labels, refuse_swapped
-from holdfast.cli.kept import MADE_BY
 from holdfast.cli.options import Api, DataSets, Reading, TextModel, guarded
 from holdfast.cli.pages import Report, check_report, page_line, page_written
 from holdfast.cli.places import Place
@@ -22,6 +21,7 @@ from holdfast.data.augment import Augmentation
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, refuse
 from holdfast.experiment import HEAD_RECIPE, Experiment, Recipe
+from holdfast.options import Keywords
 from holdfast.reports.formats import percent
 from holdfast.source_code import Standing, put_beside
 
@@ -257,13 +257,13 @@ class Compared(Options):
 
     auto: bool = False
     adapter: list[str] = field(default_factory=list)
-    adapter_options: dict[str, Any] = field(default_factory=dict)
+    adapter_options: Keywords = field(default_factory=dict)
     direction: Literal["both", "new_to_old", "old_to_new"] = "both"
     method: list[str] = field(default_factory=list)
-    method_options: dict[str, Any] = field(default_factory=dict)
+    method_options: Keywords = field(default_factory=dict)
     projection: Literal["linear", "mlp", "residual"] = "linear"
     head: str | None = None
-    head_options: dict[str, Any] = field(default_factory=dict)
+    head_options: Keywords = field(default_factory=dict)
     recipe: Recipe = HEAD_RECIPE
 
     def __post_init__(self) -> None:

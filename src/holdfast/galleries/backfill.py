@@ -21,7 +21,7 @@ from holdfast.galleries.rows import rows_of
 from holdfast.galleries.sources import VectorSource, check_source
 from holdfast.galleries.state import Progress, Told
 from holdfast.logs import logger
-from holdfast.stores.base import Changes, Fill, Items
+from holdfast.stores.base import Changes, Document, Fill, Items
 
 if TYPE_CHECKING:
     from holdfast.galleries.gallery import Gallery
@@ -265,7 +265,7 @@ class Backfill:
         if generation is None:
             raise _abandoned(self.target)
         fill = Fill(rows_of(generation, made), seen.versions, seen)
-        event = {"kind": "backfill", "generation": self.target, "embedded": len(made)}
+        event: Document = {"kind": "backfill", "generation": self.target, "embedded": len(made)}
 
         def commit() -> int:
             with self.gallery.writing("backfill", timeout=self.wait):

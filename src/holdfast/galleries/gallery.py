@@ -36,7 +36,7 @@ from holdfast.galleries.links import Bridge, Files, is_outside, link_from_report
 from holdfast.galleries.router import Reply, merged, remainders, route
 from holdfast.galleries.rows import Batch, batches, checked_columns, rows_of
 from holdfast.galleries.sources import VectorSource
-from holdfast.galleries.state import GalleryState, Generation, Link, Progress, advance
+from holdfast.galleries.state import Event, GalleryState, Generation, Link, Progress, advance
 from holdfast.galleries.status import Status, status
 from holdfast.galleries.vector_check import VectorCheck, check_vectors
 from holdfast.geometry import Space
@@ -46,6 +46,7 @@ from holdfast.stores.base import (
     Changes,
     Commit,
     Committed,
+    Document,
     Fill,
     Graph,
     Items,
@@ -140,7 +141,7 @@ class Gallery:
         types = checked_columns(columns or {})
         gallery = cls(_new_store(url, disk or Disk()), **options)
         generation = GalleryState().new_generation(fingerprint, space, note)
-        event = {"kind": "create", "generation": generation.to_record(), "columns": types}
+        event: Event = {"kind": "create", "generation": generation.to_record(), "columns": types}
         created = NewGeneration(generation.name, space.index_dim, types)
         with gallery.store.writing("create", timeout=gallery.timeout) as pointer:
             if pointer.sequence:
@@ -226,7 +227,7 @@ class Gallery:
         return self._migrate(state, packed) if packed else pointer
 
     def _migrate(self, state: GalleryState, packed: Mapping[str, bytes]) -> Pointer:
-        event = {"kind": "migrate", "files": {path: digest_of(content) for path, content in packed.items()}}
+        event: Event = {"kind": "migrate", "files": {path: digest_of(content) for path, content in packed.items()}}
         files = {digest_of(content): content for content in packed.values()}
         return self._commit(state, event, Changes(files=files)).pointer
 
@@ -245,7 +246,7 @@ class Gallery:
                 after = self._migrate(self._state(after), {})
             return after.sequence > pointer.sequence
 
-    def _commit(self, state: GalleryState, event: Mapping[str, Any], changes: Changes) -> Committed:
+    def _commit(self, state: GalleryState, event: Event, changes: Changes) -> Committed:
         """Commit an event with the state it leads to, and announce what searches of that state may ask for."""
         after = advance(state, event)
         if after != state:
@@ -320,7 +321,7 @@ class Gallery:
     def delete(self, ids: Sequence[str]) -> int:
         """Remove items with all their vectors, and return how many there were; unknown ids are passed over."""
         names = list(dict.fromkeys(ids))
-        event = {"kind": "delete", "items": len(names)}
+        event: Event = {"kind": "delete", "items": len(names)}
         with self.writing("delete") as pointer:
             return len(self._commit(self._state(pointer), event, Changes(delete=names)).deleted)
 
@@ -478,11 +479,11 @@ class Gallery:
             if bridge is not None:
                 links = [*links, bridge.link(generation.name)]
             mapped = bridge.mapped if bridge else None
-            event = {
+            event: Event = {
                 "kind": "prepare",
                 "generation": generation.to_record(),
                 "links": [vars(link) for link in links],
-                "bridge": mapped and mapped.to_record(),
+                "bridge": mapped.to_record() if mapped else None,
             }
             names = [generation.name, *([mapped.name] if mapped else [])]
             created = [NewGeneration(name, space.index_dim, state.columns) for name in names]
@@ -537,7 +538,7 @@ class Gallery:
         versions = np.array([version_of[name] for name in names], np.int64)
         form = generation.geometry.index_form(images[mapped], "gallery")
         fill = Fill(Rows(generation.name, names, form), versions)
-        event = {"kind": "map", "generation": generation.name, "items": len(names)}
+        event: Document = {"kind": "map", "generation": generation.name, "items": len(names)}
         with self.writing("map"):
             return int(self.store.commit(Changes(fill=fill), self.state.to_record(), event).filled.sum())
 
@@ -584,10 +585,10 @@ class Gallery:
         _refuse_empty(force)
         with self.writing("swap") as pointer:
             state = self._state(pointer)
-            event: dict[str, Any] = {"kind": "swap", "forced": force}
+            event: Event = {"kind": "swap", "forced": force}
             advance(state, event)
             link = self._allowed_swap(pointer, state, force)
-            event["link"] = link and vars(link)
+            event["link"] = vars(link) if link else None
             return GalleryState.from_record(self._commit(state, event, Changes()).pointer.manifest)
 
     def _allowed_swap(self, pointer: Pointer, state: GalleryState, force: str | None) -> Link | None:
@@ -685,7 +686,7 @@ class Gallery:
             self._retire(pointer, state, {"kind": "gc"})
         return self.store.tidy(older_than=older_than)
 
-    def _retire(self, pointer: Pointer, state: GalleryState, event: Mapping[str, Any]) -> None:
+    def _retire(self, pointer: Pointer, state: GalleryState, event: Event) -> None:
         after, collected = advance(state, event), event["kind"] == "gc"
         kept = {one.name for one in after.generations}
         lost = pointer.covered([one.name for one in state.generations]) - pointer.covered(list(kept))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.reports.charts.bars import CHANGES, change_swatch, changes_of, first_hit_bars, stage
-from holdfast.reports.charts.lines import drill_curves, order_swatch
+from holdfast.reports.charts.lines import order_swatch, rehearsal_curves
 from holdfast.reports.formats import percent_of, score, signed
 from holdfast.reports.markdown import Table, markdown_of
 from holdfast.reports.page import Drawing, in_both_widths, page_template, write_page
@@ -68,7 +68,7 @@ TONES = {
 
 
 def rehearsal_headline(results: Rehearsal) -> str:
-    """Say in one line what a drill means."""
+    """Say in one line what a rehearsal means."""
     return _HEADLINES[results.verdict](results)
 
 
@@ -390,7 +390,7 @@ def _numbers(results: Rehearsal) -> list[tuple[str, str, bool]]:
 
 def _charts(results: Rehearsal, metrics: tuple[str, ...]) -> dict[str, Drawing]:
     def curves(metric: str) -> Drawing:
-        return in_both_widths(lambda width: drill_curves(results, metric, width=width), 520)
+        return in_both_widths(lambda width: rehearsal_curves(results, metric, width=width), 520)
 
     charts = {metric: curves(metric) for metric in metrics}
     return charts | {"first": in_both_widths(lambda width: first_hit_bars(results, width=width), 640)}

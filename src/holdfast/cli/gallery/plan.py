@@ -59,7 +59,9 @@ def plan(
                 budget_seconds=spending.seconds, meter=api.settings.meter,
             )  # fmt: skip
         status = it.status()
-    for line in told(found) if found.rows or not found.items else [f"Every item has a vector of {found.generation}."]:
+    for line in (
+        plan_lines(found) if found.rows or not found.items else [f"Every item has a vector of {found.generation}."]
+    ):
         console.print(line)
     tell_next(following(found, status, on.gallery, source, report))
     on.print_json(found.to_dict())
@@ -100,7 +102,7 @@ def following(
     return [("plan an upgrade, name the new model", other), *next_commands(status, url)]
 
 
-def told(found: Plan) -> list[str]:
+def plan_lines(found: Plan) -> list[str]:
     """Say in words what a backfill takes."""
     lines = [
         f"{found.generation}: {found.rows:,} of {found.items:,} items need a new vector; {size(found.bytes_written)} "
