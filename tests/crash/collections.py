@@ -37,7 +37,7 @@ from holdfast.attached.state import Side
 from holdfast.errors import GalleryError, HoldfastError
 from milvus_server import FOLDER, GATE, GUARDIAN
 
-ROWS, APPLICATIONS, KILLS, CHECKED = 20, 2, 20, 4
+ROWS, APPLICATIONS, KILLS, CHECKED = 20, 2, 40, 10
 PAUSE = 0.03
 """Seconds between two things that an application does: a swap needs a comparison that finds nothing to do."""
 PATIENCE = 300.0
