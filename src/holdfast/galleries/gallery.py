@@ -66,6 +66,7 @@ from holdfast.stores.where import read_filter
 
 if TYPE_CHECKING:
     from holdfast.adapters import Adapter, ScoreMap
+    from holdfast.galleries.two_stage import Rescoring
 
 Metadata = Mapping[str, Sequence[Any]]
 
@@ -334,6 +335,7 @@ class Gallery:
         fingerprint: str | None = None,
         where: Filter | Sequence[Filter] | str | None = None,
         exact: bool = True,
+        rescore: Rescoring | None = None,
     ) -> Reply:
         """Find the items nearest to each query among all vectors that these queries may search.
 
@@ -345,6 +347,7 @@ class Gallery:
                 such as ``price<10 AND exists(label)`` is read as `holdfast.stores.where` says.
             exact: Compare with every vector; otherwise use approximate indexes where there are any, and where they find
                 what is near: not in Euclidean space.
+            rescore: Search in two stages: candidates as always, which the new model then scores; see `Rescoring`.
 
         Raises:
             ConfigError: ``k`` is no whole number of at least 1, or a condition is none.
@@ -352,20 +355,36 @@ class Gallery:
             ConfigError: Nobody says which model made an array of queries, and there are several.
         """
         k = count_of("k", k)
-        while True:
-            pointer, state = self.now()
-            try:
-                reply = self._search(pointer, state, queries, k, fingerprint, where, exact)
-            except (GalleryError, StoreError):
-                if self.store.pointer().commit == pointer.commit:
-                    raise
-            else:  # otherwise what this commit names was removed meanwhile, after later ones
-                break
+        if rescore is None:
+            reply = self._searched(queries, k, fingerprint, where, exact)
+        else:
+            asked = _as_set(queries, fingerprint, self.state)
+            reply = rescore.search(
+                self, asked, k, lambda of, depth, alone: self._searched(of, depth, None, where, exact, alone)
+            )
         if self.count_traffic:
             self._retrieved.update(hit.id for of_query in reply.hits for hit in of_query)
             if sum(self._retrieved.values()) >= TRAFFIC_AT_ONCE:
                 self._write_traffic()
         return reply
+
+    def _searched(
+        self,
+        queries: EmbeddingSet | NDArray[np.float32],
+        k: int,
+        fingerprint: str | None,
+        where: Filter | Sequence[Filter] | str | None,
+        exact: bool,
+        alone: bool = False,
+    ) -> Reply:
+        """Search as of one commit; ``alone`` among the vectors of the queries' own model only."""
+        while True:
+            pointer, state = self.now()
+            try:
+                return self._search(pointer, state, queries, k, fingerprint, where, exact, alone)
+            except (GalleryError, StoreError):
+                if self.store.pointer().commit == pointer.commit:
+                    raise  # otherwise what this commit names was removed meanwhile, after later ones
 
     def _search(
         self,
@@ -376,6 +395,7 @@ class Gallery:
         fingerprint: str | None,
         where: Filter | Sequence[Filter] | str | None,
         exact: bool,
+        alone: bool,
     ) -> Reply:
         k = min(k, max(1, pointer.items))
         asked = _as_set(queries, fingerprint, state)
@@ -383,7 +403,7 @@ class Gallery:
         _check_space(asked, query)
         columns = state.columns
         filter_ = read_filter([where], columns) if isinstance(where, str) else checked(where, columns)
-        sources = route(state, query.name)
+        sources = route(state, query.name)[: 1 if alone else None]
         searched = [
             (source, self.store.search(
                 self._form(asked, source.link, state.by_name[source.generation].geometry), k,

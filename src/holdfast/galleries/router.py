@@ -21,7 +21,7 @@ from holdfast.stores.filters import Metadata
 if TYPE_CHECKING:
     from holdfast.adapters import ScoreMap
 
-Merge = Literal["score", "calibrated", "rank"]
+Merge = Literal["score", "calibrated", "rank", "rescored"]
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Hit:
 
     Args:
         id: Its name.
-        score: Larger is nearer; comparable within one reply.
+        score: Larger is nearer; comparable within one reply, or where it was re-scored, within one generation of it.
         generation: Whose vector was found.
         metadata: What is known of the item.
     """
@@ -74,7 +74,10 @@ class Reply:
         covered: Items that had a vector which these queries may search.
         items: Items there were.
         sequence: Commit whose state was searched.
-        merge: How the generations' lists became one.
+        merge: How the generations' lists became one; "rescored" by the second of two stages (`Rescoring`): re-scored
+            hits first.
+        embedded: Items that were embedded for this search.
+        kept: Those of them whose vectors the gallery has now.
     """
 
     hits: list[list[Hit]]
@@ -85,6 +88,8 @@ class Reply:
     items: int
     sequence: int
     merge: Merge
+    embedded: int = 0
+    kept: int = 0
 
     @property
     def uncovered(self) -> int:
