@@ -32,6 +32,7 @@ from holdfast.errors import (
 )
 from holdfast.galleries.backfill import Backfill, Backfilled, BackfillOptions
 from holdfast.galleries.backup import Backup, back_up
+from holdfast.galleries.calibration import calibrated
 from holdfast.galleries.links import Bridge, Files, is_outside, link_from_report, packed_outside
 from holdfast.galleries.router import Reply, merged, remainders, route
 from holdfast.galleries.rows import Batch, batches, checked_columns, rows_of
@@ -588,6 +589,43 @@ class Gallery:
             )
             self._commit(state, {"kind": "link", "link": vars(link)}, Changes())
         return link
+
+    def calibrate(self, *, seed: int = 0) -> tuple[Link, int]:
+        """Let searches merge the two parts of a half-backfilled gallery by scores on one scale, in place of ranks.
+
+        For an upgrade whose adapter maps queries; items that have vectors of both models tell what scores mean. See
+        `holdfast.galleries.calibration`. Another call learns from more items.
+
+        Returns:
+            The link of the adapter, with its score map, and how many items it was learnt from.
+
+        Raises:
+            GalleryError: No adapter maps queries, or too few items have vectors of both models.
+            DataError: Scores of one model do not rise with those of the other.
+        """
+        state = self.state
+        link = next((one for one in state.links if one.adapter is not None and one.query == state.target), None)
+        if link is None:
+            raise GalleryError(
+                f"No adapter maps queries of {state.target}, so that there are no scores to bring to one scale.",
+                expected="an upgrade that was prepared with an adapter of queries",
+                to_do="search as it is; the gallery is intact.",
+            )
+        from holdfast.adapters.score_map import pack_score_map
+
+        score_map, items = calibrated(self, link, seed=seed)
+        content = pack_score_map(score_map)
+        found = replace(link, score_map=digest_of(content))
+        with self.writing("calibrate") as pointer:
+            now = self._state(pointer)
+            if link not in now.links:
+                raise GalleryError(
+                    f"The link of {link.query} to {link.gallery} changed meanwhile.", expected="the one that was read",
+                    to_do="calibrate again; the gallery is intact.",
+                )  # fmt: skip
+            event = {"kind": "link", "link": vars(found)}
+            self._commit(now, event, Changes(files={digest_of(content): content}))
+        return found, items
 
     def swap(self, *, force: str | None = None) -> GalleryState:
         """Make the prepared generation the active one: encoder, adapter, vectors and search rule at once.
