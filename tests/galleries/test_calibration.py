@@ -82,6 +82,7 @@ def test_hits_are_merged_by_scores_that_both_vectors_taught(shop: Gallery, adapt
     before, after = (queries @ OLD.vectors.T)[:, :60].ravel(), (NEW.vectors @ NEW.vectors.T)[:, :60].ravel()
     off = np.abs(score_map.apply(before).values - after).mean()
     assert off < 0.6 * np.abs(before - after).mean()
+    assert off < 0.8 * np.abs(after - np.median(after)).mean()  # better than one score for all
 
 
 def test_the_map_is_part_of_the_gallery_and_of_the_way_back(shop: Gallery) -> None:
@@ -104,6 +105,7 @@ def test_too_few_items_with_both_vectors_are_refused(place: str, adapter: Procru
         with pytest.raises(GalleryError, match="No adapter maps queries of g1"):
             gallery.calibrate()
         gallery.prepare(NEW.fingerprint, SPHERE, adapter=adapter)
+        gallery.upsert(made("new", ["n0", "n1"], 3, 0.3))  # without an old vector
         gallery.backfill(Source(), budget=FEWEST - 1)
         with pytest.raises(GalleryError, match=f"{FEWEST - 1} items have vectors of both g2 and g1"):
             gallery.calibrate()
