@@ -4,15 +4,15 @@
 
 A gallery of static words (wordllama, 256 numbers) is backfilled with MiniLM-L6 (384) in random order; half of the test
 sentences search it, at every tenth of the way. Its new part is searched by MiniLM's queries, its old part by the same
-queries mapped to the old space ("mapped query", ridge on 8,000 training sentences), or by old queries ("two queries").
-The two lists are merged by rank with the sizes of both parts, by raw scores, or by scores that a rising map takes from
-the old part's to the new one's, learnt without labels from 1,000 training sentences as queries, each with its 20
-nearest and 20 random others: "expected" is the new score to expect (isotonic regression, what `ScoreMap.fit` does and
-`Gallery.calibrate` fits), "quantiles" the score of equal rank among these. "mapped gallery" maps the old vectors
-instead (ridge), so that there is one scale. mAP in percent, means over five seeds, which draw pairs and order; the area
-is the mean height of the curve by the trapezoid rule with its spread over the seeds (standard deviation). "below both"
-counts the tenths, of 9, at which the mean is below both ends, "steps down" those of 10 steps that lead down by more
-than a tenth of a point.
+queries mapped to the old space ("mapped query", ridge on 8,000 training sentences), by old queries ("two queries"), or
+its vectors are mapped to the new space ("mapped gallery", ridge). The two lists are merged by rank with the sizes of
+both parts, by raw scores, or by scores that a rising map takes from the old part's to the new one's, learnt without
+labels from 1,000 training sentences as queries, each with its 20 nearest and 20 random others: "expected" is the new
+score to expect (isotonic regression, what `ScoreMap.fit` does and `Gallery.calibrate` fits), "quantiles" the score of
+equal rank among these. mAP in percent, means over five seeds, which draw pairs and order; the area is the mean height
+of the curve by the trapezoid rule with its spread over the seeds (standard deviation). "below both" counts the tenths,
+of 9, at which the mean is below both ends, "steps down" those of 10 steps that lead down by more than a tenth of a
+point.
 Writes half_backfilled.md.
 """
 
@@ -109,16 +109,13 @@ def curves(sets: Any, seed: int) -> dict[str, list[float]]:
     order = rng.permutation(right.shape[1])
     after = query["new"].vectors @ gallery["new"].vectors.T
     firsts = {
-        "mapped query": (queries.apply(query["new"]), (queries.apply(new), old)),
-        "two queries": (query["old"], (old, old)),
+        "mapped gallery": ((query["new"], forwards.apply(gallery["old"])), (new, forwards.apply(old))),
+        "mapped query": ((queries.apply(query["new"]), gallery["old"]), (queries.apply(new), old)),
+        "two queries": ((query["old"], gallery["old"]), (old, old)),
     }
     found: dict[str, list[float]] = {}
-    mapped = query["new"].vectors @ forwards.apply(gallery["old"]).vectors.T
-    for tenth in range(TENTHS + 1):
-        fresh = np.isin(np.arange(len(order)), order[: round(len(order) * tenth / TENTHS)])
-        found.setdefault("mapped gallery", []).append(precision(np.where(fresh, after, mapped), right))
-    for name, (asked, pairs) in firsts.items():
-        before = asked.vectors @ gallery["old"].vectors.T
+    for name, (sides, pairs) in firsts.items():
+        before = sides[0].vectors @ sides[1].vectors.T
         fitted = maps(pairs, (new, new), np.random.default_rng(seed))
         ends = precision(before, right), precision(after, right)
         for way in WAYS:

@@ -102,7 +102,7 @@ def test_the_map_is_part_of_the_gallery_and_of_the_way_back(shop: Gallery) -> No
 def test_too_few_items_with_both_vectors_are_refused(place: str, adapter: Procrustes) -> None:
     with Gallery.create(place, fingerprint=OLD.fingerprint, space=SPHERE) as gallery:
         gallery.add(OLD)
-        with pytest.raises(GalleryError, match="No adapter maps queries of g1"):
+        with pytest.raises(GalleryError, match="Queries of g1 search no other vectors"):
             gallery.calibrate()
         gallery.prepare(NEW.fingerprint, SPHERE, adapter=adapter)
         gallery.upsert(made("new", ["n0", "n1"], 3, 0.3))  # without an old vector
@@ -114,12 +114,28 @@ def test_too_few_items_with_both_vectors_are_refused(place: str, adapter: Procru
         assert gallery.calibrate()[1] == FEWEST
 
 
-def test_an_adapter_of_the_gallery_needs_no_calibration() -> None:
+def test_mapped_vectors_are_calibrated_too() -> None:
+    adapter = Procrustes(direction="old_to_new").fit(OLD, NEW)
     with Gallery.create("memory://", fingerprint=OLD.fingerprint, space=SPHERE) as gallery:
         gallery.add(OLD)
-        gallery.prepare(NEW.fingerprint, SPHERE, adapter=Procrustes(direction="old_to_new").fit(OLD, NEW))
-        with pytest.raises(GalleryError, match="No adapter maps queries of g3"):
-            gallery.calibrate()
+        gallery.prepare(NEW.fingerprint, SPHERE, adapter=adapter)
+        gallery.swap()
+        gallery.backfill(Source(), order="random", budget=ITEMS // 2)
+        before = gallery.search(ASKED, ITEMS)
+        assert before.merge == "score"
+        link, items = gallery.calibrate()
+        assert (link.gallery, link.how, items) == ("g2", "mapped", ITEMS // 2)
+        reply = gallery.search(ASKED, ITEMS)
+        assert reply.merge == "calibrated"
+        score_map = gallery.files.score_map(str(link.score_map))
+        for hits, former in zip(reply.hits, before.hits, strict=True):
+            was = {hit.id: hit for hit in former}
+            assert sorted(was) == sorted(hit.id for hit in hits)
+            for hit in hits:
+                old = was[hit.id].score
+                expected = old if hit.generation == "g3" else float(score_map.apply(old).values)
+                assert (hit.generation, hit.score) == (was[hit.id].generation, pytest.approx(expected, abs=1e-6))
+            assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
 
 
 def test_a_link_that_changes_meanwhile_is_left_alone(shop: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:

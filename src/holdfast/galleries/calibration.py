@@ -1,6 +1,7 @@
 """One scale for the two parts of a half-backfilled gallery, learnt from items that have vectors of both models.
 
-Where an adapter maps new queries to the old vectors, those scores are on another scale than the scores of new vectors.
+Where an adapter maps new queries to the old vectors, those scores are on another scale than the scores of new vectors;
+where it maps the old vectors, nearly on one, and that "nearly" costs hits (benchmarks/half_backfilled.py).
 A rising map from one to the other, learnt without labels, lets both lists become one by score; metric-compatible
 merging (WACV 2025, arXiv:2301.03767) asks for the same of distances. We fit the new score to expect (`ScoreMap`), and
 train nothing.
@@ -32,14 +33,14 @@ Scores = NDArray[np.float64]
 
 
 def calibrated(gallery: Gallery, link: Link, *, seed: int = 0) -> tuple[ScoreMap, int]:
-    """Fit the map from scores of mapped queries on old vectors to those of the queries on new ones.
+    """Fit the map from scores of new queries on the vectors of a link to those of the same queries on new vectors.
 
     Items that have vectors of both models, 5,000 at most, search each other: as queries by their new vectors, 1,000 at
-    most, each with the 20 items that are nearest by the mapped query and 20 at random.
+    most, each with the 20 items that are nearest through the link and 20 at random.
 
     Args:
         gallery: Which one.
-        link: Of queries that an adapter maps.
+        link: Why these queries search vectors of another generation.
         seed: Of the draws.
 
     Returns:
@@ -71,14 +72,14 @@ def calibrated(gallery: Gallery, link: Link, *, seed: int = 0) -> tuple[ScoreMap
 
 
 def _scores_of(gallery: Gallery, link: Link, names: list[str]) -> tuple[Scores, Scores]:
-    """Return the scores (Q, N) of items as queries, mapped on the old vectors and as they are on the new ones."""
+    """Return the scores (Q, N) of items as queries, through the link and on the new vectors."""
     state, store = gallery.state, gallery.store
     asked, searched = state.by_name[link.query], state.by_name[link.gallery]
     known = dict(zip(*store.vectors(searched.name, names), strict=True))
     ids, new_forms = store.vectors(asked.name, [name for name in names if name in known])
     points = np.ascontiguousarray(asked.geometry.from_index_form(new_forms), np.float32)
     queries = EmbeddingSet(ids, points, asked.fingerprint, asked.geometry, "query").select(slice(0, MOST_QUERIES))  # type: ignore[arg-type]
-    mapped = gallery.files.adapter(str(link.adapter)).apply(queries)
+    mapped = queries if link.adapter is None else gallery.files.adapter(link.adapter).apply(queries)
     old_forms = np.stack([known[name] for name in ids])
     old = mapped.space.query_form(mapped.vectors, searched.geometry) @ old_forms.T
     new = queries.space.query_form(queries.vectors, asked.geometry) @ new_forms.T

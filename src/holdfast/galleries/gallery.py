@@ -591,24 +591,25 @@ class Gallery:
         return link
 
     def calibrate(self, *, seed: int = 0) -> tuple[Link, int]:
-        """Let searches merge the two parts of a half-backfilled gallery by scores on one scale, in place of ranks.
+        """Let searches of a half-backfilled gallery merge its two parts by scores on one scale.
 
-        For an upgrade whose adapter maps queries; items that have vectors of both models tell what scores mean. See
-        `holdfast.galleries.calibration`. Another call learns from more items.
+        Where an adapter maps queries, that is in place of ranks; where old vectors are mapped, in place of their scores
+        as they are. Items that have vectors of both models tell what scores mean, see `holdfast.galleries.calibration`.
+        Another call learns from more items.
 
         Returns:
-            The link of the adapter, with its score map, and how many items it was learnt from.
+            The link, with its score map, and how many items it was learnt from.
 
         Raises:
-            GalleryError: No adapter maps queries, or too few items have vectors of both models.
+            GalleryError: New queries search no other vectors, or too few items have vectors of both models.
             DataError: Scores of one model do not rise with those of the other.
         """
         state = self.state
-        link = next((one for one in state.links if one.adapter is not None and one.query == state.target), None)
+        link = next((source.link for source in route(state, state.target)[1:]), None)
         if link is None:
             raise GalleryError(
-                f"No adapter maps queries of {state.target}, so that there are no scores to bring to one scale.",
-                expected="an upgrade that was prepared with an adapter of queries",
+                f"Queries of {state.target} search no other vectors: there are no scores to bring to one scale.",
+                expected="an upgrade that was prepared with an adapter",
                 to_do="search as it is; the gallery is intact.",
             )
         from holdfast.adapters.score_map import pack_score_map

@@ -2,8 +2,9 @@
 
 A query is answered from its own model's vectors, and for items that have none from those of other generations that a
 link vouches for, newest first. Generations whose scores are on one scale make one ranking by score. Where an adapter
-maps queries into another model's space, its scores are on another scale: lists are merged by scores that a score map
-makes comparable, or by rank (see `holdfast.evaluation.ranking.merging`).
+maps queries into another model's space, its scores are on another scale, and so are those of a calibrated link (see
+`Gallery.calibrate`): lists are merged by scores that a score map makes comparable, or by rank (see
+`holdfast.evaluation.ranking.merging`).
 """
 
 from __future__ import annotations
@@ -37,6 +38,11 @@ class Source:
     generation: str
     without: frozenset[str] = frozenset()
     link: Link | None = None
+
+    @property
+    def on_one_scale(self) -> bool:
+        """Whether its scores may stand beside those of the query's own vectors as they are."""
+        return self.link is None or (self.link.adapter is None and self.link.score_map is None)
 
     def rows(self, pointer: Pointer) -> int:
         """Return how many items this source answers for."""
@@ -129,10 +135,8 @@ def merged(
         score_maps: Maps from scores of a generation to those of the query's own, by generation name.
         rows: How many items every source answers for, by generation; a merge by rank takes them for alike without.
     """
-    own = [(source, hits) for source, hits in searched if source.link is None or source.link.adapter is None]
-    others = [
-        (source, hits) for source, hits in searched if source.link is not None and source.link.adapter is not None
-    ]
+    own = [(source, hits) for source, hits in searched if source.on_one_scale]
+    others = [(source, hits) for source, hits in searched if not source.on_one_scale]
     parts = [*([own] if own else []), *([other] for other in others)]  # each on one scale
     queries = len(searched[0][1].ids) if searched else 0
     lists = [[_by_score(part, query, k) for part in parts] for query in range(queries)]

@@ -86,7 +86,8 @@ def _direction(gallery: Gallery, query: str | None, of: str | None) -> tuple[str
 def calibrate(on: WriterOptions, seed: int = 0) -> int:
     """Let searches merge old and new vectors by scores on one scale, learnt without labels from items that have both.
 
-    For an upgrade whose adapter maps queries, once a part is backfilled; until then both lists are merged by rank.
+    For an upgrade whose adapter maps queries or old vectors, once a part is backfilled. Until then hits are merged by
+    rank where it maps queries, and by scores as they are where it maps vectors.
 
     Args:
         on: The gallery.
