@@ -65,7 +65,7 @@ def maps(cross: Sides, new: Sides, rng: np.random.Generator) -> dict[str, ScoreM
 
 def by_rank(scores: Scores, share: float) -> Scores:
     """Return what orders a part by the rank to expect among all items, larger first."""
-    order = np.argsort(-scores, axis=1, kind="stable")
+    order = np.argsort(-scores, axis=1)
     ranks = np.empty_like(order)
     np.put_along_axis(ranks, order, np.arange(scores.shape[1])[None], axis=1)
     return (-(ranks + 0.5) / share).astype(np.float32)
@@ -82,13 +82,15 @@ def merged(
     yield "raw scores", np.where(fresh, new, old)
     for name, score_map in fitted.items():
         mixed = new.copy()
-        mixed[:, ~fresh] = score_map.apply(old[:, ~fresh]).values
+        mixed[:, ~fresh] = (
+            score_map.apply(old[:, ~fresh]).values + 1e-5 * old[:, ~fresh]
+        )  # keeps order where it is level
         yield name, mixed
 
 
 def precision(scores: Scores, right: NDArray[np.bool_]) -> float:
-    """Return mAP in percent of scores (Q, N), equal ones by row."""
-    found = np.take_along_axis(right, np.argsort(-scores, axis=1, kind="stable"), axis=1)
+    """Return mAP in percent of scores (Q, N)."""
+    found = np.take_along_axis(right, np.argsort(-scores, axis=1), axis=1)
     hits = np.cumsum(found, axis=1)
     values = (hits / np.arange(1, found.shape[1] + 1) * found).sum(axis=1) / found.sum(axis=1)
     return 100 * float(values.mean())

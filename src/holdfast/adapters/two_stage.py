@@ -115,7 +115,8 @@ def _agreement(held_out: HeldOut, found: Rescored) -> Mapping[str, Values]:
 
     def share(rows: Any) -> Values:
         same = (rows[:, :_FIRST, None] == wanted[:, None, :]) & (wanted >= 0)[:, None, :]
-        return same.any(axis=1).sum(axis=1) / known
+        found: Values = same.any(axis=1).sum(axis=1) / known
+        return found
 
     old = top_k(held_out.old, held_out.old, _FIRST, exclude_same_id=True).rows
     return {"self_old": share(old), "cross": share(found.rows), "self_new": share(wanted)}

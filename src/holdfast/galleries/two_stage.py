@@ -163,8 +163,7 @@ class Rescoring:
     ) -> dict[str, NDArray[np.float32]]:
         """Return the new vectors of the candidates that have one, in index form, by id."""
         stored = [name for name, held in zip(items.ids, items.generations, strict=True) if target.name in held]
-        names, forms = gallery.store.vectors(target.name, stored) if stored else ([], [])
-        vectors = dict(zip(names, forms, strict=True))
+        vectors = dict(zip(*gallery.store.vectors(target.name, stored), strict=True)) if stored else {}
         return vectors if fill is None else vectors | dict(zip(fill.rows.ids, fill.rows.vectors, strict=True))
 
 

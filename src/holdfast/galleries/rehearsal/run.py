@@ -205,7 +205,8 @@ class _Run:
         self.tell({"step": "searching in two stages"})
         queries, own = self.queries, int(self.queries.own is not None)  # an item finds itself, too
         count = min(MOST_CANDIDATES, max(FEWEST_CANDIDATES, len(self.items) // 10))
-        first, again = [], []
+        first: list[float] = []
+        again: list[float] = []
         with self.items.copy(self.upgrade.old.note) as copy:
             copy.prepare(self.made.fingerprint, self.made.space)
 
