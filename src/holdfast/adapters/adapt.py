@@ -30,6 +30,7 @@ from holdfast.adapters.pairs import FEWEST_TESTED, matched
 from holdfast.adapters.recommend import Recommendation, recommend
 from holdfast.adapters.score_map import ScoreMapError
 from holdfast.adapters.storage import ADAPTER_FILE, load_adapter, save_adapter
+from holdfast.adapters.two_stage import TwoStage, two_stage
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.same_items import refuse_lengths, refuse_one_model
 from holdfast.errors import ConfigError, DataError, refuse, unknown_name
@@ -148,6 +149,7 @@ class Adapted:
         curve: How many pairs the recommended candidate, or the best one, needs.
         score_map: From the old scores to those of the same candidate; None where scores bear no relation.
         sentences: What was odd about the pairs.
+        two_stage: What needs no fit: old candidates that the new model scores again.
     """
 
     held_out: HeldOut
@@ -157,6 +159,7 @@ class Adapted:
     curve: LearningCurve | None
     score_map: FittedScoreMap | None
     sentences: tuple[str, ...]
+    two_stage: TwoStage
 
     @property
     def followed(self) -> str | None:
@@ -261,6 +264,7 @@ def adapt(
             if followed
             else None,
             sentences=(*pairs.report.sentences(), *unasked),
+            two_stage=two_stage(held_out, **draws),
         )
 
 

@@ -588,6 +588,7 @@ def _results(pair: Pair, found: Adapted, choice: Choice) -> AdaptResults:
         names=Names(pair.data_name, pair.old_name, pair.new_name), direction=choice.direction,
         pair_sentences=found.sentences, suspects=found.suspects, curve=found.curve,
         score_map=None if fitted is None else ScoreMapRecord.of(fitted.score_map, fitted.error),
+        two_stage=found.two_stage,
     )  # fmt: skip
 
 
@@ -615,14 +616,16 @@ def _tell(
     results: AdaptResults, out: Path, page: str, followed: str | None, thresholds: Sequence[NewThreshold]
 ) -> None:
     """Print the table, what failed or is odd, what is recommended, and where it is written."""
-    from holdfast.reports.adapt import adapt_headline, adapt_table, failures
+    from holdfast.reports.adapt import adapt_headline, adapt_table, failures, two_stage_finding
 
     columns, rows = adapt_table(results)
     print_table(results.title, columns, rows)
     for line in (*failures(results), *results.data.sentences):
         _say(line)
     _say(f"\n{adapt_headline(results)}", style="bold")
-    for line in (*results.recommendation.sentences, *(one.words(followed) for one in thresholds)):
+    found = two_stage_finding(results)
+    lines = (*results.recommendation.sentences, *([found] if found else []))
+    for line in (*lines, *(one.words(followed) for one in thresholds)):
         _say(line)
     _say(f"\nresults  {out / 'results.json'}{page}")
 

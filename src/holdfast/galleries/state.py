@@ -112,8 +112,8 @@ class Link:
         evidence: Numbers of the report, as far as there are any.
         adapter: Digest of the adapter that maps queries among the files of the store; None where they are used as they
             are.
-        score_map: Digest of the map from scores of these vectors to those of the queries' own, if there is one. Format
-            version 1 kept the paths of both.
+        score_map: Digest of the map from scores of these vectors to those of the queries' own, if there is one: with an
+            adapter of queries, or of a link that was calibrated. Format version 1 kept the paths of both.
     """
 
     query: str
