@@ -60,15 +60,12 @@ UNSEEN_SHARE = 0.1  # of the classes, where nothing tells how many no label cove
 DIRECTIONS: dict[Direction, str] = {"new_to_old": "", "old_to_new": " (gallery)"}  # after the name of an adapter
 
 
-def usual_heads(unlabelled: bool = False) -> dict[str, Experiment]:
+def usual_heads() -> dict[str, Experiment]:
     """Return the heads that are tried unless a person says otherwise; none where the extra `train` is not installed.
 
     Two layers tell known classes better apart than one, and others worse. "two-step" stays where the new model is, and
     an adapter takes the old gallery there: it also learns from pairs without a label. So does "both sides", which
     learns that map together with the head.
-
-    Args:
-        unlabelled: Whether there are such pairs, without which nobody needs these two.
     """
     if not installed("train"):
         return {}
@@ -76,12 +73,11 @@ def usual_heads(unlabelled: bool = False) -> dict[str, Experiment]:
         "p2s": Experiment(method="p2s", recipe=HEAD_RECIPE),
         "p2s, two layers": Experiment(method="p2s", model=EncoderSpec(projection="mlp"), recipe=HEAD_RECIPE),
     }
-    if unlabelled:
-        for name, method in (("two-step", "keep"), ("both sides", "both_sides")):
-            heads[name] = Experiment(
-                method=method, model=EncoderSpec(projection="residual"), head="normalised",
-                head_options={"temperature": 1 / 6}, recipe=dataclasses.replace(HEAD_RECIPE, schedule="constant"),
-            )  # fmt: skip
+    for name, method in (("two-step", "keep"), ("both sides", "both_sides")):
+        heads[name] = Experiment(
+            method=method, model=EncoderSpec(projection="residual"), head="normalised",
+            head_options={"temperature": 1 / 6}, recipe=dataclasses.replace(HEAD_RECIPE, schedule="constant"),
+        )  # fmt: skip
     return heads
 
 
@@ -234,7 +230,7 @@ def adapt(
     Args:
         old: Embeddings of the old model.
         new: Embeddings of the same items by the new model, paired by id; labels may come with either set.
-        choice: What to compare; every adapter that suits the dimensions, and with labels two heads, when left out.
+        choice: What to compare; every adapter that suits the dimensions, and with labels four heads, when left out.
         unseen_share: Share of the classes that labels will not cover; as many are kept from all fitting. When left out,
             as many as items without a label seem to be of such classes (`uncovered_share`); a tenth without such items.
         unlabelled: Names of classes that mean that nobody knows the class; see `hold_out`.
@@ -257,7 +253,7 @@ def adapt(
         SpaceMismatchError: A set is not on the hypersphere.
     """
     unasked = left_out(old.labels is not None or new.labels is not None) if choice is None or choice.usual else ()
-    choice = choice or Choice(suitable_adapters(old, new), heads=usual_heads(bool(unlabelled) or unseen_pairs))
+    choice = choice or Choice(suitable_adapters(old, new), heads=usual_heads())
     direction = choice.tested
     refuse_lengths(old, new, "adapters and heads read")
     refuse_one_model(old, new)

@@ -312,13 +312,14 @@ class Compared(Options):
     """What is compared: adapters, and heads over the new model.
 
     Args:
-        auto: Compare every adapter that suits the two dimensions and, with labels, heads by p2s, and one in two steps
-            where there are pairs without; so it is, too, if nothing is named.
+        auto: Compare every adapter that suits the two dimensions and, with labels, heads by p2s, and two that stay with
+            the new model (two-step, both sides); so it is, too, if nothing is named.
         adapter: Adapters to compare: procrustes, ridge, low_rank, mean_drift, lambda_orthogonal, local, residual_mlp,
             fastfill.
         adapter_options: Options of the adapter; with several, a mapping of each one's name to its options.
-        direction: What adapters map: new_to_old the queries of the new model, old_to_new the old gallery, or both in
-            turn.
+        direction: What is mapped: new_to_old the queries of the new model, so that the old gallery may stay as it is;
+            old_to_new the old gallery; or both in turn. Heads that the old gallery is mapped to are left out where only
+            queries are.
         method: Methods to train a head with (`holdfast methods`); they need labels.
         method_options: Options of the method; with several, a mapping of each one's name to its options.
         projection: Of the heads of --method: linear, mlp (two layers), or residual (what two layers add; for keep).
@@ -367,12 +368,11 @@ class Compared(Options):
             "none: random changes of images do not go through vectors",
         )
 
-    def choice(self, seed: int, *, unlabelled: bool = False) -> Choice:
+    def choice(self, seed: int) -> Choice:
         """Return what to compare, of any two models; see `suited`.
 
         Args:
             seed: Of the heads.
-            unlabelled: Whether there will be pairs without a label.
 
         Raises:
             ConfigError: A name or an option of an adapter, a method or a classifier is unknown.
@@ -399,7 +399,7 @@ class Compared(Options):
             for name, options in named.items()
         }
         if not self.adapter and not self.method:
-            heads, adapters = usual_heads(unlabelled), fittable_adapters()
+            heads, adapters = usual_heads(), fittable_adapters()
         given = {name: getattr(self, name) for name in ("head", "head_options", "recipe") if name in self.changed}
         heads = {name: replace(one, **given, seed=seed) for name, one in heads.items()}
         options = options_by_method(self.adapter, self.adapter_options, "adapter") if self.adapter else {}
@@ -534,7 +534,7 @@ def adapt(
                "it only where the new model embeds texts")  # fmt: skip
     refuse(resamples < 1, f"--resamples {resamples}.", "at least 1")
     guards = guarded(guard, no_guard)
-    choice = compared.choice(seed, unlabelled=bool(unlabelled) or unseen_pairs)
+    choice = compared.choice(seed)
     pair = models.opened(reading, model, api, sets, out)
     api.tell()
     asked = {"unseen_share": unseen_share is not None, "unseen_pairs": unseen_pairs, "unlabelled": bool(unlabelled)}
