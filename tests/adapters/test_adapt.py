@@ -98,6 +98,8 @@ def test_by_default_every_adapter_that_suits_is_compared(sets, points) -> None:
     heads = ["head p2s", "head p2s, two layers", "head two-step", "head both sides"]
     assert names[: len(usual) - 1] == list(suitable_adapters(old, new)) and names[-4:] == heads
     assert len(names) == 2 * (len(usual) - 1) + 4
+    with_pairs = [one.name for one in adapt(*narrow, unseen_pairs=True, **QUICK).comparison.candidates]
+    assert with_pairs == [*names, "head two-step, free"]
     as_it_is = Choice(("ridge",), direction="new_to_old")
     stays = [one.name for one in candidates_of(as_it_is, True, None)]
     assert stays == ["ridge", "head p2s", "head p2s, two layers"], "the gallery is not mapped"

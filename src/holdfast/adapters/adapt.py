@@ -60,12 +60,16 @@ UNSEEN_SHARE = 0.1  # of the classes, where nothing tells how many no label cove
 DIRECTIONS: dict[Direction, str] = {"new_to_old": "", "old_to_new": " (gallery)"}  # after the name of an adapter
 
 
-def usual_heads() -> dict[str, Experiment]:
+def usual_heads(unlabelled: bool = False) -> dict[str, Experiment]:
     """Return the heads that are tried unless a person says otherwise; none where the extra `train` is not installed.
 
     Two layers tell known classes better apart than one, and others worse. "two-step" stays where the new model is, and
     an adapter takes the old gallery there: it also learns from pairs without a label. So does "both sides", which
-    learns that map together with the head.
+    learns that map together with the head. Both tell items without a label to keep their neighbours, which serves
+    classes that no label covers, and hinders where only labels of single items are missing; "two-step, free" does not.
+
+    Args:
+        unlabelled: Whether there are pairs without a label, which alone set "two-step, free" apart.
     """
     if not installed("train"):
         return {}
@@ -73,9 +77,12 @@ def usual_heads() -> dict[str, Experiment]:
         "p2s": Experiment(method="p2s", recipe=HEAD_RECIPE),
         "p2s, two layers": Experiment(method="p2s", model=EncoderSpec(projection="mlp"), recipe=HEAD_RECIPE),
     }
-    for name, method in (("two-step", "keep"), ("both sides", "both_sides")):
+    staying: dict[str, tuple[str, dict[str, Any]]] = {"two-step": ("keep", {}), "both sides": ("both_sides", {})}
+    if unlabelled:
+        staying["two-step, free"] = "keep", {"weight": 0.0}
+    for name, (method, options) in staying.items():
         heads[name] = Experiment(
-            method=method, model=EncoderSpec(projection="residual"), head="normalised",
+            method=method, method_options=options, model=EncoderSpec(projection="residual"), head="normalised",
             head_options={"temperature": 1 / 6}, recipe=dataclasses.replace(HEAD_RECIPE, schedule="constant"),
         )  # fmt: skip
     return heads
@@ -253,7 +260,7 @@ def adapt(
         SpaceMismatchError: A set is not on the hypersphere.
     """
     unasked = left_out(old.labels is not None or new.labels is not None) if choice is None or choice.usual else ()
-    choice = choice or Choice(suitable_adapters(old, new), heads=usual_heads())
+    choice = choice or Choice(suitable_adapters(old, new), heads=usual_heads(bool(unlabelled) or bool(unseen_pairs)))
     direction = choice.tested
     refuse_lengths(old, new, "adapters and heads read")
     refuse_one_model(old, new)

@@ -368,11 +368,12 @@ class Compared(Options):
             "none: random changes of images do not go through vectors",
         )
 
-    def choice(self, seed: int) -> Choice:
+    def choice(self, seed: int, *, unlabelled: bool = False) -> Choice:
         """Return what to compare, of any two models; see `suited`.
 
         Args:
             seed: Of the heads.
+            unlabelled: Whether there will be pairs without a label.
 
         Raises:
             ConfigError: A name or an option of an adapter, a method or a classifier is unknown.
@@ -399,7 +400,7 @@ class Compared(Options):
             for name, options in named.items()
         }
         if not self.adapter and not self.method:
-            heads, adapters = usual_heads(), fittable_adapters()
+            heads, adapters = usual_heads(unlabelled), fittable_adapters()
         given = {name: getattr(self, name) for name in ("head", "head_options", "recipe") if name in self.changed}
         heads = {name: replace(one, **given, seed=seed) for name, one in heads.items()}
         options = options_by_method(self.adapter, self.adapter_options, "adapter") if self.adapter else {}
@@ -534,7 +535,7 @@ def adapt(
                "it only where the new model embeds texts")  # fmt: skip
     refuse(resamples < 1, f"--resamples {resamples}.", "at least 1")
     guards = guarded(guard, no_guard)
-    choice = compared.choice(seed)
+    choice = compared.choice(seed, unlabelled=bool(unlabelled) or unseen_pairs)
     pair = models.opened(reading, model, api, sets, out)
     api.tell()
     asked = {"unseen_share": unseen_share is not None, "unseen_pairs": unseen_pairs, "unlabelled": bool(unlabelled)}
