@@ -8,9 +8,9 @@ texts unless said otherwise. "others" are the queries whose class has no labelle
 adapt` recommends of these candidates, or would if it did not say that the pairs are to be checked first: it measures
 them on a fifth of the labelled training texts, with classes kept from fitting where the unlabelled ones seem to be of
 other classes, and no test query chooses anything. "chosen - single" compares it on the test queries with the candidate
-that is best there among adapters and heads of one part (all but two-step, free or not, and both sides), with intervals of 95 % over
-classes, in each seed. Seconds are of the processor, for the fit. Spreads are standard deviations over the seeds, which
-draw what is missing and train.
+that is best there among adapters and heads of one part (all but two-step, free or not, and both sides), with intervals
+of 95 % over classes, in each seed. Seconds are of the processor, for the fit. Spreads are standard deviations over the
+seeds, which draw what is missing and train.
 
 What is measured is kept in partial_labels.json, run by run, so that the same command goes on where it was stopped
 (--again measures anew); partial_labels.md is written from it.
@@ -230,7 +230,7 @@ def section(case: str, data: str, runs: Mapping[str, Any]) -> list[str]:
     lines.append("| **chosen** | " + " | ".join(cell(list(column)) for column in columns) + " |")
     told = [
         f"seed {seed}: {run['chosen'].removeprefix('head ')} against {run['single'].removeprefix('head ')}, "
-        f"{run['gap'][0]:+.1f} [{run['gap'][1]:+.1f}, {run['gap'][2]:+.1f}]".replace("-", "−")
+        + "{:+.1f} [{:+.1f}, {:+.1f}]".format(*run["gap"]).replace("-", "−")
         for seed, run in sorted(runs.items())
     ]
     return [*lines, "", f"chosen - single: {'; '.join(told)}.", ""]
