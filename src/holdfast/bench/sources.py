@@ -248,6 +248,7 @@ def set_apart(data: TextData) -> TextData:
         chosen.select(asking),
         chosen.select(~asking),
         f"{data.description}; for choosing settings, {len(chosen.class_names)} classes to fit on are searched instead",
+        data.unlabelled,
     )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import holdfast
+from holdfast.adapters import ADAPTERS
 from holdfast.bench.settings import Changes, of_machine, own_settings, resolved_settings
 from holdfast.bench.sources import (
     EVALUATION,
@@ -360,6 +361,9 @@ def search_of(name: str, source: Values, asked: EvaluationSet, part: str, root: 
     return Search(source, part, facts.digests, facts.images, asked.form, asked.flip, record, tuple(metrics), gate)
 
 
+FITTED_ON = ("train", "unlabelled")
+"""Parts of texts that heads and adapters are fitted on."""
+
 BY_LABEL: Values = {"name": "labels", "options": {}, "ground_truth": "", "leave_one_out": False}
 """How texts are searched: their labels say who answers whom."""
 
@@ -475,11 +479,19 @@ class Planner:
         source["digest"] = {part: texts.digest()[:24] for part, texts in parts.items()}
         name = f"{data}, {scenario}, seed {seed}"
         frozen: dict[str, Task] = {side: self._embedded_texts(source, model, name) for side, model in models.items()}
-        values = changed({**self.suite.settings(data, label), "start": self.suite.rows[label].start}, changes)
-        start = values.pop("start")
-        settings = {**resolved_settings(values, seed, self.root), "start": start, "data": source}
-        work = float(len(parts["train"]) * settings["experiment"]["recipe"]["epochs"])
-        head = Task("head", settings, frozen, work, f"{label} ({name})")
+        entry, fitted_on = self.suite.rows[label], sum(len(texts) for part, texts in parts.items() if part in FITTED_ON)
+        if entry.adapter is not None:
+            options = changed({"options": dict(entry.options)}, changes)["options"]
+            asked = {"method": entry.adapter, "options": {**options, "direction": entry.direction}}
+            code = version_of(ADAPTERS[entry.adapter])
+            settings = {"experiment": asked, "data": source, **({"adapter_code": code} if code else {})}
+            head = Task("adapter", settings, frozen, float(fitted_on), f"{label} ({name})")
+        else:
+            values = changed({**self.suite.settings(data, label), "start": entry.start}, changes)
+            start = values.pop("start")
+            settings = {**resolved_settings(values, seed, self.root), "start": start, "data": source}
+            work = float(fitted_on * settings["experiment"]["recipe"]["epochs"])
+            head = Task("head", settings, frozen, work, f"{label} ({name})")
         sides = {
             "old": frozen["old"],
             "searched": frozen["old"],
