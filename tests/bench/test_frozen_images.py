@@ -109,6 +109,7 @@ def test_half_of_the_classes_are_left_out_of_training_by_the_seed(build: Build) 
 
 def test_scores_are_those_of_the_models_themselves(build: Build, images: Path, tmp_path: Path) -> None:
     (row,) = run(build(seeds=[0], methods={"p2s": {}}, scenarios={"seen": {}}), tmp_path)
+    assert len(list((tmp_path / "cells" / "shared").glob("features-*"))) == 2 * 3  # which other code finds there, too
     data = load_dataset(images, image_size=12, channels=1)
     old, new = (open_release(f"models.py:{name}") for name in ("old", "new"))
     sides = [embed_images(release, part) for release in (old, new) for part in (data.query, data.gallery)]

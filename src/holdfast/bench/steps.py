@@ -56,7 +56,7 @@ from holdfast.methods.predecessor import labelled_features
 from holdfast.models.lifting import lift_embeddings
 from holdfast.models.named_models import needs_module, open_release
 from holdfast.models.release import Release, load_record
-from holdfast.training.encode import cached_embeddings, embed_images
+from holdfast.training.encode import as_points, cached_embeddings, embed_images
 
 SEARCHED = ("query", "gallery")
 RUN, LEARNER = "run", "learner"
@@ -367,8 +367,8 @@ def _text_embedder(settings: Settings, place: Place) -> Embedder:
 
 
 def _image_embedder(settings: Settings, place: Place) -> Embedder:
-    release = proven_model(settings)
-    return partial(embed_images, release, device=torch.device(place.device), batch_size=IMAGES_AT_ONCE)
+    release, how = proven_model(settings), {"device": torch.device(place.device), "batch_size": IMAGES_AT_ONCE}
+    return lambda images: as_points(cached_embeddings(release, images, place.cache, **how))
 
 
 IMAGES_AT_ONCE = 64
