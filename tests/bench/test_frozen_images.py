@@ -13,16 +13,12 @@ import pytest
 from holdfast import embed_images, evaluate, load_dataset, open_release
 from holdfast.bench.cache import TaskCache
 from holdfast.bench.run import Bench
-from holdfast.bench.sources import open_items, protocol_of
+from holdfast.bench.sources import protocol_of
 from holdfast.bench.steps import read_sides
 from holdfast.bench.suite import Suite, suite_from
 from holdfast.bench.tasks import VALIDATION, Planner, Row, in_order
-from holdfast.data.datasets import Dataset
-from holdfast.data.text_set import TextData
-from holdfast.data.texts import TEXT_DATASETS
 from holdfast.errors import ConfigError
 from holdfast.training.compatible_head import load_head
-from tiny_text_model import some_texts
 
 FILE = """
 import torch
@@ -212,7 +208,7 @@ def test_frozen_models_of_one_scenario_are_refused_where_models_are_trained(smal
 @pytest.fixture
 def unseen(build: Build) -> Suite:
     """Half of the classes are not trained on; in the second scenario their images are shown without a label."""
-    scenarios = {"hidden": {"unseen_share": 0.5}, "shown": {"unseen_share": 0.5, "unseen_pairs": True}}
+    scenarios = {"hidden": {"unseen_share": 0.5}, "shown": {"unlabelled_share": 0.5}}
     methods = {name: {"method": name, "model": {"projection": "residual"}} for name in ("keep", "both_sides")}
     return build(seeds=[0], scenarios=scenarios, methods={**methods, "p2s": {}})
 
@@ -237,19 +233,3 @@ def test_a_head_that_stays_is_searched_with_the_mapped_gallery(unseen: Suite, tm
     protocol = protocol_of({}, row.score.settings["protocol"], None, leave_one_out=False)
     expected = protocol.measure(read_sides(head)[0], gallery, ["map"])["map"]
     assert found.measured["map"]["cross"] == pytest.approx(float(np.nanmean(expected)))
-
-
-def test_texts_of_unseen_classes_are_there_without_a_label(monkeypatch: pytest.MonkeyPatch) -> None:
-    def read(folder: Path, *, unseen_share: float = 0.0) -> TextData:
-        train, query, gallery = (some_texts(20, seed) for seed in (1, 2, 3))
-        seen = train if not unseen_share else train.select(train.labelled() != 0)
-        return TextData("own", seen, query, gallery, "a third each")
-
-    monkeypatch.setitem(TEXT_DATASETS, "own", Dataset(read, "own texts", "."))
-    options = {"unseen_share": 0.5}
-    items = open_items({"name": "own", "options": options, "unseen_pairs": True}, Path())
-    whole = some_texts(20, 1)
-    assert items.unlabelled is not None
-    assert list(items.unlabelled.ids) == list(whole.ids[whole.labelled() == 0]) and 0 < len(items.unlabelled) < 20
-    assert "unlabelled" not in open_items({"name": "own", "options": options}, Path()).parts()
-    assert "unlabelled" not in open_items({"name": "own", "options": {}, "unseen_pairs": True}, Path()).parts()

@@ -31,8 +31,9 @@ Settings = Mapping[str, Any]
 
 EVALUATION, VALIDATION = "evaluation", "validation"
 
-UNSEEN_SHARE, UNSEEN_PAIRS = "unseen_share", "unseen_pairs"
-"""Options of a scenario of heads: so many classes are not trained on; whether their items are shown without a label."""
+APART = UNSEEN_SHARE, UNLABELLED_SHARE = "unseen_share", "unlabelled_share"
+"""Options of a scenario of heads over models of images, as readers of texts have them: so many classes are not there to
+train on; so many of the others are there without a label."""
 
 VALIDATION_SHARE = 0.2
 """Share of the classes to fit on that a trial sets apart, where the data has no validation part: sets of texts."""
@@ -262,7 +263,7 @@ class Items:
         train: What they are trained on; it may have fewer classes than the others.
         query: What searches.
         gallery: What is searched; the query itself where every item searches the others.
-        unlabelled: Items of the classes that are not in `train`, whose class nobody is told; None without.
+        unlabelled: Further items to train on, of other classes, whose class nobody is told; None without.
     """
 
     train: TextSet | ImageSet
@@ -285,40 +286,31 @@ def open_items(data: Settings, root: Path | None) -> Items:
     """Open what heads over frozen models are of: texts or images by name, or images by path.
 
     Args:
-        data: "name" and "options" of the data set; of images "unseen" too, where there are classes that heads are not
-            trained on: their "share" and the "seed" that draws them. With "unseen_pairs", items of these classes are
-            there, without a label. For a trial, "part" is `VALIDATION`, and only items to train on are returned.
+        data: "name" and "options" of the data set; of images "apart" too, where some classes are not trained on: the
+            shares of `APART`, and the "seed" that draws the classes. For a trial, "part" is `VALIDATION`, and only
+            items to train on are returned.
         root: Folder that holds the folders of the named data sets.
     """
-    opened = _text_items if data["name"] in TEXT_DATASETS else _image_items
-    options, unseen = (json.dumps(data.get(key, {}), sort_keys=True) for key in ("options", "unseen"))
-    return opened(data["name"], root, options, unseen, data.get("unseen_pairs", False), data.get("part", EVALUATION))
+    if data["name"] in TEXT_DATASETS:
+        texts = open_texts(data, root)
+        return Items(texts.train, texts.query, texts.gallery)
+    options, aside = (json.dumps(data.get(key, {}), sort_keys=True) for key in ("options", "apart"))
+    return _image_items(data["name"], root, options, aside, data.get("part", EVALUATION))
 
 
 @lru_cache(maxsize=32)
-def _text_items(name: str, root: Path | None, options: str, unseen: str, pairs: bool, part: str) -> Items:
-    found = _texts(name, root, options, part)
-    if not pairs:
-        return Items(found.train, found.query, found.gallery)
-    covered = _texts(name, root, options, EVALUATION).train
-    everything = _texts(name, root, json.dumps({**json.loads(options), UNSEEN_SHARE: 0.0}), EVALUATION).train
-    rest = everything.select(covered.ids.find(everything.ids) < 0)
-    return Items(found.train, found.query, found.gallery, rest if len(rest) else None)
-
-
-@lru_cache(maxsize=32)
-def _image_items(name: str, root: Path | None, options: str, unseen: str, pairs: bool, part: str) -> Items:
-    data = _images(name, root, options)
+def _image_items(name: str, root: Path | None, options: str, aside: str, part: str) -> Items:
+    data, asked = _images(name, root, options), json.loads(aside)
     if not data.labelled:
         raise ConfigError(
             f"The images to search in '{name}' have no labels that say who answers what.",
             expected="images with classes: heads over frozen models are scored by them",
         )
-    train, rest = data.to_train_on(), None
-    asked = json.loads(unseen)
-    if asked.get("share"):
-        train, rest, _ = set_classes_apart(train, asked["share"], asked["seed"])
-    unlabelled = rest if pairs else None
+    train, unlabelled = data.to_train_on(), None
+    if asked.get(UNSEEN_SHARE):
+        train, _, _ = set_classes_apart(train, asked[UNSEEN_SHARE], asked["seed"])
+    if asked.get(UNLABELLED_SHARE):
+        train, unlabelled, _ = set_classes_apart(train, asked[UNLABELLED_SHARE], asked["seed"])
     if part == EVALUATION:
         return Items(train, data.query, data.gallery, unlabelled)
     train, searched, _ = set_classes_apart(train, VALIDATION_SHARE, seed=0)

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 import holdfast
 from holdfast.bench.settings import Changes, of_machine, opened_model, own_settings, resolved_settings
 from holdfast.bench.sources import (
+    APART,
     EVALUATION,
-    UNSEEN_PAIRS,
-    UNSEEN_SHARE,
     VALIDATION,
     digests_of,
     open_images,
@@ -513,9 +512,9 @@ class Planner:
         data, scenario, _, seed = case
         models = self._frozen[scenario]  # refused before texts are read
         options = {**self.suite.data[data], **self.suite.scenarios[scenario], **self.data_options.get(data, {})}
-        source: Values = {"name": data, "options": options, UNSEEN_PAIRS: bool(options.pop(UNSEEN_PAIRS, False))}
+        source: Values = {"name": data, "options": options}
         if data not in TEXT_DATASETS:
-            source["unseen"] = {"share": options.pop(UNSEEN_SHARE, 0.0), "seed": seed}
+            source["apart"] = {share: options.pop(share, 0.0) for share in APART} | {"seed": seed}
             for model in models.values():
                 refuse_other_channels(source, self.root, self._image_models[model].encoder.spec.channels, model)
         elif "seed" in option_types(TEXT_DATASETS[data].read):
