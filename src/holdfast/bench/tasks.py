@@ -45,6 +45,7 @@ from holdfast.evaluation.metrics import metrics_named
 from holdfast.evaluation.protocols import PROTOCOLS, RankingProtocol
 from holdfast.methods import build_method
 from holdfast.models.release import Release
+from holdfast.models.specs import EncoderSpec
 from holdfast.models.text_encoders import is_service
 from holdfast.models.text_folders import find_model
 from holdfast.options import bound, option_types
@@ -451,7 +452,7 @@ class Planner:
     @cached_property
     def _frozen(self) -> Mapping[str, Mapping[str, str]]:
         """The frozen models of every scenario; those of texts are there, but for what may be on the hub or an API."""
-        found = {scenario: dict(self.suite.frozen_in(scenario)) for scenario in self.suite.scenarios}
+        found = {scenario: self.suite.frozen_in(scenario) for scenario in self.suite.scenarios}
         for model in {model for frozen in found.values() for model in frozen.values()} if self.suite.of_texts else ():
             owner, _, name = model.partition("/")
             on_hub = owner[:1].isalnum() and name and "/" not in name and not Path(model).expanduser().exists()
@@ -516,7 +517,10 @@ class Planner:
         if data not in TEXT_DATASETS:
             source["apart"] = {share: options.pop(share, 0.0) for share in APART} | {"seed": seed}
             for model in models.values():
-                refuse_other_channels(source, self.root, self._image_models[model].encoder.spec.channels, model)
+                spec = self._image_models[model].encoder.spec
+                if not isinstance(spec, EncoderSpec):
+                    raise ConfigError(f"'{model}' is a {spec.name}.", expected="a model of images: so is the data")
+                refuse_other_channels(source, self.root, spec.channels, model)
         elif "seed" in option_types(TEXT_DATASETS[data].read):
             options["seed"] = seed
         if self.part == VALIDATION:
