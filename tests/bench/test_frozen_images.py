@@ -181,11 +181,15 @@ def test_a_chain_runs(chain: Suite, tmp_path: Path) -> None:
         ({"frozen": {"new": "models.py:new"}}, "names new"),
         (
             {"by_scenario": {"half unseen": {"predecessor": "seen"}}, "methods": {"keep": {}}},
-            "The row 'keep' searches the old gallery laid or mapped onto its own space, and 'half unseen'",
+            "The row 'keep' maps queries or gallery, or lays the gallery onto another space, and 'half unseen'",
         ),
         (
             {"by_scenario": {"half unseen": {"predecessor": "seen"}}, "methods": {"hbct": {}}},
-            "The row 'hbct' searches the old gallery laid or mapped",
+            "The row 'hbct' maps queries or gallery, or lays",
+        ),
+        (
+            {"by_scenario": {"half unseen": {"predecessor": "seen"}}, "methods": {"map": {"adapter": "ridge"}}},
+            "The row 'map' maps queries or gallery",
         ),
         ({"by_scenario": {"seen": {"predecessor": "half unseen"}, "half unseen": {"predecessor": "seen"}}}, "round"),
     ],

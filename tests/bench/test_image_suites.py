@@ -59,6 +59,7 @@ def test_suites_of_images_plan_what_they_say(name: str, heads: int, embedded: in
     assert len(wholes) == embedded
     assert {task.work for task in wholes} == {80 * (30 + 50)}  # images of eighty classes
     assert Counter(task.kind for task in tasks)["head"] == heads
+    assert Counter(task.kind for task in tasks)["adapter"] == 2 * sum(bool(row.adapter) for row in suite.rows.values())
     assert Counter(task.kind for task in tasks)["score"] == len(suite.rows) * len(suite.scenarios)
 
 

@@ -57,18 +57,25 @@ class Suspects(Part):
 
 
 class AdaptProtocol(Part):
-    """How everything was measured; see `Comparison`."""
+    """How everything was measured; see `Comparison`.
+
+    Args:
+        judged: How many queries asked whose answers people judged; None where items did.
+        provisional: Whether scores are agreement with re-embedding alone; None in documents of earlier versions.
+    """
 
     fitted_on: Count
     held_out: Count
     unseen_classes: Count
-    metric: Literal["map", "overlap@10"]
+    metric: Literal["map", "overlap@10", "ndcg@10"]
     direction: Directions
     level: Annotated[float, Field(gt=0, lt=1)]
     resamples: Several
     seed: int
     resample: Literal["queries", "classes"] = "queries"
     guards: list[str] = Field(default_factory=list)
+    judged: Several | None = None
+    provisional: bool | None = None
 
 
 class Systems(Part):
@@ -200,6 +207,11 @@ class AdaptResults(Results):
             recommendation=recommendation,
         )  # fmt: skip
 
+    @property
+    def answered(self) -> bool:
+        """Whether labels or judged queries say what is right; all numbers are provisional otherwise."""
+        return self.data.labelled or self.protocol.judged is not None
+
     def by_score(self) -> list[CandidateScores]:
         """Return the candidates, the highest cross-test first; those that failed come last, in their order."""
         return sorted(self.candidates, key=lambda candidate: -candidate.cross.mean if candidate.cross else 1.0)
@@ -215,10 +227,14 @@ class AdaptResults(Results):
 
     def disagreements(self) -> Iterator[Disagreement]:
         """Yield every part that contradicts another."""
-        data, metric = self.data, self.protocol.metric
-        expected = "map" if data.labelled else "overlap@10"
+        data, protocol, metric = self.data, self.protocol, self.protocol.metric
+        judged = protocol.judged is not None
+        expected = "ndcg@10" if judged else "map" if data.labelled else "overlap@10"
         if metric != expected:
-            yield "protocol.metric", f"'{metric}'", f"'{expected}', as data.labelled is {data.labelled}"
+            why = "queries were judged" if judged else f"data.labelled is {data.labelled}"
+            yield "protocol.metric", f"'{metric}'", f"'{expected}', as {why}"
+        if protocol.provisional not in (None, metric == "overlap@10"):
+            yield "protocol.provisional", protocol.provisional, f"{metric == 'overlap@10'}, as the metric is '{metric}'"
         if (data.classes is None) == data.labelled:
             yield "data.classes", data.classes, f"a number just where data.labelled is True, not {data.labelled}"
         yield from self._wrong_candidates()
@@ -298,4 +314,6 @@ def _protocol(comparison: Comparison, direction: Directions) -> AdaptProtocol:
         "seed": draws.seed,
         "resample": "queries" if draws.clusters is None else "classes",
         "guards": list(comparison.guards),
+        "judged": comparison.judged,
+        "provisional": comparison.provisional,
     })  # fmt: skip

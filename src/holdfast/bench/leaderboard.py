@@ -137,6 +137,10 @@ class Run(_OneRun):
         images_per_second: How fast it was trained.
         waiting: The share of training spent waiting for data.
         failure: Why it has no scores.
+        gallery: What became of the old gallery before it was searched: "as it is", or "mapped" without embedding an
+            item; None where that was not asked, as of models of images.
+        pairs: How many items it was fitted on that both models embedded: so many encodings by the new one.
+        labels: How many of them had a label that it was shown.
     """
 
     options: dict[str, Any] = Field(default_factory=dict)
@@ -153,6 +157,9 @@ class Run(_OneRun):
     images_per_second: Positive | None = None
     waiting: Share | None = None
     failure: str | None = None
+    gallery: str | None = None
+    pairs: Several | None = None
+    labels: int | None = None
 
     @property
     def numbers(self) -> dict[str, float | None]:

@@ -252,6 +252,7 @@ def set_apart(data: TextData) -> TextData:
         chosen.select(asking),
         chosen.select(~asking),
         f"{data.description}; for choosing settings, {len(chosen.class_names)} classes to fit on are searched instead",
+        data.unlabelled,
     )
 
 
@@ -293,7 +294,7 @@ def open_items(data: Settings, root: Path | None) -> Items:
     """
     if data["name"] in TEXT_DATASETS:
         texts = open_texts(data, root)
-        return Items(texts.train, texts.query, texts.gallery)
+        return Items(texts.train, texts.query, texts.gallery, texts.unlabelled)
     options, aside = (json.dumps(data.get(key, {}), sort_keys=True) for key in ("options", "apart"))
     return _image_items(data["name"], root, options, aside, data.get("part", EVALUATION))
 

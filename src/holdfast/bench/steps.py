@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from pydantic import JsonValue
 
-from holdfast.adapters.storage import GALLERY_ADAPTER, load_adapter
+from holdfast.adapters import build_adapter
 from holdfast.bench.executor import Place, Step
 from holdfast.bench.figures import ACCURACY
 from holdfast.bench.settings import experiment_on, proven_model, starting_model
@@ -52,6 +52,7 @@ from holdfast.evaluation.pictures.histograms import Histograms, histograms
 from holdfast.evaluation.pictures.strips import Searched, Strips, choose_strips
 from holdfast.geometry import space_from_record
 from holdfast.losses.denoising import credible_rows
+from holdfast.methods import build_method
 from holdfast.methods.predecessor import labelled_features
 from holdfast.models.lifting import lift_embeddings
 from holdfast.models.named_models import needs_module, open_release
@@ -81,16 +82,24 @@ def stored(folder: Path, part: str) -> EmbeddingSet:
     return storage.load(folder / f"{part}.safetensors")
 
 
+MAPPED = "mapped.safetensors"
+"""The old gallery as a row searches it, where it maps that."""
+
+CROSS_QUERY = "cross-query.safetensors"
+"""Queries as a row asks the old gallery, where they are others than after a backfill."""
+
+
 def laid_onto(old: EmbeddingSet, place: Place, role: str) -> EmbeddingSet:
     """Return a gallery as a model searches it: as it is, or laid onto the space of the model if that is another one.
 
-    One of fewer dimensions counts as padded with zeros: its model was trained over with more. A head that stays with
-    its frozen model has an adapter, which takes the gallery there.
+    A row that maps the old gallery did so already. One of fewer dimensions counts as padded with zeros: its model was
+    trained over with more.
     """
-    adapter = place.needs[role] / "release" / GALLERY_ADAPTER
-    if adapter.exists():
-        return load_adapter(adapter).apply(old)
     lifted = "release/old-lifted"
+    if (place.needs[role] / MAPPED).exists():
+        return storage.load(place.needs[role] / MAPPED)
+    if not (place.needs[role] / "release").exists():  # an adapter, which maps queries
+        return old
     if not (place.needs[role] / lifted / "config.json").exists():
         space = space_from_record(load_record(place.needs[role] / "release").space)
         return old.padded(space) if space.pads(old.space) else old
@@ -124,7 +133,9 @@ class Trained(TypedDict, total=False):
     fingerprint: str
     images: int
     pairs: int
+    labels: int
     classes: int
+    gallery: str
     recall: Mapping[str, float]
     seconds: float
     seen: int
@@ -245,11 +256,12 @@ def score(settings: Settings, place: Place) -> Scores:
     """Score "new" on itself and on the gallery of "searched", and "old" and "independent" beside it."""
     sides = {role: read_sides(place.needs[role]) for role in ("old", "searched", "new", "independent")}
     gallery = laid_onto(sides["searched"][1], place, "model")
+    through = place.needs["new"] / CROSS_QUERY
     asked = {
         "self_old": sides["old"],
         "self_independent": sides["independent"],
         "self_new": sides["new"],
-        "cross": (sides["new"][0], gallery),
+        "cross": (storage.load(through) if through.exists() else sides["new"][0], gallery),
     }
     how = settings["protocol"]
     protocol = protocol_of(settings.get("data", {}), how, place.root, leave_one_out=how["leave_one_out"])
@@ -383,15 +395,48 @@ def head(settings: Settings, place: Place) -> Trained:
     from holdfast.training.compatible_head import train_head
 
     old, new = (parts_in(place.needs[role]) for role in ("old", "new"))
-    unlabelled = (old[UNLABELLED], new[UNLABELLED]) if UNLABELLED in old and UNLABELLED in new else None
-    experiment, folder = experiment_on(settings["experiment"], place.device), place.folder / "release"
+    experiment, unlabelled = experiment_on(settings["experiment"], place.device), unlabelled_of(old, new)
     trained = train_head(
-        old["train"], new["train"], experiment, folder, start=settings["start"], unlabelled=unlabelled
+        old["train"], new["train"], experiment, place.folder / "release", start=settings["start"],
+        unlabelled=unlabelled,
     )  # fmt: skip
     for name, part in new.items():
         storage.save(trained.query(part), place.folder / f"{name}.safetensors")
+    if trained.adapter is not None:
+        storage.save(trained.gallery(old["gallery"]), place.folder / MAPPED)
     classes = 0 if old["train"].labels is None else len(np.unique(old["train"].labels))
-    return {"fingerprint": trained.release.fingerprint, "pairs": len(old["train"]), "classes": classes}
+    reads = build_method(experiment.method, experiment.method_options)
+    rest = 0 if unlabelled is None or not reads.unlabelled else len(unlabelled[0])
+    return {
+        "fingerprint": trained.release.fingerprint,
+        "pairs": len(old["train"]) + rest,
+        "labels": len(old["train"]),
+        "classes": classes,
+        "gallery": "as it is" if trained.adapter is None else "mapped",
+    }
+
+
+def adapter(settings: Settings, place: Place) -> Trained:
+    """Fit an adapter between the frozen models of "old" and "new" on all pairs, and map queries or gallery with it."""
+    asked = settings["experiment"]
+    old, new = (parts_in(place.needs[role]) for role in ("old", "new"))
+    pairs = old["train"], new["train"]
+    if (rest := unlabelled_of(old, new)) is not None:
+        pairs = joined([pairs[0], rest[0]]), joined([pairs[1], rest[1]])
+    fitted = build_adapter(asked["method"], asked["options"]).fit(*pairs)
+    for part in SEARCHED:  # after a backfill, the new model searches what it embedded
+        storage.save(new[part], place.folder / f"{part}.safetensors")
+    if fitted.direction == "old_to_new":
+        storage.save(fitted.apply(old["gallery"]), place.folder / MAPPED)
+    else:
+        storage.save(fitted.apply(new["query"]), place.folder / CROSS_QUERY)
+    gallery = "mapped" if fitted.direction == "old_to_new" else "as it is"
+    return {"fingerprint": fitted.fingerprint, "pairs": len(pairs[0]), "labels": 0, "gallery": gallery}
+
+
+def unlabelled_of(old: Mapping[str, EmbeddingSet], new: Mapping[str, EmbeddingSet]) -> Sides | None:
+    """Return the items to fit on that have no label, by the old and the new model; None without any."""
+    return (old[UNLABELLED], new[UNLABELLED]) if UNLABELLED in old and UNLABELLED in new else None
 
 
 def parts_in(folder: Path) -> dict[str, EmbeddingSet]:
@@ -415,7 +460,8 @@ def embedded_of(whole: EmbeddingSet, part: TextSet | ImageSet) -> EmbeddingSet:
     rows = whole.ids.find(part.ids)
     if (rows < 0).any():
         raise DataError(f"{int((rows < 0).sum())} items were not embedded.", expected="items of the whole data set")
-    return whole.select(rows).replace(labels=part.labels, class_names=StringArray.of(part.class_names))
+    names = None if part.labels is None else StringArray.of(part.class_names)
+    return whole.select(rows).replace(labels=part.labels, class_names=names)
 
 
 MOST = 50_000
@@ -592,7 +638,8 @@ def arrivals(settings: Settings, place: Place) -> dict[str, list[JsonValue]]:
 
 
 STEPS: dict[str, Step] = {
-    **{"train": train, "embed": embed, "score": score, "texts": texts, "frozen-images": frozen_images, "head": head},
+    **{"train": train, "embed": embed, "score": score, "texts": texts, "frozen-images": frozen_images},
+    **{"head": head, "adapter": adapter},
     **{"first-session": first_session, "sessions": sessions},
     **{"accuracy": accuracy, "session-accuracy": session_accuracy},
     "plane": plane,

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from holdfast.adapters import Direction, build_adapter
 from holdfast.bench.figures import ACCURACY, FIGURES, Figure
 from holdfast.continual.plans import KS, PLANS
 from holdfast.data.datasets import DATASETS
@@ -110,7 +111,10 @@ class Entry(Overrides):
 
     Args:
         method: A key of `holdfast.METHODS`; the label when left out.
-        options: Options of the method.
+        adapter: A key of `holdfast.adapters.ADAPTERS` in place of a method: a map fitted on pairs without labels; for
+            the track "features".
+        direction: What an adapter maps: "new_to_old" the queries of the new model, "old_to_new" the old gallery.
+        options: Options of the method, or of the adapter.
         start: How a head over a frozen model starts: "ridge" or "random"; for the track "features".
         budget: Images of earlier sessions that the learner keeps in all; that of the suite when left out; for the track
             "sessions".
@@ -121,6 +125,8 @@ class Entry(Overrides):
     """
 
     method: str | None = None
+    adapter: str | None = None
+    direction: Direction = "new_to_old"
     options: Values = {}
     start: Literal["ridge", "random"] = "ridge"
     budget: int | None = Field(default=None, ge=1)
@@ -211,7 +217,7 @@ class Suite(_Part):
         data: Data sets by name, with their options.
         scenarios: Who sees what, by name, with options. With the option ``scenario``, which says whose options these
             are, the name is free: one scenario may stand there twice. On the track "features" options of the texts or
-            images, such as ``unseen_share``, by any name.
+            images, such as ``unseen_share`` and ``unlabelled_share``, by any name.
         plans: What arrives when on the track "sessions", in place of scenarios: keys of
             `holdfast.continual.plans.PLANS` with their options.
         budget: Images of earlier sessions that learners with a memory keep in all; for the track "sessions".
@@ -328,8 +334,8 @@ class Suite(_Part):
         return asks, 1 if within.searched is None else self.generations(within.searched)[0]
 
     def method_of(self, label: str) -> str:
-        """Return the method of a row."""
-        return self.rows[label].method or label
+        """Return the method of a row, or its adapter."""
+        return self.rows[label].adapter or self.rows[label].method or label
 
     def budget_of(self, label: str) -> int | None:
         """Return how many images of earlier sessions a row may keep."""
@@ -416,8 +422,11 @@ def check_suite(suite: Suite) -> None:
     for part in ("data", "methods", conditions, "seeds", "metrics"):
         refuse(not getattr(suite, part), f"The suite '{suite.name}' has no {part}.", "at least one")
     _check_variants(suite)
-    for label in suite.methods:
-        METHODS[suite.method_of(label)]
+    for label, entry in suite.methods.items():
+        if entry.adapter is None:
+            METHODS[suite.method_of(label)]
+        else:
+            _check_adapter(suite, label, entry)
     sets = [*(TEXT_DATASETS if suite.track == "features" else ()), *DATASETS]
     for data in suite.data:
         if data not in sets and not Path(data).exists():
@@ -437,8 +446,9 @@ def check_suite(suite: Suite) -> None:
     for data in suite.data:
         for scenario in ("", *suite.by_scenario):
             _check_settings(suite.settings(data, scenario=scenario, old=True))
-            for label in suite.rows:
-                _check_settings(suite.settings(data, label, scenario=scenario))
+            for label, entry in suite.rows.items():
+                if entry.adapter is None:
+                    _check_settings(suite.settings(data, label, scenario=scenario))
     if suite.tuning is not None:
         _check_tuning(suite, suite.tuning)
     for item in suite.reproduces:
@@ -476,6 +486,19 @@ def _check_setting(name: str, what: str, whole: tuple[str, ...]) -> None:
 
 LEFT_OPEN = ("dim", "projection", "zeta")
 """Settings of the network that a model to start from leaves open."""
+
+
+def _check_adapter(suite: Suite, label: str, entry: Entry) -> None:
+    """Refuse an adapter that is unknown, or has settings that no adapter reads."""
+    refuse(suite.track != "features", f"The row '{label}' is an adapter, on the track '{suite.track}'.",
+           "adapters between frozen models: track: features")  # fmt: skip
+    useless = sorted(entry.model_fields_set - {"adapter", "direction", "options", "vary", "search"})
+    refuse(bool(useless), f"The row '{label}' is an adapter, and has {', '.join(useless)}.",
+           "its direction and options alone")  # fmt: skip
+    refuse(entry.search is None and suite.tuning is not None and bool(suite.tuning.search),
+           f"The row '{label}' is an adapter, and the suite tunes all rows alike.",
+           "a search of its own, such as {}")  # fmt: skip
+    build_adapter(str(entry.adapter), {**entry.options, "direction": entry.direction})
 
 
 def _check_settings(values: Values) -> None:
@@ -597,13 +620,13 @@ def _check_features(suite: Suite) -> None:
 
 
 def _refuse_heads_out_of_chains(suite: Suite, scenario: str) -> None:
-    """Refuse rows whose head is searched with a gallery that was laid or mapped to it: the next one would need it."""
-    for label in suite.rows:
-        method = METHODS[suite.method_of(label)]
+    """Refuse rows that map one side, or lay the gallery onto another space: the next head would need that, too."""
+    for label, entry in suite.rows.items():
+        method = METHODS["independent" if entry.adapter else suite.method_of(label)]
         refuse(
-            method.stays or "hypersphere" not in method.spaces,
-            f"The row '{label}' searches the old gallery laid or mapped onto its own space, and '{scenario}' is the "
-            "next link of a chain.",
+            entry.adapter is not None or method.stays or "hypersphere" not in method.spaces,
+            f"The row '{label}' maps queries or gallery, or lays the gallery onto another space, and '{scenario}' is "
+            "the next link of a chain.",
             "methods whose heads search stored vectors as they are",
         )
 

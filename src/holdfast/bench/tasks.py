@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import holdfast
+from holdfast.adapters import ADAPTERS
 from holdfast.bench.settings import Changes, of_machine, opened_model, own_settings, resolved_settings
 from holdfast.bench.sources import (
     APART,
@@ -365,6 +366,9 @@ def search_of(name: str, source: Values, asked: EvaluationSet, part: str, root: 
     return Search(source, part, facts.digests, facts.images, asked.form, asked.flip, record, tuple(metrics), gate)
 
 
+FITTED_ON = ("train", "unlabelled")
+"""Parts of texts that heads and adapters are fitted on."""
+
 BY_LABEL: Values = {"name": "labels", "options": {}, "ground_truth": "", "leave_one_out": False}
 """How texts are searched: their labels say who answers whom."""
 
@@ -493,7 +497,7 @@ class Planner:
         return self.chosen.get((case.data, case.scenario, case.label), {})
 
     def _head(self, case: Case, changes: Changes) -> Task:
-        """Return the task of a head over the new model, for the gallery of the old one or of its predecessor."""
+        """Return the task of a head or an adapter: for the gallery of the old model, or of the predecessor's head."""
         data, scenario, label, seed = case
         within, frozen = self.suite.by_scenario.get(scenario, InScenario()), self._frozen_tasks(case)
         old = frozen["old"]
@@ -501,12 +505,19 @@ class Planner:
             there = case._replace(scenario=within.predecessor)
             old = self._head(there, self._chosen(there))
         source, entry = self._items(case), self.suite.rows[label]
+        name, needs = f"{label} ({data}, {scenario}, seed {seed})", {"old": old, "new": frozen["new"]}
+        parts = open_items(source, self.root).parts()
+        fitted_on = float(sum(len(part) for role, part in parts.items() if role in FITTED_ON))
+        if entry.adapter is not None:
+            options = changed({"options": dict(entry.options)}, changes)["options"]
+            asked = {"method": entry.adapter, "options": {**options, "direction": entry.direction}}
+            code = version_of(ADAPTERS[entry.adapter])
+            settings = {"experiment": asked, "data": source, **({"adapter_code": code} if code else {})}
+            return Task("adapter", settings, needs, fitted_on, name)
         values = changed({**self.suite.settings(data, label, scenario=scenario), "start": entry.start}, changes)
         start = values.pop("start")
         settings = {**resolved_settings(values, seed, self.root), "start": start, "data": source}
-        work = float(len(open_items(source, self.root).train) * settings["experiment"]["recipe"]["epochs"])
-        needs = {"old": old, "new": frozen["new"]}
-        return Task("head", settings, needs, work, f"{label} ({data}, {scenario}, seed {seed})")
+        return Task("head", settings, needs, fitted_on * settings["experiment"]["recipe"]["epochs"], name)
 
     def _items(self, case: Case) -> Values:
         """Return which texts or images of a data set a head is trained on, and searched with."""

@@ -254,7 +254,7 @@ def _references(suite: Suite) -> dict[str, str]:
     """Return the rows that are shown and not ranked: they align nothing, or are bounds."""
     from holdfast.methods import METHODS
 
-    known = {label: METHODS[suite.method_of(label)] for label in suite.rows}
+    known = {label: METHODS[suite.method_of(label)] for label, row in suite.rows.items() if row.adapter is None}
     bounds = {label: f"the {method.bound} bound" for label, method in known.items() if method.bound}
     alone = {label: "not aligned" for label in suite.rows if suite.method_of(label) == "independent"}
     return {**alone, **bounds}

@@ -103,6 +103,13 @@ class Reading(Options):
             return open_file(place.path, cast=self.cast, name=name, similarity=similarity, columns=self.columns)
         return open_at(place.address, cast=self.cast, name=name, similarity=similarity, columns=self.columns)
 
+    def queries(self, place: Place, name: str | None = None) -> EmbeddingSet:
+        """Open embedded queries: a file or source, or the queries of a folder, or whatever else it has to fit on."""
+        path = model_folder(place.path) if place.address is None else place.path
+        if place.address is None and path.is_dir() and (path / "query.safetensors").exists():
+            return open_file(path / "query.safetensors", name=name)
+        return self.part(place, name)
+
     def part(self, place: Place, name: str | None = None) -> EmbeddingSet:
         """Open the embeddings to fit a link on: a file or source, or of a folder what is not searched, if there.
 

@@ -57,6 +57,7 @@ def summary(results: Leaderboard) -> Numbers:
     names, judged = board.columns, any(entry.judged for entry in board.labels)
     columns = ["method", "average rank", *map(measure_name, names), *["compatible"] * judged, "failed", "minutes"]
     columns += [SPEEDS[key] for key in known_speeds(results)]
+    columns += list(COSTS) * costs_known(results)
     shown = board.in_order
     rows = []
     for entry in shown:
@@ -65,7 +66,8 @@ def summary(results: Leaderboard) -> Numbers:
         told = f"{entry.failed} of {entry.runs}" if entry.failed else "0"
         told += f", {entry.missing} not run" if entry.missing else ""
         row = [marked(entry), average_rank(entry.rank), *numbers, told]
-        rows.append([*row, f"{entry.seconds / 60:.1f}", *median_speeds(results, entry.label)])
+        row += [f"{entry.seconds / 60:.1f}", *median_speeds(results, entry.label)]
+        rows.append([*row, *costs_of(results, entry.label)])
     given = _given(board, names, columns)
     ranked = board.ranked
     values = [[entry.rank, *(_mean(entry.means[name]) for name in names)] for entry in ranked]
@@ -154,6 +156,8 @@ def footnotes(results: Leaderboard) -> list[str]:
         notes.append("One seed: there is no deviation, and a difference may be chance.")
     elif len({tuple(cell.seeds) for cell in board.cells}) > 1:
         notes.append("Cells were run with different seeds: means over cells have no deviation.")
+    if costs_known(results):
+        notes.append(_COSTS)
     told = "; ".join(_MEANING[key] for key in known_speeds(results))
     return [*notes, *_fewer_cells(board), *([f"Medians over runs: {told}."] if told else [])]
 
@@ -288,6 +292,41 @@ def speed_written(key: str, value: float | None) -> str:
     if key == "waiting":
         return percent(value)
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+COSTS = ("old gallery", "pairs", "labels")
+"""Heads of the columns that say what a row needs."""
+
+_COSTS = (
+    "old gallery: whether it is searched as it is, or its stored vectors are mapped once; either way no item of it is "
+    "embedded again before the swap, and after a backfill (self (new)) all are. pairs: items to fit on that both "
+    "models embedded, each an encoding by the new one; labels: how many of them had one that the row was shown. Rows "
+    "under equal conditions are those that are alike in all three."
+)
+
+
+def costs_known(results: Leaderboard) -> bool:
+    """Return whether any run says what it needs."""
+    return any(run.gallery is not None for run in results.rows)
+
+
+def costs_of(results: Leaderboard, label: str) -> list[str]:
+    """Write what a label needs: of the old gallery, pairs and labels; of several numbers the least and the most."""
+    if not costs_known(results):
+        return []
+    runs = [run for run in results.rows if run.label == label and run.gallery is not None]
+    galleries = ", ".join(dict.fromkeys(str(run.gallery) for run in runs))
+    return [galleries or MISSING, *(_range([getattr(run, name) for run in runs]) for name in ("pairs", "labels"))]
+
+
+def _range(values: Sequence[int]) -> str:
+    """Write the least and the most of some numbers.
+
+    >>> _range([200, 1500, 200]), _range([7]), _range([])
+    ('200–1,500', '7', '–')
+    """
+    ends = sorted({min(values), max(values)}) if values else []
+    return "–".join(f"{value:,}" for value in ends) or MISSING
 
 
 MEASURES = ("p_up", "p_comp", "p_score")

@@ -432,10 +432,11 @@ def candidate_dots(results: AdaptResults, *, width: float = 640) -> Chart:
     """
     narrow, metric = width < 480, metric_name(results.protocol.metric)
     references = results.systems.by_name()
-    if results.data.labelled:
-        axis = f"{metric} on held-out items{'' if narrow else '; further right is better'} →"
+    if results.answered:
+        asked = "judged queries" if results.protocol.judged is not None else "held-out items"
+        axis = f"{metric} on {asked}{'' if narrow else '; further right is better'} →"
     else:
-        axis = f"{metric} with re-embedding{'' if narrow else ': agreement, not correctness'} →"
+        axis = f"{metric} with re-embedding{'' if narrow else ': provisional agreement, not correctness'} →"
     levels = [
         Level(
             f"{name} {score(references[system].mean)}",

@@ -240,7 +240,7 @@ def learning_curve(results: AdaptResults, curve: LearningCurve, *, width: float 
         labels=as_fit([f"{p.pairs:,}" for p in points], [chart.at(at) for at in pairs]),
     )
     name = metric_name(results.protocol.metric)
-    chart.y_axis(ticks, f"{name}; further up is better ↑" if results.data.labelled else f"{name} (agreement) ↑")
+    chart.y_axis(ticks, f"{name}; further up is better ↑" if results.answered else f"{name} (agreement) ↑")
     sides: tuple[tuple[str, Align], ...] = (("old model", "right"), ("re-embedded", "left"))
     for (system, mean), (words, align) in zip(references.items(), sides, strict=True):
         own, dashes = REFERENCE_LOOKS[system]
