@@ -57,7 +57,7 @@ def test_suites_of_images_plan_what_they_say(name: str, heads: int, embedded: in
     tasks = in_order(row.score for row in Planner(suite, root, {}).rows())
     wholes = [task for task in tasks if task.kind == "frozen-images" and not task.needs]
     assert len(wholes) == embedded
-    assert {task.work for task in wholes} == {80 * (30 + 50)}  # images of eighty classes
+    assert {task.work for task in wholes} == {60 * (30 + 50)}  # images of sixty classes
     assert Counter(task.kind for task in tasks)["head"] == heads
     assert Counter(task.kind for task in tasks)["adapter"] == 2 * sum(bool(row.adapter) for row in suite.rows.values())
     assert Counter(task.kind for task in tasks)["score"] == len(suite.rows) * len(suite.scenarios)
