@@ -95,13 +95,14 @@ def test_by_default_every_adapter_that_suits_is_compared(sets, points) -> None:
     assert len(suitable_adapters(old, new)) == len(usual) - 1 == len(ADAPTERS) - 2, "fastfill only where it is named"
     narrow = old.select(slice(0, 200)), new.select(slice(0, 200))
     names = [one.name for one in adapt(*narrow, **QUICK).comparison.candidates]
-    assert names[: len(usual) - 1] == list(suitable_adapters(old, new)) and names[-2:] == [
-        "head p2s",
-        "head p2s, two layers",
-    ]
-    assert len(names) == 2 * (len(usual) - 1) + 2
-    without = [one.name for one in adapt(*narrow, unseen_pairs=True, **QUICK).comparison.candidates]
-    assert without == [*names, "head two-step", "head both sides"]
+    heads = ["head p2s", "head p2s, two layers", "head two-step", "head both sides"]
+    assert names[: len(usual) - 1] == list(suitable_adapters(old, new)) and names[-4:] == heads
+    assert len(names) == 2 * (len(usual) - 1) + 4
+    with_pairs = [one.name for one in adapt(*narrow, unseen_pairs=True, **QUICK).comparison.candidates]
+    assert with_pairs == [*names, "head two-step, free"]
+    as_it_is = Choice(("ridge",), direction="new_to_old")
+    stays = [one.name for one in candidates_of(as_it_is, True, None)]
+    assert stays == ["ridge", "head p2s", "head p2s, two layers"], "the gallery is not mapped"
 
 
 def test_candidates_tell_when_they_are_done(sets) -> None:
@@ -256,6 +257,8 @@ def test_judged_queries_choose_and_measure(sets) -> None:
     assert "with 40 judged queries on 600 items" in " ".join(found.recommendation.sentences)
     assert found.curve.points[-1].cross.mean == pytest.approx(comparison.best.cross.mean)
     assert len(np.unique(found.score_map.queries)) == 40
+    first = found.score_map.old_scores.reshape(40, -1).max(axis=1)
+    assert first == pytest.approx(np.ones(40), abs=1e-6), "every query finds the item that it is a copy of"
     with pytest.raises(ConfigError, match="with judged queries"):
         adapt(bare, new, Choice(("ridge",), heads={}), judged=judged, unseen_share=0.2)
 

@@ -65,10 +65,11 @@ def usual_heads(unlabelled: bool = False) -> dict[str, Experiment]:
 
     Two layers tell known classes better apart than one, and others worse. "two-step" stays where the new model is, and
     an adapter takes the old gallery there: it also learns from pairs without a label. So does "both sides", which
-    learns that map together with the head.
+    learns that map together with the head. Both tell items without a label to keep their neighbours, which serves
+    classes that no label covers, and hinders where only labels of single items are missing; "two-step, free" does not.
 
     Args:
-        unlabelled: Whether there are such pairs, without which nobody needs these two.
+        unlabelled: Whether there are pairs without a label, which alone set "two-step, free" apart.
     """
     if not installed("train"):
         return {}
@@ -76,12 +77,14 @@ def usual_heads(unlabelled: bool = False) -> dict[str, Experiment]:
         "p2s": Experiment(method="p2s", recipe=HEAD_RECIPE),
         "p2s, two layers": Experiment(method="p2s", model=EncoderSpec(projection="mlp"), recipe=HEAD_RECIPE),
     }
+    staying: dict[str, tuple[str, dict[str, Any]]] = {"two-step": ("keep", {}), "both sides": ("both_sides", {})}
     if unlabelled:
-        for name, method in (("two-step", "keep"), ("both sides", "both_sides")):
-            heads[name] = Experiment(
-                method=method, model=EncoderSpec(projection="residual"), head="normalised",
-                head_options={"temperature": 1 / 6}, recipe=dataclasses.replace(HEAD_RECIPE, schedule="constant"),
-            )  # fmt: skip
+        staying["two-step, free"] = "keep", {"weight": 0.0}
+    for name, (method, options) in staying.items():
+        heads[name] = Experiment(
+            method=method, method_options=options, model=EncoderSpec(projection="residual"), head="normalised",
+            head_options={"temperature": 1 / 6}, recipe=dataclasses.replace(HEAD_RECIPE, schedule="constant"),
+        )  # fmt: skip
     return heads
 
 
@@ -234,7 +237,7 @@ def adapt(
     Args:
         old: Embeddings of the old model.
         new: Embeddings of the same items by the new model, paired by id; labels may come with either set.
-        choice: What to compare; every adapter that suits the dimensions, and with labels two heads, when left out.
+        choice: What to compare; every adapter that suits the dimensions, and with labels four heads, when left out.
         unseen_share: Share of the classes that labels will not cover; as many are kept from all fitting. When left out,
             as many as items without a label seem to be of such classes (`uncovered_share`); a tenth without such items.
         unlabelled: Names of classes that mean that nobody knows the class; see `hold_out`.
@@ -257,7 +260,7 @@ def adapt(
         SpaceMismatchError: A set is not on the hypersphere.
     """
     unasked = left_out(old.labels is not None or new.labels is not None) if choice is None or choice.usual else ()
-    choice = choice or Choice(suitable_adapters(old, new), heads=usual_heads(bool(unlabelled) or unseen_pairs))
+    choice = choice or Choice(suitable_adapters(old, new), heads=usual_heads(bool(unlabelled) or bool(unseen_pairs)))
     direction = choice.tested
     refuse_lengths(old, new, "adapters and heads read")
     refuse_one_model(old, new)
