@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from holdfast.adapters.compare import measure
+from holdfast.adapters.held_out import Judged
 from holdfast.adapters.two_stage import two_stage
+from holdfast.embeddings import StringArray
 from holdfast.errors import ConfigError, DataError
+from holdfast.evaluation.protocols.relevance_lists import Pairs, Relevance
 from holdfast.evaluation.retrieval import rank_metrics, top_k
 from holdfast.evaluation.two_stage import rescored, rescored_metrics
 
@@ -51,6 +56,26 @@ def test_without_labels_it_is_agreement_with_re_embedding(unlabelled) -> None:
     assert found.cross.mean == pytest.approx(np.mean(shares))
     assert found.self_new_minus_cross.mean == pytest.approx(1 - np.mean(shares))
     assert two_stage(unlabelled, candidates=10_000, **QUICK).cross.mean == 1
+
+
+def test_judged_queries_ask_and_are_measured_by_their_judgements(labelled) -> None:
+    few = np.arange(7)
+    sides = [
+        side.select(few).replace(ids=[f"q{row}" for row in few], role="query") for side in (labelled.old, labelled.new)
+    ]
+    pairs = [(f"q{row}", str(labelled.old.ids[int(row) + 20])) for row in few] + [("q0", str(labelled.old.ids[3]))]
+    query, item = (StringArray.of(side) for side in zip(*pairs, strict=True))
+    relevance = Relevance(pairs=Pairs(query, item, np.zeros(len(pairs), np.bool_)), judged=True)
+    judged = dataclasses.replace(labelled, judged=Judged.of(*sides, relevance))
+    found = two_stage(judged, candidates=12, **QUICK)
+    lists = relevance.answers(sides[0], labelled.old)
+    values = rescored_metrics(
+        (sides[0], labelled.old), (sides[1], labelled.new), 12, ("ndcg@10",), relevant=lists.relevant
+    )["ndcg@10"]
+    alone = relevance.measure(sides[0], labelled.old, ("ndcg@10",))["ndcg@10"]
+    assert (found.queries, found.encoded <= 7 * 12 / len(labelled.old)) == (7, True)
+    assert found.cross.mean == pytest.approx(values.mean())
+    assert found.cross_minus_self_old.mean == pytest.approx(values.mean() - alone.mean())
 
 
 def test_wrong_options_are_refused(labelled, unlabelled) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.adapters.compare import AGREEMENT, Gap, Score, draws_of, means_of, metric_for
+from holdfast.adapters.compare import AGREEMENT, Gap, Score, draws_of, means_of, metric_for, score_by
 from holdfast.adapters.held_out import HeldOut
 from holdfast.evaluation.intervals import Resampled
-from holdfast.evaluation.retrieval import rank_metrics, top_k
-from holdfast.evaluation.two_stage import Rescored, rescored, rescored_metrics
+from holdfast.evaluation.retrieval import top_k
+from holdfast.evaluation.two_stage import Rescored, Sides, rescored, rescored_metrics
 from holdfast.results import Count, Defined, Part, Positive, Share
 
 MOST_CANDIDATES = 100
@@ -26,7 +26,7 @@ Values = NDArray[np.float64]  # one per query
 
 
 class TwoStage(Part):
-    """What two-stage search finds, and what it costs; every held-out item asked, one after another.
+    """What two-stage search finds, and what it costs; every held-out item, or judged query, asked, one after another.
 
     Args:
         candidates: Of every query: a tenth of the held-out items, but 10 at least and 100 at most. In a gallery that is
@@ -76,12 +76,12 @@ def two_stage(
         DataError: The metric needs labels, and there are none.
     """
     draws, metric = draws_of(held_out, resamples, level, seed, resample), metric_for(held_out, metric)
-    size = len(held_out.old)
+    (query_old, query_new), size = held_out.asking, len(held_out.old)
     usual = min(MOST_CANDIDATES, max(FEWEST_CANDIDATES, size // 10))
     count = usual if candidates is None else candidates
-    old, new = (held_out.old, held_out.old), (held_out.new, held_out.new)
+    old, new = (query_old, held_out.old), (query_new, held_out.new)
     found = rescored(old, new, count, exclude_same_id=True)
-    values = _agreement(held_out, found) if metric == AGREEMENT else _scores(held_out, count, metric)
+    values = _agreement(old, new, found) if metric == AGREEMENT else _scores(held_out, old, new, count, metric)
     gain = values["self_new"] - values["self_old"]
     brings, lacks = (values["cross"] - values["self_old"], values["self_new"] - values["cross"])
     means = means_of({"cross": values["cross"], "brings": brings, "lacks": lacks, "gain": gain}, draws)
@@ -94,29 +94,34 @@ def two_stage(
         recovered=means["brings"].mean / gained.mean if gained.above_zero else None,
         encoded_per_query=float(found.new_encodings.mean()),
         encoded=found.encoded,
-        queries=size,
+        queries=len(query_old),
     )
 
 
-def _scores(held_out: HeldOut, count: int, metric: str) -> Mapping[str, Values]:
+def _scores(held_out: HeldOut, old: Sides, new: Sides, count: int, metric: str) -> Mapping[str, Values]:
     """Return the metric per query of old model, two stages and new model."""
-    old, new = held_out.old, held_out.new
-    return {
-        "self_old": rank_metrics(old, old, (metric,), exclude_same_id=True)[metric],
-        "cross": rescored_metrics((old, old), (new, new), count, (metric,), exclude_same_id=True)[metric],
-        "self_new": rank_metrics(new, new, (metric,), exclude_same_id=True)[metric],
-    }
+    score = score_by((metric,), held_out)
+    if held_out.judged is None:
+        cross = rescored_metrics(old, new, count, (metric,), exclude_same_id=True)
+    else:
+        relevance = held_out.judged.relevance
+        lists = relevance.answers(*old)
+        cross = rescored_metrics(
+            old, new, count, (metric,), relevant=lists.relevant, ignore=lists.ignore,
+            exclude_same_id=relevance.leave_one_out, no_relevant=relevance.no_relevant,
+        )  # fmt: skip
+    return {"self_old": score(*old)[metric], "cross": cross[metric], "self_new": score(*new)[metric]}
 
 
-def _agreement(held_out: HeldOut, found: Rescored) -> Mapping[str, Values]:
+def _agreement(old: Sides, new: Sides, found: Rescored) -> Mapping[str, Values]:
     """Return which share of the first ten items of re-embedding each finds among its first ten (Q,)."""
-    wanted = top_k(held_out.new, held_out.new, _FIRST, exclude_same_id=True).rows
+    wanted = top_k(*new, _FIRST, exclude_same_id=True).rows
     known = np.maximum((wanted >= 0).sum(axis=1), 1)
 
     def share(rows: Any) -> Values:
         same = (rows[:, :_FIRST, None] == wanted[:, None, :]) & (wanted >= 0)[:, None, :]
-        found: Values = same.any(axis=1).sum(axis=1) / known
-        return found
+        values: Values = same.any(axis=1).sum(axis=1) / known
+        return values
 
-    old = top_k(held_out.old, held_out.old, _FIRST, exclude_same_id=True).rows
-    return {"self_old": share(old), "cross": share(found.rows), "self_new": share(wanted)}
+    before = top_k(*old, _FIRST, exclude_same_id=True).rows
+    return {"self_old": share(before), "cross": share(found.rows), "self_new": share(wanted)}

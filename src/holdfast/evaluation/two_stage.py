@@ -68,7 +68,12 @@ class Rescored:
 
 
 def rescored(
-    first: Sides, second: Sides, candidates: int, *, ignore: Rows | None = None, exclude_same_id: bool = False
+    first: Sides,
+    second: Sides,
+    candidates: int,
+    *,
+    ignore: Rows | RowLists | None = None,
+    exclude_same_id: bool = False,
 ) -> Rescored:
     """Find the candidates of every query by one model, and order them by another one.
 
@@ -103,7 +108,7 @@ def rescored_metrics(
     metrics: Sequence[str] = ("recall@1", "recall@5", "map", "map@r"),
     *,
     relevant: Rows | RowLists | None = None,
-    ignore: Rows | None = None,
+    ignore: Rows | RowLists | None = None,
     exclude_same_id: bool = False,
     no_relevant: NoRelevant = "exclude",
 ) -> dict[str, NDArray[np.float64]]:
