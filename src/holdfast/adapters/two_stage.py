@@ -15,7 +15,8 @@ from holdfast.adapters.compare import AGREEMENT, Gap, Score, draws_of, means_of,
 from holdfast.adapters.held_out import HeldOut
 from holdfast.evaluation.intervals import Resampled
 from holdfast.evaluation.retrieval import top_k
-from holdfast.evaluation.two_stage import Rescored, Sides, rescored, rescored_metrics
+from holdfast.evaluation.sides import Sides
+from holdfast.evaluation.two_stage import Rescored, rescored, rescored_metrics
 from holdfast.results import Count, Defined, Part, Positive, Share
 
 MOST_CANDIDATES = 100

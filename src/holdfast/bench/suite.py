@@ -285,7 +285,7 @@ class Suite(_Part):
         """Whether the data are texts; images otherwise."""
         return all(data in TEXT_DATASETS for data in self.data)
 
-    def frozen_in(self, scenario: str) -> dict[str, str]:
+    def frozen_in(self, scenario: str) -> dict[Literal["old", "new"], str]:
         """Return the frozen models of a scenario."""
         return {**self.frozen, **self.by_scenario.get(scenario, InScenario()).frozen}
 

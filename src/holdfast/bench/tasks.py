@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -454,7 +454,7 @@ class Planner:
         return ImageTasks(self.suite, self.root, self.data_options, self.part, self.chosen)
 
     @cached_property
-    def _frozen(self) -> Mapping[str, Mapping[str, str]]:
+    def _frozen(self) -> Mapping[str, Mapping[Literal["old", "new"], str]]:
         """The frozen models of every scenario; those of texts are there, but for what may be on the hub or an API."""
         found = {scenario: self.suite.frozen_in(scenario) for scenario in self.suite.scenarios}
         for model in {model for frozen in found.values() for model in frozen.values()} if self.suite.of_texts else ():
@@ -512,7 +512,7 @@ class Planner:
             options = changed({"options": dict(entry.options)}, changes)["options"]
             asked = {"method": entry.adapter, "options": {**options, "direction": entry.direction}}
             code = version_of(ADAPTERS[entry.adapter])
-            settings = {"experiment": asked, "data": source, **({"adapter_code": code} if code else {})}
+            settings: Values = {"experiment": asked, "data": source, **({"adapter_code": code} if code else {})}
             return Task("adapter", settings, needs, fitted_on, name)
         values = changed({**self.suite.settings(data, label, scenario=scenario), "start": entry.start}, changes)
         start = values.pop("start")

@@ -206,8 +206,9 @@ class JudgedQueries(Options):
         from holdfast.evaluation.protocols.relevance_lists import Relevance
 
         texts = None if self.queries is None else sets.texts(self.queries)
-        refuse(texts is not None and not isinstance(texts, TextSet), f"--queries {self.queries}.", "a file of queries")
-        sides = []
+        if texts is not None and not isinstance(texts, TextSet):
+            raise ConfigError(f"--queries {self.queries}.", expected="a file of queries")
+        sides: list[EmbeddingSet] = []
         for side, place, text_model, how in (
             ("old", self.old_queries, models.old_text_model, TextModel()),
             ("new", self.new_queries, models.text_model, model),
@@ -225,7 +226,7 @@ class JudgedQueries(Options):
                 from holdfast.training.encode import embed_texts
 
                 encoder = how.opened(str(text_model), models.device, api)
-                with counting_progress(encoder.name, len(texts or ())) as on_batch:
+                with counting_progress(encoder.name, 0 if texts is None else len(texts)) as on_batch:
                     found = embed_texts(encoder, texts, role="query", cache=out / "cache", on_batch=on_batch)  # type: ignore[arg-type]
             refuse(
                 found.fingerprint != known.fingerprint,
@@ -233,7 +234,8 @@ class JudgedQueries(Options):
                 "queries embedded by the same model as the items",
             )
             sides.append(found)
-        return Judged.of(*sides, Relevance.read(self.relevant, judged=True, unknown="leave-out"))
+        old, new = sides
+        return Judged.of(old, new, Relevance.read(self.relevant, judged=True, unknown="leave-out"))
 
 
 def _name(given: Place) -> str:

@@ -625,7 +625,7 @@ class Gallery:
                     f"The link of {link.query} to {link.gallery} changed meanwhile.", expected="the one that was read",
                     to_do="calibrate again; the gallery is intact.",
                 )  # fmt: skip
-            event = {"kind": "link", "link": vars(found)}
+            event: Event = {"kind": "link", "link": vars(found)}
             self._commit(now, event, Changes(files={digest_of(content): content}))
         return found, items
 
