@@ -108,7 +108,6 @@ def test_an_application_that_writes_faster_than_vectors_are_made(shop: Shop, mon
 
 def test_nobody_waits_long_for_a_swap_that_is_slow(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.fill(3)
-    monkeypatch.setattr(attachment, "HELD", 0.2)
     with shop.attach() as it:
         it.backfill(source(it))
         it.index()
@@ -119,7 +118,11 @@ def test_nobody_waits_long_for_a_swap_that_is_slow(shop: Shop, monkeypatch: pyte
             "CREATE EVENT TRIGGER slow ON ddl_command_start WHEN TAG IN ('ALTER TABLE') EXECUTE FUNCTION shop.slow()"
         )
         try:
-            with pytest.raises(StoreError, match=r"ended a statement.*statement timeout"):
+            with (
+                pytest.raises(StoreError, match=r"ended a statement.*statement timeout"),
+                monkeypatch.context() as patch,
+            ):
+                patch.setattr(attachment, "HELD", 0.2)
                 it.swap()
         finally:
             shop.execute("DROP EVENT TRIGGER slow")

@@ -43,7 +43,7 @@ APPLICATIONS = 2
 KILLS = 25
 """Of a round."""
 PAUSE = 0.003
-"""Seconds between two things that an application does, so that tables stay small."""
+"""Seconds between two things that an application does, so that tables stay small; backfills race with it."""
 MOST = 150
 """Rows of an application, which inserts no further ones then: every turn of a shared column writes all."""
 CHECKED = 5
@@ -56,7 +56,7 @@ READ = "SELECT id, title, emb::text, to_jsonb(one) ->> 'emb_holdfast_model' FROM
 # The application
 
 
-def application(url: str, log: Path, first: int, seed: int) -> None:
+def application(url: str, log: Path, first: int, seed: int, pause: float) -> None:
     """Write and read rows of one's own ids for ever; a lost connection is made anew, and what was in doubt told."""
     draw, own = random.Random(seed), remembered(log)
     with log.open("a", buffering=1) as told:
@@ -66,7 +66,7 @@ def application(url: str, log: Path, first: int, seed: int) -> None:
                 if connection is None or connection.closed:
                     connection = psycopg.connect(url, autocommit=True, connect_timeout=PATIENCE)
                 act(connection, draw, own, told, first)
-                time.sleep(PAUSE)
+                time.sleep(pause)
             except psycopg.OperationalError as error:  # a server that died
                 if isinstance(error, psycopg.errors.LockNotAvailable):
                     raise
@@ -392,13 +392,22 @@ class Round:
         seed: Of everything random.
         bug: Planted into the operator.
         shared: Whether vectors of both models share the application's column.
+        pause: Seconds between two things that an application does.
     """
 
     def __init__(
-        self, server: Server, name: str, folder: Path, tally: Tally, seed: int, bug: str | None, shared: bool
+        self,
+        server: Server,
+        name: str,
+        folder: Path,
+        tally: Tally,
+        seed: int,
+        bug: str | None,
+        shared: bool,
+        pause: float,
     ) -> None:
         self.shop, self.server, self.folder, self.tally, self.bug = Shop(server, name), server, folder, tally, bug
-        self.shared = shared
+        self.shared, self.pause = shared, pause
         self.draw, self.steps_log = random.Random(seed), folder / f"{name}.steps"
         self.shop.fill(ROWS)
         self.schema = self.shop.dump()
@@ -417,7 +426,7 @@ class Round:
             process = self.context.Process(target=operator, args=arguments, daemon=True)
         else:
             number = int(name)
-            arguments = (self.shop.database, self.logs()[number], 1_000_000 * (number + 1), seed)
+            arguments = (self.shop.database, self.logs()[number], 1_000_000 * (number + 1), seed, self.pause)
             process = self.context.Process(target=application, args=arguments, daemon=True)
         process.start()
         self.processes[name] = process
@@ -560,6 +569,7 @@ def trials(
     so_far: Tally | None = None,
     *,
     shared: bool = False,
+    pause: float = PAUSE,
 ) -> Tally:
     """Kill so often, in as many rounds as it takes after those until now; stop at the first violation."""
     tally = so_far or Tally()
@@ -567,7 +577,7 @@ def trials(
     with tempfile.TemporaryDirectory(prefix="holdfast-trials-") as folder:
         while tally.killed < kills and not tally.violations:
             name = f"trial_{seed}_{number}_{bug or ('shared' if shared else 'plain')}"
-            one = Round(server, name, Path(folder), tally, 1_000 * seed + number, bug, shared)
+            one = Round(server, name, Path(folder), tally, 1_000 * seed + number, bug, shared, pause)
             one.run(min(KILLS, kills - tally.killed))
             server.start()
             server.execute(f"DROP DATABASE {name} WITH (FORCE)")

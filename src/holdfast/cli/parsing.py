@@ -30,6 +30,7 @@ from holdfast.config import (
 )
 from holdfast.documents import parsed_yaml
 from holdfast.errors import ConfigError, refuse, unknown_name, without_secrets
+from holdfast.options import Keywords
 
 NamedSetting = tuple[str, Any]  # dotted name, and a value: a tuple of words, or what a YAML file says
 
@@ -160,7 +161,7 @@ def run(function: Callable[..., int], words: Sequence[str], command: str) -> int
     return function(**parse(function, words, command))
 
 
-def parse(function: Callable[..., Any], words: Sequence[str], command: str) -> dict[str, Any]:
+def parse(function: Callable[..., Any], words: Sequence[str], command: str) -> Keywords:
     """Return the arguments for ``function``, every default resolved.
 
     Flags need no value (``--json``), lists take several words (``--release a b``), dashes and underscores in names are
@@ -205,7 +206,7 @@ def parse(function: Callable[..., Any], words: Sequence[str], command: str) -> d
                 repr(namespace)  # whole numbers longer than Python writes
                 if within:
                     parser.validate(namespace)
-            arguments: dict[str, Any] = vars(parser.instantiate(namespace))
+            arguments: Keywords = vars(parser.instantiate(namespace))
     except _PARSER_ERRORS as error:
         if isinstance(error, ConfigError):
             raise

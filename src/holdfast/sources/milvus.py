@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Required, TypedDict
 
 import pyarrow as pa
 from pymilvus import DataType, MilvusClient, MilvusException
@@ -228,7 +228,27 @@ def literal(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def describe(client: MilvusClient, collection: str) -> dict[str, Any]:
+class Field(TypedDict, total=False):
+    """A field of a collection, as Milvus describes it, as far as it is read here."""
+
+    name: Required[str]
+    type: Required[int]
+    params: Mapping[str, Any]
+    is_primary: bool
+    is_partition_key: bool
+    nullable: bool
+
+
+class Described(TypedDict, total=False):
+    """What Milvus says of a collection, as far as it is read here."""
+
+    fields: Required[Sequence[Field]]
+    enable_dynamic_field: bool
+    auto_id: bool
+    functions: Sequence[object]
+
+
+def describe(client: MilvusClient, collection: str) -> Described:
     """Return what Milvus says of a collection.
 
     Raises:
@@ -236,7 +256,7 @@ def describe(client: MilvusClient, collection: str) -> dict[str, Any]:
     """
     if not client.has_collection(collection):
         raise unknown_name("collection", collection, client.list_collections())
-    described: dict[str, Any] = client.describe_collection(collection)
+    described: Described = client.describe_collection(collection)
     return described
 
 

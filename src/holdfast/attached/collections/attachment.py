@@ -416,8 +416,8 @@ class StoredTexts:
                 to_do="detach, and attach with &text=NAME in the URL; or give vectors as files.",
             )
         found = {row.id: value_at(row.values, self._name) for row in self._engine.fetch(self._side, ids)}
-        there = [one for one in ids if isinstance(found.get(one), str)]
-        return there, [found[one] for one in there]
+        there = [(one, text) for one in ids if isinstance(text := found.get(one), str)]
+        return [one for one, _ in there], [text for _, text in there]
 
 
 class StoredVectors:

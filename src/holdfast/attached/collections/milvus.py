@@ -15,7 +15,7 @@ from holdfast.attached.collections.engine import AT_ONCE, Row, Target, Wanted, d
 from holdfast.attached.state import Side
 from holdfast.errors import GalleryError, without_secrets
 from holdfast.sources.address import Address
-from holdfast.sources.milvus import connected, describe, literal, load_of_file, translated
+from holdfast.sources.milvus import Field, connected, describe, literal, load_of_file, translated
 
 _STRONG: dict[str, Any] = {"consistency_level": "Strong"}
 
@@ -119,12 +119,12 @@ class MilvusEngine:
                     self._client.create_index(new, self._index(old, name))
             self._client.load_collection(new)
 
-    def _settings(self, field: Mapping[str, Any]) -> dict[str, Any]:
+    def _settings(self, field: Field) -> dict[str, Any]:
         settings = dict(field.get("params") or {})
         if field["name"] == self._vector:
             settings["dim"] = self._dim
         kept = ("is_primary", "is_partition_key", "nullable", "default_value", "element_type", "description")
-        return settings | {name: field[name] for name in kept if field.get(name)}
+        return settings | {name: value for name, value in field.items() if name in kept and value}
 
     def _index(self, collection: str, name: str) -> Any:
         told = dict(self._client.describe_index(collection, name))

@@ -7,11 +7,11 @@ that is waited for makes everybody behind it wait. Every step but the building o
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from logging import INFO
-from typing import Any, NamedTuple, Unpack
+from typing import NamedTuple, Unpack
 
 from holdfast.attached.base import AttachmentStatus, FillOptions, ModelIdentity, Verification
 from holdfast.attached.postgres import client
@@ -738,7 +738,7 @@ class PostgresAttachment:
             _log.warning("abandoned %s: %d rows keep a vector of another model than %s, or of an earlier text",
                          self.address.url, mixed, stays)  # fmt: skip
 
-    def journal(self) -> Sequence[Mapping[str, Any]]:
+    def journal(self) -> Sequence[Event]:
         """Return what was done, the last event last, each with "at", a moment, and "kind"."""
         with self._session.transaction():
             return self._ledger.journal(self.number)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -229,7 +228,7 @@ class Ledger:
             f"INSERT INTO {SCHEMA}.journal (attachment, event) VALUES (%s, %s)", [number, json.dumps(dict(event))]
         )
 
-    def journal(self, number: int) -> list[Mapping[str, Any]]:
+    def journal(self, number: int) -> list[Event]:
         """Return what was done, the last event last."""
         return [
             {**event, "at": at.isoformat()}
