@@ -20,7 +20,7 @@ import numpy as np
 from holdfast.adapters.adapt import Choice, candidates_of, usual_heads
 from holdfast.experiment import HEAD_RECIPE, Experiment
 from machine import describe
-from partial_labels import NO_LABEL, RESULTS, apart, by_class, cell, embedded, precision, references
+from partial_labels import NO_LABEL, RESULTS, apart, by_class, cell, embedded, precision, references, values
 
 DATA = "banking77"
 IN_OLD_SPACE = ("p2s", "l2", "d3still", "ssp")
@@ -36,14 +36,14 @@ def main() -> None:
     sets = embedded(DATA, given.data, given.work)
     shown = by_class(sets, np.random.default_rng(given.seed))
     unknown = np.array([*(shown.old.class_names or ())])[shown.old.labels] == NO_LABEL
-    usual = usual_heads(unlabelled=True)
+    usual = usual_heads()
     heads = {name: Experiment(method=name, recipe=HEAD_RECIPE) for name in IN_OLD_SPACE}
     heads |= {"keep": usual["two-step"], "both_sides": usual["both sides"]}
     rows = {name: found[:3] for name, found in references(sets, shown.others).items()}
     with tempfile.TemporaryDirectory() as folder:
         for one in candidates_of(Choice((), heads=heads), True, Path(folder), given.seed):
             link = one.fit(*apart(shown.old, shown.new, unknown))
-            rows[one.name.removeprefix("head ")] = precision(link, sets, shown.others)
+            rows[one.name.removeprefix("head ")] = precision(*values(link, sets), shown.others)
             print(one.name, rows[one.name.removeprefix("head ")], flush=True)
     lines = [
         "# Terms that need no labels",

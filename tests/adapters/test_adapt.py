@@ -8,9 +8,11 @@ import pytest
 from holdfast.adapters import ADAPTERS, SuspectPairs, build_adapter
 from holdfast.adapters.adapt import DIRECTIONS, Choice, adapt, candidates_of, open_link, save_link, suitable_adapters
 from holdfast.adapters.compare import AGREEMENT, measure
-from holdfast.adapters.held_out import hold_out
+from holdfast.adapters.held_out import Judged, hold_out
+from holdfast.adapters.ridge import Ridge
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, EmptyOverlapError, ReleaseError, SpaceMismatchError
+from holdfast.evaluation.protocols.relevance_lists import Pairs, Relevance
 from holdfast.experiment import HEAD_RECIPE, Experiment, head_recipe
 from holdfast.geometry import Lorentz
 from holdfast.models.release import load_release
@@ -93,13 +95,14 @@ def test_by_default_every_adapter_that_suits_is_compared(sets, points) -> None:
     assert len(suitable_adapters(old, new)) == len(usual) - 1 == len(ADAPTERS) - 2, "fastfill only where it is named"
     narrow = old.select(slice(0, 200)), new.select(slice(0, 200))
     names = [one.name for one in adapt(*narrow, **QUICK).comparison.candidates]
-    assert names[: len(usual) - 1] == list(suitable_adapters(old, new)) and names[-2:] == [
-        "head p2s",
-        "head p2s, two layers",
-    ]
-    assert len(names) == 2 * (len(usual) - 1) + 2
-    without = [one.name for one in adapt(*narrow, unseen_pairs=True, **QUICK).comparison.candidates]
-    assert without == [*names, "head two-step", "head both sides"]
+    heads = ["head p2s", "head p2s, two layers", "head two-step", "head both sides"]
+    assert names[: len(usual) - 1] == list(suitable_adapters(old, new)) and names[-4:] == heads
+    assert len(names) == 2 * (len(usual) - 1) + 4
+    with_pairs = [one.name for one in adapt(*narrow, unseen_pairs=True, **QUICK).comparison.candidates]
+    assert with_pairs == [*names, "head two-step, free"]
+    as_it_is = Choice(("ridge",), direction="new_to_old")
+    stays = [one.name for one in candidates_of(as_it_is, True, None)]
+    assert stays == ["ridge", "head p2s", "head p2s, two layers"], "the gallery is not mapped"
 
 
 def test_candidates_tell_when_they_are_done(sets) -> None:
@@ -221,3 +224,110 @@ def test_what_is_saved_is_fitted_on_pairs_with_the_labels_that_were_measured(set
 def test_a_head_by_an_unknown_method_is_no_choice() -> None:
     with pytest.raises(ConfigError, match="Unknown method 'p2t'"):
         Choice(("ridge",), heads={"mine": Experiment(method="p2t")})
+
+
+def judged_by(old, new, items: int = 40) -> Judged:
+    """Return queries that are copies of some items, answered by the other items of their class."""
+    rows = np.arange(items)
+    asks = [one.select(rows).replace(ids=[f"q{row}" for row in rows], labels=None) for one in (old, new)]
+    pairs = [(f"q{row}", one) for row in rows for one, label in zip(old.ids, old.labels, strict=True)
+             if label == old.labels[row]]  # fmt: skip
+    query, item = zip(*pairs, strict=True)
+    return Judged.of(*asks, Relevance(pairs=Pairs(query, item, np.zeros(len(pairs), np.bool_)), judged=True))
+
+
+def test_judged_queries_choose_and_measure(sets) -> None:
+    old, new = sets
+    judged = judged_by(old, new)
+    bare = old.replace(labels=None)
+    found = adapt(bare, new, Choice(("ridge", "procrustes"), heads={}), judged=judged, **QUICK)
+    comparison = found.comparison
+    assert (comparison.metric, comparison.judged, comparison.held_out, comparison.fitted_on) == (
+        "ndcg@10",
+        40,
+        600,
+        600,
+    )
+    assert not comparison.provisional and comparison.guards == ("recall@1", "unseen classes")
+    measured = judged.relevance.measure(judged.old, bare, ("ndcg@10",))["ndcg@10"].mean()
+    assert comparison.self_old.mean == pytest.approx(measured)
+    mapped = build_adapter("ridge", {}).fit(bare, new).apply(judged.new)
+    ridge = next(one for one in comparison.candidates if one.name == "ridge")
+    assert ridge.cross.mean == pytest.approx(judged.relevance.measure(mapped, bare, ("ndcg@10",))["ndcg@10"].mean())
+    assert "with 40 judged queries on 600 items" in " ".join(found.recommendation.sentences)
+    assert found.curve.points[-1].cross.mean == pytest.approx(comparison.best.cross.mean)
+    assert len(np.unique(found.score_map.queries)) == 40
+    first = found.score_map.old_scores.reshape(40, -1).max(axis=1)
+    assert first == pytest.approx(np.ones(40), abs=1e-6), "every query finds the item that it is a copy of"
+    with pytest.raises(ConfigError, match="with judged queries"):
+        adapt(bare, new, Choice(("ridge",), heads={}), judged=judged, unseen_share=0.2)
+
+
+def test_judgements_of_what_was_not_embedded_are_told(sets) -> None:
+    old, new = sets
+    judged = judged_by(old, new)
+    relevance = dataclasses.replace(judged.relevance, unknown="leave-out")
+    few = [one.select(np.arange(500)).replace(labels=None) for one in sets]
+    found = adapt(*few, Choice(("ridge",), heads={}), judged=dataclasses.replace(judged, relevance=relevance), **QUICK)
+    assert any("judgements are left out" in sentence for sentence in found.sentences)
+
+
+def test_without_labels_and_judgements_all_is_provisional(two_models) -> None:
+    found = adapt(*two_models(labelled=False), Choice(("ridge",), heads={}), **QUICK)
+    assert found.comparison.provisional and found.comparison.metric == AGREEMENT
+    assert "All of this is provisional" in found.recommendation.sentences[-1]
+
+
+def of_half(sets, by_class: bool):
+    """Return both sets with names, half of the classes or of the items without a label."""
+    old, new = sets
+    missing = old.labels % 2 == 0 if by_class else np.random.default_rng(0).random(len(old)) < 0.5
+    names = [*(f"class {row}" for row in range(12)), "unknown"]
+    return old.replace(labels=np.where(missing, 12, old.labels), class_names=names), new
+
+
+@pytest.mark.parametrize(("by_class", "least", "most"), [(True, 2, 4), (False, 0, 1)])
+def test_as_many_classes_are_unseen_as_items_without_a_label_look_like(points, by_class, least, most) -> None:
+    rng = np.random.default_rng(3)
+    labels, centres = np.arange(900) % 12, rng.normal(size=(12, 10))
+    causes = centres[labels] + 0.3 * rng.normal(size=(900, 10))
+    sets = points(causes @ rng.normal(size=(10, 8)), "old", labels), points(causes @ rng.normal(size=(10, 14)), "new")
+    found = adapt(*of_half(sets, by_class), Choice(("ridge",), heads={}), unlabelled=["unknown"], curve=False, **QUICK)
+    assert least <= found.held_out.unseen_classes <= most
+    assert any("items without a label seem to be of classes that no label covers" in one for one in found.sentences)
+    if by_class:  # the items of unseen classes stay as pairs
+        rest = found.held_out.unlabelled[0]
+        assert len(rest) > 450, len(rest)
+    asked = adapt(*of_half(sets, by_class), Choice(("ridge",), heads={}), unlabelled=["unknown"], unseen_share=0.5,
+                  curve=False, **QUICK)  # fmt: skip
+    assert asked.held_out.unseen_classes == round(0.5 * asked.held_out.classes)
+
+
+def test_adapters_are_not_fitted_on_pairs_that_are_likely_wrong(two_models) -> None:
+    found = adapt(*two_models(wrong=0.5), Choice(("ridge",), heads={}), **QUICK)
+    held_out = found.held_out
+    raw = measure(candidates_of(Choice(("ridge",), heads={}), True, None), held_out, **QUICK)
+    cross, without = ({one.name: one.cross.mean for one in many.candidates} for many in (found.comparison, raw))
+    assert all(cross[name] > without[name] for name in cross), (cross, without)
+    assert any("the others are likely wrong" in sentence for sentence in found.sentences)
+
+
+def test_all_pairs_are_fitted_on_once(sets, monkeypatch) -> None:
+    asked = []
+    fit = Ridge.fit
+
+    def counted(self, old, new):
+        asked.append(len(old))
+        return fit(self, old, new)
+
+    monkeypatch.setattr(Ridge, "fit", counted)
+    found = adapt(*sets, Choice(("ridge",), heads={}, direction="new_to_old"), **QUICK)
+    assert asked.count(found.held_out.fitted_on) == 1 and len(asked) > 1, "the curve asks for smaller numbers"
+    asked.clear()
+    assert adapt(*sets, Choice(("ridge",), heads={}), curve=False, **QUICK).curve is None and len(asked) == 2
+
+
+def test_the_curve_says_what_the_last_pairs_brought(found) -> None:
+    last, before = found.curve.points[-1], found.curve.points[-2]
+    assert found.curve.last_step.mean == pytest.approx(last.cross.mean - before.cross.mean)
+    assert found.curve.last_step.interval[0] <= found.curve.last_step.mean <= found.curve.last_step.interval[1]

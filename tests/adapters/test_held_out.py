@@ -5,9 +5,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from holdfast.adapters.held_out import hold_out
+from holdfast.adapters.held_out import Judged, asked_by, hold_out, uncovered_share
 from holdfast.embeddings import StringArray
 from holdfast.errors import ConfigError, DataError, EmptyOverlapError
+from holdfast.evaluation.protocols.relevance_lists import Pairs, Relevance
 
 ANY = np.random.default_rng(0).normal(size=(400, 4))
 
@@ -172,3 +173,39 @@ def test_a_subset_of_the_pairs_takes_labelled_ones_first(points) -> None:
     assert rest is not None and found.unlabelled is not None
     assert list(rest[0].ids) == list(rest[1].ids) == [found.unlabelled[0].ids[1]]
     assert found.subset(np.array([0, 1]))[2] is None
+
+
+def clustered(points, seed: int, classes: int = 80, items: int = 1600):
+    """Draw items of classes apart from each other."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(items) % classes
+    centres = np.random.default_rng(9).normal(size=(classes, 12))
+    return points(centres[labels] + 0.4 * rng.normal(size=(items, 12)), "new", labels)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_how_many_items_are_of_classes_without_labels_is_estimated(points, share) -> None:
+    known, others = clustered(points, 1), clustered(points, 2)
+    of_known = np.flatnonzero(others.labels < 40)
+    of_others = np.flatnonzero(others.labels >= 40)[: round(share * 800)]
+    unlabelled = others.select(np.concatenate([of_known[: round((1 - share) * 800)], of_others]))
+    labelled = known.select(np.flatnonzero(known.labels < 40))
+    assert uncovered_share(labelled, unlabelled) == pytest.approx(share, abs=0.12)
+
+
+def test_nothing_is_estimated_of_one_class_or_of_no_items(points) -> None:
+    known = clustered(points, 1)
+    assert uncovered_share(known.select(np.flatnonzero(known.labels == 0)), known) == 0
+    assert uncovered_share(known, known.select(np.arange(0))) == 0
+
+
+def test_judged_queries_search_all_that_is_fitted_on(points) -> None:
+    old, new = points(ANY, "old", np.arange(400) % 4), points(ANY[:, :3], "new")
+    asks = points(ANY[:5], "old", ids=list("abcde")), points(ANY[:4, :3], "new", ids=list("dcba"))
+    judged = Judged.of(*asks, Relevance(pairs=Pairs(["a"], ["i7"], np.array([False])), judged=True))
+    assert list(judged.old.ids) == list(judged.new.ids) == ["a", "b", "c", "d"]
+    found = asked_by(judged, old, new)
+    assert len(found.fit_old) == len(found.old) == 400 and found.unseen.shape == (4,) and found.answered
+    assert found.asking == (judged.old, judged.new) and hold_out(old, new).asking[0].ids == hold_out(old, new).old.ids
+    with pytest.raises(DataError, match="None of the 5 queries"):
+        Judged.of(asks[0], points(ANY[:4, :3], "new", ids=list("wxyz")), judged.relevance)

@@ -6,7 +6,14 @@ import pytest
 from holdfast.adapters import pairs as module
 from holdfast.adapters import suspect_pairs
 from holdfast.adapters.moments import PairedVectors
-from holdfast.adapters.pairs import held_out_ranks, matched, paired_vectors, trusted_pairs, wrong_probability
+from holdfast.adapters.pairs import (
+    held_out_ranks,
+    matched,
+    paired_vectors,
+    trusted_pairs,
+    without_doubtful,
+    wrong_probability,
+)
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, EmptyOverlapError
 
@@ -223,3 +230,15 @@ def test_many_targets_are_ranked_in_parts(related, monkeypatch) -> None:
     monkeypatch.setattr(module, "_RANKED", 50)
     parts = held_out_ranks(PairedVectors(source, rows, target, rows))
     assert not np.array_equal(whole, parts) and np.corrcoef(whole, parts)[0, 1] > 0.9
+
+
+def test_doubtful_pairs_are_left_out_where_many_are_wrong(related, make_set) -> None:
+    old, new = related(**WORLDS["like models"])
+    partner = wrong(len(old), 0.5)
+    right = {f"i{row}" for row in np.flatnonzero(partner == np.arange(len(old)))}
+    kept_old, kept_new = without_doubtful(make_set(old[partner], "old"), make_set(new, "new"))
+    assert kept_old.ids == kept_new.ids
+    kept = set(kept_old.ids)
+    assert len(kept & right) > 0.9 * len(right) and len(kept - right) < 0.12 * (len(old) - len(right))
+    few = make_set(old[wrong(len(old), 0.02)], "old"), make_set(new, "new")
+    assert without_doubtful(*few) == few, "where few are wrong, none is left out"

@@ -161,7 +161,7 @@ def test_another_metric_and_level_are_named() -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_without_labels_every_score_is_called_agreement(case, suspects) -> None:
     sentences = recommend(replace(CASES[case][0], metric=AGREEMENT), suspects).sentences
-    assert sentences[-1].startswith("Without labels all of this is agreement with re-embedding, not correctness")
+    assert sentences[-1].startswith("All of this is provisional: without labels or judged queries (--relevant) it is")
     scored = [line for line in sentences[:-1] if " points" in line or "0." in line]
     assert all("agree" in line or "finds more than" in line for line in scored)
     assert not any("mAP" in line for line in sentences)

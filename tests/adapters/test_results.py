@@ -48,7 +48,7 @@ def test_json_without_nan_gives_the_same_back(kind, found, labelled, adapter) ->
     assert again == written == AdaptResults.parse(again).to_dict()
     assert set(written) == {
         "schema_version", "holdfast", "versions", "kind", "title", "data", "models", "suspects", "protocol", "systems",
-        "candidates", "best_adapter", "best_head", "best", "learning_curve", "score_map", "recommendation",
+        "candidates", "best_adapter", "best_head", "best", "learning_curve", "score_map", "recommendation", "two_stage",
     }  # fmt: skip
     assert written["suspects"] == {
         "share": 0.1, "low": 0.05, "high": 0.2, "tested": 300, "sentence": suspects.sentence(),
@@ -71,7 +71,7 @@ def test_what_is_said_of_labelled_data(found, labelled) -> None:
     assert written["protocol"] == {
         "fitted_on": len(labelled.fit_old), "held_out": len(labelled.old), "unseen_classes": 1, "metric": "map",
         "direction": "new_to_old", "level": 0.9, "resamples": 200, "seed": 5,
-        "resample": "classes", "guards": ["recall@1", "unseen classes"],
+        "resample": "classes", "guards": ["recall@1", "unseen classes"], "judged": None, "provisional": False,
     }  # fmt: skip
     for system in ("self_old", "self_new"):
         expected = getattr(comparison, system)

@@ -564,3 +564,63 @@ def test_an_unfinished_head_is_put_beside_once_all_options_are_known_to_be_right
     assert (head / "checkpoint.safetensors").exists()
     assert "head.before-1" in told(capsys, *words)
     assert not head.exists() and (tmp_path / "out" / "head.before-1" / "checkpoint.safetensors").exists()
+
+
+GALLERY = ["--adapter", "ridge", "--direction", "old_to_new", "--resamples", "200"]
+
+
+def judge(folder: Path, items: int = 60) -> tuple[list[object], Path]:
+    """Write queries, copies of some items by both models, and judgements: other items of their class answer them."""
+    found = {side: dict(np.load(folder / f"{side}.npz")) for side in ("old", "new")}
+    for side in ("old", "new"):
+        np.savez(folder / f"{side}-queries.npz", vectors=found[side]["vectors"][:items],
+                 ids=np.array([f"q{row}" for row in range(items)]))  # fmt: skip
+    labels, ids = found["old"]["labels"], found["old"]["ids"]
+    rows = [(f"q{row}", ids[item], 2 if item % 2 else 1, item == row) for row in range(items)
+            for item in np.flatnonzero(labels == labels[row])]  # fmt: skip
+    path = folder / "relevant.csv"
+    path.write_text("\n".join(["query,item,grade,ignore", *(",".join(map(str, row)) for row in rows)]) + "\n")
+    words = ["--old-queries", folder / "old-queries.npz", "--new-queries", folder / "new-queries.npz"]
+    return [*words, "--relevant", path], path
+
+
+def test_judged_queries_measure_without_labels(capsys: pytest.CaptureFixture[str], mine: Path, tmp_path: Path) -> None:
+    asked, _ = judge(mine)
+    rewritten(mine / "old.npz", labels=None)
+    provisional = run(capsys, *sides(mine), *GALLERY, *NAMED, "--out", tmp_path / "alone", code=1)
+    assert provisional["protocol"]["provisional"] and provisional["protocol"]["metric"] == "overlap@10"
+    page = (tmp_path / "alone" / "report.html").read_text()
+    assert "Provisional: there are neither labels nor judged queries" in page and "overlap@10, provisional" in page
+    found = run(capsys, *sides(mine), *GALLERY, *NAMED, *asked, "--out", tmp_path / "out")
+    assert (found["protocol"]["metric"], found["protocol"]["judged"]) == ("ndcg@10", 60)
+    assert not found["protocol"]["provisional"] and not found["data"]["labelled"]
+    assert found["recommendation"]["action"] == "adapt" and found["protocol"]["fitted_on"] == 300
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "rovisional" not in page and "60 judged queries search 300 items" in page
+    assert AdaptResults.load(tmp_path / "out").answered
+
+
+def test_judged_queries_that_do_not_fit(fails: Fails, mine: Path, tmp_path: Path) -> None:
+    asked, path = judge(mine)
+    words = [*sides(mine), *RIDGE, *NAMED, "--out", tmp_path / "out"]
+    assert "--relevant without queries" in fails(*words, "--relevant", path)
+    assert "--old-queries without --relevant" in fails(*words, *asked[:2])
+    assert "--old-queries EMBEDDINGS" in fails(*words, *asked[2:])
+    assert "--unseen-share with --relevant" in fails(*words, *asked, "--unseen-share", "0.3")
+    np.savez(mine / "new-queries.npz", vectors=np.eye(16, dtype=np.float32), ids=np.arange(16).astype(str))
+    assert "None of the 60 queries" in fails(*words, *asked)
+
+
+def test_queries_of_texts_are_embedded_as_queries(
+    capsys: pytest.CaptureFixture[str], requests: Path, tmp_path: Path
+) -> None:
+    rows = (requests / "requests.csv").read_text().splitlines()[1:41]
+    queries = tmp_path / "queries.csv"
+    queries.write_text("\n".join(["id,text", *(f"q{n},{row.rpartition(',')[0]}" for n, row in enumerate(rows))]) + "\n")
+    old = storage.from_npz(requests / "old.npz", fingerprint="declared:old")
+    np.savez(tmp_path / "old-queries.npz", vectors=old.vectors[:40], ids=np.array([f"q{n}" for n in range(40)]))
+    relevant = tmp_path / "relevant.csv"
+    relevant.write_text("query,item\n" + "".join(f"q{n},{old.ids[m]}\n" for n in range(40) for m in (n, n + 1)))
+    asked = ["--queries", queries, "--old-queries", tmp_path / "old-queries.npz", "--relevant", relevant]
+    found = run(capsys, *of_texts(requests), *asked, "--out", tmp_path / "out", code=1)
+    assert found["protocol"]["judged"] == 40 and found["protocol"]["metric"] == "ndcg@10"

@@ -188,7 +188,7 @@ def test_lists_are_written_with_spaces_or_with_commas(seeds: list[str]) -> None:
         arguments = parse(bench, words, "bench")
         assert arguments["steps"].seeds == [0, 1, 2]
         assert (arguments["suite"], arguments["steps"].out) == ("a,b.yaml", Path("x,y"))
-        assert arguments["typed"] == shlex.join(["holdfast", "bench", *words])  # which the board shows
+        assert arguments["typed"] == shlex.join(["holdfast", "bench", *words])  # which the leaderboard shows
     spaced = parse(bench, ["--device", "cuda:0", "cuda:1", "--seeds", "3"], "bench")
     assert spaced["steps"].device == ["cuda:0", "cuda:1"] and spaced["steps"].seeds == [3]
     with pytest.raises(ConfigError, match="--seeds without a value"):
@@ -203,7 +203,7 @@ def test_commas_reach_the_suite_and_the_devices(planned, fails: Fails, suite: Pa
 
 
 def board_in(folder: Path, **parts: Any) -> bytes:
-    """Write what counts of the board of a suite, "mine" with seeds 0 and 1 where nothing else is said."""
+    """Write what counts of the leaderboard of a suite, "mine" with seeds 0 and 1 where nothing else is said."""
     content = {"suite": {"name": "mine", "title": "Mine"}, "rows": [{"seed": 1}, {"seed": 0}, {"seed": 1}], **parts}
     folder.mkdir(exist_ok=True)
     (folder / "results.json").write_text(json.dumps(content))
@@ -213,10 +213,10 @@ def board_in(folder: Path, **parts: Any) -> bytes:
 @pytest.mark.parametrize(
     ("parts", "words"),
     [
-        ({"suite": {"name": "other", "title": "Mine"}}, "the board of 'other', titled 'Mine'"),
-        ({"suite": {"name": "mine", "title": "Not mine"}}, "the board of 'mine', titled 'Not mine'"),
-        ({"suite": None}, "results that are no board"),
-        ({"rows": [{}]}, "results that are no board"),
+        ({"suite": {"name": "other", "title": "Mine"}}, "the leaderboard of 'other', titled 'Mine'"),
+        ({"suite": {"name": "mine", "title": "Not mine"}}, "the leaderboard of 'mine', titled 'Not mine'"),
+        ({"suite": None}, "results that are no leaderboard"),
+        ({"rows": [{}]}, "results that are no leaderboard"),
     ],
 )
 def test_the_board_of_another_suite_is_never_overwritten(
@@ -230,7 +230,7 @@ def test_the_board_of_another_suite_is_never_overwritten(
     assert (out / "results.json").read_bytes() == before and [path.name for path in out.iterdir()] == ["results.json"]
     assert not (suite.parent / "tasks").exists()
     (out / "results.json").write_text("{")
-    assert "results that are no board" in fails("bench", suite, *places)
+    assert "results that are no leaderboard" in fails("bench", suite, *places)
 
 
 @pytest.fixture
@@ -251,13 +251,13 @@ def test_what_failed_is_run_again_where_that_is_asked_and_only_of_this_suite(
     board_in(tmp := suite.parent / "out")
     assert main(words) == 1
     said = capsys.readouterr().err
-    assert f"The former board in '{tmp}', of seeds 0, 1, will be replaced." in said
+    assert f"The former leaderboard in '{tmp}', of seeds 0, 1, will be replaced." in said
     assert "2 runs failed. The same command with --retry-failed runs again what failed" in said
     assert cache.failure(old) == "the loss is not finite" and cache.record(old) is None
     assert main([*words, "--retry-failed"]) == 0
     said = capsys.readouterr().err
     assert "Mine: 0 of 8 steps, " in said and "Mine: 8 of 8 steps, " in said  # the independent model was run before
-    assert "failed: " not in said and "--retry-failed" not in said and "former board" not in said
+    assert "failed: " not in said and "--retry-failed" not in said and "former leaderboard" not in said
     assert cache.failure(old) is None and cache.record(old) is not None and cache.failure(other) == "no room"
 
 

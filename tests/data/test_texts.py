@@ -302,3 +302,23 @@ def test_the_real_banking77(data_root: Path) -> None:
     assert [len(part) for part in data.parts().values()] == [10_003, 1_540, 1_540]
     assert data.query.class_names[:2] == ("card_arrival", "card_linking")
     assert names(data.train)[0] == "card_arrival" and data.train.texts[0] == "I am still waiting on my card?"
+
+
+@pytest.mark.parametrize(("name", "save"), [("clinc150", save_clinc), ("banking77", save_banking)])
+def test_some_intents_have_no_label_and_are_still_fitted_on(
+    tmp_path: Path, name: str, save: Callable[[Path], Path]
+) -> None:
+    root = save(tmp_path)
+    whole, data = opened(name, root, seed=2), opened(name, root, seed=2, unlabelled_share=0.5)
+    assert whole.unlabelled is None and data.unlabelled is not None
+    assert data.unlabelled.labels is None and list(data.parts()) == ["train", "query", "gallery", "unlabelled"]
+    assert len(data.train.class_names) == 2 and set(data.train.ids) | set(data.unlabelled.ids) == set(whole.train.ids)
+    assert not set(data.train.ids) & set(data.unlabelled.ids)
+    of_others = {text.split()[-2] for text in data.unlabelled.texts}
+    assert of_others == set(INTENTS) - set(data.train.class_names)
+    assert list(data.query.ids) == list(whole.query.ids) and "have no label" in data.description
+    both = opened(name, root, seed=2, unseen_share=0.25, unlabelled_share=0.25)
+    assert both.unlabelled is not None and len(both.train.class_names) == 2
+    assert len({*both.train.ids, *both.unlabelled.ids}) == len(whole.train) * 3 // 4
+    with pytest.raises(ConfigError, match=r"unlabelled_share = 0.6 and unseen_share = 0.5"):
+        opened(name, root, unseen_share=0.5, unlabelled_share=0.6)

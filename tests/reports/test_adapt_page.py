@@ -128,11 +128,11 @@ def test_nothing_but_failures_is_a_page_too(make_adapt: Make) -> None:
 def test_without_labels_every_number_is_called_agreement(make_adapt: Make, page: str) -> None:
     unlabelled = render_adapt_report(make_adapt(labelled=False))
     text = Page(unlabelled).text
-    assert "There are no labels, so nobody can say which results are right" in text
+    assert "Provisional: there are neither labels nor judged queries, so nobody can say which results are right" in text
     assert "without labels." in text and "unseen classes" not in text
     for wrong in ("the swap pays at once", "means that the candidate helps"):
         assert wrong not in text and wrong in Page(page).text
-    assert "There are no labels" not in page
+    assert "Provisional" not in page
     assert text.count("not correctness") >= 5
 
 

@@ -64,13 +64,13 @@ def test_without_labels_headlines_speak_of_agreement(make_adapt: Make) -> None:
     document = make_adapt(labelled=False)
     assert adapt_headline(advised(document, "adapt", "ridge")) == (
         "Adapt with ridge: overlap@10 0.625 with re-embedding, 0.100 more than the old model has "
-        "(agreement, not correctness)."
+        "(provisional: agreement, not correctness)."
     )
     assert adapt_headline(advised(document, "re-embed")) == (
         "Re-embed the gallery: head ndpp comes nearest to that with overlap@10 0.625 with re-embedding "
-        "(agreement, not correctness)."
+        "(provisional: agreement, not correctness)."
     )
-    assert "without labels, nothing shows" in adapt_headline(advised(document, "keep the old model"))
+    assert "without labels or judged queries, nothing shows" in adapt_headline(advised(document, "keep the old model"))
 
 
 def test_headlines_of_what_was_not_measured(make_adapt: Make) -> None:
@@ -108,7 +108,7 @@ def test_the_protocol_in_words(adapted: AdaptResults, make_adapt: Make) -> None:
     )
     fitted, asked, mapped, _ = protocol_words(other)
     assert "class" not in fitted
-    assert asked.endswith("This is agreement, not correctness.")
+    assert asked.endswith("This is provisional: agreement, not correctness.")
     assert mapped.startswith("Adapters map the vectors of the old gallery")
 
 

@@ -362,3 +362,21 @@ def test_a_gallery_goes_to_the_head_without_embedding_and_back(frozen: Frozen, t
         assert [hits[0].id for hits in gallery.search(head.query(query), 1).hits] == first
         gallery.rollback()
         assert gallery.search(asks, 5).hits == before
+
+
+def test_the_adapter_of_two_steps_is_not_fitted_on_pairs_that_are_likely_wrong(
+    frozen: Frozen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = frozen(480, seed=1)
+    rng = np.random.default_rng(0)
+    partner, moved = np.arange(480), rng.permutation(480)[:240]
+    partner[moved] = np.roll(moved, 1)
+    mixed = old.replace(vectors=np.asarray(old.vectors)[partner])
+    head = train_head(mixed, new, experiment("keep"), tmp_path / "guarded")
+    assert head.adapter is not None and 200 < head.adapter.fitted.pairs < 300
+    (gallery, _), (_, query) = frozen(120, seed=2), frozen(60, seed=3)
+    guarded = mean_precision(head.query(query), head.gallery(gallery))
+    monkeypatch.setattr("holdfast.training.compatible_head.without_doubtful", lambda old, new, **_: (old, new))
+    head = train_head(mixed, new, experiment("keep"), tmp_path / "trusting")
+    assert head.adapter is not None and head.adapter.fitted.pairs == 480
+    assert guarded > mean_precision(head.query(query), head.gallery(gallery))

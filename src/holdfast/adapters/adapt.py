@@ -25,12 +25,23 @@ from holdfast.adapters.compare import (
     learning_curve,
     measure,
 )
-from holdfast.adapters.held_out import HeldOut, Unlabelled, all_pairs, apart, hold_out, paired
-from holdfast.adapters.pairs import FEWEST_TESTED, matched
+from holdfast.adapters.held_out import (
+    HeldOut,
+    Judged,
+    Unlabelled,
+    all_pairs,
+    apart,
+    asked_by,
+    hold_out,
+    paired,
+    uncovered_share,
+)
+from holdfast.adapters.pairs import DOUBTED, FEWEST_TESTED, matched, without_doubtful
 from holdfast.adapters.recommend import Recommendation, recommend
 from holdfast.adapters.score_map import ScoreMapError
 from holdfast.adapters.storage import ADAPTER_FILE, load_adapter, save_adapter
-from holdfast.embeddings import EmbeddingSet
+from holdfast.adapters.two_stage import TwoStage, two_stage
+from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.embeddings.same_items import refuse_lengths, refuse_one_model
 from holdfast.errors import ConfigError, DataError, refuse, unknown_name
 from holdfast.evaluation.intervals import Resampled
@@ -38,6 +49,7 @@ from holdfast.experiment import HEAD_RECIPE, Experiment, head_recipe
 from holdfast.extras import installed, installing, needing, require
 from holdfast.methods import build_method
 from holdfast.models.specs import EncoderSpec
+from holdfast.wording import whole_percent
 
 if TYPE_CHECKING:
     from holdfast.models.release import FrozenModel
@@ -45,6 +57,7 @@ if TYPE_CHECKING:
     from holdfast.training.train import OnStep
 
 HEAD = "head "  # before the name of its method
+UNSEEN_SHARE = 0.1  # of the classes, where nothing tells how many no label covers
 DIRECTIONS: dict[Direction, str] = {"new_to_old": "", "old_to_new": " (gallery)"}  # after the name of an adapter
 
 
@@ -53,10 +66,11 @@ def usual_heads(unlabelled: bool = False) -> dict[str, Experiment]:
 
     Two layers tell known classes better apart than one, and others worse. "two-step" stays where the new model is, and
     an adapter takes the old gallery there: it also learns from pairs without a label. So does "both sides", which
-    learns that map together with the head.
+    learns that map together with the head. Both tell items without a label to keep their neighbours, which serves
+    classes that no label covers, and hinders where only labels of single items are missing; "two-step, free" does not.
 
     Args:
-        unlabelled: Whether there are such pairs, without which nobody needs these two.
+        unlabelled: Whether there are pairs without a label, which alone set "two-step, free" apart.
     """
     if not installed("train"):
         return {}
@@ -64,12 +78,14 @@ def usual_heads(unlabelled: bool = False) -> dict[str, Experiment]:
         "p2s": Experiment(method="p2s", recipe=HEAD_RECIPE),
         "p2s, two layers": Experiment(method="p2s", model=EncoderSpec(projection="mlp"), recipe=HEAD_RECIPE),
     }
+    staying: dict[str, tuple[str, dict[str, Any]]] = {"two-step": ("keep", {}), "both sides": ("both_sides", {})}
     if unlabelled:
-        for name, method in (("two-step", "keep"), ("both sides", "both_sides")):
-            heads[name] = Experiment(
-                method=method, model=EncoderSpec(projection="residual"), head="normalised",
-                head_options={"temperature": 1 / 6}, recipe=dataclasses.replace(HEAD_RECIPE, schedule="constant"),
-            )  # fmt: skip
+        staying["two-step, free"] = "keep", {"weight": 0.0}
+    for name, (method, options) in staying.items():
+        heads[name] = Experiment(
+            method=method, method_options=options, model=EncoderSpec(projection="residual"), head="normalised",
+            head_options={"temperature": 1 / 6}, recipe=dataclasses.replace(HEAD_RECIPE, schedule="constant"),
+        )  # fmt: skip
     return heads
 
 
@@ -130,6 +146,11 @@ class Choice:
         """Return the heads that leave the old gallery as it is, where only queries are to be mapped; else all."""
         return {name: one for name, one in self.heads.items() if self.direction != "new_to_old" or not _stays(one)}
 
+    @property
+    def tested(self) -> Direction:
+        """The direction in which pairs are tested."""
+        return "old_to_new" if self.direction == "old_to_new" else "new_to_old"
+
     def build(self, candidate: str) -> Adapter:
         """Return an adapter of the choice by the name of its candidate, not fitted yet."""
         name, direction = self.directed()[candidate]
@@ -148,6 +169,7 @@ class Adapted:
         curve: How many pairs the recommended candidate, or the best one, needs.
         score_map: From the old scores to those of the same candidate; None where scores bear no relation.
         sentences: What was odd about the pairs.
+        two_stage: What needs no fit: old candidates that the new model scores again.
     """
 
     held_out: HeldOut
@@ -157,6 +179,7 @@ class Adapted:
     curve: LearningCurve | None
     score_map: FittedScoreMap | None
     sentences: tuple[str, ...]
+    two_stage: TwoStage
 
     @property
     def followed(self) -> str | None:
@@ -197,12 +220,14 @@ def adapt(
     new: EmbeddingSet,
     choice: Choice | None = None,
     *,
-    unseen_share: float = 0.1,
+    unseen_share: float | None = None,
     unlabelled: Sequence[str] = (),
-    unseen_pairs: bool = False,
+    unseen_pairs: bool | None = None,
+    judged: Judged | None = None,
     guards: Sequence[str] | None = None,
     resamples: int = 2000,
     resample: Resampled = "auto",
+    curve: bool = True,
     seed: int = 0,
     on_fit: OnFit | None = None,
     on_step: OnStep | None = None,
@@ -215,13 +240,18 @@ def adapt(
     Args:
         old: Embeddings of the old model.
         new: Embeddings of the same items by the new model, paired by id; labels may come with either set.
-        choice: What to compare; every adapter that suits the dimensions, and with labels two heads, when left out.
-        unseen_share: Share of the classes that labels will not cover; as many are kept from all fitting.
+        choice: What to compare; every adapter that suits the dimensions, and with labels four heads, when left out.
+        unseen_share: Share of the classes that labels will not cover; as many are kept from all fitting. When left out,
+            as many as items without a label seem to be of such classes (`uncovered_share`); a tenth without such items.
         unlabelled: Names of classes that mean that nobody knows the class; see `hold_out`.
-        unseen_pairs: Whether items of unseen classes may be fitted on without their labels; see `hold_out`.
+        unseen_pairs: Whether items of unseen classes may be fitted on without their labels; see `hold_out`. When left
+            out, they may where there are other items without a label.
+        judged: Queries whose answers people judged. They choose and measure then, by nDCG@10 among all items, which
+            may all be fitted on; otherwise items that are held out ask for each other.
         guards: What a recommended candidate should not be clearly worse at; see `measure`.
         resamples: Bootstrap resamples.
         resample: Draw "queries", or whole "classes"; "auto" draws classes where there are labels.
+        curve: Whether to look how many pairs it takes, for which one candidate is fitted several times.
         seed: Of the split, the draws and the training of heads; adapters have a seed of their own.
         on_fit: Told after every candidate; see `measure`.
         on_step: Told after every step of a head's training; see `holdfast.training.loop.fit`.
@@ -233,17 +263,37 @@ def adapt(
         SpaceMismatchError: A set is not on the hypersphere.
     """
     unasked = left_out(old.labels is not None or new.labels is not None) if choice is None or choice.usual else ()
-    choice = choice or Choice(suitable_adapters(old, new), heads=usual_heads(bool(unlabelled) or unseen_pairs))
-    direction: Direction = "old_to_new" if choice.direction == "old_to_new" else "new_to_old"
+    choice = choice or Choice(suitable_adapters(old, new), heads=usual_heads(bool(unlabelled) or bool(unseen_pairs)))
+    direction = choice.tested
     refuse_lengths(old, new, "adapters and heads read")
     refuse_one_model(old, new)
     pairs = matched(old, new, direction=direction, minimum=FEWEST_TESTED)
-    held_out = hold_out(
-        old, new, unseen_share=unseen_share, unlabelled=unlabelled, unseen_pairs=unseen_pairs, seed=seed
-    )
-    suspects = suspect_pairs(old, new, direction=direction, seed=seed)
+    told: tuple[str, ...] = ()
+    if judged is not None:
+        useless = unseen_share is not None or unseen_pairs is not None
+        refuse(useless, "A share of unseen classes, with judged queries.", "one of the two: judged queries measure")
+        held_out = asked_by(judged, old, new, unlabelled)
+        absent = len(judged.relevance.pairs) - judged.relevance.known_pairs(judged.old, held_out.old)
+        told = (f"{absent:,} judgements are left out: of queries or items that not both models embedded.",) * bool(
+            absent
+        )
+    else:
+        if unseen_share is None:
+            unseen_share, told = _unseen_share(old, new, unlabelled, seed)
+        held_out = hold_out(
+            old, new, unseen_share=unseen_share, unlabelled=unlabelled,
+            unseen_pairs=bool(unlabelled) if unseen_pairs is None else unseen_pairs, seed=seed,
+        )  # fmt: skip
+    suspects, trusted = suspect_pairs(old, new, direction=direction, seed=seed), None
+    if suspects.low > DOUBTED:
+        fitted = all_pairs(held_out.fit_old, held_out.fit_new, held_out.unlabelled)
+        trusted = without_doubtful(*fitted, direction=direction, seed=seed)[0].ids
+        told += (f"Adapters are fitted on {len(trusted):,} of {len(fitted[0]):,} pairs; the others are likely wrong.",)
     with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
-        candidates = candidates_of(choice, held_out.labelled, Path(folder), seed, on_step)
+        candidates = [
+            _fitted_once(one, held_out)
+            for one in candidates_of(choice, held_out.labelled, Path(folder), seed, on_step, trusted)
+        ]
         draws: dict[str, Any] = {"resamples": resamples, "resample": resample, "seed": seed}
         comparison = measure(candidates, held_out, guards=guards, on_fit=on_fit, **draws)
         recommendation = recommend(comparison, suspects)
@@ -254,18 +304,48 @@ def adapt(
             suspects=suspects,
             comparison=comparison,
             recommendation=recommendation,
-            curve=learning_curve(followed, held_out, **draws) if followed else None,
-            score_map=score_map_of(
-                followed.fit(held_out.fit_old, held_out.fit_new, held_out.unlabelled), held_out, seed
-            )
-            if followed
-            else None,
-            sentences=(*pairs.report.sentences(), *unasked),
+            curve=learning_curve(followed, held_out, **draws) if followed and curve else None,
+            score_map=score_map_of(followed.fit(*held_out.all_to_fit), held_out, seed) if followed else None,
+            sentences=(*pairs.report.sentences(), *told, *unasked),
+            two_stage=two_stage(held_out, **draws),
         )
 
 
+def _fitted_once(candidate: Candidate, held_out: HeldOut) -> Candidate:
+    """Return a candidate that is fitted on all pairs once, however often that is asked for."""
+    links: list[Link] = []
+
+    def fit(old: EmbeddingSet, new: EmbeddingSet, unlabelled: Unlabelled) -> Link:
+        if old is not held_out.fit_old:
+            return candidate.fit(old, new, unlabelled)
+        if not links:
+            links.append(candidate.fit(old, new, unlabelled))
+        return links[0]
+
+    return dataclasses.replace(candidate, fit=fit)
+
+
+def _unseen_share(
+    old: EmbeddingSet, new: EmbeddingSet, unlabelled: Sequence[str], seed: int
+) -> tuple[float, tuple[str, ...]]:
+    """Return which share of the classes to keep from fitting where nobody said it, and a sentence on why."""
+    known, rest = apart(*paired(old, new), unlabelled)[1:]
+    if rest is None:
+        return UNSEEN_SHARE, ()
+    share, count = uncovered_share(known, rest[1], seed), len(rest[1])
+    return share * count / (len(known) + count), (
+        f"About {whole_percent(share)} of the {count:,} items without a label seem to be of classes that no label "
+        "covers; as many classes are kept from fitting (--unseen-share).",
+    )
+
+
 def candidates_of(
-    choice: Choice, labelled: bool, folder: Path, seed: int = 0, on_step: OnStep | None = None
+    choice: Choice,
+    labelled: bool,
+    folder: Path,
+    seed: int = 0,
+    on_step: OnStep | None = None,
+    trusted: StringArray | None = None,
 ) -> list[Candidate]:
     """Return what to fit and measure, adapters first.
 
@@ -275,6 +355,7 @@ def candidates_of(
         folder: For the heads while they are compared, a folder of its own for every training.
         seed: Of the heads' training.
         on_step: Told after every step.
+        trusted: Ids of the only pairs that adapters are fitted on, where others are probably wrong; all when left out.
 
     Raises:
         ConfigError: Only heads were chosen, and there are no labels.
@@ -287,7 +368,10 @@ def candidates_of(
         )
 
     def adapter(name: str, old: EmbeddingSet, new: EmbeddingSet, unlabelled: Unlabelled) -> Link:
-        return Link.of_adapter(choice.build(name).fit(*all_pairs(old, new, unlabelled)))
+        old, new = all_pairs(old, new, unlabelled)
+        if trusted is not None:
+            old, new = (one.select(trusted.find(one.ids) >= 0) for one in (old, new))
+        return Link.of_adapter(choice.build(name).fit(old, new))
 
     def head(experiment: Experiment, old: EmbeddingSet, new: EmbeddingSet, unlabelled: Unlabelled) -> Link:
         from holdfast.training.compatible_head import train_head
@@ -359,7 +443,8 @@ def save_link(
     """
     old, new, rest = apart(*paired(old, new), unlabelled)  # as what was measured was fitted
     if name in choice.directed():
-        return save_adapter(choice.build(name).fit(*all_pairs(old, new, rest)), folder / "adapter")
+        old, new = without_doubtful(*all_pairs(old, new, rest), direction=choice.tested, seed=seed)
+        return save_adapter(choice.build(name).fit(old, new), folder / "adapter")
     heads = [HEAD + method for method in choice.fitting_heads()]
     if name not in heads:
         raise unknown_name("candidate", name, [*choice.directed(), *heads])
@@ -431,19 +516,20 @@ class FittedScoreMap:
 def score_map_of(link: Link, held_out: HeldOut, seed: int = 0) -> FittedScoreMap | None:
     """Map the old system's scores to those that new queries get through a link on the old gallery.
 
-    Every held-out item, at most 1,000, asks for 20 others that the old system finds first and for 20 at random; both
-    systems score the same pairs. Whole queries are left out in turn to tell the error.
+    Every held-out item, or judged query, at most 1,000, asks for 20 others that the old system finds first and for 20
+    at random; both systems score the same pairs. Whole queries are left out in turn to tell the error.
 
     Returns:
         None where the old scores are all alike, or those through the link do not rise with them.
     """
     rng = np.random.default_rng(seed)
-    rows = np.sort(rng.permutation(len(held_out.old))[:QUERIES])
-    asked = held_out.old.select(rows)
-    before = _similarities(asked, held_out.old)
-    before[np.arange(len(rows)), rows] = np.nan  # an item does not ask for itself
+    old, new = held_out.asking
+    rows = np.sort(rng.permutation(len(old))[:QUERIES])
+    before = _similarities(old.select(rows), held_out.old)
+    if held_out.judged is None:
+        before[np.arange(len(rows)), rows] = np.nan  # an item does not ask for itself
     items = _scored_items(before, rng)
-    after = _similarities(link.query(held_out.new.select(rows)), link.gallery(held_out.old))
+    after = _similarities(link.query(new.select(rows)), link.gallery(held_out.old))
     queries = np.repeat(np.arange(len(rows)), items.shape[1])
     old_scores, new_scores = (np.take_along_axis(one, items, axis=1).ravel() for one in (before, after))
     try:

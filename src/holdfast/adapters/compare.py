@@ -1,9 +1,9 @@
 """Links between two frozen models, fitted on the same pairs and measured by what they find among held-out items.
 
 A `Link` lets queries of the new model search what the old one embedded: a label-free adapter, or a head trained with
-labels. Every held-out item asks for the others of its class. Without labels nobody knows what is right; then the metric
-"overlap@10" counts how many of the first ten items are also among the first ten that re-embedding finds. All means have
-intervals from the same resampled queries.
+labels. Every held-out item asks for the others of its class; or queries ask whose answers people judged. Without labels
+and judgements nobody knows what is right; then the metric "overlap@10" counts how many of the first ten items are also
+among the first ten that re-embedding finds. All means have intervals from the same resampled queries.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ Values = NDArray[np.float64]  # one per query
 Name = TypeVar("Name", bound=Hashable)
 
 AGREEMENT = "overlap@10"
+JUDGED = "ndcg@10"
 UNSEEN = "unseen classes"
 GUARDS = ("recall@1", UNSEEN)
 """What a recommended candidate must not be clearly worse at, unless asked otherwise: the first hit, and new classes."""
@@ -190,10 +191,11 @@ class Comparison:
     Args:
         metric: Name of the metric; "overlap@10" is agreement with re-embedding, not correctness.
         fitted_on: How many pairs every candidate was fitted on.
-        held_out: How many items the queries search among; each of them is a query.
+        held_out: How many items the queries search among; each of them is a query, unless queries were judged.
         unseen_classes: How many of their classes nobody learnt from.
         draws: How intervals were found.
         guards: What was guarded.
+        judged: How many queries asked whose answers people judged; None where items did.
         self_old: The old model's queries on its gallery.
         self_new: The new model's queries on its gallery, embedded anew.
         self_new_minus_self_old: What re-embedding brings.
@@ -212,6 +214,12 @@ class Comparison:
     candidates: tuple[Measured | Failed, ...]
     head_lead: Gap | None = None
     guards: tuple[str, ...] = ()
+    judged: int | None = None
+
+    @property
+    def provisional(self) -> bool:
+        """Whether all of it is agreement with re-embedding, so that nobody knows yet what is right."""
+        return self.metric == AGREEMENT
 
     @property
     def best(self) -> Measured | None:
@@ -322,9 +330,10 @@ def measure(
     Args:
         candidates: What to compare, at least one, no two of one name.
         held_out: What to fit on and what to measure with.
-        metric: A name that `rank_metrics` knows, or "overlap@10"; by default "map" with labels, "overlap@10" without.
+        metric: A name that `rank_metrics` knows, or "overlap@10"; by default "ndcg@10" with judged queries, "map" with
+            labels, "overlap@10" without either.
         guards: Metrics, and "unseen classes", at which candidates should not be clearly worse than the old model;
-            recall@1 and unseen classes when left out, nothing without labels.
+            recall@1 and unseen classes when left out, nothing without labels and judgements.
         resamples: Bootstrap resamples.
         resample: Draw "queries", or whole "classes"; "auto" draws classes where there are labels.
         level: Level of the intervals.
@@ -337,9 +346,10 @@ def measure(
     """
     draws = _checked(candidates, draws_of(held_out, resamples, level, seed, resample))
     metric = metric_for(held_out, metric)
-    guards = _guarded(guards, held_out.labelled and metric != AGREEMENT)
+    guards = _guarded(guards, held_out.answered and metric != AGREEMENT)
     score = score_by([metric, *(name for name in guards if name not in (UNSEEN, metric))], held_out)
-    old, new = score(held_out.old, held_out.old), score(held_out.new, held_out.new)
+    asking = held_out.asking
+    old, new = score(asking[0], held_out.old), score(asking[1], held_out.new)
     fitted = [_fitted(candidate, held_out, score, on_fit) for candidate in candidates]
     done = [one for one in fitted if isinstance(one, _Fitted)]
     means = means_of(_columns(old[metric], new[metric], done, metric), draws)
@@ -355,6 +365,7 @@ def measure(
         self_new_minus_self_old=Gap.of(means["gain"]),
         candidates=tuple(one if isinstance(one, Failed) else _measured(one, means, guarding) for one in fitted),
         guards=guards,
+        judged=None if held_out.judged is None else len(asking[0]),
     )
     comparison = replace(comparison, candidates=_as_best(comparison, done, guarding))
     return replace(comparison, head_lead=_head_lead(comparison, done))
@@ -378,7 +389,8 @@ def _guarded(guards: Sequence[str] | None, judged: bool) -> tuple[str, ...]:
 
 def draws_of(held_out: HeldOut, resamples: int, level: float, seed: int, resample: Resampled = "auto") -> Draws:
     """Return how means over the held-out items are resampled: by their classes, where they have any."""
-    return Draws(resamples, level, seed, clusters_of(held_out.old.labels, resample, "queries", "labels"))
+    labels = held_out.asking[0].labels
+    return Draws(resamples, level, seed, clusters_of(labels, resample, "queries", "labels"))
 
 
 def metric_for(held_out: HeldOut, metric: str | None = None) -> str:
@@ -389,11 +401,11 @@ def metric_for(held_out: HeldOut, metric: str | None = None) -> str:
         DataError: It needs labels, and there are none.
     """
     if metric is None:
-        return "map" if held_out.labelled else AGREEMENT
+        return JUDGED if held_out.judged is not None else "map" if held_out.labelled else AGREEMENT
     if metric == AGREEMENT:
         return metric
     metrics_named((metric,))
-    if not held_out.labelled:
+    if not held_out.answered:
         raise DataError(
             f"The metric '{metric}' for items without labels.",
             expected=f"labels in either of the two sets, or the metric '{AGREEMENT}'",
@@ -407,16 +419,19 @@ def score_by(metrics: Sequence[str], held_out: HeldOut) -> Scorer:
 
     Args:
         metrics: Names; `AGREEMENT` stands alone.
-        held_out: What re-embedding finds in, for agreement.
+        held_out: What re-embedding finds in, for agreement; or who was judged to answer whom.
     """
+    judged = held_out.judged
     if AGREEMENT in metrics:
-        return _agreement_with(held_out.new)
+        return _agreement_with(held_out.asking[1], held_out.new)
+    if judged is not None:
+        return lambda query, gallery: judged.relevance.measure(query, gallery, tuple(metrics))
     return lambda query, gallery: rank_metrics(query, gallery, tuple(metrics), exclude_same_id=True)
 
 
-def _agreement_with(new: EmbeddingSet) -> Scorer:
+def _agreement_with(asking: EmbeddingSet, new: EmbeddingSet) -> Scorer:
     """Score by the share of the first ten items that re-embedding finds as well."""
-    wanted = top_k(new, new, _FIRST, exclude_same_id=True).rows
+    wanted = top_k(asking, new, _FIRST, exclude_same_id=True).rows
     found = np.maximum((wanted >= 0).sum(axis=1), 1)
 
     def score(query: EmbeddingSet, gallery: EmbeddingSet) -> dict[str, Values]:
@@ -433,7 +448,7 @@ def cross_of(link: Link, held_out: HeldOut, score: Scorer) -> Mapping[str, Value
     Raises:
         DataError: A map of the link lost, added or moved items.
     """
-    return score(_mapped(link.query, held_out.new), _mapped(link.gallery, held_out.old))
+    return score(_mapped(link.query, held_out.asking[1]), _mapped(link.gallery, held_out.old))
 
 
 def _mapped(map_: Map, embeddings: EmbeddingSet) -> EmbeddingSet:
@@ -486,7 +501,7 @@ def _fitted(candidate: Candidate, held_out: HeldOut, score: Scorer, on_fit: OnFi
 def _values(link: Link, held_out: HeldOut, score: Scorer) -> dict[str, Mapping[str, Values]]:
     values = {"cross": cross_of(link, held_out, score)}
     if link.own is not None:
-        values["own"] = score(_mapped(link.query, held_out.new), _mapped(link.own, held_out.new))
+        values["own"] = score(_mapped(link.query, held_out.asking[1]), _mapped(link.own, held_out.new))
     return values
 
 
@@ -612,11 +627,14 @@ class LearningCurve(Part):
         enough: The fewest pairs from which on no size is two points worse than all pairs, or was shown to be half a
             point worse; None where every smaller size is, so that even more pairs may help, or where it cannot be
             fitted on all.
+        last_step: What all pairs bring beyond the largest smaller number that was tried; what as many more would bring
+            is likely no more than that. None where that is not known.
     """
 
     candidate: str
     points: list[CurvePoint]
     enough: int | None
+    last_step: Gap | None = None
 
 
 def learning_curve(
@@ -655,13 +673,18 @@ def learning_curve(
     values: dict[int, Values] = {}
     for size in sizes_up_to(pairs, sizes):
         try:
-            link = candidate.fit(*held_out.subset(np.sort(order[:size])))
+            fitted_on = held_out.subset(np.sort(order[:size])) if size < pairs else held_out.all_to_fit
+            link = candidate.fit(*fitted_on)
             values[size] = cross_of(link, held_out, score)[metric]
         except HoldfastError:
             continue
     means = means_of(values, draws) if values else {}
     points = [CurvePoint(pairs=size, cross=Score.of(mean)) for size, mean in means.items()]
-    return LearningCurve(candidate=candidate.name, points=points, enough=_enough(values, pairs, draws))
+    enough, last = _enough(values, pairs, draws), None
+    smaller = [size for size in values if size < pairs]
+    if pairs in values and smaller:
+        last = Gap.of(means_of({"last": values[pairs] - values[max(smaller)]}, draws)["last"])
+    return LearningCurve(candidate=candidate.name, points=points, enough=enough, last_step=last)
 
 
 def sizes_up_to(pairs: int, sizes: Sequence[int] | None = None) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.embedding_set import joined
 from holdfast.embeddings.same_items import with_common_labels
 from holdfast.errors import DataError, refuse
+from holdfast.evaluation.protocols.relevance_lists import Relevance
 
 FEWEST_UNLABELLED = 21  # held out without labels: the first ten are then at most half of what is searched
 _FEWEST_CLASSES = 4  # of two items or more, before one is kept from everybody
@@ -23,6 +24,38 @@ _FEWEST_CLASSES = 4  # of two items or more, before one is kept from everybody
 Rows = NDArray[np.int64]
 Unlabelled = tuple[EmbeddingSet, EmbeddingSet] | None
 """Items without a class by the old and the new model, in one order; None for none."""
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Queries by both models, and who answers them.
+
+    Args:
+        old: What the old model makes of the queries.
+        new: What the new model makes of them, in the same order.
+        relevance: Which items answer each query, by ids.
+    """
+
+    old: EmbeddingSet
+    new: EmbeddingSet
+    relevance: Relevance
+
+    @classmethod
+    def of(cls, old: EmbeddingSet, new: EmbeddingSet, relevance: Relevance) -> Self:
+        """Take the queries that both models embedded, in one order.
+
+        Raises:
+            DataError: There are none that both embedded.
+        """
+        rows = new.ids.find(old.ids)
+        both = np.flatnonzero(rows >= 0)
+        if not len(both):
+            raise DataError(
+                f"None of the {len(old)} queries of the old model is among the {len(new)} of the new one.",
+                expected="the same queries on both sides, matched by id",
+                to_do="embed the same queries with both models, under the same ids.",
+            )
+        return cls(old.select(both), new.select(rows[both]), relevance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,10 +67,11 @@ class HeldOut:
         fit_new: What the new model makes of them.
         old: What the old model makes of the held-out items.
         new: What the new model makes of them.
-        unseen: Which held-out items are of a class without any item to fit on by design, bool (held-out items,).
+        unseen: Which of those that ask are of a class without any item to fit on by design, bool (queries,).
         pairs: How many pairs there were before the split, with those that neither side uses.
         classes: How many classes these have; None without labels.
         unlabelled: Further items to fit on, whose class nobody may know, by the old and the new model, if there are.
+        judged: Queries whose answers among `old` and `new` people judged; then these ask, and the items do not.
     """
 
     fit_old: EmbeddingSet
@@ -48,11 +82,27 @@ class HeldOut:
     pairs: int
     classes: int | None
     unlabelled: Unlabelled = None
+    judged: Judged | None = None
+
+    @property
+    def asking(self) -> tuple[EmbeddingSet, EmbeddingSet]:
+        """The queries by the old and the new model: those that were judged, or else every item."""
+        return (self.old, self.new) if self.judged is None else (self.judged.old, self.judged.new)
+
+    @property
+    def answered(self) -> bool:
+        """Whether labels or judgements say what is right."""
+        return self.judged is not None or self.labelled
 
     @property
     def fitted_on(self) -> int:
         """How many pairs there are to fit on."""
         return len(self.fit_old) + (0 if self.unlabelled is None else len(self.unlabelled[0]))
+
+    @property
+    def all_to_fit(self) -> tuple[EmbeddingSet, EmbeddingSet, Unlabelled]:
+        """All that there is to fit on."""
+        return self.fit_old, self.fit_new, self.unlabelled
 
     def subset(self, rows: Rows) -> tuple[EmbeddingSet, EmbeddingSet, Unlabelled]:
         """Return some of the pairs to fit on, by ascending place: labelled ones come first."""
@@ -71,7 +121,9 @@ class HeldOut:
     @property
     def unseen_classes(self) -> int:
         """How many classes nobody may learn from."""
-        return 0 if self.old.labels is None else len(np.unique(self.old.labels[self.unseen]))
+        if self.judged is not None or self.old.labels is None:
+            return 0
+        return len(np.unique(self.old.labels[self.unseen]))
 
 
 class _Split(NamedTuple):
@@ -145,6 +197,26 @@ def hold_out(
     )
 
 
+def asked_by(judged: Judged, old: EmbeddingSet, new: EmbeddingSet, unlabelled: Sequence[str] = ()) -> HeldOut:
+    """Return all pairs to fit on, and the same items for judged queries to search: these are what is held out.
+
+    Args:
+        judged: The queries.
+        old: Embeddings of the old model.
+        new: Embeddings of the new model; labels may come with either set.
+        unlabelled: Names of classes that mean that nobody knows the class, see `hold_out`.
+
+    Raises:
+        EmptyOverlapError: No id occurs in both sets.
+        DataError: The sets' labels contradict each other, or there are too few pairs.
+    """
+    old, new = paired(old, new)
+    fit_old, fit_new, rest = apart(old, new, unlabelled)
+    classes = None if fit_old.labels is None else len(np.unique(fit_old.labels))
+    unseen = np.zeros(len(judged.old), np.bool_)
+    return HeldOut(fit_old, fit_new, old, new, unseen, len(old), classes, rest, judged)
+
+
 def apart(
     old: EmbeddingSet, new: EmbeddingSet, unlabelled: Sequence[str]
 ) -> tuple[EmbeddingSet, EmbeddingSet, Unlabelled]:
@@ -172,6 +244,38 @@ def apart(
         )
     known, rest = np.flatnonzero(~unknown), np.flatnonzero(unknown)
     return old.select(known), new.select(known), _bare(old.select(rest), new.select(rest))
+
+
+UNCOVERED = 1000  # items compared, at most
+
+
+def uncovered_share(new: EmbeddingSet, unlabelled: EmbeddingSet, seed: int = 0) -> float:
+    """Estimate the share of the items without a label that are of classes that no label covers, in [0, 1].
+
+    An item of a class with labels has a near neighbour among the labelled items; one of another class has none nearer
+    than those that labelled items have outside their class. Between these two mean similarities, that of the items
+    without a label tells the share.
+
+    Args:
+        new: Labelled items by the new model, of two classes or more.
+        unlabelled: The others by the same model.
+        seed: Of the draws of at most 1,000 items on each side that are compared.
+    """
+    rng, labels = np.random.default_rng(seed), new.labels
+    if labels is None or len(np.unique(labels)) < 2 or not len(unlabelled):
+        return 0.0
+    points = new.space.canonical_array(np.asarray(new.vectors, np.float64))
+    asked = np.sort(rng.permutation(len(new))[:UNCOVERED])
+    similar = new.space.similarity_array(points[asked], points)
+    similar[np.arange(len(asked)), asked] = -np.inf
+    within = similar.max(axis=1)
+    similar[labels[asked][:, None] == labels] = -np.inf
+    outside = similar.max(axis=1)
+    rows = np.sort(rng.permutation(len(unlabelled))[:UNCOVERED])
+    others = new.space.canonical_array(np.asarray(unlabelled.vectors[rows], np.float64))
+    found = new.space.similarity_array(others, points).max(axis=1).mean()
+    apart = within.mean() - outside.mean()
+    return float(np.clip((within.mean() - found) / apart, 0, 1)) if apart > 0 else 0.0
 
 
 def both(first: Unlabelled, second: Unlabelled) -> Unlabelled:

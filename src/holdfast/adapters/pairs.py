@@ -33,6 +33,7 @@ Direction = Literal["new_to_old", "old_to_new"]
 
 LENGTH_TOLERANCE = 1e-3  # lengths that differ by less were meant to be equal
 FEWEST_TESTED = 20
+DOUBTED = 0.05  # lower end of the share of suspect pairs from which on doubtful ones are left out of fits
 _RANKED = 4096  # targets of a fold that are ranked among each other
 _RANGES = 50  # of ranks, whose pairs are counted
 _PASSES = 2  # over the pairs, the later ones by maps of those that were trusted
@@ -326,6 +327,27 @@ def trusted_pairs(pairs: PairedVectors, doubt: float = 0.5, seed: int = 0) -> ND
             return np.ones(len(pairs), np.bool_)
         trusted = found
     return trusted
+
+
+def without_doubtful(
+    old: EmbeddingSet, new: EmbeddingSet, *, direction: Direction = "new_to_old", seed: int = 0
+) -> tuple[EmbeddingSet, EmbeddingSet]:
+    """Leave out pairs that are more probably wrong than right, where a clear share of all pairs is wrong.
+
+    Where fewer than `DOUBTED` of the pairs are suspect, or there are fewer than 20 pairs, all stay: of a few doubtful
+    pairs most are right ones that a linear map predicts badly, and a map can learn from those.
+
+    Args:
+        old: Embeddings of the old model.
+        new: The same items by the new model, in the same order.
+        direction: Which side is predicted from the other; see `suspect_pairs`.
+        seed: Of the fifths.
+    """
+    if len(old) < FEWEST_TESTED or suspect_pairs(old, new, direction=direction, seed=seed).low <= DOUBTED:
+        return old, new
+    found = matched(old, new, direction=direction)
+    trusted = trusted_pairs(paired_vectors(old, new, found), seed=seed)
+    return old.select(found.old_rows[trusted]), new.select(found.new_rows[trusted])
 
 
 def wrong_probability(ranks: NDArray[np.float64]) -> NDArray[np.float64]:

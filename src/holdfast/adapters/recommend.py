@@ -97,8 +97,9 @@ _LOOK = (
     "the items of a few ids by eye."
 )
 _AGREEMENT = (
-    "Without labels all of this is agreement with re-embedding, not correctness: how many of the first ten items are "
-    "also among the first ten that re-embedding finds."
+    "All of this is provisional: without labels or judged queries (--relevant) it is agreement with re-embedding, not "
+    "correctness, of documents that ask for each other: how many of the first ten items are also among the first ten "
+    "that re-embedding finds."
 )
 
 
@@ -171,8 +172,8 @@ class Words:
         yield from self._nothing_tried()
         if self.comparison.metric == AGREEMENT:
             yield (
-                "Agreement cannot tell whether the new model is better at all: label some items and measure again "
-                "before you re-embed."
+                "Agreement cannot tell whether the new model is better at all: label some items or judge some queries "
+                "(--relevant), and measure again before you re-embed."
             )
         yield from self._caveat()
 
@@ -198,9 +199,14 @@ class Words:
 
     def _reaches(self, one: Measured) -> str:
         return (
-            f"reaches {self._quality(one.cross.mean)} on {self.comparison.held_out:,} held-out items, "
+            f"reaches {self._quality(one.cross.mean)} {self._measured_on()}, "
             f"{self._points(one.brings, self._choice(one))} than the old model on its own gallery."
         )
+
+    def _measured_on(self) -> str:
+        judged, items = self.comparison.judged, self.comparison.held_out
+        by_items = f"on {items:,} held-out items"
+        return by_items if judged is None else f"with {judged:,} judged queries on {items:,} items"
 
     def _choice(self, one: Measured) -> str:
         """Say that an interval is corrected for a choice, and among how many."""
@@ -238,6 +244,8 @@ class Words:
 
     def _on_unseen(self, one: Measured) -> str:
         unseen = one.unseen
+        if self.comparison.judged is not None:
+            return "Classes that nothing was learnt from were not set aside: the judged queries are what is measured."
         if unseen is None:
             return (
                 "What is lost on classes that nothing was learnt from was not measured: none was set aside. "
@@ -265,7 +273,7 @@ class Words:
         if metric == AGREEMENT:
             return f"an agreement of {score:.3f} with re-embedding"
         name = metric_name(metric)
-        return f"{'an' if name.startswith('mAP') else 'a'} {name} of {score:.3f}"
+        return f"{'an' if name.startswith(('mAP', 'nDCG')) else 'a'} {name} of {score:.3f}"
 
     def _points(self, difference: Gap, corrected: str = "") -> str:
         """Write a difference in points: "4.2 points more (95 % interval +3.0 to +5.4)"."""

@@ -14,6 +14,7 @@ from holdfast.adapters.compare import CandidateScores, Comparison, Directions, G
 from holdfast.adapters.held_out import HeldOut
 from holdfast.adapters.recommend import Action, Recommendation
 from holdfast.adapters.score_map import ScoreMap, ScoreMapError
+from holdfast.adapters.two_stage import TwoStage
 from holdfast.embeddings import EmbeddingSet
 from holdfast.results import Count, Disagreement, Finite, Part, Positive, Results, Several, Share
 
@@ -57,18 +58,25 @@ class Suspects(Part):
 
 
 class AdaptProtocol(Part):
-    """How everything was measured; see `Comparison`."""
+    """How everything was measured; see `Comparison`.
+
+    Args:
+        judged: How many queries asked whose answers people judged; None where items did.
+        provisional: Whether scores are agreement with re-embedding alone; None in documents of earlier versions.
+    """
 
     fitted_on: Count
     held_out: Count
     unseen_classes: Count
-    metric: Literal["map", "overlap@10"]
+    metric: Literal["map", "overlap@10", "ndcg@10"]
     direction: Directions
     level: Annotated[float, Field(gt=0, lt=1)]
     resamples: Several
     seed: int
     resample: Literal["queries", "classes"] = "queries"
     guards: list[str] = Field(default_factory=list)
+    judged: Several | None = None
+    provisional: bool | None = None
 
 
 class Systems(Part):
@@ -126,6 +134,7 @@ class AdaptResults(Results):
         learning_curve: How many pairs are needed; None where that was not asked.
         score_map: What an old score becomes; None where that is not known.
         recommendation: What to do.
+        two_stage: What two-stage search finds, without any fit; None where that was not asked.
     """
 
     KIND: ClassVar[str | None] = "adapt"
@@ -147,6 +156,7 @@ class AdaptResults(Results):
     learning_curve: LearningCurve | None
     score_map: ScoreMapRecord | None
     recommendation: Recommendation
+    two_stage: TwoStage | None = None
 
     @classmethod
     def gather(
@@ -162,6 +172,7 @@ class AdaptResults(Results):
         suspects: SuspectPairs | None = None,
         curve: LearningCurve | None = None,
         score_map: ScoreMapRecord | None = None,
+        two_stage: TwoStage | None = None,
     ) -> Self:
         """Return results of what was measured; whatever is unknown is None, as is a recovered share that is not finite.
 
@@ -176,6 +187,7 @@ class AdaptResults(Results):
             suspects: Which share of them does not belong together.
             curve: How many pairs are needed; one without any point is left out.
             score_map: The map of scores.
+            two_stage: What two-stage search finds.
 
         Raises:
             ConfigError: Two parts do not agree.
@@ -198,7 +210,13 @@ class AdaptResults(Results):
             learning_curve=curve if curve and curve.points else None,
             score_map=score_map,
             recommendation=recommendation,
+            two_stage=two_stage,
         )  # fmt: skip
+
+    @property
+    def answered(self) -> bool:
+        """Whether labels or judged queries say what is right; all numbers are provisional otherwise."""
+        return self.data.labelled or self.protocol.judged is not None
 
     def by_score(self) -> list[CandidateScores]:
         """Return the candidates, the highest cross-test first; those that failed come last, in their order."""
@@ -215,10 +233,14 @@ class AdaptResults(Results):
 
     def disagreements(self) -> Iterator[Disagreement]:
         """Yield every part that contradicts another."""
-        data, metric = self.data, self.protocol.metric
-        expected = "map" if data.labelled else "overlap@10"
+        data, protocol, metric = self.data, self.protocol, self.protocol.metric
+        judged = protocol.judged is not None
+        expected = "ndcg@10" if judged else "map" if data.labelled else "overlap@10"
         if metric != expected:
-            yield "protocol.metric", f"'{metric}'", f"'{expected}', as data.labelled is {data.labelled}"
+            why = "queries were judged" if judged else f"data.labelled is {data.labelled}"
+            yield "protocol.metric", f"'{metric}'", f"'{expected}', as {why}"
+        if protocol.provisional not in (None, metric == "overlap@10"):
+            yield "protocol.provisional", protocol.provisional, f"{metric == 'overlap@10'}, as the metric is '{metric}'"
         if (data.classes is None) == data.labelled:
             yield "data.classes", data.classes, f"a number just where data.labelled is True, not {data.labelled}"
         yield from self._wrong_candidates()
@@ -248,6 +270,9 @@ class AdaptResults(Results):
     def _scores(self) -> Iterator[tuple[str, Score | Gap]]:
         """Yield every mean with its interval, and its place."""
         yield from ((f"systems.{system}", score) for system, score in self.systems.by_name().items())
+        if (found := self.two_stage) is not None:
+            for key in ("cross", "cross_minus_self_old", "self_new_minus_cross"):
+                yield f"two_stage.{key}", getattr(found, key)
         for number, candidate in enumerate(self.candidates):
             for key, score in candidate.scores():
                 yield f"candidates.{number}.{key}", score
@@ -298,4 +323,6 @@ def _protocol(comparison: Comparison, direction: Directions) -> AdaptProtocol:
         "seed": draws.seed,
         "resample": "queries" if draws.clusters is None else "classes",
         "guards": list(comparison.guards),
+        "judged": comparison.judged,
+        "provisional": comparison.provisional,
     })  # fmt: skip

@@ -228,13 +228,14 @@ def result_of(row: Row, cache: TaskCache, sharing: Mapping[str, int] | None = No
         for task in own_tasks(row)
         if (found := cache.record(task)) is not None
     )
-    speed = _speed(cache.record(reading.trained(row.score)))
+    trained = cache.record(reading.trained(row.score))
+    speed, cost = _speed(trained), _cost(trained)
     values = reading.values(record.values, row.metric)
     for further in row.further:
         known = cache.record(further)
         scores = {} if known is None else known.values["scores"]
         values["measured"] |= {name: reading.measured(of_one) for name, of_one in scores.items()}
-    return Run(**head, **values, **speed, seconds=seconds)
+    return Run(**head, **values, **speed, **cost, seconds=seconds)
 
 
 def own_tasks(row: Row) -> list[Task]:
@@ -251,6 +252,12 @@ def _speed(trained: TaskRecord | None) -> dict[str, float]:
     if not seen or not seconds:
         return {}
     return {"images_per_second": seen / seconds, "waiting": values["waiting"] / seconds}
+
+
+def _cost(trained: TaskRecord | None) -> dict[str, Any]:
+    """Return what a row needs of gallery, pairs and labels, where its task says so."""
+    values = {} if trained is None else trained.values
+    return {name: values[name] for name in ("gallery", "pairs", "labels")} if "gallery" in values else {}
 
 
 def _of_upgrade(values: Settings, metric: str) -> dict[str, Any]:
@@ -352,12 +359,12 @@ class Bench:
 
 
 def tasks_of(suite: Suite, rows: Sequence[Row]) -> list[Task]:
-    """Return all that is run for the rows of a board and for the figures beside it."""
+    """Return all that is run for the rows of a leaderboard and for the figures beside it."""
     return [*(task for row in rows for task in row.tasks), *figure_tasks(suite, rows)]
 
 
 def final_rows(suite: Suite, trials: Sequence[Trial], root: Path | None) -> list[Row]:
-    """Return the rows of a board, as they were chosen."""
+    """Return the rows of a leaderboard, as they were chosen."""
     return list(Planner(suite, root, {}, chosen=chosen_settings(suite, trials)).rows())
 
 

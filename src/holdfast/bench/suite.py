@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from holdfast.adapters import Direction, build_adapter
 from holdfast.bench.figures import ACCURACY, FIGURES, Figure
 from holdfast.continual.plans import KS, PLANS
 from holdfast.data.datasets import DATASETS
@@ -89,6 +90,7 @@ class InScenario(Overrides):
 
     Args:
         old: Other settings of the old model there; those of the new models do not reach it.
+        frozen: Other frozen models there, "old", "new" or both; for the track "features".
         predecessor: Another scenario, whose new model of the same row the new models here succeed, as in a chain;
             None: the old model.
         searched: Another scenario, whose new model of the same row embedded the gallery that is searched; None: the
@@ -98,17 +100,21 @@ class InScenario(Overrides):
     """
 
     old: Overrides = Overrides()
+    frozen: dict[Literal["old", "new"], str] = {}
     predecessor: str | None = None
     searched: str | None = None
     baseline: Baseline = "own"
 
 
 class Entry(Overrides):
-    """One row of the board.
+    """One row of the leaderboard.
 
     Args:
         method: A key of `holdfast.METHODS`; the label when left out.
-        options: Options of the method.
+        adapter: A key of `holdfast.adapters.ADAPTERS` in place of a method: a map fitted on pairs without labels; for
+            the track "features".
+        direction: What an adapter maps: "new_to_old" the queries of the new model, "old_to_new" the old gallery.
+        options: Options of the method, or of the adapter.
         start: How a head over a frozen model starts: "ridge" or "random"; for the track "features".
         budget: Images of earlier sessions that the learner keeps in all; that of the suite when left out; for the track
             "sessions".
@@ -119,6 +125,8 @@ class Entry(Overrides):
     """
 
     method: str | None = None
+    adapter: str | None = None
+    direction: Direction = "new_to_old"
     options: Values = {}
     start: Literal["ridge", "random"] = "ridge"
     budget: int | None = Field(default=None, ge=1)
@@ -202,14 +210,14 @@ class Suite(_Part):
 
     Args:
         name: Its name.
-        title: Headline of its board.
+        title: Headline of its leaderboard.
         description: What it compares, and what it reproduces.
-        track: "images" trains models on images; "features" trains heads over frozen models of text; "sessions" trains
-            learners through sessions, see `holdfast.continual.runner.run_sessions`.
+        track: "images" trains models on images; "features" trains heads over frozen models of texts or of images;
+            "sessions" trains learners through sessions, see `holdfast.continual.runner.run_sessions`.
         data: Data sets by name, with their options.
         scenarios: Who sees what, by name, with options. With the option ``scenario``, which says whose options these
-            are, the name is free: one scenario may stand there twice. On the track "features" options of the texts,
-            such as ``unseen_share``, by any name.
+            are, the name is free: one scenario may stand there twice. On the track "features" options of the texts or
+            images, such as ``unseen_share`` and ``unlabelled_share``, by any name.
         plans: What arrives when on the track "sessions", in place of scenarios: keys of
             `holdfast.continual.plans.PLANS` with their options.
         budget: Images of earlier sessions that learners with a memory keep in all; for the track "sessions".
@@ -229,7 +237,7 @@ class Suite(_Part):
             that models are trained on.
         upper_bound: What the independent model is trained on: what the "new" models see, or "everything".
         accuracy: Whether to measure how well models classify, too: a further metric "accuracy".
-        figures: What is drawn and tabulated beside the board, by name; see `holdfast.bench.figures`.
+        figures: What is drawn and tabulated beside the leaderboard, by name; see `holdfast.bench.figures`.
         reproduces: Which tables and figures of papers it reproduces, such as "hbct/table-3"; for the documents.
         published: What the papers print, for the page; not used in computing.
     """
@@ -273,8 +281,17 @@ class Suite(_Part):
         return self.plans if self.track == "sessions" else self.scenarios
 
     @property
+    def of_texts(self) -> bool:
+        """Whether the data are texts; images otherwise."""
+        return all(data in TEXT_DATASETS for data in self.data)
+
+    def frozen_in(self, scenario: str) -> dict[Literal["old", "new"], str]:
+        """Return the frozen models of a scenario."""
+        return {**self.frozen, **self.by_scenario.get(scenario, InScenario()).frozen}
+
+    @property
     def rows(self) -> dict[str, Entry]:
-        """All rows of the board by label: those of `methods`, each followed by its variants."""
+        """All rows of the leaderboard by label: those of `methods`, each followed by its variants."""
         return {label: entry for label, entry, _ in self._listed()}
 
     @property
@@ -292,7 +309,7 @@ class Suite(_Part):
 
     @property
     def searched(self) -> list[str]:
-        """Names of what is searched, as the board has them: those of the data sets, or of the test sets."""
+        """Names of what is searched, as the leaderboard has them: those of the data sets, or of the test sets."""
         tests = list(self.test_sets) or [""]
         if tests == [""] or len(self.data) == 1:
             return list(self.data) if tests == [""] else tests
@@ -317,8 +334,8 @@ class Suite(_Part):
         return asks, 1 if within.searched is None else self.generations(within.searched)[0]
 
     def method_of(self, label: str) -> str:
-        """Return the method of a row."""
-        return self.rows[label].method or label
+        """Return the method of a row, or its adapter."""
+        return self.rows[label].adapter or self.rows[label].method or label
 
     def budget_of(self, label: str) -> int | None:
         """Return how many images of earlier sessions a row may keep."""
@@ -371,7 +388,7 @@ SESSION_SCORES = (*(f"ar@{k}" for k in KS), "last", "forgetting")
 
 
 def variant_label(variant: Variant) -> str:
-    """Return what the board calls a variant.
+    """Return what the leaderboard calls a variant.
 
     >>> variant_label(Variant("odpp", "options.old_threshold", 0.6)), variant_label(Variant("cvs", "budget", 100))
     ('odpp, old threshold 0.6', 'cvs, budget 100')
@@ -405,9 +422,12 @@ def check_suite(suite: Suite) -> None:
     for part in ("data", "methods", conditions, "seeds", "metrics"):
         refuse(not getattr(suite, part), f"The suite '{suite.name}' has no {part}.", "at least one")
     _check_variants(suite)
-    for label in suite.methods:
-        METHODS[suite.method_of(label)]
-    sets: Mapping[str, Any] = TEXT_DATASETS if suite.track == "features" else DATASETS
+    for label, entry in suite.methods.items():
+        if entry.adapter is None:
+            METHODS[suite.method_of(label)]
+        else:
+            _check_adapter(suite, label, entry)
+    sets = [*(TEXT_DATASETS if suite.track == "features" else ()), *DATASETS]
     for data in suite.data:
         if data not in sets and not Path(data).exists():
             raise unknown_name("data set", data, sets, listing="holdfast data")
@@ -426,8 +446,9 @@ def check_suite(suite: Suite) -> None:
     for data in suite.data:
         for scenario in ("", *suite.by_scenario):
             _check_settings(suite.settings(data, scenario=scenario, old=True))
-            for label in suite.rows:
-                _check_settings(suite.settings(data, label, scenario=scenario))
+            for label, entry in suite.rows.items():
+                if entry.adapter is None:
+                    _check_settings(suite.settings(data, label, scenario=scenario))
     if suite.tuning is not None:
         _check_tuning(suite, suite.tuning)
     for item in suite.reproduces:
@@ -467,6 +488,19 @@ LEFT_OPEN = ("dim", "projection", "zeta")
 """Settings of the network that a model to start from leaves open."""
 
 
+def _check_adapter(suite: Suite, label: str, entry: Entry) -> None:
+    """Refuse an adapter that is unknown, or has settings that no adapter reads."""
+    refuse(suite.track != "features", f"The row '{label}' is an adapter, on the track '{suite.track}'.",
+           "adapters between frozen models: track: features")  # fmt: skip
+    useless = sorted(entry.model_fields_set - {"adapter", "direction", "options", "vary", "search"})
+    refuse(bool(useless), f"The row '{label}' is an adapter, and has {', '.join(useless)}.",
+           "its direction and options alone")  # fmt: skip
+    refuse(entry.search is None and suite.tuning is not None and bool(suite.tuning.search),
+           f"The row '{label}' is an adapter, and the suite tunes all rows alike.",
+           "a search of its own, such as {}")  # fmt: skip
+    build_adapter(str(entry.adapter), {**entry.options, "direction": entry.direction})
+
+
 def _check_settings(values: Values) -> None:
     """Refuse settings that no experiment, backbone or classifier knows; nothing is built."""
     values = dict(values)
@@ -494,6 +528,20 @@ def _check_settings(values: Values) -> None:
 def _check_images(suite: Suite) -> None:
     _refuse_settings(suite, "plans", "budget", "test_images", "classes", "frozen")
     _check_known("scenario", map(suite.scenario_of, suite.scenarios), SCENARIOS)
+    for name, within in suite.by_scenario.items():
+        refuse(bool(within.frozen), f"'{name}' names frozen models, on the track '{suite.track}'.", "none there")
+    _check_chains(suite)
+    for name, test in suite.test_sets.items():
+        data = test.data or name
+        if data not in DATASETS and not Path(data).exists():
+            raise unknown_name("data set of a test", data, DATASETS, listing="holdfast data")
+        _check_known("protocol", (test.protocol,), PROTOCOLS)
+        bound(PROTOCOLS[test.protocol], test.protocol_options, f"protocol '{test.protocol}'")
+    metrics_named((*suite.metrics, suite.gate_metric))
+
+
+def _check_chains(suite: Suite) -> None:
+    """Refuse predecessors and galleries of scenarios that are not there, come round, or do not fit together."""
     for name in suite.scenarios:
         seen: list[str] = []
         link: str | None = name
@@ -508,13 +556,6 @@ def _check_images(suite: Suite) -> None:
             refuse(link in seen, f"The predecessors {' < '.join([*seen, str(link)])} come round to where they began.",
                    "a first model without a predecessor of its own")  # fmt: skip
         _check_links(suite, name, suite.by_scenario.get(name, InScenario()))
-    for name, test in suite.test_sets.items():
-        data = test.data or name
-        if data not in DATASETS and not Path(data).exists():
-            raise unknown_name("data set of a test", data, DATASETS, listing="holdfast data")
-        _check_known("protocol", (test.protocol,), PROTOCOLS)
-        bound(PROTOCOLS[test.protocol], test.protocol_options, f"protocol '{test.protocol}'")
-    metrics_named((*suite.metrics, suite.gate_metric))
 
 
 def _check_links(suite: Suite, name: str, within: InScenario) -> None:
@@ -544,25 +585,50 @@ def _check_links(suite: Suite, name: str, within: InScenario) -> None:
 
 def _check_features(suite: Suite) -> None:
     _refuse_settings(
-        suite, "plans", "budget", "test_images", "classes", "test_sets", "upper_bound", "by_scenario", "old",
-        "accuracy", "starts_from",
+        suite, "plans", "budget", "test_images", "classes", "test_sets", "upper_bound", "old", "accuracy",
+        "starts_from",
     )  # fmt: skip
     for label, entry in suite.rows.items():
         refuse(bool(entry.starts_from), f"The row '{label}' of a head starts from a model.", "no starts_from")
     metrics_named((*suite.metrics, suite.gate_metric))
     for data in suite.data:
-        if data not in TEXT_DATASETS:
+        if data not in TEXT_DATASETS and data not in DATASETS and Path(data).is_file() and Path(data).suffix != ".npz":
             raise ConfigError(
                 f"'{data}' is a file of texts: one set, without a division into texts to fit on, queries and gallery.",
                 expected=f"texts that come divided, one of {', '.join(TEXT_DATASETS)}",
                 to_do=f"`holdfast adapt --texts {data} --old-text-model OLD --text-model NEW --out FOLDER` divides a "
                 "file itself, and compares heads (--method p2s bct) and adapters on it; nothing was run.",
             )
+    texts = [data for data in suite.data if data in TEXT_DATASETS]
     refuse(
-        set(suite.frozen) != {"old", "new"},
-        f"The suite '{suite.name}' compares heads and names {', '.join(suite.frozen) or 'no models'}.",
-        "frozen: with an old and a new model",
+        0 < len(texts) < len(suite.data),
+        f"The suite '{suite.name}' has texts ({', '.join(texts)}) and images, and its frozen models read one of them.",
+        "texts alone, or images alone",
     )
+    for scenario in suite.scenarios:
+        frozen = suite.frozen_in(scenario)
+        refuse(
+            set(frozen) != {"old", "new"},
+            f"The suite '{suite.name}' compares heads and names {', '.join(frozen) or 'no models'}.",
+            "frozen: with an old and a new model",
+        )
+    for name, within in suite.by_scenario.items():
+        refuse(within.old != Overrides(), f"'{name}' has settings of an old model, which is frozen.", "none there")
+        if within.predecessor is not None:
+            _refuse_heads_out_of_chains(suite, name)
+    _check_chains(suite)
+
+
+def _refuse_heads_out_of_chains(suite: Suite, scenario: str) -> None:
+    """Refuse rows that map one side, or lay the gallery onto another space: the next head would need that, too."""
+    for label, entry in suite.rows.items():
+        method = METHODS["independent" if entry.adapter else suite.method_of(label)]
+        refuse(
+            entry.adapter is not None or method.stays or "hypersphere" not in method.spaces,
+            f"The row '{label}' maps queries or gallery, or lays the gallery onto another space, and '{scenario}' is "
+            "the next link of a chain.",
+            "methods whose heads search stored vectors as they are",
+        )
 
 
 def _check_sessions(suite: Suite) -> None:

@@ -6,14 +6,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich.text import Text
 
 from holdfast.cli.choices import options_by_method, write_settings
-from holdfast.cli.console import console, counting_progress, print_json, print_table, training_progress
+from holdfast.cli.console import MADE_BY, console, counting_progress, print_json, print_table, training_progress
 from holdfast.cli.evidence import refuse_no_labels, refuse_swapped
-from holdfast.cli.kept import MADE_BY
 from holdfast.cli.options import Api, DataSets, Reading, TextModel, guarded
 from holdfast.cli.pages import Report, check_report, page_line, page_written
 from holdfast.cli.places import Place
@@ -22,6 +21,7 @@ from holdfast.data.augment import Augmentation
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, refuse
 from holdfast.experiment import HEAD_RECIPE, Experiment, Recipe
+from holdfast.options import Keywords
 from holdfast.reports.formats import percent
 from holdfast.source_code import Standing, put_beside
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from holdfast.adapters import Direction
     from holdfast.adapters.adapt import Adapted, Choice
     from holdfast.adapters.compare import Fit
+    from holdfast.adapters.held_out import Judged
     from holdfast.adapters.results import AdaptResults
     from holdfast.data.text_set import TextSet
     from holdfast.embeddings import Role
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 HELPS = ("adapt", "train a head")
 SCORE_MAP = "score_map.json"
-UNSEEN_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -164,6 +164,80 @@ class BothModels(Options):
         return f"{short[0]} (old)", f"{short[1]} (new)"
 
 
+@dataclass(frozen=True)
+class JudgedQueries(Options):
+    """Queries whose answers people judged: these choose and measure then, and not items that ask for each other.
+
+    Args:
+        relevant: The judgements, a .csv or .parquet file with the columns query, item and optionally grade: a row for
+            every item that answers a query, by their ids.
+        queries: The queries themselves, a .csv, .parquet, .jsonl or .txt file, embedded by the models of text.
+        old_queries: Queries embedded by the old model, where that is given by --old: a file or folder, as there.
+        new_queries: Queries embedded by the new model, where that is given by --new.
+    """
+
+    relevant: Path | None = None
+    queries: str | None = None
+    old_queries: Place | None = None
+    new_queries: Place | None = None
+
+    def __post_init__(self) -> None:
+        given = [
+            as_typed(name) for name in ("queries", "old_queries", "new_queries") if getattr(self, name) is not None
+        ]
+        refuse(self.relevant is None and bool(given), f"{' and '.join(given)} without --relevant.",
+               "the judgements, too: --relevant FILE with the columns query and item")  # fmt: skip
+        refuse(self.relevant is not None and not given, "--relevant without queries.",
+               "the queries by both models: --queries FILE, or --old-queries and --new-queries")  # fmt: skip
+
+    def opened(
+        self, models: BothModels, pair: Pair, model: TextModel, api: Api, sets: DataSets, out: Path
+    ) -> Judged | None:
+        """Open the queries and their judgements; None where none were given.
+
+        Raises:
+            ConfigError: Queries of a model are missing, or given twice.
+            DataError: A file cannot be used.
+        """
+        if self.relevant is None:
+            return None
+        from holdfast.adapters.held_out import Judged
+        from holdfast.data.text_set import TextSet
+        from holdfast.evaluation.protocols.relevance_lists import Relevance
+
+        texts = None if self.queries is None else sets.texts(self.queries)
+        if texts is not None and not isinstance(texts, TextSet):
+            raise ConfigError(f"--queries {self.queries}.", expected="a file of queries")
+        sides: list[EmbeddingSet] = []
+        for side, place, text_model, how in (
+            ("old", self.old_queries, models.old_text_model, TextModel()),
+            ("new", self.new_queries, models.text_model, model),
+        ):
+            refuse(
+                (place is None) == (text_model is None) or (place is None and texts is None),
+                f"{'Nothing' if place is None else f'--{side}-queries'} was given for the queries of the {side} model, "
+                f"which is {'a model of text' if text_model else 'known by its vectors'}.",
+                "--queries FILE" if text_model else f"--{side}-queries EMBEDDINGS",
+            )
+            known: EmbeddingSet = getattr(pair, side)
+            if place is not None:
+                found = pair.reading.queries(place, known.fingerprint.partition(":")[2] if known.declared else None)
+            else:
+                from holdfast.training.encode import embed_texts
+
+                encoder = how.opened(str(text_model), models.device, api)
+                with counting_progress(encoder.name, 0 if texts is None else len(texts)) as on_batch:
+                    found = embed_texts(encoder, texts, role="query", cache=out / "cache", on_batch=on_batch)  # type: ignore[arg-type]
+            refuse(
+                found.fingerprint != known.fingerprint,
+                f"Queries of {found.fingerprint} for the {side} model, {known.fingerprint}.",
+                "queries embedded by the same model as the items",
+            )
+            sides.append(found)
+        old, new = sides
+        return Judged.of(old, new, Relevance.read(self.relevant, judged=True, unknown="leave-out"))
+
+
 def _name(given: Place) -> str:
     """Return what people call embeddings, texts or a model."""
     from holdfast.models.text_encoders import short_name
@@ -240,13 +314,14 @@ class Compared(Options):
     """What is compared: adapters, and heads over the new model.
 
     Args:
-        auto: Compare every adapter that suits the two dimensions and, with labels, heads by p2s, and one in two steps
-            where there are pairs without; so it is, too, if nothing is named.
+        auto: Compare every adapter that suits the two dimensions and, with labels, heads by p2s, and two that stay with
+            the new model (two-step, both sides); so it is, too, if nothing is named.
         adapter: Adapters to compare: procrustes, ridge, low_rank, mean_drift, lambda_orthogonal, local, residual_mlp,
             fastfill.
         adapter_options: Options of the adapter; with several, a mapping of each one's name to its options.
-        direction: What adapters map: new_to_old the queries of the new model, old_to_new the old gallery, or both in
-            turn.
+        direction: What is mapped: new_to_old the queries of the new model, so that the old gallery may stay as it is;
+            old_to_new the old gallery; or both in turn. Heads that the old gallery is mapped to are left out where only
+            queries are.
         method: Methods to train a head with (`holdfast methods`); they need labels.
         method_options: Options of the method; with several, a mapping of each one's name to its options.
         projection: Of the heads of --method: linear, mlp (two layers), or residual (what two layers add; for keep).
@@ -257,13 +332,13 @@ class Compared(Options):
 
     auto: bool = False
     adapter: list[str] = field(default_factory=list)
-    adapter_options: dict[str, Any] = field(default_factory=dict)
+    adapter_options: Keywords = field(default_factory=dict)
     direction: Literal["both", "new_to_old", "old_to_new"] = "both"
     method: list[str] = field(default_factory=list)
-    method_options: dict[str, Any] = field(default_factory=dict)
+    method_options: Keywords = field(default_factory=dict)
     projection: Literal["linear", "mlp", "residual"] = "linear"
     head: str | None = None
-    head_options: dict[str, Any] = field(default_factory=dict)
+    head_options: Keywords = field(default_factory=dict)
     recipe: Recipe = HEAD_RECIPE
 
     def __post_init__(self) -> None:
@@ -385,13 +460,14 @@ def adapt(
     out: Path,
     models: BothModels,
     compared: Compared,
+    judged: JudgedQueries,
     reading: Reading,
     model: TextModel,
     api: Api,
     sets: DataSets,
     settings: Settings,
     threshold: list[float] = [],  # noqa: B006 - read only, shown as the default
-    unseen_share: float = UNSEEN_SHARE,
+    unseen_share: float | None = None,
     unseen_pairs: bool = False,
     unlabelled: list[str] = [],  # noqa: B006
     guard: list[str] = [],  # noqa: B006
@@ -409,12 +485,13 @@ def adapt(
     and what they find is measured. What is recommended is fitted on all items and saved below --out, as adapter or as
     head. The exit code is 0 if that is better than leaving everything as it is, and clearly worse at nothing that is
     guarded, and 1 otherwise; without labels that cannot be told, only agreement with embedding everything anew, and it
-    is 1.
+    is 1. Judged queries (--relevant) tell it without labels.
 
     Args:
         out: Folder for results.json, report.html, and what is recommended with its map of scores, score_map.json.
         models: The two models.
         compared: What is compared.
+        judged: Queries whose answers people judged.
         reading: How files of vectors are read.
         model: How the new model embeds texts.
         api: How models behind an API are asked.
@@ -422,9 +499,10 @@ def adapt(
         settings: Of the command.
         threshold: Thresholds on the old scores, to be told with their new values.
         unseen_share: Share of the classes that your labels do not cover: as many are kept from all fitting, and count
-            in what is measured.
+            in what is measured. When left out, a tenth; with --unlabelled, as many as the items without a label look
+            like.
         unseen_pairs: Fit on the other items of these classes without their labels, as on items that both models have
-            embedded and nobody has labelled.
+            embedded and nobody has labelled; so it is, too, with --unlabelled.
         unlabelled: Classes that stand for a missing label, such as "" or unknown: their items are fitted on as pairs
             without a label, and do not count in what is measured.
         guard: What a recommended candidate must not be clearly worse at than the old model: metrics such as recall@1,
@@ -462,13 +540,18 @@ def adapt(
     choice = compared.choice(seed, unlabelled=bool(unlabelled) or unseen_pairs)
     pair = models.opened(reading, model, api, sets, out)
     api.tell()
-    asked = {"unseen_share": unseen_share != UNSEEN_SHARE, "unseen_pairs": unseen_pairs, "unlabelled": bool(unlabelled)}
+    asked = {"unseen_share": unseen_share is not None, "unseen_pairs": unseen_pairs, "unlabelled": bool(unlabelled)}
     for name, changed in asked.items():
         refuse_for_labels(changed and not pair.labelled, name)
     choice = compared.suited(choice, pair)
+    queries = judged.opened(models, pair, model, api, sets, out)
+    for name in ("unseen_share", "unseen_pairs"):
+        refuse(queries is not None and asked[name], f"{as_typed(name)} with --relevant.",
+               "one of them: the judged queries are what is measured")  # fmt: skip
     with training_progress("fitting") as on_step:
         found = compare(
-            pair.old, pair.new, choice, unseen_share=unseen_share, unseen_pairs=unseen_pairs, unlabelled=unlabelled,
+            pair.old, pair.new, choice, unseen_share=unseen_share, unseen_pairs=unseen_pairs or None,
+            unlabelled=unlabelled, judged=queries,
             resamples=resamples, resample=resample, seed=seed,
             guards=guards and tuple(name.replace("unseen-classes", "unseen classes") for name in guards),
             on_fit=_tell_of_fit, on_step=on_step,
@@ -493,7 +576,7 @@ def adapt(
         told = [asdict(one) for one in thresholds]
         print_json({**results.to_dict(), "saved": None if saved is None else str(saved), "thresholds": told})
     advised = found.recommendation
-    return 0 if advised.action in HELPS and not advised.worse and found.held_out.labelled else 1
+    return 0 if advised.action in HELPS and not advised.worse and found.held_out.answered else 1
 
 
 def _to_put_beside(out: Path, again: bool) -> list[Path]:
@@ -588,6 +671,7 @@ def _results(pair: Pair, found: Adapted, choice: Choice) -> AdaptResults:
         names=Names(pair.data_name, pair.old_name, pair.new_name), direction=choice.direction,
         pair_sentences=found.sentences, suspects=found.suspects, curve=found.curve,
         score_map=None if fitted is None else ScoreMapRecord.of(fitted.score_map, fitted.error),
+        two_stage=found.two_stage,
     )  # fmt: skip
 
 
@@ -615,14 +699,16 @@ def _tell(
     results: AdaptResults, out: Path, page: str, followed: str | None, thresholds: Sequence[NewThreshold]
 ) -> None:
     """Print the table, what failed or is odd, what is recommended, and where it is written."""
-    from holdfast.reports.adapt import adapt_headline, adapt_table, failures
+    from holdfast.reports.adapt import adapt_headline, adapt_table, failures, two_stage_finding
 
     columns, rows = adapt_table(results)
     print_table(results.title, columns, rows)
     for line in (*failures(results), *results.data.sentences):
         _say(line)
     _say(f"\n{adapt_headline(results)}", style="bold")
-    for line in (*results.recommendation.sentences, *(one.words(followed) for one in thresholds)):
+    found = two_stage_finding(results)
+    lines = (*results.recommendation.sentences, *([found] if found else []))
+    for line in (*lines, *(one.words(followed) for one in thresholds)):
         _say(line)
     _say(f"\nresults  {out / 'results.json'}{page}")
 

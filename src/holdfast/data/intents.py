@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ def intent_data(
     seed: int,
     class_share: float,
     unseen_share: float,
+    unlabelled_share: float = 0.0,
     remark: str = "",
 ) -> TextData:
     """Fit on train; a random half of every intent's test sentences searches the other half and all further parts.
@@ -43,6 +45,8 @@ def intent_data(
         class_share: Share of the intents to keep in all parts, above 0 and at most 1.
         unseen_share: Share of the kept intents to leave out of train, at least 0 and below 1. A larger share leaves
             out the same intents and more.
+        unlabelled_share: Share of the kept intents whose sentences of train have no label: other intents than those
+            left out. With `unseen_share` at least 0 and below 1.
         remark: What else the description has to say.
 
     Raises:
@@ -51,24 +55,36 @@ def intent_data(
     """
     refuse(not 0 < class_share <= 1, f"class_share = {class_share}.", "above 0 and at most 1")
     refuse(not 0 <= unseen_share < 1, f"unseen_share = {unseen_share}.", "at least 0 and below 1")
+    without = unseen_share + unlabelled_share
+    refuse(unlabelled_share < 0 or without >= 1, f"unlabelled_share = {unlabelled_share} and unseen_share = "
+           f"{unseen_share}.", "at least 0, and below 1 together")  # fmt: skip
     halves, classes, aside = generator_of(seed).spawn(3)
     whole, part = _one_set(parts, intents)
     labels = whole.labelled()
     asking = _half(labels, part == TEST, halves)
     kept = classes.permutation(len(intents))[: max(2, round(class_share * len(intents)))]
-    unseen = aside.permutation(np.sort(kept))[: round(unseen_share * len(kept))]
+    drawn = aside.permutation(np.sort(kept))
+    unseen, unlabelled = np.split(drawn, [round(unseen_share * len(kept))])
+    unlabelled = unlabelled[: round(unlabelled_share * len(kept))]
     keep = np.isin(labels, kept)
     chosen = whole.select(keep).compact()
-    train = chosen.select(((part == TRAIN) & ~np.isin(labels, unseen))[keep]).compact()
+    train = chosen.select(((part == TRAIN) & ~np.isin(labels, [*unseen, *unlabelled]))[keep]).compact()
+    bare = chosen.select(((part == TRAIN) & np.isin(labels, unlabelled))[keep])
     query, gallery = chosen.select(asking[keep]), chosen.select(((part != TRAIN) & ~asking)[keep])
     searched = " and ".join(["the other half", *sorted({*parts} - {TRAIN, TEST})])
     words = [
         f"{len(chosen.class_names)} intents, {len(train)} sentences to fit on",
         f"half of test ({len(query)}, seed {seed}) searches {searched} ({len(gallery)})",
         *([f"{len(unseen)} intents are only in query and gallery"] if len(unseen) else []),
+        *(
+            [f"{len(bare)} more sentences to fit on, of {len(unlabelled)} other intents, have no label"]
+            if len(bare)
+            else []
+        ),
         *([remark] if remark else []),
     ]
-    return TextData(name, train, query, gallery, "; ".join(words))
+    rest = replace(bare, labels=None, class_names=()) if len(bare) else None
+    return TextData(name, train, query, gallery, "; ".join(words), rest)
 
 
 def official_json(path: Path) -> Any:
@@ -113,7 +129,9 @@ def _half(labels: NDArray[np.int64], among: NDArray[np.bool_], generator: np.ran
     return chosen
 
 
-def banking77(root: Path, *, seed: int = 0, class_share: float = 1.0, unseen_share: float = 0.0) -> TextData:
+def banking77(
+    root: Path, *, seed: int = 0, class_share: float = 1.0, unseen_share: float = 0.0, unlabelled_share: float = 0.0
+) -> TextData:
     """Questions of 77 intents: fit on train; half of test searches the other half.
 
     BANKING77: questions of a bank's customers (Casanueva et al., NLP4ConvAI 2020).
@@ -123,6 +141,7 @@ def banking77(root: Path, *, seed: int = 0, class_share: float = 1.0, unseen_sha
         seed: Chooses the half of test, and the intents.
         class_share: Share of the intents to keep, in all parts.
         unseen_share: Share of them to leave out of train, so that unseen intents can be measured.
+        unlabelled_share: Share of them whose sentences of train have no label.
     """
     parts = {part: _banking_sentences(root / f"{part}.csv") for part in ("train", "test")}
     path = root / "categories.json"
@@ -130,7 +149,10 @@ def banking77(root: Path, *, seed: int = 0, class_share: float = 1.0, unseen_sha
     if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
         raise DataError(f"{path} holds no list of names.", expected="the official categories.json")
     intents = names
-    return intent_data("banking77", parts, intents, seed=seed, class_share=class_share, unseen_share=unseen_share)
+    return intent_data(
+        "banking77", parts, intents, seed=seed, class_share=class_share, unseen_share=unseen_share,
+        unlabelled_share=unlabelled_share,
+    )  # fmt: skip
 
 
 def _banking_sentences(path: Path) -> Sentences:
@@ -143,7 +165,9 @@ def _banking_sentences(path: Path) -> Sentences:
 _CLINC_PARTS = ("train", "val", "test")
 
 
-def clinc150(root: Path, *, seed: int = 0, class_share: float = 1.0, unseen_share: float = 0.0) -> TextData:
+def clinc150(
+    root: Path, *, seed: int = 0, class_share: float = 1.0, unseen_share: float = 0.0, unlabelled_share: float = 0.0
+) -> TextData:
     """Requests of 150 intents: fit on train; half of test searches the other half and val.
 
     CLINC150: requests to a spoken assistant (Larson et al., EMNLP 2019).
@@ -155,6 +179,7 @@ def clinc150(root: Path, *, seed: int = 0, class_share: float = 1.0, unseen_shar
         seed: Chooses the half of test, and the intents.
         class_share: Share of the intents to keep, in all parts.
         unseen_share: Share of them to leave out of train, so that unseen intents can be measured.
+        unlabelled_share: Share of them whose sentences of train have no label.
     """
     path = root / "data_full.json"
     document = _document(path)
@@ -167,6 +192,7 @@ def clinc150(root: Path, *, seed: int = 0, class_share: float = 1.0, unseen_shar
         seed=seed,
         class_share=class_share,
         unseen_share=unseen_share,
+        unlabelled_share=unlabelled_share,
         remark="out-of-scope requests are left out",
     )
 

@@ -126,6 +126,7 @@ class TextData:
         query: Texts to search with.
         gallery: Texts to search among, labelled in the same classes as `query`.
         description: One line for people: where the texts come from and how they were split.
+        unlabelled: Further texts to fit on, whose class nobody knows; None without any.
 
     Raises:
         DataError: Query and gallery name other classes, share a text, or a part has fewer than two classes.
@@ -136,6 +137,7 @@ class TextData:
     query: TextSet
     gallery: TextSet
     description: str
+    unlabelled: TextSet | None = None
 
     def __post_init__(self) -> None:
         if self.query.class_names != self.gallery.class_names:
@@ -147,7 +149,7 @@ class TextData:
                 f"'{self.query.ids[int(shared.max())]}'.",
                 expected="every text on one side",
             )
-        for part, texts in self.parts().items():
+        for part, texts in (("train", self.train), ("query", self.query), ("gallery", self.gallery)):
             classes = len(np.unique(texts.labelled()))
             if classes < 2:
                 raise DataError(
@@ -157,5 +159,6 @@ class TextData:
                 )
 
     def parts(self) -> dict[str, TextSet]:
-        """Return the three sets by name."""
-        return {"train": self.train, "query": self.query, "gallery": self.gallery}
+        """Return the sets by name; "unlabelled" only where there are such."""
+        parts = {"train": self.train, "query": self.query, "gallery": self.gallery}
+        return parts if self.unlabelled is None else {**parts, "unlabelled": self.unlabelled}

@@ -21,16 +21,23 @@ if TYPE_CHECKING:
     from holdfast.adapters.results import AdaptResults, ScoreMapRecord
 
 AGREEMENT_NOTE = (
-    "There are no labels, so nobody can say which results are right: every number here is agreement with re-embedding, "
-    "not correctness."
+    "Provisional: there are neither labels nor judged queries, so nobody can say which results are right. Every number "
+    "here is agreement with re-embedding, not correctness, and of documents that ask for each other, not of real "
+    "queries; a few judged ones (--relevant) tell more."
 )
 METRICS = {
     "map": "mean average precision; 1 if every item of the query’s class comes before every other one",
+    "ndcg@10": "normalised discounted cumulative gain of the first ten items, as judged; 1 if no order is better",
     "overlap@10": "the share of the first ten items that are also among the first ten that re-embedding finds; it "
     "measures agreement with re-embedding, not correctness",
 }
 READING = {  # how to read the picture and the differences of the table
     "map": (
+        "Right of the line of the old model, the swap pays at once; the nearer to re-embedding, the less is left to "
+        "gain.",
+        "All of it above zero means that the candidate helps.",
+    ),
+    "ndcg@10": (
         "Right of the line of the old model, the swap pays at once; the nearer to re-embedding, the less is left to "
         "gain.",
         "All of it above zero means that the candidate helps.",
@@ -65,7 +72,7 @@ def _use(results: AdaptResults) -> str:
     if found is None or found.cross is None or found.cross_minus_self_old is None:
         return "Train a head: what was tried does not let the new model search the old gallery well enough."
     more = found.cross_minus_self_old.mean
-    today = "today" if results.data.labelled else "the old model has"
+    today = "today" if results.answered else "the old model has"
     compared = f"{score(abs(more))} {'more' if more >= 0 else 'less'} than {today}"
     said = f"{_reached(results, found.cross.mean)}, {compared}{_caveat(results)}"
     worse = [f"{place(loss.name)} ({score(loss.self_old)} → {score(loss.cross)})" for loss in found.worse]
@@ -79,14 +86,14 @@ def _re_embed(results: AdaptResults) -> str:
     if best is None or best.cross is None or best.self_new_minus_cross is None:
         return "Re-embed the gallery: nothing that was tried lets the new model search it as it is."
     missing = best.self_new_minus_cross.mean
-    less = f", {score(missing)} less" if results.data.labelled and missing > 0 else ""
+    less = f", {score(missing)} less" if results.answered and missing > 0 else ""
     reached = _reached(results, best.cross.mean)
     return f"Re-embed the gallery: {best.name} comes nearest to that with {reached}{less}{_caveat(results)}."
 
 
 def _keep(results: AdaptResults) -> str:
-    if not results.data.labelled:
-        return "Keep the old model: without labels, nothing shows that the new one finds more."
+    if not results.answered:
+        return "Keep the old model: without labels or judged queries, nothing shows that the new one finds more."
     old, new = results.systems.self_old.mean, results.systems.self_new.mean
     name = metric_name(results.protocol.metric)
     return f"Keep the old model: its {name} is {score(old)}, and {score(new)} with {REEMBEDDED} by the new one."
@@ -109,12 +116,12 @@ _HEADLINES: dict[Action, Callable[[AdaptResults], str]] = {
 
 
 def _reached(results: AdaptResults, found: float) -> str:
-    where = "on the old gallery" if results.data.labelled else "with re-embedding"
+    where = "on the old gallery" if results.answered else "with re-embedding"
     return f"{metric_name(results.protocol.metric)} {score(found)} {where}"
 
 
 def _caveat(results: AdaptResults) -> str:
-    return "" if results.data.labelled else " (agreement, not correctness)"
+    return "" if results.answered else " (provisional: agreement, not correctness)"
 
 
 def curve_finding(results: AdaptResults) -> str:
@@ -123,30 +130,90 @@ def curve_finding(results: AdaptResults) -> str:
     if curve is None:
         return ""
     name, enough = curve.candidate, curve.enough
-    what = "" if results.data.labelled else " This is agreement with re-embedding, not correctness."
+    what = "" if results.answered else " This is agreement with re-embedding, not correctness."
     if enough is None:
-        return f"No smaller number of pairs was enough for {name}: more than these may still help.{what}"
-    return (
-        f"{enough:,} pairs are enough for {name}: from there on, it falls short of all pairs by less than two "
-        f"points, and by half a point or more nowhere beyond chance.{what}"
+        found = f"No smaller number of pairs was enough for {name}: more than these may still help."
+    else:
+        found = (
+            f"{enough:,} pairs are enough for {name}: from there on, it falls short of all pairs by less than two "
+            "points, and by half a point or more nowhere beyond chance."
+        )
+    return f"{found}{_last_step(curve)}{what}"
+
+
+def _last_step(curve: LearningCurve) -> str:
+    """Say what the last pairs brought, which as many more would hardly exceed."""
+    if curve.last_step is None:
+        return ""
+    before, every = curve.points[-2].pairs, curve.points[-1].pairs
+    gained, low, high = (
+        f"{100 * value:+.1f}".replace("-", "−") for value in (curve.last_step.mean, *curve.last_step.interval)
     )
+    return (
+        f" The last {every - before:,} of {every:,} pairs brought {gained} points [{low}, {high}]; as many more would "
+        "hardly bring more than that."
+    )
+
+
+def two_stage_finding(results: AdaptResults) -> str:
+    """Say what two-stage search finds and costs; nothing where that was not measured."""
+    found = results.two_stage
+    if found is None:
+        return ""
+    more = _written(found.cross_minus_self_old, sign=True)
+    compared = "than today" if results.data.labelled else "than the old model"
+    return (
+        f"Without any fit, two-stage search reaches {metric_name(results.protocol.metric)} {score(found.cross.mean)} "
+        f"({more} {compared}){_caveat(results)}: old queries find {found.candidates:,} candidates, and the new model "
+        f"scores them again. It needs the items where it searches: a query encodes {found.candidates:,} of them at "
+        f"first; over these {found.queries:,} queries that was {found.encoded_per_query:.1f} each, "
+        f"{percent(found.encoded)} of the items in all, since what is encoded is kept."
+    )
+
+
+def two_stage_rows(results: AdaptResults) -> Table | None:
+    """Return columns and rows of two-stage search between both models; None where that was not measured."""
+    found, systems = results.two_stage, results.systems
+    if found is None:
+        return None
+    gained = signed(systems.self_new.mean - systems.self_old.mean)
+    columns = [
+        "", f"{metric_name(results.protocol.metric)}", "minus self (old)", "gain recovered", "encoded per query",
+        "encoded in all",
+    ]  # fmt: skip
+    return columns, [
+        [OLD, _written(systems.self_old), *[MISSING] * 4],
+        [f"two stages, {found.candidates:,} candidates", _written(found.cross),
+         _written(found.cross_minus_self_old, sign=True), percent(found.recovered).replace("-", "−"),
+         f"{found.encoded_per_query:.1f}", percent(found.encoded)],
+        [REEMBEDDED, _written(systems.self_new), gained, MISSING, MISSING, percent(1.0)],
+    ]  # fmt: skip
 
 
 def protocol_words(results: AdaptResults) -> list[str]:
     """Say how everything was measured, in sentences."""
-    protocol, labelled = results.protocol, results.data.labelled
+    protocol = results.protocol
     unseen = protocol.unseen_classes
     apart = f" Of {_classes(unseen)} no item was used to fit anything." if unseen else ""
     every = "Every held-out item is a query among all other held-out items."
+    fitted = (
+        f"Every candidate was fitted on {protocol.fitted_on:,} pairs, and measured on {protocol.held_out:,} others "
+        f"that were held out.{apart}"
+    )
     counted = (
         " An item of the query’s class is right."
-        if labelled
+        if results.answered
         else " There are no labels: a system’s first ten items are compared with those that re-embedding finds. "
-        f"{REEMBEDDED.capitalize()} has 1 by definition. This is agreement, not correctness."
+        f"{REEMBEDDED.capitalize()} has 1 by definition. This is provisional: agreement, not correctness."
     )
+    if protocol.judged is not None:
+        fitted = f"Every candidate was fitted on {protocol.fitted_on:,} pairs."
+        every = f"{protocol.judged:,} judged queries search {protocol.held_out:,} items."
+        counted = (
+            " What people judged is right. The queries were used to choose what is recommended, and to fit nothing."
+        )
     return [
-        f"Every candidate was fitted on {protocol.fitted_on:,} pairs, and measured on {protocol.held_out:,} "
-        f"others that were held out.{apart}",
+        fitted,
         every + counted,
         _DIRECTIONS[protocol.direction],
         f"Intervals hold {100 * protocol.level:g}\N{NO-BREAK SPACE}% of {protocol.resamples:,} resampled sets of "
@@ -219,7 +286,7 @@ def adapt_table(results: AdaptResults, *, typeset: bool = False) -> Table:
     columns = [
         "candidate",
         "kind",
-        f"cross ({metric_name(results.protocol.metric)})",
+        f"cross ({metric_name(results.protocol.metric)}{'' if results.answered else ', provisional'})",
         "minus self (old)",
         "gain recovered",
         "after backfill",
@@ -298,7 +365,7 @@ def render_adapt_report(results: AdaptResults) -> str:
         document=results,
         headline=adapt_headline(results),
         steps=_steps(results),
-        agreement=None if results.data.labelled else AGREEMENT_NOTE,
+        agreement=None if results.answered else AGREEMENT_NOTE,
         terms=adapt_terms(results),
         reading=READING[results.protocol.metric],
         references=REFERENCES,
@@ -311,6 +378,8 @@ def render_adapt_report(results: AdaptResults) -> str:
         curve_finding=curve_finding(results),
         curve_rows=curve_rows(curve) if curve else None,
         threshold_rows=threshold_rows(results.score_map) if results.score_map else None,
+        two_stage_finding=two_stage_finding(results),
+        two_stage_rows=two_stage_rows(results),
         protocol_words=protocol_words(results),
     )
     return page
@@ -358,10 +427,13 @@ def threshold_rows(score_map: ScoreMapRecord) -> Table:
 def to_markdown(results: AdaptResults) -> str:
     """Return what is said of adapters and heads and their tables in Markdown."""
     curve, score_map = results.learning_curve, results.score_map
-    agreement = [] if results.data.labelled else [AGREEMENT_NOTE]
+    agreement = [] if results.answered else [AGREEMENT_NOTE]
     told = [*results.recommendation.sentences, *results.data.sentences, *agreement, curve_finding(results)]
+    told.append(two_stage_finding(results))
     finding = Finding(adapt_headline(results), tuple(filter(None, told)))
     tables = {"Candidates": adapt_table(results)}
+    if (two_stage := two_stage_rows(results)) is not None:
+        tables["Two-stage search"] = two_stage
     if curve:
         tables[f"{curve.candidate}, by the number of pairs"] = curve_rows(curve)
     if score_map:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.bench.leaderboard import Board, BoardCell, CombinedRun, Entry, Leaderboard, Mean, Run, SeedMean
+from holdfast.bench.leaderboard import CombinedRun, Entry, Leaderboard, LeaderboardCell, Mean, Run, SeedMean, Standings
 from holdfast.reports.formats import MISSING, percent, plain_text, score, signed
 from holdfast.wording import metric_name
 
@@ -57,6 +57,7 @@ def summary(results: Leaderboard) -> Numbers:
     names, judged = board.columns, any(entry.judged for entry in board.labels)
     columns = ["method", "average rank", *map(measure_name, names), *["compatible"] * judged, "failed", "minutes"]
     columns += [SPEEDS[key] for key in known_speeds(results)]
+    columns += list(COSTS) * costs_known(results)
     shown = board.in_order
     rows = []
     for entry in shown:
@@ -65,7 +66,8 @@ def summary(results: Leaderboard) -> Numbers:
         told = f"{entry.failed} of {entry.runs}" if entry.failed else "0"
         told += f", {entry.missing} not run" if entry.missing else ""
         row = [marked(entry), average_rank(entry.rank), *numbers, told]
-        rows.append([*row, f"{entry.seconds / 60:.1f}", *median_speeds(results, entry.label)])
+        row += [f"{entry.seconds / 60:.1f}", *median_speeds(results, entry.label)]
+        rows.append([*row, *costs_of(results, entry.label)])
     given = _given(board, names, columns)
     ranked = board.ranked
     values = [[entry.rank, *(_mean(entry.means[name]) for name in names)] for entry in ranked]
@@ -73,7 +75,7 @@ def summary(results: Leaderboard) -> Numbers:
     return Numbers(columns, rows + given, standings(values, lower, len(columns) - 1, len(kinds)), kinds)
 
 
-def _given(board: Board, names: Sequence[str], columns: Sequence[str]) -> list[list[str]]:
+def _given(board: Standings, names: Sequence[str], columns: Sequence[str]) -> list[list[str]]:
     """Return a row for each model that is given, its score below the column that it is compared with."""
     rows = []
     for name, key, measure in ((_OLD, "self_old", "cross"), (_INDEPENDENT, "self_independent", "self_new")):
@@ -103,7 +105,7 @@ def by_cell(results: Leaderboard) -> Numbers:
     return Numbers(columns, rows + given, standings(values, lower, len(cells), len(kinds)), kinds)
 
 
-def in_cell(board: Board, cell: BoardCell, entry: Entry) -> str:
+def in_cell(board: Standings, cell: LeaderboardCell, entry: Entry) -> str:
     """Write the score that ranks of a label in a cell."""
     found = cell.labels[entry.label]
     written = with_deviation(board.ranked_by, found.means.get(board.ranked_by))
@@ -154,11 +156,13 @@ def footnotes(results: Leaderboard) -> list[str]:
         notes.append("One seed: there is no deviation, and a difference may be chance.")
     elif len({tuple(cell.seeds) for cell in board.cells}) > 1:
         notes.append("Cells were run with different seeds: means over cells have no deviation.")
+    if costs_known(results):
+        notes.append(_COSTS)
     told = "; ".join(_MEANING[key] for key in known_speeds(results))
     return [*notes, *_fewer_cells(board), *([f"Medians over runs: {told}."] if told else [])]
 
 
-def _fewer_cells(board: Board) -> list[str]:
+def _fewer_cells(board: Standings) -> list[str]:
     """Say which measures are means over fewer cells than there are."""
     of_cells: dict[int, list[str]] = {}
     for name in board.columns:
@@ -176,7 +180,7 @@ def _mean(found: Mean | None) -> float | None:
     return None if found is None else found.mean
 
 
-def _complete_mean(board: Board, cell: BoardCell, entry: Entry) -> float | None:
+def _complete_mean(board: Standings, cell: LeaderboardCell, entry: Entry) -> float | None:
     found = cell.labels[entry.label]
     return _mean(found.means.get(board.ranked_by)) if found.complete else None
 
@@ -208,7 +212,7 @@ def measure_name(measure: str) -> str:
     return name.replace("_", " ") if name == measure else name
 
 
-def metric_names(results: Leaderboard, cell: BoardCell | None = None) -> str:
+def metric_names(results: Leaderboard, cell: LeaderboardCell | None = None) -> str:
     """Write what runs were measured in, or those of a cell: "mAP", "mAP@100 or mAP"."""
     return " or ".join(map(measure_name, results.metrics(cell)))
 
@@ -219,12 +223,12 @@ def scale_name(results: Leaderboard) -> str:
     return name if name == metrics else f"{name}, {metrics}"
 
 
-def cell_name(cell: BoardCell, results: Leaderboard) -> str:
+def cell_name(cell: LeaderboardCell, results: Leaderboard) -> str:
     """Write the name of a cell; see `cell_headline`."""
     return ", ".join(filter(None, cell_headline(cell, results)))
 
 
-def cell_headline(cell: BoardCell, results: Leaderboard) -> tuple[str, str]:
+def cell_headline(cell: LeaderboardCell, results: Leaderboard) -> tuple[str, str]:
     """Write what a cell is, and what models trained on elsewhere.
 
     It is its data and scenario, or the one that differs: of one data set and several scenarios, the scenario alone.
@@ -290,6 +294,41 @@ def speed_written(key: str, value: float | None) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 
+COSTS = ("old gallery", "pairs", "labels")
+"""Heads of the columns that say what a row needs."""
+
+_COSTS = (
+    "old gallery: whether it is searched as it is, or its stored vectors are mapped once; either way no item of it is "
+    "embedded again before the swap, and after a backfill (self (new)) all are. pairs: items to fit on that both "
+    "models embedded, each an encoding by the new one; labels: how many of them had one that the row was shown. Rows "
+    "under equal conditions are those that are alike in all three."
+)
+
+
+def costs_known(results: Leaderboard) -> bool:
+    """Return whether any run says what it needs."""
+    return any(run.gallery is not None for run in results.rows)
+
+
+def costs_of(results: Leaderboard, label: str) -> list[str]:
+    """Write what a label needs: of the old gallery, pairs and labels; of several numbers the least and the most."""
+    if not costs_known(results):
+        return []
+    runs = [run for run in results.rows if run.label == label and run.gallery is not None]
+    galleries = ", ".join(dict.fromkeys(str(run.gallery) for run in runs))
+    return [galleries or MISSING, *(_range([getattr(run, name) for run in runs]) for name in ("pairs", "labels"))]
+
+
+def _range(values: Sequence[int]) -> str:
+    """Write the least and the most of some numbers.
+
+    >>> _range([200, 1500, 200]), _range([7]), _range([])
+    ('200–1,500', '7', '–')
+    """
+    ends = sorted({min(values), max(values)}) if values else []
+    return "–".join(f"{value:,}" for value in ends) or MISSING
+
+
 MEASURES = ("p_up", "p_comp", "p_score")
 
 
@@ -300,7 +339,7 @@ class OverSets(NamedTuple):
         sets: The test sets, and what models were trained on.
         scenario: The scenario.
         seeds: Those that any label was run with.
-        numbers: P_comp, P_up and P_score, a row per label in the order of the board; nothing is ranked.
+        numbers: P_comp, P_up and P_score, a row per label in the order of the leaderboard; nothing is ranked.
         incomplete: Whether a number is of fewer seeds, and marked.
     """
 

@@ -107,7 +107,8 @@ def _compiled() -> BytecodeCache:
             bucket.code = self.codes.get((bucket.key, bucket.checksum))
 
         def dump_bytecode(self, bucket: Bucket) -> None:
-            self.codes[bucket.key, bucket.checksum] = bucket.code
+            if bucket.code is not None:
+                self.codes[bucket.key, bucket.checksum] = bucket.code
 
     return Kept()
 

@@ -18,7 +18,7 @@ with importing(__name__):
 
 from holdfast.adapters.base import Adapter
 from holdfast.adapters.local import Local
-from holdfast.adapters.pairs import matched
+from holdfast.adapters.pairs import matched, without_doubtful
 from holdfast.adapters.ridge import Ridge
 from holdfast.adapters.storage import GALLERY_ADAPTER, load_adapter, save_adapter
 from holdfast.data.augment import Augmentation
@@ -87,7 +87,7 @@ def train_head(
 
     With a method that `stays`, the predecessor is the frozen new model itself, whose space the head does not leave; an
     adapter then takes the old gallery there, and is saved beside the head: the one that the method learnt, or else
-    `local`, fitted on all pairs.
+    `local`, fitted on all pairs but those that are probably wrong (`without_doubtful`).
 
     Args:
         old: Embeddings of the old model, on the hypersphere.
@@ -145,7 +145,9 @@ def save_gallery_adapter(method: CompatibilityMethod, old: EmbeddingSet, own: Em
         folder: Of the head.
     """
     learnt = method.gallery_adapter(load_carried(folder), old, own)
-    save_adapter(learnt or Local("old_to_new").fit(old, own), folder / GALLERY_ADAPTER)
+    if learnt is None:
+        learnt = Local("old_to_new").fit(*without_doubtful(old, own, direction="old_to_new"))
+    save_adapter(learnt, folder / GALLERY_ADAPTER)
 
 
 def load_head(folder: Path, release: Release | None = None) -> CompatibleHead:

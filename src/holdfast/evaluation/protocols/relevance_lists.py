@@ -196,8 +196,12 @@ class Relevance(RankingProtocol):
 
     def left_out(self, query: EmbeddingSet, gallery: EmbeddingSet) -> dict[str, int]:
         """Count also the pairs with a query or an item that was not embedded."""
-        unknown = len(self.pairs) - len(self._found(query, gallery).queries)
+        unknown = len(self.pairs) - self.known_pairs(query, gallery)
         return {**super().left_out(query, gallery), "pairs with a query or item that is not embedded": unknown}
+
+    def known_pairs(self, query: EmbeddingSet, gallery: EmbeddingSet) -> int:
+        """Count the pairs whose query and item are both embedded."""
+        return len(self._found(query, gallery).queries)
 
     def _found(self, query: EmbeddingSet, gallery: EmbeddingSet) -> _Found:
         queries, items = rows_named(self.pairs.query, query), rows_named(self.pairs.item, gallery)

