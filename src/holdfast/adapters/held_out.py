@@ -212,7 +212,7 @@ def asked_by(judged: Judged, old: EmbeddingSet, new: EmbeddingSet, unlabelled: S
     """
     old, new = paired(old, new)
     fit_old, fit_new, rest = apart(old, new, unlabelled)
-    classes = None if old.labels is None else len(np.unique(fit_old.labels))
+    classes = None if fit_old.labels is None else len(np.unique(fit_old.labels))
     unseen = np.zeros(len(judged.old), np.bool_)
     return HeldOut(fit_old, fit_new, old, new, unseen, len(old), classes, rest, judged)
 

@@ -482,9 +482,9 @@ class Planner:
         entry, fitted_on = self.suite.rows[label], sum(len(texts) for part, texts in parts.items() if part in FITTED_ON)
         if entry.adapter is not None:
             options = changed({"options": dict(entry.options)}, changes)["options"]
-            asked = {"method": entry.adapter, "options": {**options, "direction": entry.direction}}
+            fitted: Values = {"method": entry.adapter, "options": {**options, "direction": entry.direction}}
             code = version_of(ADAPTERS[entry.adapter])
-            settings = {"experiment": asked, "data": source, **({"adapter_code": code} if code else {})}
+            settings = {"experiment": fitted, "data": source, **({"adapter_code": code} if code else {})}
             head = Task("adapter", settings, frozen, float(fitted_on), f"{label} ({name})")
         else:
             values = changed({**self.suite.settings(data, label), "start": entry.start}, changes)
