@@ -3,9 +3,9 @@
     python benchmarks/label_free.py --data ../shared/data       # HOLDFAST_DATA when left out
 
 The case "half of the classes without labels" of partial_labels.py, with default options of every method. Heads of l2,
-d3still and ssp are linear maps of new queries to the old space, as those of p2s, which is shown the labelled pairs
-alone, as is l2; keep and both_sides stay with the new model, and the old gallery is taken there. One seed: differences
-of a point or two say nothing. Writes label_free.md.
+d3still, ssp and one_side are linear maps of new queries to the old space (one_side also of two layers), as those of
+p2s, which is shown the labelled pairs alone, as is l2; keep and both_sides stay with the new model, and the old
+gallery is taken there. One seed: differences of a point or two say nothing. Writes label_free.md.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ def main() -> None:
     unknown = np.array([*(shown.old.class_names or ())])[shown.old.labels] == NO_LABEL
     usual = usual_heads()
     heads = {name: Experiment(method=name, recipe=HEAD_RECIPE) for name in IN_OLD_SPACE}
+    heads["one_side"] = usual_heads(as_it_is=True)["one side"]
+    heads["one_side, two layers"] = usual_heads(as_it_is=True)["one side, two layers"]
     heads |= {"keep": usual["two-step"], "both_sides": usual["both sides"]}
     rows = {name: found[:3] for name, found in references(sets, shown.others).items()}
     with tempfile.TemporaryDirectory() as folder:

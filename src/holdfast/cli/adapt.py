@@ -405,7 +405,8 @@ class Compared(Options):
             for name, options in named.items()
         }
         if not self.adapter and not self.method:
-            heads, adapters = usual_heads(unlabelled), fittable_adapters()
+            as_it_is = self.direction == "new_to_old"
+            heads, adapters = usual_heads(unlabelled, as_it_is=as_it_is), fittable_adapters()
         given = {name: getattr(self, name) for name in ("head", "head_options", "recipe") if name in self.changed}
         heads = {name: replace(one, **given, seed=seed) for name, one in heads.items()}
         options = options_by_method(self.adapter, self.adapter_options, "adapter") if self.adapter else {}
