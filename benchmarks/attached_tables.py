@@ -12,16 +12,15 @@ after the second swap; from then on their sessions say holdfast.writes_with, and
 fills what they write from the first swap on, as an operator would.
 
 New vectors are looked up by the texts of rows: no model takes time, but the texts are read. Beside the same
-application, as many rows are written by a bare UPDATE of a column of a copy of the table, with the same indexes and
-batches, and by COPY into an empty table. For a minute the backfill keeps a rate, as an operator would choose who wants
+application, rows are written by a bare UPDATE of a column of a copy of the table, with the same indexes and batches, as
+many as it manages in a minute, and all by COPY into an empty table; both are dropped then, so that nobody vacuums them
+later. For a minute in six parts, with rests between, the backfill keeps a rate, as an operator would choose who wants
 the application to notice nothing; then it goes as fast as it can. Phases count statements by when they began. Waits for
 locks of more than 100 ms are those seen in pg_locks, which is looked at 50 times a second; "over 100 ms" counts
 searches and writes that took so long for whatever reason. The longest read of one row says how long a swap kept
 everybody out.
 
-Writes attached_tables.md. Extrapolated from tries on two busy cores (20,000 of 384 in 76 s, 14 of them rests), it takes
-about 5 minutes for every 100,000 rows of 384 numbers, and 2 for every 10,000 of 3,072, besides the rests and the
-minute at a rate (200 s for each shape).
+Writes attached_tables_384.md and attached_tables_3072.md.
 """
 
 from __future__ import annotations
@@ -71,6 +70,9 @@ RESULTS = Path(__file__).parent / "results"
 SHAPES = ((200_000, 384), (20_000, 3072))
 QUERIES = 100
 BARE, COPIED, PACED = "bare UPDATE of the copy", "COPY into an empty table", "backfill at a rate"
+BEFORE, BETWEEN = "before", "between parts of it"
+PARTS = 6
+"""Of the backfill at a rate, with rests between, so that what else the machine does counts in both."""
 PATIENCE = 300.0  # seconds until clients that do not do what they were told are an error
 SETTINGS = {"shared_buffers": "2GB", "maintenance_work_mem": "2GB", "max_wal_size": "4GB", "log_lock_waits": "on"}
 
@@ -153,6 +155,7 @@ class Run:
     def __init__(self, table: Table, rest: float) -> None:
         self.table, self.rest, self.phases = table, rest, list[tuple[str, float, float]]()
         self.waits: dict[tuple[int, float], float] = {}
+        self.seen: dict[str, NDArray[np.float64]] = {}
         self.watch = table.connect(application_name="watch")
 
     def step(self, name: str, call: Callable[[], object] | None = None) -> float:
@@ -172,21 +175,46 @@ class Run:
         ):
             self.waits[pid, since] = since
 
-    def page(self, seen: Sequence[Seen], errors: Sequence[float]) -> list[str]:
+    def take(self, seen: Sequence[Seen]) -> None:
+        """Take what clients have seen, for `page` and `times`."""
+        for kind in ("search", "write", "read"):
+            found = [(when, 1000 * taken) for when, of, taken in seen if of == kind]
+            self.seen[kind] = np.array(found, float).reshape(-1, 2)
+
+    def taken(self, phase: str, kind: str) -> NDArray[np.float64]:
+        """Return the milliseconds of all statements of a kind that began in a phase."""
+        when, taken = self.seen[kind].T
+        within = np.zeros(len(when), bool)
+        for name, began, ended in self.phases:
+            within |= (name == phase) & (began <= when) & (when < ended)
+        return taken[within]
+
+    def times(self, phase: str, before: str) -> str:
+        """Say how many times their p99 of another phase that of searches and writes is in one."""
+        parts = []
+        for kind in ("search", "write"):
+            now, then = (np.percentile(self.taken(one, kind), 99) for one in (phase, before))
+            parts.append(f"{now / then:.2f} times of {kind}es" if kind == "search" else f"{now / then:.2f} of {kind}s")
+        return f"p99 of {phase}: {', '.join(parts)} that of {before}."
+
+    def page(self, errors: Sequence[float]) -> list[str]:
         """Return what clients saw by phase as a table."""
         rows = []
-        for name, began, ended in self.phases:
-            kinds = {
-                kind: [1000 * taken for when, of, taken in seen if of == kind and began <= when < ended]
-                for kind in ("search", "write", "read")
-            }
-            cells = [name, f"{ended - began:.1f}", str(len(kinds["search"]) + len(kinds["write"]))]
+        for name in dict.fromkeys(name for name, _, _ in self.phases):
+            spans = [(began, ended) for phase, began, ended in self.phases if phase == name]
+            kinds = {kind: self.taken(name, kind) for kind in ("search", "write", "read")}
+            seconds = sum(ended - began for began, ended in spans)
+            cells = [name, f"{seconds:.1f}", str(len(kinds["search"]) + len(kinds["write"]))]
             for kind in ("search", "write"):
-                cells += [f"{part:.1f}" for part in np.percentile(kinds[kind], [50, 99])] if kinds[kind] else ["–"] * 2
-            slow = sum(taken > 100 for taken in [*kinds["search"], *kinds["write"]])
-            waited = sum(began <= when < ended for when in self.waits.values())
-            failed = sum(began <= when < ended for when in errors)
-            rows.append([*cells, f"{max(kinds['read'], default=0):.1f}", str(slow), str(waited), str(failed)])
+                cells += (
+                    [f"{part:.1f}" for part in np.percentile(kinds[kind], [50, 99])] if len(kinds[kind]) else ["–"] * 2
+                )
+            slow = sum(int((kinds[kind] > 100).sum()) for kind in ("search", "write"))
+            waited, failed = (
+                sum(began <= when < ended for when in times for began, ended in spans)
+                for times in (self.waits.values(), errors)
+            )
+            rows.append([*cells, f"{kinds['read'].max(initial=0):.1f}", str(slow), str(waited), str(failed)])
         titles = "phase|s|statements|search p50 ms|p99|write p50 ms|p99|longest read of one row ms|over 100 ms"
         return markdown([*titles.split("|"), "waits for locks", "errors"], rows, 1)
 
@@ -199,6 +227,8 @@ def measure(server: Server, rows: int, dim: int, options: argparse.Namespace) ->
     found: dict[Side, NDArray[np.float32]] = {side: vectors(side, rows, dim) for side in DECLARED}
     print(f"{rows} x {dim}: filling", file=sys.stderr, flush=True)
     quiet = fill(table, found["old"])
+    server.execute(f"CREATE DATABASE {name}_copy TEMPLATE {name} STRATEGY file_copy")
+    copied = Table(server.url(f"{name}_copy"), rows, dim)
     recalls, stood = [recall(table, "old")], {"before": sizes(table)}
     context = multiprocessing.get_context("spawn")
     told = Told(context.Event(), context.Event(), context.Queue(), context.Queue())
@@ -217,13 +247,17 @@ def measure(server: Server, rows: int, dim: int, options: argparse.Namespace) ->
     def step(name: str, call: Callable[[], object]) -> None:
         seconds[name] = run.step(name, call)
 
+    bare = list[int]()
+
     def bare_copy() -> None:
         with table.connect() as connection:
             copy(connection, "empty", "new", found["new"])
 
-    run.step("before")
-    step(BARE, lambda: bare_update(table, found["new"]))
+    run.step(BEFORE)
+    step(BARE, lambda: bare.append(bare_update(copied, found["new"], options.bare)))
     step(COPIED, bare_copy)
+    run.watch.execute("DROP TABLE empty")
+    server.execute(f"DROP DATABASE {name}_copy")
     opened: list[PostgresAttachment] = []
     old, new = (ModelIdentity(DECLARED[side], dim) for side in DECLARED)
     step("attach", lambda: opened.append(attach(url, old=old, new=new)))
@@ -232,10 +266,13 @@ def measure(server: Server, rows: int, dim: int, options: argparse.Namespace) ->
         part = list[Backfilled]()
 
         def paced() -> None:
-            rate = options.rate * 384 / dim
-            part.append(it.backfill(ready["new"], batch=BATCH, rate=rate, seconds=options.seconds))
+            rate, seconds = options.rate * 384 / dim, options.seconds / PARTS
+            part.append(it.backfill(ready["new"], batch=BATCH, rate=rate, seconds=seconds))
 
-        step(PACED, paced)
+        seconds[PACED] = 0
+        for _ in range(PARTS):
+            seconds[PACED] += run.step(PACED, paced)
+            run.step(BETWEEN, lambda: time.sleep(options.seconds / PARTS))
         step("backfill", lambda: it.backfill(ready["new"], batch=BATCH))
         reading, stood["after the backfill"] = ready["new"].seconds, sizes(table)
         step("index", it.index)
@@ -275,8 +312,10 @@ def measure(server: Server, rows: int, dim: int, options: argparse.Namespace) ->
     own = {row: last for *_, of_client in parts for row, last in of_client.items()}
     lost, wrong = check(table, found["new"], own)
     seen = [one for of_client, *_ in parts for one in of_client]
+    run.take(seen)
     mega = 1 << 20
-    done = {BARE: rows, COPIED: rows, PACED: part[0].written, "backfill": rows - part[0].written}
+    slowly = sum(one.written for one in part)
+    done = {BARE: bare[0], COPIED: rows, PACED: slowly, "backfill": rows - slowly}
     rates = {one: f"{count / seconds[one]:,.0f}" for one, count in done.items()}
     return [
         f"## {rows:,} rows of {dim:,} numbers", "",
@@ -287,7 +326,10 @@ def measure(server: Server, rows: int, dim: int, options: argparse.Namespace) ->
         f"vectors, with nobody beside, took {quiet:.1f} s. Recall@{K} over {QUERIES} queries: {recalls[0]:.3f} of the "
         f"old index, {recalls[1]:.3f} of the new one.",
         "",
-        *run.page(seen, [when for when, _ in errors]),
+        *run.page([when for when, _ in errors]),
+        "",
+        *(f"- {run.times(phase, before)}"
+          for phase, before in ((PACED, BEFORE), (PACED, BETWEEN), ("backfill", BEFORE))),
         "",
         f"Answers that mix models: {sum(len(mixed) for _, _, mixed, _ in parts)} of "
         f"{sum(kind == 'search' for _, kind, _ in seen):,}. Writes lost: {lost} of "
@@ -310,9 +352,11 @@ def main() -> None:
     parser.add_argument("--rest", type=float, default=20.0, help="seconds of a phase in which nothing is done")
     parser.add_argument("--rate", type=float, default=150.0, help="rows of 384 numbers a second, and fewer wider ones")
     parser.add_argument("--seconds", type=float, default=60.0, help="of the backfill at a rate")
+    parser.add_argument("--bare", type=float, default=60.0, help="seconds of the bare UPDATE")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     shapes = list(zip(options.rows or [], options.dim or [], strict=True)) or SHAPES
+    settings = ", ".join(f"{setting} {value}" for setting, value in SETTINGS.items())
     server = Server()
     try:
         for setting, value in SETTINGS.items():
@@ -321,26 +365,29 @@ def main() -> None:
         server.start()
         with psycopg.connect(server.url()) as connection:
             version = connection.info.server_version
-        pages = []
         for rows, dim in shapes:
-            pages.append(measure(server, rows, dim, options))
-            print("\n".join(pages[-1]), flush=True)
-        long_waits = (server.folder / "log").read_text().count("still waiting for")
+            waited = long_waits(server)
+            measured = measure(server, rows, dim, options)
+            lines = [
+                f"# An upgrade of vectors of {dim:,} numbers in a table of PostgreSQL beside an application",
+                "",
+                f"`python {' '.join(['benchmarks/attached_tables.py', *sys.argv[1:]])}` on "
+                f"{describe('psycopg', 'pgvector')}, PostgreSQL {version // 10_000}.{version % 10_000} as it comes but "
+                f"for {settings}. {options.clients} clients that pause {options.pause:g} ms after every statement; "
+                f"batches of {BATCH}. The server logged {long_waits(server) - waited} waits for locks of more than a "
+                "second, whoever waited.",
+                "",
+                *measured,
+            ]
+            (options.out / f"attached_tables_{dim}.md").write_text("\n".join(lines))
+            print("\n".join(lines), flush=True)
     finally:
         server.stop()
-    settings = ", ".join(f"{setting} {value}" for setting, value in SETTINGS.items())
-    lines = [
-        "# An upgrade of vectors in a table of PostgreSQL beside an application",
-        "",
-        f"`python {' '.join(['benchmarks/attached_tables.py', *sys.argv[1:]])}` on {describe('psycopg', 'pgvector')}, "
-        f"PostgreSQL {version // 10_000}.{version % 10_000} as it comes but for {settings}. {options.clients} clients "
-        f"that pause {options.pause:g} ms after every statement; batches of {BATCH}. The server logged {long_waits} "
-        "waits for locks of more than a second, whoever waited.",
-        "",
-        *(line for page in pages for line in page),
-    ]
-    (options.out / "attached_tables.md").write_text("\n".join(lines))
-    print("\n".join(lines))
+
+
+def long_waits(server: Server) -> int:
+    """Return how many waits for locks of more than a second the server has logged."""
+    return (server.folder / "log").read_text().count("still waiting for")
 
 
 if __name__ == "__main__":

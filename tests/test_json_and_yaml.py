@@ -52,10 +52,10 @@ def test_yaml_that_nobody_could_use_is_refused(what: str, read, tmp_path: Path) 
 
 def test_a_file_larger_than_people_write_is_refused_unread(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("a: [" + "1, " * SIZE_LIMIT + "]")
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(ConfigError, match="at most 1 MiB"):
         read_yaml(tmp_path / "a.yaml", {})
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.parametrize("what", NOT_YAML)

@@ -14,7 +14,7 @@ import pydantic.dataclasses
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 
 from holdfast.data.augment import Augmentation
-from holdfast.data.class_balance import holds_whole_classes
+from holdfast.data.sampling import holds_whole_classes
 from holdfast.devices import DataOnDevice
 from holdfast.errors import ConfigError, HoldfastError, brief, nearest, refuse
 from holdfast.methods import METHODS, build_method

@@ -13,8 +13,11 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from holdfast.errors import ConfigError, nearest
 
+Keywords = dict[str, Any]
+"""Options by name, of the types that the signature they are given to says."""
 
-def bound(target: Callable[..., Any], options: Mapping[str, object], what: str, *, listing: str = "") -> dict[str, Any]:
+
+def bound(target: Callable[..., Any], options: Mapping[str, object], what: str, *, listing: str = "") -> Keywords:
     """Return the options with values of the annotated types, or refuse the first that does not fit.
 
     Only optional parameters with an annotation count as options; those that a `functools.partial` has fixed do not.

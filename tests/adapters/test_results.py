@@ -48,7 +48,7 @@ def test_json_without_nan_gives_the_same_back(kind, found, labelled, adapter) ->
     assert again == written == AdaptResults.parse(again).to_dict()
     assert set(written) == {
         "schema_version", "holdfast", "versions", "kind", "title", "data", "models", "suspects", "protocol", "systems",
-        "candidates", "best_adapter", "best_head", "best", "learning_curve", "score_map", "recommendation",
+        "candidates", "best_adapter", "best_head", "best", "learning_curve", "score_map", "recommendation", "two_stage",
     }  # fmt: skip
     assert written["suspects"] == {
         "share": 0.1, "low": 0.05, "high": 0.2, "tested": 300, "sentence": suspects.sentence(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import zlib
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -36,9 +37,14 @@ UPDATE pg_extension SET extversion = default_version FROM pg_available_extension
 def vector(side: Side, text: str) -> np.ndarray:
     """What a model makes of a text: old vectors point into the first half of dimensions, new into the other."""
     values = np.zeros(DIM, np.float32)
-    half = np.random.default_rng(zlib.crc32(text.encode())).normal(size=DIM // 2)
-    values[slice(0, 4) if side == "old" else slice(4, 8)] = half / np.linalg.norm(half)
+    values[slice(0, 4) if side == "old" else slice(4, 8)] = _direction(text)
     return values
+
+
+@lru_cache(maxsize=100_000)
+def _direction(text: str) -> np.ndarray:
+    half = np.random.default_rng(zlib.crc32(text.encode())).normal(size=DIM // 2)
+    return half / np.linalg.norm(half)
 
 
 def made_by(values: Sequence[float] | np.ndarray | str) -> Side:

@@ -26,7 +26,7 @@ def test_a_table_its_columns_and_its_schema() -> None:
         ("postgresql://db/shop?table=a&where=price<3", "says more"),
         ("postgresql://db/shop?table=a&label=kind", "says more"),
         ("postgresql://db/shop?table=a&id=b%22", "The name 'b\"'"),
-        ("postgresql://db/shop?table=a&tabel=b", "cannot be read"),
+        ("postgresql://db/shop?table=a&tabel=b", "Did you mean 'table'"),
     ],
 )
 def test_what_cannot_be_is_refused(url: str, words: str) -> None:

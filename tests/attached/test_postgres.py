@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
+from typing import Any
 
 import psycopg
 import pytest
 
 from attached.shop import Shop, source, vector, written
 from crash.server import Server
-from holdfast.attached.postgres import attachment
+from holdfast.attached.postgres import attachment, filling
+from holdfast.attached.postgres.session import Session
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import StoreError, UpgradeStateError
 from holdfast.galleries.sources import CallableVectors
@@ -105,7 +108,6 @@ def test_an_application_that_writes_faster_than_vectors_are_made(shop: Shop, mon
 
 def test_nobody_waits_long_for_a_swap_that_is_slow(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.fill(3)
-    monkeypatch.setattr(attachment, "HELD", 0.2)
     with shop.attach() as it:
         it.backfill(source(it))
         it.index()
@@ -116,7 +118,11 @@ def test_nobody_waits_long_for_a_swap_that_is_slow(shop: Shop, monkeypatch: pyte
             "CREATE EVENT TRIGGER slow ON ddl_command_start WHEN TAG IN ('ALTER TABLE') EXECUTE FUNCTION shop.slow()"
         )
         try:
-            with pytest.raises(StoreError, match=r"ended a statement.*statement timeout"):
+            with (
+                pytest.raises(StoreError, match=r"ended a statement.*statement timeout"),
+                monkeypatch.context() as patch,
+            ):
+                patch.setattr(attachment, "HELD", 0.2)
                 it.swap()
         finally:
             shop.execute("DROP EVENT TRIGGER slow")
@@ -164,6 +170,63 @@ def test_rows_that_a_source_does_not_have_hold_a_swap_up_once(shop: Shop) -> Non
         with pytest.raises(UpgradeStateError, match="1 rows have no up-to-date vector of the new model"):
             it.swap(Some(source(it)))
         assert asked == [["1", "2"], ["1"]]
+
+
+def test_few_statements_are_sent_while_everybody_waits_for_a_swap(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.fill(3)
+    sent: list[str] = []
+    whole = Session.rows
+
+    def noted(self: Session, statement: str, *rest: Any, **options: Any) -> Any:
+        sent.append(statement)
+        return whole(self, statement, *rest, **options)
+
+    with shop.attach() as it:
+        it.backfill(source(it))
+        it.index()
+        monkeypatch.setattr(Session, "rows", noted)
+        it.swap(source(it))
+    [locked] = [number for number, statement in enumerate(sent) if statement.endswith("IN ACCESS EXCLUSIVE MODE")]
+    assert len(sent) - locked - 1 <= 11
+
+
+def test_few_rows_are_written_while_everybody_waits_for_a_swap(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.fill(100)
+    locked: list[int] = []
+    whole = attachment.write_batch
+
+    def noted(*arguments: Any) -> int:
+        locked.append(len(arguments[-1]))
+        return whole(*arguments)
+
+    monkeypatch.setattr(attachment, "write_batch", noted)
+    with shop.attach() as it:
+        it.backfill(source(it))
+        it.index()
+        shop.execute("UPDATE shop.items SET title = title || 'a' WHERE id < 60")
+        it.swap(source(it))
+        assert sum(locked) <= attachment.FEW and set(shop.sides().values()) == {"new"}
+
+
+def test_waiting_for_the_table_makes_no_smaller_transactions(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.fill(100)
+    sizes: list[int] = []
+    whole_held, whole_write = filling.held, filling.write_batch
+
+    def slow(*arguments: Any) -> Any:
+        if not sizes and "ROW EXCLUSIVE" in arguments:
+            time.sleep(50 * filling.HELD)
+        return whole_held(*arguments)
+
+    def noted(*arguments: Any) -> int:
+        sizes.append(len(arguments[-1]))
+        return whole_write(*arguments)
+
+    monkeypatch.setattr(filling, "held", slow)
+    monkeypatch.setattr(filling, "write_batch", noted)
+    with shop.attach() as it:
+        it.backfill(source(it))
+    assert sizes[0] == filling.FIRST and sizes[1] > filling.FIRST / 2
 
 
 @pytest.mark.slow

@@ -56,6 +56,18 @@ TABLES: dict[str, tuple[str, str, type[HoldfastError], str]] = {
                                  "CREATE TRIGGER t AFTER UPDATE OF emb ON shop.items FOR EACH ROW EXECUTE FUNCTION "
                                  "shop.f()", "shop.items", GalleryError, "trigger t on table shop.items"),
     "a publication": ("CREATE PUBLICATION out FOR TABLE shop.items", "shop.items", GalleryError, "publication out"),
+    "columns of a publication": ("CREATE PUBLICATION out FOR TABLE shop.items (id, emb)", "shop.items", GalleryError,
+                                 "the column 'emb', or all columns"),
+    "a publication of a partition": ("CREATE TABLE shop.other (id int PRIMARY KEY, emb vector(8)) PARTITION BY RANGE "
+                                     "(id); CREATE TABLE shop.part PARTITION OF shop.other DEFAULT; CREATE PUBLICATION "
+                                     "out FOR TABLE shop.part", "shop.other", GalleryError, "publication out"),
+    "a trigger after ours": ("CREATE FUNCTION shop.f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN END'; CREATE TRIGGER "
+                             "zzz BEFORE UPDATE ON shop.items FOR EACH ROW EXECUTE FUNCTION shop.f()", "shop.items",
+                             GalleryError, "trigger zzz would be fired after ours"),
+    "statistics of the vectors": ("CREATE STATISTICS shop.known ON title, emb FROM shop.items", "shop.items",
+                                  GalleryError, "statistics object shop.known"),
+    "a key with a sign": ('CREATE TABLE shop.other ("i%s" int PRIMARY KEY, emb vector(8))', "shop.other", ConfigError,
+                          "The name 'i%s'"),
     "a name that is taken": ("ALTER TABLE shop.items ADD COLUMN emb_holdfast_new int", "shop.items", GalleryError,
                              "columns of the names"),
     "pgvector too old": ("UPDATE pg_extension SET extversion = '0.6.2' WHERE extname = 'vector'", "shop.items",
@@ -103,7 +115,7 @@ def test_an_attachment_that_cannot_be_opened_leaves_no_connection(shop: Shop, mo
             opened()
         kept.append(refused.value)
     ours = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holdfast attach'"
-    until = time.monotonic() + 10
+    until = time.monotonic() + 120
     while shop.execute(ours) != [(0,)] and time.monotonic() < until:
         time.sleep(0.01)  # until the server sees that they are closed
     assert shop.execute(ours) == [(0,)] and len(kept) == 2
@@ -162,6 +174,35 @@ def test_rows_that_are_hidden(shop: Shop) -> None:
             it.detach()
     finally:
         shop.execute(f"ALTER TABLE shop.items OWNER TO postgres; DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+def test_rows_that_are_hidden_from_who_may_not_alter_the_table(shop: Shop) -> None:
+    role = f"reader_{shop.name[-8:]}"
+    shop.execute(
+        f"CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA shop TO {role}; GRANT SELECT, TRIGGER ON shop.items TO "
+        f"{role}; GRANT CREATE ON DATABASE {shop.name} TO {role}; ALTER TABLE shop.items ENABLE ROW LEVEL SECURITY; "
+        "CREATE POLICY p ON shop.items USING (id < 5)"
+    )
+    shop.fill(8)
+    try:
+        with pytest.raises(GalleryError, match="row-level security hides rows") as refused:
+            attach(shop.at("shop.items", user=role), old=OLD, new=NEW, aside=True)
+        assert "--aside" not in refused.value.to_do
+    finally:
+        shop.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+def test_a_publication_of_other_columns_hinders_nothing(shop: Shop) -> None:
+    shop.execute("CREATE PUBLICATION out FOR TABLE shop.items (id, title)")
+    shop.fill(2)
+    schema = shop.dump()
+    with shop.attach() as it:
+        it.backfill(source(it))
+        it.index()
+        it.swap()
+        it.rollback()
+        it.detach()
+    assert shop.dump() == schema
 
 
 def attached(shop: Shop) -> PostgresAttachment:

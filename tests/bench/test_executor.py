@@ -275,7 +275,7 @@ from holdfast.bench.executor import run_tasks
 def count(settings, place):
     with (root / "ran").open("a") as log:
         log.write(f"{settings['name']} {own}\\n")
-    until = time.monotonic() + 60
+    until = time.monotonic() + 300
     while settings["name"] == "first" and not (root / "go on").exists() and time.monotonic() < until:
         time.sleep(0.005)
     if settings["name"] == "bad":
@@ -324,7 +324,7 @@ class Benches:
         return log.read_text().splitlines() if log.exists() else []
 
     def until(self, happened: Callable[[], bool]) -> None:
-        until = time.monotonic() + 60
+        until = time.monotonic() + 300
         while not happened() and time.monotonic() < until:
             time.sleep(0.005)
         assert happened()

@@ -49,7 +49,7 @@ SESSIONS: dict[str, Any] = {
 
 
 class Ran:
-    """A suite that was run, and its board."""
+    """A suite that was run, and its leaderboard."""
 
     def __init__(self, suite: Suite, cache: TaskCache) -> None:
         self.suite, self.cache = suite, cache

@@ -58,7 +58,7 @@ SESSIONS: dict[str, Any] = {
 
 
 class Ran:
-    """A suite that was run, its board, and its tasks."""
+    """A suite that was run, its leaderboard, and its tasks."""
 
     def __init__(self, suite: Suite, cache: TaskCache) -> None:
         self.suite, self.cache = suite, cache

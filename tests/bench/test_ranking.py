@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.bench.leaderboard import BenchRuns, Board, CellMean, Entry, Front, SeedMean
+from holdfast.bench.leaderboard import BenchRuns, CellMean, Entry, Front, SeedMean, Standings
 from holdfast.bench.ranking import leaderboard_of
 from holdfast.errors import ConfigError, DataError
 
@@ -36,12 +36,12 @@ def run(data: str, label: str, seed: int, cross: float | None, **values: Any) ->
     return row | values
 
 
-def board(rows: list[dict[str, Any]], suite: dict[str, str] = SUITE, **options: Any) -> Board:
+def board(rows: list[dict[str, Any]], suite: dict[str, str] = SUITE, **options: Any) -> Standings:
     found = BenchRuns.model_validate({"suite": suite, "machine": "two cores", "rows": rows})
     return leaderboard_of(found, command="holdfast bench small", wall_seconds=60.0, **options).board
 
 
-def of(found: Board, label: str) -> Entry:
+def of(found: Standings, label: str) -> Entry:
     return next(entry for entry in found.labels if entry.label == label)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import traceback
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,86 +20,77 @@ from holdfast.bench.cache import TaskCache
 from holdfast.bench.leaderboard import BenchRuns
 from holdfast.bench.run import Bench
 from holdfast.bench.suite import suite_from
-
-SCRIPT = """
-import json, os, signal, sys, torch
-from pathlib import Path
-from holdfast.bench.cache import TaskCache
-from holdfast.bench.run import Bench
-from holdfast.bench.suite import read_suite
-
-finish = TaskCache.finish
-
-def finish_or_die(tasks, task, *values):  # in every process, since each imports this
-    if task.kind == os.environ.get("DIE_BEFORE_THE_RECORD_OF"):
-        os.killpg(0, signal.SIGKILL)
-    finish(tasks, task, *values)
-
-TaskCache.finish = finish_or_die
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)  # as the tests do: other numbers of threads add in other orders
-    suite, tasks, out, processes = sys.argv[1:]
-    found = Bench(TaskCache(Path(tasks)), processes=int(processes)).run(read_suite(Path(suite)))
-    Path(out).write_text(json.dumps(found.to_dict()))
-"""
+from holdfast.bench.tasks import Task
 
 
 class Killed:
-    """A suite that is run by processes of its own, which can be killed all at once."""
+    """A suite that is run by processes of its own, which can be killed all at once.
+
+    They are forked from this one, which has imported all they need.
+    """
 
     def __init__(self, folder: Path, content: Mapping[str, Any], processes: int) -> None:
-        self.folder, self.tasks, self.processes = folder, folder / "tasks", processes
-        (folder / "suite.yaml").write_text(json.dumps(content))  # JSON is YAML
-        (folder / "run.py").write_text(SCRIPT)
+        self.folder, self.tasks, self.content, self.processes = folder, folder / "tasks", content, processes
 
-    @contextmanager
-    def started(self, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-        words = [self.folder / "suite.yaml", self.tasks, self.folder / "document.json", str(self.processes)]
-        with (self.folder / "log").open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, self.folder / "run.py", *words],
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                env={**os.environ, **environment},
-            )
+    def ended(self, prepare: Callable[[], None] = lambda: None) -> int:
+        """Run it after something was prepared in its process, and return how that ended."""
+        child = os.fork()
+        if child:
+            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         try:
-            yield process
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            os.setsid()
+            log = os.open(self.folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            os.dup2(log, 1), os.dup2(log, 2)
+            prepare()
+            fork = multiprocessing.get_context("fork")
+            multiprocessing.get_context = lambda method=None: fork  # type: ignore[assignment]
+            found = Bench(TaskCache(self.tasks), processes=self.processes).run(suite_from(self.content, "the test"))
+            (self.folder / "document.json").write_text(json.dumps(found.to_dict()))
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
 
     def kill_after(self, records: int, files: int, seconds: float) -> list[str]:
-        """Run until so many tasks are finished and so many files more are there, then kill; return what was begun."""
-        wanted = None
-        with self.started() as process:
-            until = time.monotonic() + 300
-            while process.poll() is None and time.monotonic() < until:
-                if wanted is None and len(self.finished()) >= records:
-                    wanted = self.written() + files
-                if wanted is not None and self.written() >= wanted:
-                    break
-                time.sleep(0.001)
-            time.sleep(seconds)
-            assert process.poll() is None, (self.folder / "log").read_text()
-        return self.unfinished()
+        """Run until so many tasks are finished and so many files more are there, then kill; return what was begun.
+
+        A process kills all of them at what it writes next, so that none comes to its end before, however busy others
+        keep the machine.
+        """
+        wanted: int | None = None
+
+        def at(event: str, given: tuple[Any, ...]) -> None:
+            nonlocal wanted
+            if event not in ("open", "os.rename") or not str(given[0]).startswith(str(self.tasks)):
+                return
+            names = [name for _, _, names in os.walk(self.tasks) for name in names]  # folders are renamed meanwhile
+            if wanted is None and names.count("cell.json") >= records:
+                wanted = len(names) + files
+            if wanted is not None and len(names) >= wanted:
+                time.sleep(seconds)  # in which other processes go on
+                os.killpg(0, signal.SIGKILL)
+
+        return self.killed(lambda: sys.addaudithook(at))
 
     def kill_before_the_record_of(self, kind: str) -> list[str]:
         """Run until a task of this kind has made all its files, and kill; return what was begun."""
-        with self.started(DIE_BEFORE_THE_RECORD_OF=kind) as process:
-            assert process.wait(300) == -signal.SIGKILL, (self.folder / "log").read_text()
+        finish = TaskCache.finish
+
+        def finish_or_die(tasks: TaskCache, task: Task, *values: Any) -> None:
+            if task.kind == kind:
+                os.killpg(0, signal.SIGKILL)
+            finish(tasks, task, *values)
+
+        return self.killed(lambda: setattr(TaskCache, "finish", finish_or_die))
+
+    def killed(self, prepare: Callable[[], None]) -> list[str]:
+        """Run until it kills itself, and return what was begun."""
+        assert self.ended(prepare) == -signal.SIGKILL, (self.folder / "log").read_text()
         return self.unfinished()
 
     def to_the_end(self) -> BenchRuns:
-        with self.started() as process:
-            assert process.wait(300) == 0, (self.folder / "log").read_text()
+        assert self.ended() == 0, (self.folder / "log").read_text()
         return BenchRuns.model_validate_json((self.folder / "document.json").read_text())
-
-    def written(self) -> int:
-        """Return how many files there are; folders may be renamed while this counts, which `os.walk` passes over."""
-        return sum(len(files) for _, _, files in os.walk(self.tasks))
 
     def finished(self) -> dict[Path, tuple[int, str]]:
         """Return the records, and when they were written."""
@@ -131,13 +122,13 @@ def assert_nothing_was_run_twice(before: Mapping[Path, tuple[int, str]], after: 
 @pytest.mark.slow
 def test_killed_once_it_goes_on_and_ends_alike(content, uninterrupted, comparable, tmp_path) -> None:
     suite = content(recipe={"epochs": 2, "batch_size": 8, "learning_rate": 0.05})
-    run = Killed(tmp_path, suite, processes=1)
+    whole, run = uninterrupted(suite), Killed(tmp_path, suite, processes=1)
     run.kill_after(records=1, files=3, seconds=0.0)
     before = run.finished()
     assert 1 <= len(before) < 10
     found = Bench(TaskCache(run.tasks)).run(suite_from(suite, "the test"))
     assert_nothing_was_run_twice(before, run.finished())
-    assert comparable(found) == comparable(uninterrupted(suite))
+    assert comparable(found) == comparable(whole)
     assert all(row.failure is None for row in found.rows)
 
 
@@ -146,7 +137,7 @@ def test_killed_at_five_moments_it_ends_with_the_document_of_an_uninterrupted_ru
     content, uninterrupted, comparable, tmp_path
 ) -> None:
     suite = content(recipe={"epochs": 6, "batch_size": 8, "learning_rate": 0.05}, seeds=[0, 1])
-    run = Killed(tmp_path, suite, processes=2)
+    whole, run = uninterrupted(suite), Killed(tmp_path, suite, processes=2)
     generator = np.random.default_rng(0)
     finished: dict[Path, tuple[int, str]] = {}
 
@@ -165,7 +156,7 @@ def test_killed_at_five_moments_it_ends_with_the_document_of_an_uninterrupted_ru
     found = run.to_the_end()
     assert_nothing_was_run_twice(finished, run.finished())
     assert len(run.finished()) == 20 and not run.unfinished()
-    assert comparable(found) == comparable(uninterrupted(suite))
+    assert comparable(found) == comparable(whole)
     assert all(row.failure is None for row in found.rows)
 
 
@@ -187,14 +178,14 @@ def test_sessions_killed_in_the_middle_go_on_with_the_session_they_were_in(
 ) -> None:
     suite = content(track="sessions", plans={"disjoint": {"sessions": 3, "validation": 1}}, test_images=1)
     suite["methods"] = {"finetune": {}}
-    run = Killed(tmp_path, suite, processes=1)
+    whole, run = uninterrupted(suite), Killed(tmp_path, suite, processes=1)
     run.kill_after(records=1, files=22, seconds=0.0)
     learner = next(run.tasks.glob("sessions/*"))
     begun = {path: path.stat().st_mtime_ns for path in learner.glob("run/learner/*/session.json")}
     assert not (learner / "cell.json").exists() and begun
     found = Bench(TaskCache(run.tasks)).run(suite_from(suite, "the test"))
     assert {path: path.stat().st_mtime_ns for path in begun} == begun
-    assert comparable(found) == comparable(uninterrupted(suite))
+    assert comparable(found) == comparable(whole)
 
 
 def test_the_seconds_of_an_interrupted_training_are_those_of_all_its_parts(content, tmp_path) -> None:

@@ -506,5 +506,5 @@ def test_parts_of_a_split_are_taken_out_of_the_whole() -> None:
     assert list(part.ids) == ["d", "a"]
     assert [list(part.class_names or ())[label] for label in part.labels] == ["y", "x"]
     assert np.array_equal(part.vectors, np.stack([two.vectors[1], one.vectors[0]]))
-    with pytest.raises(DataError, match="1 texts were not embedded"):
+    with pytest.raises(DataError, match="1 items were not embedded"):
         embedded_of(one, wanted)

@@ -14,6 +14,7 @@ from attached.evidence import evaluation
 from attached.shop import GOODS, Shop, vector, written
 from crash.server import Server
 from holdfast.cli import main
+from holdfast.embeddings import storage
 from holdfast.evaluation.results import EvaluationResults
 from holdfast.results import Data
 
@@ -156,6 +157,10 @@ def test_the_same_column_takes_a_report(terminal: Terminal, report: Callable[...
         (MODELS, "table=shop.items&vector=embb", "Did you mean 'emb'?"),
         (MODELS, "table=shop.items&text=name", "Unknown column of shop.items 'name'"),
         (MODELS, "table=shop.things", "There is no table 'shop.things'"),
+        (MODELS, "table=items", "Did you mean 'shop.items'?"),
+        (MODELS, "table=shop.items&txt=title", "Did you mean 'text'?"),
+        (["--model", "a", "--new-model", "b", "--dim", 0], "table=shop.items", "--dim 0. Expected: at least 1"),
+        (["--model", "", "--new-model", "b", "--dim", 8], "table=shop.items", "A model without a name"),
         (MODELS, "", "The URL names no table"),
         (MODELS, "table=shop.items&id=price", "price of shop.items may be the same in several rows"),
         (["--model", "old"], "table=shop.items", "Nothing says which model takes over"),
@@ -170,6 +175,51 @@ def test_wrong_words(terminal: Terminal, words: list[Any], url: str, said: str) 
     terminal.run("start", *words, code=2, url=place)
     assert said in terminal.said and "Traceback" not in terminal.said
     assert terminal.shop.dump() == schema
+
+
+def test_what_is_typed_next_names_the_models_as_people_do(terminal: Terminal, tmp_path: Path) -> None:
+    """The old model was only named; what it is called later makes its vectors again, and is believed for that."""
+    shop, model = terminal.shop, ["--text-model", "wordllama", "--truncate-dim", 64]
+    shop.execute("ALTER TABLE shop.items DROP COLUMN emb; ALTER TABLE shop.items ADD COLUMN emb vector(64)")
+    texts = tmp_path / "texts.csv"
+    texts.write_text("id,text\n" + "".join(f"{row},item {row}\n" for row in range(12)))
+    assert main(["embed", "texts", str(texts), *map(str, model), "--out", str(tmp_path / "e")]) == 0
+    [file] = (tmp_path / "e").rglob("*.safetensors")
+    made = storage.load(file)
+    for row, values in zip(made.ids, made.vectors, strict=True):
+        shop.execute("UPDATE shop.items SET emb = %s::real[]::vector WHERE id = %s", [values.tolist(), int(row)])
+    shop.execute("UPDATE shop.items SET emb = NULL WHERE id = 7")
+    new = ["--text-model", "wordllama", "--truncate-dim", 128]
+    started = terminal.run("start", "--model", "ours", *new)
+    assert started["next"][0].endswith("--text-model wordllama --truncate-dim 128")
+    assert "wordllama --truncate-dim 128 (text:" in terminal.said
+    terminal.run("backfill", *new)
+    terminal.run("index")
+    assert (
+        "lack one of wordllama --truncate-dim 128 (text:" in terminal.said and "writes_with" not in terminal.said
+    )  # one dimension fits
+    said = terminal.run("swap", "--writes", "new")
+    assert not [words for words in said["next"] if "attach writes" in words]
+    shop.execute(f"INSERT INTO shop.items (id, title, emb) VALUES (50, 'a', '{[1.0] * 128}')")
+    terminal.run("rollback", "--writes", "old", *new, code=2)
+    assert "they have 128 and 64 numbers" in terminal.said
+    assert terminal.run("rollback", "--writes", "old", *model)["lacking"] == {"old": 0, "new": 0}
+    terminal.run("status", url=terminal.shop.at("shop.itemz"), code=2)
+    assert "attached: shop.items.emb" in terminal.said
+    terminal.run("detach")
+    terminal.run("start", "--model", "ours", *new, url=terminal.shop.at("shop.itemz"), code=2)
+    assert "Did you mean 'shop.items'?" in terminal.said
+
+
+def test_fewer_rows_than_none_are_not_allowed_to_be_missing(terminal: Terminal) -> None:
+    for step in ("swap", "rollback", "complete", "detach"):
+        terminal.run(step, "--allow-missing", -1, code=2)
+        assert "--allow-missing -1. Expected: at least 0 rows" in terminal.said
+
+
+def test_a_mistyped_step_is_told(terminal: Terminal, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["attach", "stats", terminal.shop.url]) == 2
+    assert "Did you mean 'status'?" in capsys.readouterr().err
 
 
 def test_no_password_is_shown(terminal: Terminal, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,9 @@ from qdrant_client import models
 
 from attached.collections import MilvusApplication, QdrantApplication, expected
 from attached.shop import vector
+from crash.server import Server
 from holdfast.attached.base import ModelIdentity
+from holdfast.attached.collections.ledger import PostgresDatabase
 from holdfast.attached.collections.opening import attach, current, open_attachment, plan
 from holdfast.cli import main
 from holdfast.errors import ConfigError, GalleryError, UpgradeStateError
@@ -212,3 +216,43 @@ def test_what_cannot_be_is_refused_by_name(terminal: Terminal, tmp_path: Path) -
     attach(application.url, old=old, new=new).close()
     with pytest.raises(UpgradeStateError, match="attached already"):
         attach(application.url, old=old, new=ModelIdentity("declared:third", 8))
+
+
+def test_an_attachment_with_other_names_is_not_taken_for_it(terminal: Terminal) -> None:
+    application = terminal.application
+    old, new = ModelIdentity("declared:old", 0), ModelIdentity("declared:new", 8)
+    with attach(f"{application.url}&text=text", old=old, new=new) as it:
+        assert "table '" not in it.place and application.name in it.place
+        assert len(it.some(4)) == 4 and len(it.some(100)) == ITEMS
+        assert it.verify().unwatched.startswith("Collections do not tell")
+    attach(application.url, old=old, new=new).close()  # what is left out is as it was
+    for further, words in (("&text=words", "with text=text and not words"), ("&version=v", "with version=nothing")):
+        with pytest.raises(UpgradeStateError, match=words):
+            attach(application.url + further, old=old, new=new)
+
+
+def test_a_ledger_in_postgresql_is_read_as_it_is_now_at_any_isolation_level(postgres_server: Server) -> None:
+    name = f"ledger_{uuid.uuid4().hex}"
+    postgres_server.execute(f"CREATE DATABASE {name}")
+    postgres_server.execute(f"ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")
+    try:
+        one, two = (PostgresDatabase(postgres_server.url(name)) for _ in range(2))
+        one.execute("CREATE TABLE counted (number int)")
+        one.execute("INSERT INTO counted VALUES (0)")
+
+        def count(database: PostgresDatabase) -> None:
+            for _ in range(20):
+                with database.transaction():
+                    [(number,)] = database.execute("SELECT number FROM counted")
+                    database.execute("UPDATE counted SET number = ?", [number + 1])
+
+        threads = [threading.Thread(target=count, args=[database]) for database in (one, two)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert one.execute("SELECT number FROM counted") == [(40,)]
+        one.close()
+        two.close()
+    finally:
+        postgres_server.execute(f"DROP DATABASE {name} WITH (FORCE)")

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -187,7 +188,7 @@ def test_lists_are_written_with_spaces_or_with_commas(seeds: list[str]) -> None:
         arguments = parse(bench, words, "bench")
         assert arguments["steps"].seeds == [0, 1, 2]
         assert (arguments["suite"], arguments["steps"].out) == ("a,b.yaml", Path("x,y"))
-        assert arguments["typed"] == shlex.join(["holdfast", "bench", *words])  # which the board shows
+        assert arguments["typed"] == shlex.join(["holdfast", "bench", *words])  # which the leaderboard shows
     spaced = parse(bench, ["--device", "cuda:0", "cuda:1", "--seeds", "3"], "bench")
     assert spaced["steps"].device == ["cuda:0", "cuda:1"] and spaced["steps"].seeds == [3]
     with pytest.raises(ConfigError, match="--seeds without a value"):
@@ -202,7 +203,7 @@ def test_commas_reach_the_suite_and_the_devices(planned, fails: Fails, suite: Pa
 
 
 def board_in(folder: Path, **parts: Any) -> bytes:
-    """Write what counts of the board of a suite, "mine" with seeds 0 and 1 where nothing else is said."""
+    """Write what counts of the leaderboard of a suite, "mine" with seeds 0 and 1 where nothing else is said."""
     content = {"suite": {"name": "mine", "title": "Mine"}, "rows": [{"seed": 1}, {"seed": 0}, {"seed": 1}], **parts}
     folder.mkdir(exist_ok=True)
     (folder / "results.json").write_text(json.dumps(content))
@@ -212,10 +213,10 @@ def board_in(folder: Path, **parts: Any) -> bytes:
 @pytest.mark.parametrize(
     ("parts", "words"),
     [
-        ({"suite": {"name": "other", "title": "Mine"}}, "the board of 'other', titled 'Mine'"),
-        ({"suite": {"name": "mine", "title": "Not mine"}}, "the board of 'mine', titled 'Not mine'"),
-        ({"suite": None}, "results that are no board"),
-        ({"rows": [{}]}, "results that are no board"),
+        ({"suite": {"name": "other", "title": "Mine"}}, "the leaderboard of 'other', titled 'Mine'"),
+        ({"suite": {"name": "mine", "title": "Not mine"}}, "the leaderboard of 'mine', titled 'Not mine'"),
+        ({"suite": None}, "results that are no leaderboard"),
+        ({"rows": [{}]}, "results that are no leaderboard"),
     ],
 )
 def test_the_board_of_another_suite_is_never_overwritten(
@@ -229,7 +230,7 @@ def test_the_board_of_another_suite_is_never_overwritten(
     assert (out / "results.json").read_bytes() == before and [path.name for path in out.iterdir()] == ["results.json"]
     assert not (suite.parent / "tasks").exists()
     (out / "results.json").write_text("{")
-    assert "results that are no board" in fails("bench", suite, *places)
+    assert "results that are no leaderboard" in fails("bench", suite, *places)
 
 
 @pytest.fixture
@@ -250,13 +251,13 @@ def test_what_failed_is_run_again_where_that_is_asked_and_only_of_this_suite(
     board_in(tmp := suite.parent / "out")
     assert main(words) == 1
     said = capsys.readouterr().err
-    assert f"The former board in '{tmp}', of seeds 0, 1, will be replaced." in said
+    assert f"The former leaderboard in '{tmp}', of seeds 0, 1, will be replaced." in said
     assert "2 runs failed. The same command with --retry-failed runs again what failed" in said
     assert cache.failure(old) == "the loss is not finite" and cache.record(old) is None
     assert main([*words, "--retry-failed"]) == 0
     said = capsys.readouterr().err
     assert "Mine: 0 of 8 steps, " in said and "Mine: 8 of 8 steps, " in said  # the independent model was run before
-    assert "failed: " not in said and "--retry-failed" not in said and "former board" not in said
+    assert "failed: " not in said and "--retry-failed" not in said and "former leaderboard" not in said
     assert cache.failure(old) is None and cache.record(old) is not None and cache.failure(other) == "no room"
 
 
@@ -272,13 +273,21 @@ def test_trials_that_failed_are_counted_beside_runs() -> None:
 STEPS = [Task("train", {"number": number}, label=f"model {number}") for number in range(3)]
 
 
-def test_somebody_who_reads_a_log_is_told_every_so_many_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the clock stand that lines are told by, however busy the machine."""
+    monkeypatch.setattr(bench_command, "time", SimpleNamespace(monotonic=lambda: 0.0))
+
+
+def test_somebody_who_reads_a_log_is_told_every_so_many_seconds(
+    capsys: pytest.CaptureFixture[str], no_time: None
+) -> None:
     def lines() -> list[str]:
         said.extend(capsys.readouterr().err.splitlines())
         return said
 
     def until(words: str, count: int) -> None:
-        last = time.monotonic() + 20
+        last = time.monotonic() + 120
         while sum(words in line for line in lines()) < count and time.monotonic() < last:
             time.sleep(0.005)
         assert sum(words in line for line in said) >= count, said
@@ -297,7 +306,7 @@ def test_somebody_who_reads_a_log_is_told_every_so_many_seconds(capsys: pytest.C
     assert capsys.readouterr().err == ""
 
 
-def test_lines_are_few_where_nothing_takes_long_and_none_where_nothing_is_run(capsys) -> None:
+def test_lines_are_few_where_nothing_takes_long_and_none_where_nothing_is_run(capsys, no_time) -> None:
     with steps_progress("Mine") as tell:
         tell(Progress(None, 0, 1, running=(STEPS[0],)))
         tell(Progress(STEPS[0], 1, 1))
@@ -311,19 +320,19 @@ def test_lines_are_few_where_nothing_takes_long_and_none_where_nothing_is_run(ca
     assert bench_command.EVERY <= 30
 
 
-def test_an_interrupted_run_says_how_far_it_came(capsys) -> None:
+def test_an_interrupted_run_says_how_far_it_came(capsys, no_time) -> None:
     with pytest.raises(KeyboardInterrupt), steps_progress("Mine") as tell:
         tell(Progress(None, 4, 9, running=(STEPS[0],)))
         raise KeyboardInterrupt
     assert capsys.readouterr().err.splitlines()[-1] == "Mine: 4 of 9 steps, 0 seconds: model 0"
 
 
-def test_a_terminal_shows_what_is_run_from_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_shows_what_is_run_from_the_beginning(monkeypatch: pytest.MonkeyPatch, no_time: None) -> None:
     screen = StringIO()
     monkeypatch.setattr(bench_command, "console", Console(file=screen, force_terminal=True, width=100))
     with steps_progress("Mine") as tell:
         tell(Progress(None, 0, 10, running=(STEPS[0],)))
-        last = time.monotonic() + 20
+        last = time.monotonic() + 120
         while "0 of 10 steps, 0 seconds: model 0" not in screen.getvalue() and time.monotonic() < last:
             time.sleep(0.01)
     assert "0 of 10 steps, 0 seconds: model 0" in screen.getvalue()

@@ -82,7 +82,7 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Ask:
         script = folder / shell
         script.write_text(SCRIPTS[shell]())
         words = [shell, *ASK[shell], str(script), *(f"holdfast {one}" for one in typed)]
-        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=300)
         return [line.split() for line in done.stdout.splitlines()]
 
     return asked

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,12 @@ Until = Callable[[str], str]
 
 @pytest.fixture
 def until(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Until:
-    """Lines come every hundredth of a second here; wait for one that begins so, and return it."""
+    """Lines come every hundredth of a second, by a clock that stands; wait for one that begins so, and return it."""
     monkeypatch.setattr(screen, "EVERY", 0.01)
+    monkeypatch.setattr(screen, "time", SimpleNamespace(monotonic=lambda: 1000.0))
 
     def wait(begins: str) -> str:
-        last = time.monotonic() + 20
+        last = time.monotonic() + 120
         said: list[str] = []
         while time.monotonic() < last:
             said += capsys.readouterr().err.splitlines()

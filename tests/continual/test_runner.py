@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -197,53 +195,32 @@ def test_what_was_not_written_yet_is_done_again_and_nothing_else(lost, setting, 
     assert not (place / "cache").exists()
 
 
-LIVES = """
-import os, sys
-sys.path[:0] = [{folder!r}, {tests!r}]
-from crash.processes import import_noted, note_modules
-from test_runner import *
-
-def live(out):
-    child = os.fork()
-    if not child:
-        run_sessions(three_sessions(), {{"cvs": replace(small(), method="cvs")}}, out)
-        note_modules(out)
-        os._exit(0)
-    return child
-
-def ended(child):
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-whole = Path({whole!r})
-assert ended(live(whole)) == 0
-import_noted(whole)  # which all lives share
-for out in sys.stdin:
-    child = live(Path(out.strip()))
-    print(child, flush=True)
-    print(ended(child), flush=True)
-"""
-
-
 @pytest.mark.slow
-def test_killed_at_random_it_ends_with_the_same_numbers(finished, setting, base, tmp_path) -> None:
-    folder, out = Path(__file__).parent, tmp_path / "killed"
-    program = LIVES.format(folder=str(folder), tests=str(folder.parent), whole=str(tmp_path / "whole"))
-    words = [sys.executable, "-W", "ignore", "-c", program]
+def test_killed_at_random_it_ends_with_the_same_numbers(setting, base, tmp_path) -> None:
+    learners = {"cvs": replace(base, method="cvs")}
+    run_sessions(setting, learners, tmp_path / "imports", sessions=1)  # what it needs, and lives share
+    begun = time.process_time()
+    expected = run_sessions(setting, learners, tmp_path / "whole")
+    took = time.process_time() - begun
+
+    def life(seconds: float) -> int:
+        """Go on for so many seconds of the processor, however busy it is; return how that ended."""
+        child = os.fork()
+        if not child:
+            try:
+                signal.setitimer(signal.ITIMER_PROF, seconds)  # whose signal kills
+                run_sessions(setting, learners, tmp_path / "killed")
+                os._exit(0)
+            finally:
+                os._exit(1)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
     generator, ended = np.random.default_rng(0), list[int]()
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdin is not None and parent.stdout is not None
-        for life in range(40):  # the first ones too short to finish on any machine, later ones long enough
-            print(out, file=parent.stdin, flush=True)
-            child = int(parent.stdout.readline())
-            time.sleep(generator.uniform(0.1, 0.3 + 0.2 * life))
-            with suppress(ProcessLookupError):  # it came to its end
-                os.kill(child, signal.SIGKILL)
-            ended.append(int(parent.stdout.readline()))
-            if ended[-1] != -signal.SIGKILL:
-                break
+    while not ended or ended[-1] == -signal.SIGPROF:  # the first ones too short to finish, later ones long enough
+        ended.append(life(took * generator.uniform(0.1, 0.5 + 0.1 * len(ended))))
     assert ended[-1] == 0 and len(ended) >= 3, "killed twice at least"
-    records = run_sessions(setting, {"cvs": replace(base, method="cvs")}, out)
-    assert comparable(records["cvs"]) == comparable(finished[1]["cvs"])
+    records = run_sessions(setting, learners, tmp_path / "killed")
+    assert comparable(records["cvs"]) == comparable(expected["cvs"])
 
 
 def test_a_learner_hands_on_what_it_knows_of_the_shared_first_session(finished) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import multiprocessing
 import random
 import socket
 import subprocess
@@ -30,7 +29,7 @@ from pymilvus import MilvusClient, MilvusException
 
 from attached.collections import MilvusApplication
 from attached.shop import NEW, OLD, made_by, vector
-from crash.attached import Memory, Tally, remembered
+from crash.attached import Memory, Tally, forking, remembered
 from holdfast.attached.collections import attachment as passes
 from holdfast.attached.collections.attachment import CollectionAttachment
 from holdfast.attached.collections.opening import attach, current
@@ -38,7 +37,7 @@ from holdfast.attached.state import Side
 from holdfast.errors import GalleryError, HoldfastError
 from milvus_server import FOLDER, GATE, GUARDIAN
 
-ROWS, APPLICATIONS, KILLS, CHECKED = 20, 2, 20, 4
+ROWS, APPLICATIONS, KILLS, CHECKED = 20, 2, 40, 10
 PAUSE = 0.03
 """Seconds between two things that an application does: a swap needs a comparison that finds nothing to do."""
 PATIENCE = 300.0
@@ -296,8 +295,7 @@ class Round:
         for item in range(ROWS):
             self.shop.put(self.shop.first, item, f"item {item}", vector("old", f"item {item}").tolist())
         attach(self.url, old=OLD, new=NEW).close()
-        self.context = multiprocessing.get_context("forkserver")
-        self.context.set_forkserver_preload(["crash.collections"])
+        self.context = forking("crash.collections")
         self.processes: dict[str, Any] = {}
         self.stop = self.context.Event()
 
@@ -475,9 +473,12 @@ class Round:
         self.tally.rounds += 1
 
 
-def trials(kills: int, seed: int = 0, bug: str | None = None, told: Any = lambda tally: None) -> Tally:
-    """Kill so often, in as many rounds as it takes; stop at the first violation."""
-    tally, number = Tally(), 0
+def trials(
+    kills: int, seed: int = 0, bug: str | None = None, told: Any = lambda tally: None, so_far: Tally | None = None
+) -> Tally:
+    """Kill so often, in as many rounds as it takes after those until now; stop at the first violation."""
+    tally = so_far or Tally()
+    number = tally.rounds
     with service() as one:
         while tally.killed < kills and not tally.violations:
             with tempfile.TemporaryDirectory(prefix="holdfast-trials-") as folder:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from holdfast.data.augmentation_policies import CIFAR_10, RAND_AUGMENT, SubPolicy, auto_augment, rand_augment
 from holdfast.data.image_operations import OPERATIONS
-from holdfast.testing.image_operations import changed_by_pillow
+from pillow_operations import changed_by_pillow
 
 
 def seeded(seed: int = 0) -> torch.Generator:

@@ -6,8 +6,8 @@ import torch
 
 from holdfast.data import ArrayImages, ImageSet
 from holdfast.data.augment import Augmentation
-from holdfast.data.class_balance import balanced_order
 from holdfast.data.loading import BalancedBatches, BatchPlace, training_loader
+from holdfast.data.sampling import balanced_order
 from holdfast.errors import ConfigError
 
 SIZES = (1, 3, 4, 5, 9, 30)  # items of the classes 10, 11, ..., 15, rows shuffled

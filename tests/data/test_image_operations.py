@@ -5,7 +5,7 @@ from torch import Tensor
 
 from holdfast.data.image_operations import OPERATIONS, apply_operations
 from holdfast.errors import DataError
-from holdfast.testing.image_operations import changed_by_pillow
+from pillow_operations import changed_by_pillow
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 

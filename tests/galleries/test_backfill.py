@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import time
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ import pytest
 from holdfast.disk import Disk
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, GalleryError, LastingStoreError, SpaceMismatchError, StoreError
-from holdfast.galleries import Gallery
+from holdfast.galleries import Gallery, backfill
 from holdfast.galleries.backfill import FRUITLESS_PASSES, Backfill, BackfillOptions
 from holdfast.galleries.gallery import GalleryOptions
 from holdfast.galleries.orders import ORDERS
@@ -253,18 +253,30 @@ def test_a_budget_is_not_spent_on_items_that_the_source_lacks(shop, embed, order
     assert done.missing_ids == tuple(IDS[:12])
 
 
-def test_no_batch_begins_after_the_time_is_up(shop, source) -> None:
+@pytest.fixture
+def sleep(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Let time pass while somebody sleeps, and only then."""
+    passed = [0.0]
+
+    def slept(seconds: float) -> None:
+        passed[0] += seconds
+
+    monkeypatch.setattr(backfill, "time", SimpleNamespace(monotonic=lambda: passed[0], sleep=slept))
+    return slept
+
+
+def test_no_batch_begins_after_the_time_is_up(shop, source, sleep) -> None:
     assert (shop.backfill(source, seconds=0).stopped, source.calls) == ("time", [])
-    source.meanwhile = lambda ids: time.sleep(0.5)
+    source.meanwhile = lambda ids: sleep(0.5)
     done = shop.backfill(source, batch=4, seconds=0.5)
     assert (done.written, done.stopped) == (4, "time")
 
 
-def test_the_rate_is_kept_but_not_beyond_the_time(shop, source) -> None:
+def test_the_rate_is_kept_but_not_beyond_the_time(shop, source, sleep) -> None:
     done = shop.backfill(source, batch=4, rate=100, budget=12)
-    assert done.seconds >= 0.08
+    assert 0.08 <= done.seconds <= 0.12
     done = shop.backfill(source, batch=4, rate=0.001, seconds=0.5)  # the second batch would be due in an hour
-    assert (done.written, done.stopped) == (4, "time")
+    assert (done.written, done.stopped, done.seconds) == (4, "time", pytest.approx(0.5))
 
 
 def test_what_the_source_lacks_is_named_and_stays(shop, embed) -> None:

@@ -25,6 +25,7 @@ from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import GalleryError
 from holdfast.galleries import Gallery
 from holdfast.galleries.state import replay
+from holdfast.galleries.two_stage import Rescoring
 from holdfast.geometry import Hypersphere
 
 SPACE = Hypersphere(4)
@@ -217,6 +218,61 @@ class GalleryMachine(RuleBasedStateMachine):
             queries = type(self).embed(f"m{model}", ["q1", "q2"], role="query", space=SPACE)
             sources = [f"m{one}" for one in self.sources(model)]
             type(self).same_as_a_loop(self.gallery, queries, held, sources, k=4)
+
+    @precondition(lambda self: self.prepared or (self.previous and not self.completed))
+    @rule(first=any_number, candidates=st.integers(1, 5), budget=st.one_of(st.none(), st.integers(0, 3)))
+    def search_in_two_stages(self, first: int, candidates: int, budget: int | None) -> None:
+        """Let the target's model score again what another one finds; what it embeds is kept."""
+        target, machine = self.prepared or self.active, self
+        other, asked = self.live[first % len(self.live)], ["q1", "q2"]
+        sources = self.sources(other)
+        lists = []
+        for row in range(len(asked)):
+            ranked = self.ranked(other, row, sources)
+            extra = [] if self.covered(sources) == len(self.items) else self.ranked(target, row, [target])[:candidates]
+            strangers = [one for one in extra if not any(source in self.items[one] for source in sources)]
+            lists.append((ranked, [*ranked[:candidates], *(strangers if other != target else [])]))
+        wanted: dict[str, None] = {}
+        for _, chosen in lists:
+            lacking = [one for one in chosen if target not in self.items[one] and one not in wanted]
+            wanted |= dict.fromkeys(lacking[:budget])
+
+        class Source:
+            fingerprint, space = f"declared:m{target}", SPACE
+
+            def embed(self, ids: Sequence[str]) -> EmbeddingSet:
+                assert list(ids) == list(wanted)
+                made = machine.drawn(target, ids)
+                machine.keep(target, made)
+                return made
+
+        queries = {model: self.queries(model) for model in (other, target)}
+        rescore = Rescoring(Source(), candidates, None if other == target else queries[other], budget)
+        lacks = any(target not in held for held in self.items.values())
+        if other == target and lacks and len(self.sources(target)) == 1:
+            with pytest.raises(GalleryError, match="Nothing lets queries"):
+                self.gallery.search(queries[target], 4, rescore=rescore)
+            return
+        reply = self.gallery.search(queries[target], 4, rescore=rescore)
+        assert reply.embedded == reply.kept == len(wanted)
+        for row, (ranked, chosen) in enumerate(lists):
+            again = [one for one in self.ranked(target, row, [target]) if one in chosen]
+            rest = [one for one in chosen if one not in again]
+            expected = [*again, *rest, *(one for one in ranked[candidates:])][:4]
+            assert [hit.id for hit in reply.hits[row]] == expected
+
+    def queries(self, model: int) -> EmbeddingSet:
+        return type(self).embed(f"m{model}", ["q1", "q2"], role="query", space=SPACE)
+
+    def ranked(self, model: int, row: int, sources: list[int]) -> list[str]:
+        """Rank items for a query, each by its first vector among those that the query may search."""
+        query = self.queries(model).vectors[row].astype(np.float64)
+        scores = {}
+        for one, held in self.items.items():
+            own = next((source for source in sources if source in held), None)
+            if own is not None:
+                scores[one] = float(query @ held[own])
+        return sorted(scores, key=lambda one: (-scores[one], one))
 
     @invariant()
     def all_is_as_it_should_be(self) -> None:

@@ -124,9 +124,19 @@ def test_rows_within_a_budget(limits: dict[str, Any], expected: int | None) -> N
     assert found.to_dict()["rows_within_budget"] == expected
 
 
+def test_a_query_in_two_stages_embeds_its_candidates_at_most() -> None:
+    found = Plan("g2", 1000, 200, 0, 0, items_per_second=50.0, price_per_thousand=0.5, candidates=30)
+    assert found.seconds_per_query == pytest.approx(0.6)
+    assert found.cost_per_query == pytest.approx(0.015)
+    few = Plan("g2", 1000, 20, 0, 0, items_per_second=50.0)
+    assert (few.seconds_per_query, few.cost_per_query) == (pytest.approx(0.4), None)
+    assert Plan("g2", 1000, 200, 0, 0).to_dict()["seconds_per_query"] is None
+
+
 def test_wrong_numbers_and_sources_are_refused(prepared: Gallery, embed: Embed) -> None:
     for values, message in (
-        ({"sample": 1}, "sample=1"), ({"batch": 0}, "batch=0"), ({"price_per_thousand": -1.0}, "at least 0"),
+        ({"sample": 1}, "sample=1"), ({"candidates": 0}, "candidates=0"),
+        ({"batch": 0}, "batch=0"), ({"price_per_thousand": -1.0}, "at least 0"),
         ({"budget_cost": 1.0}, "price_per_thousand"), ({"budget_seconds": 1.0}, "a source to measure"),
         ({"budget_seconds": float("nan")}, "budget_seconds=nan"),
     ):  # fmt: skip

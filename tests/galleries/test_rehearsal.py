@@ -14,6 +14,7 @@ import pytest
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, EmptyOverlapError, UpgradeStateError
 from holdfast.evaluation.retrieval import rank_metrics, top_k
+from holdfast.evaluation.two_stage import rescored, rescored_metrics
 from holdfast.galleries import Gallery
 from holdfast.galleries.orders import ORDERS, Backlog
 from holdfast.galleries.rehearsal import Rehearsal, rehearse
@@ -113,6 +114,29 @@ def test_the_curves_are_those_of_the_metrics_on_a_mixed_gallery(gallery: Gallery
     assert (found.queries, found.asked, found.judged, found.linked) == ("items", 60, 60, "forced")
 
 
+def test_two_stage_search_is_that_of_the_evaluation(gallery: Gallery) -> None:
+    """Sampled items ask; each finds ten others, which the new model orders, and the rest follows as the old had it."""
+    source = Source(NEW, pause=0.001)
+    found = rehearse(gallery, source, orders=["random"])
+    two, sides = found.two_stage, ((OLD, OLD), (NEW, NEW))
+    assert two is not None and two.candidates == 10
+    expected = rescored_metrics(*sides, 10, ("map", "recall@1"), exclude_same_id=True)
+    old = rank_metrics(OLD, OLD, ("map", "recall@1"), exclude_same_id=True)
+    for metric, values in expected.items():
+        assert two.values[metric] == pytest.approx(values.mean(), abs=1e-6)
+        assert two.differences is not None
+        mean, low, high = two.differences[metric]
+        assert mean == pytest.approx((values - old[metric]).mean(), abs=1e-6)
+        assert low < mean < high
+    nearest = rescored(*sides, 10, exclude_same_id=True)
+    encoded = set(nearest.found.ravel().tolist()) | set(range(60))  # every query is an item, and finds itself
+    assert two.encoded == len(encoded) / 60
+    assert two.encoded_per_query == pytest.approx(len(encoded) / 60)
+    assert two.first_milliseconds > two.again_milliseconds > 0
+    assert two.first_milliseconds > 2  # of sleeping for what is embedded
+    assert found.verdict != "failed"
+
+
 def test_what_is_alike_is_measured_by_the_first_ten(gallery: Gallery) -> None:
     found = rehearse(gallery, Source(NEW), orders=["random"])
     now = top_k(NEW, mixed([], 0), 10, exclude_same_id=True)
@@ -122,7 +146,7 @@ def test_what_is_alike_is_measured_by_the_first_ten(gallery: Gallery) -> None:
         assert found.curves["random"].values[metric][0] == pytest.approx(expected)
     assert found.curves["random"].values["overlap@10 with new"][-1] == 1.0
     assert found.before["overlap@10 with old"] == 1.0
-    assert found.searches.made == 9 * 60 + 20 * 8  # all queries at nine moments, four of each model at every batch
+    assert found.searches.made == 10 * 60 + 20 * 8  # all queries at ten moments, four of each model at every batch
 
 
 def test_first_hits_before_and_after(gallery: Gallery) -> None:

@@ -317,7 +317,7 @@ def test_several_threads_give_what_one_gives(workers: int, embed: Embed, tmp_pat
 
 
 def test_threads_work_at_the_same_time_and_tell_of_errors() -> None:
-    together = threading.Barrier(3, timeout=10)
+    together = threading.Barrier(3, timeout=120)
 
     def function(ids: Sequence[str]) -> np.ndarray:
         together.wait()  # until all three are here

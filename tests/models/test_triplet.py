@@ -14,11 +14,10 @@ import torch
 from holdfast.errors import ConfigError
 from holdfast.geometry import SPACES, Hypersphere, Space
 from holdfast.geometry.hypersphere import normalise
-from holdfast.losses.triplet import batch_hard_triplet
 from holdfast.methods import METHODS
 from holdfast.methods.base import View
 from holdfast.models.encoder import Encoder
-from holdfast.models.heads import HEADS, build_head
+from holdfast.models.heads import HEADS, batch_hard_triplet, build_head
 from holdfast.models.release import load_release, make_release, save_release
 from holdfast.models.seeding import seeded
 from holdfast.models.specs import EncoderSpec

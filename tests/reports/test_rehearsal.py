@@ -19,9 +19,10 @@ from holdfast.galleries.rehearsal.results import (
     RehearsedModel,
     Searches,
     Timing,
+    TwoStages,
 )
 from holdfast.reports.charts.bars import first_hit_bars
-from holdfast.reports.charts.lines import drill_curves
+from holdfast.reports.charts.lines import rehearsal_curves
 from holdfast.reports.rehearsal import (
     latency_rows,
     next_step,
@@ -31,6 +32,9 @@ from holdfast.reports.rehearsal import (
     render_rehearsal_report,
     rollback_finding,
     timing_rows,
+    to_markdown,
+    two_stage_finding,
+    two_stage_rows,
     write_rehearsal_report,
 )
 
@@ -105,6 +109,19 @@ def unlabelled() -> Rehearsal:
         verdict="unlabelled", metric="overlap@10 with new", judged=0, curves={"random": curve}, first_hits=first,
         before=before, after_rollback=before,
     )  # fmt: skip
+
+
+def in_two_stages(**changes: Any) -> TwoStages:
+    found: dict[str, Any] = {
+        "candidates": 100,
+        "values": {"map": 0.66, "recall@1": 0.77, "overlap@10 with old": 0.31, "overlap@10 with new": 0.88},
+        "differences": {"map": (0.26, 0.21, 0.31), "recall@1": (0.27, 0.2, 0.33)},
+        "encoded_per_query": 9.25,
+        "encoded": 0.4625,
+        "first_milliseconds": 321.0,
+        "again_milliseconds": 1.5,
+    }
+    return TwoStages(**found | changes)
 
 
 def test_every_part_is_told() -> None:
@@ -187,14 +204,14 @@ def test_a_drill_of_an_earlier_version_is_drawn() -> None:
 
 def test_charts_hold_their_numbers() -> None:
     results = rehearsed()
-    chart = drill_curves(results, "map", width=520)
+    chart = rehearsal_curves(results, "map", width=520)
     assert_page_ready(chart)
     assert "Today 0.400. random: 0.500 at 0\xa0%, 0.550 at 50\xa0%, 0.700 at 100\xa0%; on average 0.575." in chart.told
     for name, found in results.curves.items():
         expected = list(zip(found.shares, found.values["map"], strict=True))
         assert points(lines(chart, name)[0]) == expected == [points(mark)[0] for mark in lines(chart, f"at {name}")]
     for metric, bands in (("map", 1), ("recall@1", 1), ("overlap@10 with old", 0)):
-        areas = drill_curves(results, metric).axes.collections
+        areas = rehearsal_curves(results, metric).axes.collections
         assert [area.get_label() for area in areas] == ["likely"] * bands
     for width in (640.0, 350.0):
         bars = first_hit_bars(results, width=width)
@@ -203,7 +220,7 @@ def test_charts_hold_their_numbers() -> None:
         assert swapped in bars.told
         widths = [patch.get_width() for patch in bars.axes.patches]
         assert widths[:2] == [0.2, 0.1] and sum(widths[:4]) == pytest.approx(1) == sum(widths[4:8])
-    (stepped,) = lines(drill_curves(rehearsed(linked="none"), "map"), "random")
+    (stepped,) = lines(rehearsal_curves(rehearsed(linked="none"), "map"), "random")
     level, corner, end = points(stepped)[-3:]
     assert corner[0] == end[0] and corner[1] == level[1] != end[1]
 
@@ -222,6 +239,35 @@ def test_tables() -> None:
     assert "hardly matters" in order_finding(
         rehearsed(curves={name: rehearsed().curves["random"] for name in ("id", "random")})
     )
+
+
+def test_two_stage_search_is_told_beside_the_others() -> None:
+    results = rehearsed(two_stage=in_two_stages())
+    said = two_stage_finding(results).replace("\N{NO-BREAK SPACE}", " ")
+    for words in (
+        "100 candidates",
+        "mAP 0.660",
+        "+0.260 to today (+0.210 to +0.310)",
+        "321 ms",
+        "1.5 ms",
+        "46 %",
+        "9.2",
+    ):
+        assert words in said
+    columns, rows = two_stage_rows(results)
+    assert [row[0] for row in rows] == ["today", "in two stages", "after the swap", "all re-embedded"]
+    assert rows[1][1:4] == ["0.660", "0.770", "0.880"] and rows[0][1:4] == ["0.400", "0.500", "0.200"]
+    assert all(len(row) == len(columns) for row in rows)
+    text = Page(render_rehearsal_report(results)).text
+    assert "Two-stage search instead" in text and "0.660" in text
+    assert "## Two-stage search" in to_markdown(results)
+    bare = rehearsed()
+    assert (two_stage_finding(bare), two_stage_rows(bare)) == ("", None)
+    assert "Two-stage" not in Page(render_rehearsal_report(bare)).text
+    quiet = unlabelled().model_copy(
+        update={"two_stage": in_two_stages(differences=None, values={"overlap@10 with new": 0.8})}
+    )
+    assert "to today" not in two_stage_finding(quiet)
 
 
 def test_the_page_is_sound_and_self_contained(tmp_path: Path) -> None:
@@ -277,6 +323,7 @@ def test_other_documents_are_refused(tmp_path: Path) -> None:
          "curves.id.area is of cmc"),
         ({"curves": {"id": {"shares": [1], "values": {"map": [0.5]}, "differences": {"cmc": [[0, 0, 0]]},
                             "area": {"map": 0.5}}}}, "curves.id.differences is of cmc"),
+        ({"two_stage": in_two_stages(values={"map": 0.5}).model_dump()}, "two_stage.values is of map"),
         ({"verdict": "unlabelled"}, "verdict is 'unlabelled'"),
         ({"passed": False}, "passed is False"),
         ({"timings": []}, "timings is of"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -106,6 +108,17 @@ def test_what_was_put_in_comes_out_of_a_server(milvus_url: str) -> None:
     finally:
         client.drop_collection(name)
         client.close()
+
+
+def test_a_file_that_another_process_made_is_read(tmp_path: Path) -> None:
+    """What was loaded there is forgotten with that process."""
+    code = (
+        "import sys; from pymilvus import MilvusClient; client = MilvusClient(sys.argv[1]); "
+        "client.create_collection('items', dimension=2); client.insert('items', [{'id': 7, 'vector': [0.6, 0.8]}])"
+    )
+    place = tmp_path / "made.db"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code, str(place)], check=True)
+    assert rows_of(open_source(f"milvus:{place}#items").batches(["id"], 9)) == [{"id": 7}]
 
 
 def test_whole_numbers_as_keys_and_a_sample(lite: tuple[MilvusClient, str]) -> None:

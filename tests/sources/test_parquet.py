@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.errors import DataError
 from holdfast.sources import open_source
-from holdfast.sources.rows_by_id import RowsById
+from holdfast.sources.parquet import RowsById
 
 ROWS = 20_000
 

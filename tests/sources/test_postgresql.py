@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable
 
@@ -156,3 +157,19 @@ def test_nothing_can_be_written_through_a_source(make: Make) -> None:
     )
     with pytest.raises(StoreError, match="read-only"):
         embeddings_of(open_source(f"{url}_v"))
+
+
+def test_a_reading_takes_as_long_as_what_becomes_of_its_rows(make: Make, postgres_server: Server) -> None:
+    url = make(*ITEMS)
+    role = f"hurried{uuid.uuid4().hex[:8]}"
+    postgres_server.execute(
+        f"CREATE ROLE {role} LOGIN; ALTER ROLE {role} SET idle_in_transaction_session_timeout = '100ms'; "
+        f"ALTER ROLE {role} SET statement_timeout = '100ms'; GRANT SELECT ON {url.rpartition('=')[2]} TO {role}"
+    )
+    try:
+        batches = open_source(url.replace("postgres@", f"{role}@")).batches(["sku"], 10)
+        read = len(next(batches))
+        time.sleep(0.3)
+        assert read + sum(map(len, batches)) == 50
+    finally:
+        postgres_server.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")

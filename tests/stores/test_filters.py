@@ -30,9 +30,9 @@ from holdfast.stores.filters import (
     path_of,
     sql,
 )
-from holdfast.stores.lance.filters import condition as lance_condition
-from holdfast.stores.memory.filters import mask
-from holdfast.stores.postgres.filters import COSTS, INDEX, condition
+from holdfast.stores.lance.search import condition as lance_condition
+from holdfast.stores.memory.table import mask
+from holdfast.stores.postgres.search import COSTS, INDEX, condition
 from holdfast.stores.postgres.store import PgvectorStore
 from holdfast.stores.where import read_filter
 from holdfast.testing.stores import met

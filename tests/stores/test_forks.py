@@ -76,7 +76,7 @@ def in_thread(work: Callable[[threading.Event, threading.Event], None]) -> Itera
 def write(store: Store, *ids: str) -> int:
     create = () if store.pointer().sequence else [NewGeneration("g1", 2, {})]
     upsert = Upsert(ids, [{}] * len(ids), [Rows("g1", ids, np.ones((len(ids), 2), np.float32))])
-    with store.writing("a test", timeout=5.0):
+    with store.writing("a test", timeout=120):
         return store.commit(Changes(create, upsert=upsert), {}, {"kind": "test"}).pointer.sequence
 
 
@@ -135,7 +135,7 @@ def test_a_child_that_leaves_its_parents_block_takes_nothing_with_it(tmp_path: P
         child = os.fork()
     if not child:
         try:
-            with store.writing("the child", timeout=5.0):
+            with store.writing("the child", timeout=120):
                 os.write(written, b"wrote")
         finally:
             os._exit(0)

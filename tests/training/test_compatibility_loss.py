@@ -22,8 +22,8 @@ from holdfast.errors import ConfigError, DataError, HoldfastError, SpaceMismatch
 from holdfast.geometry import SPACES, Hypersphere, Lorentz, Space
 from holdfast.methods import METHODS, build_method
 from holdfast.methods.base import Batch, CompatibilityMethod, Head, OldModel
-from holdfast.models.curvature import LearnedLorentz
 from holdfast.models.heads import build_head, default_head
+from holdfast.models.lifting import LearnedLorentz
 from holdfast.models.seeding import seeded
 from holdfast.testing.methods import TracedStep, batch, prepared
 from holdfast.testing.samples import PlainHead, World, make_world

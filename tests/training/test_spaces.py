@@ -17,8 +17,7 @@ from holdfast.evaluation.retrieval import rank_metrics
 from holdfast.experiment import Experiment, Geometry, Recipe
 from holdfast.geometry import SPACES, Hypersphere, Lorentz
 from holdfast.methods import METHODS
-from holdfast.models.curvature import LearnedLorentz
-from holdfast.models.lifting import lift_embeddings, lifted
+from holdfast.models.lifting import LearnedLorentz, lift_embeddings, lifted
 from holdfast.models.release import Release, load_release, save_release
 from holdfast.models.specs import EncoderSpec
 from holdfast.training.encode import embed_images

@@ -23,7 +23,7 @@ from holdfast.embeddings import EmbeddingSet
 from holdfast.geometry import SPACES
 from holdfast.methods import METHODS
 from holdfast.methods.base import OldModel
-from holdfast.models.curvature import LearnedLorentz
+from holdfast.models.lifting import LearnedLorentz
 from holdfast.models.heads import build_head, default_head
 from holdfast.models.seeding import seeded
 from holdfast.training.loop import fit

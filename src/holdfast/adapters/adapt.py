@@ -40,6 +40,7 @@ from holdfast.adapters.pairs import DOUBTED, FEWEST_TESTED, matched, without_dou
 from holdfast.adapters.recommend import Recommendation, recommend
 from holdfast.adapters.score_map import ScoreMapError
 from holdfast.adapters.storage import ADAPTER_FILE, load_adapter, save_adapter
+from holdfast.adapters.two_stage import TwoStage, two_stage
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.embeddings.same_items import refuse_lengths, refuse_one_model
 from holdfast.errors import ConfigError, DataError, refuse, unknown_name
@@ -179,6 +180,7 @@ class Adapted:
         curve: How many pairs the recommended candidate, or the best one, needs.
         score_map: From the old scores to those of the same candidate; None where scores bear no relation.
         sentences: What was odd about the pairs.
+        two_stage: What needs no fit: old candidates that the new model scores again.
     """
 
     held_out: HeldOut
@@ -188,6 +190,7 @@ class Adapted:
     curve: LearningCurve | None
     score_map: FittedScoreMap | None
     sentences: tuple[str, ...]
+    two_stage: TwoStage
 
     @property
     def followed(self) -> str | None:
@@ -315,6 +318,7 @@ def adapt(
             curve=learning_curve(followed, held_out, **draws) if followed and curve else None,
             score_map=score_map_of(followed.fit(*held_out.all_to_fit), held_out, seed) if followed else None,
             sentences=(*pairs.report.sentences(), *told, *unasked),
+            two_stage=two_stage(held_out, **draws),
         )
 
 

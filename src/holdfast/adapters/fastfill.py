@@ -61,8 +61,6 @@ class FastFill(ResidualMLP):
     def _loss(self, parameters: list[Tensor], source: Tensor, target: Tensor) -> Tensor:
         import torch.nn.functional as F
 
-        from holdfast.losses.likelihood import gaussian_likelihood
-
         _, _, inner, inner_offset, _, _, spread, spread_inner, spread_offset = parameters
         active = F.gelu(source @ inner + inner_offset)
         log_variances = source @ spread + active @ spread_inner + spread_offset
@@ -81,3 +79,21 @@ def _squares(parameters: list[Tensor], source: Tensor, target: Tensor) -> Tensor
 
     images = images_of(parameters, source)
     return 2 - 2 * F.cosine_similarity(images, target) + LEAST
+
+
+def gaussian_likelihood(squares: Tensor, log_variances: Tensor) -> Tensor:
+    """Return mean_i [ q_i/σ_i² + log σ_i² ] / 2 of squared errors q (B,) and log σ² (B,).
+
+    What FastFill (Jaeckle et al., ICLR 2023, arXiv:2303.04766) learns of every old vector: minus the logarithm of the
+    density of a Gaussian, but for a constant, per dimension; σ² is then the squared error to be expected. An error
+    counts the less, the more it was expected.
+
+    >>> import torch
+    >>> squares = torch.tensor([0.5, 2.0])
+    >>> likely, alike = squares.log(), squares.mean().log().expand(2)
+    >>> bool(gaussian_likelihood(squares, likely) < gaussian_likelihood(squares, alike))
+    True
+    """
+    from holdfast.losses.alignment import selected_mean
+
+    return selected_mean((squares * (-log_variances).exp() + log_variances) / 2)

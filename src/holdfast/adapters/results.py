@@ -14,6 +14,7 @@ from holdfast.adapters.compare import CandidateScores, Comparison, Directions, G
 from holdfast.adapters.held_out import HeldOut
 from holdfast.adapters.recommend import Action, Recommendation
 from holdfast.adapters.score_map import ScoreMap, ScoreMapError
+from holdfast.adapters.two_stage import TwoStage
 from holdfast.embeddings import EmbeddingSet
 from holdfast.results import Count, Disagreement, Finite, Part, Positive, Results, Several, Share
 
@@ -133,6 +134,7 @@ class AdaptResults(Results):
         learning_curve: How many pairs are needed; None where that was not asked.
         score_map: What an old score becomes; None where that is not known.
         recommendation: What to do.
+        two_stage: What two-stage search finds, without any fit; None where that was not asked.
     """
 
     KIND: ClassVar[str | None] = "adapt"
@@ -154,6 +156,7 @@ class AdaptResults(Results):
     learning_curve: LearningCurve | None
     score_map: ScoreMapRecord | None
     recommendation: Recommendation
+    two_stage: TwoStage | None = None
 
     @classmethod
     def gather(
@@ -169,6 +172,7 @@ class AdaptResults(Results):
         suspects: SuspectPairs | None = None,
         curve: LearningCurve | None = None,
         score_map: ScoreMapRecord | None = None,
+        two_stage: TwoStage | None = None,
     ) -> Self:
         """Return results of what was measured; whatever is unknown is None, as is a recovered share that is not finite.
 
@@ -183,6 +187,7 @@ class AdaptResults(Results):
             suspects: Which share of them does not belong together.
             curve: How many pairs are needed; one without any point is left out.
             score_map: The map of scores.
+            two_stage: What two-stage search finds.
 
         Raises:
             ConfigError: Two parts do not agree.
@@ -205,6 +210,7 @@ class AdaptResults(Results):
             learning_curve=curve if curve and curve.points else None,
             score_map=score_map,
             recommendation=recommendation,
+            two_stage=two_stage,
         )  # fmt: skip
 
     @property
@@ -264,6 +270,9 @@ class AdaptResults(Results):
     def _scores(self) -> Iterator[tuple[str, Score | Gap]]:
         """Yield every mean with its interval, and its place."""
         yield from ((f"systems.{system}", score) for system, score in self.systems.by_name().items())
+        if (found := self.two_stage) is not None:
+            for key in ("cross", "cross_minus_self_old", "self_new_minus_cross"):
+                yield f"two_stage.{key}", getattr(found, key)
         for number, candidate in enumerate(self.candidates):
             for key, score in candidate.scores():
                 yield f"candidates.{number}.{key}", score

@@ -27,6 +27,18 @@ class ModelIdentity:
     dim: int
     note: str = ""
 
+    @property
+    def called(self) -> str:
+        """How to call it to people: by its name and the beginning of a long fingerprint, or by what they declared.
+
+        >>> ModelIdentity("text:67685388f97a2ce4", 384, "minilm").called, ModelIdentity("declared:v1", 8, "v1").called
+        ('minilm (text:67685388…)', 'declared:v1')
+        """
+        kind, _, digest = self.fingerprint.partition(":")
+        if kind == "declared" or not self.note:
+            return self.fingerprint
+        return f"{self.note} ({kind}:{digest[:8]}…)"
+
 
 @dataclass(frozen=True)
 class IndexStatus:
@@ -154,6 +166,10 @@ class Attachment(Protocol):
 
     def status(self) -> AttachmentStatus:
         """Read where it stands."""
+        ...
+
+    def some(self, limit: int) -> list[str]:
+        """Return ids of some items that have an old vector, at most so many."""
         ...
 
     def backfill(

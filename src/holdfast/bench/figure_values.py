@@ -167,7 +167,7 @@ class NumberTable(Exact):
 
 
 class GenerationMatrix(Exact):
-    """Queries of every generation (rows) on the galleries of all (columns), of one row of the board in one data set.
+    """Queries of every generation (rows) on the galleries of all (columns), of one row in one data set.
 
     None where nothing is measured or defined, as for galleries of later generations.
     """

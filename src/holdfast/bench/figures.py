@@ -1,4 +1,4 @@
-"""What a suite draws beside its board: one class per kind of figure, as the suite writes it, each with its own checks.
+"""What a suite draws beside its leaderboard: one class per kind of figure, as it is written, each with its own checks.
 
 Here is only what is asked for. `holdfast.bench.gathering` says which further tasks a figure needs and what it comes to,
 by the class of what was asked (`needed_tasks` and `gathered`); `holdfast.bench.figure_values` are the values, and
@@ -35,7 +35,7 @@ class FigureSpec(BaseModel):
 
     Args:
         title: Its headline; the name of the figure when left out.
-        data: What was searched, by the names of the board; everything when left out.
+        data: What was searched, by the names of the leaderboard; everything when left out.
         scenarios: Scenarios, or plans; all of them when left out.
     """
 

@@ -66,7 +66,7 @@ class Finished:
     cache: TaskCache
 
     def of(self, label: str, place: Place) -> Iterator[tuple[Row, Run]]:
-        """Yield the runs of a row of the board in a place, one per seed."""
+        """Yield the runs of a row of the leaderboard in a place, one per seed."""
         for row, run in zip(self.rows, self.runs, strict=True):
             if (run.label, run.data, run.scenario) == (label, *place):
                 yield row, run

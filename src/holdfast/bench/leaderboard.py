@@ -1,4 +1,4 @@
-"""A leaderboard as a typed value: the runs of a bench as they came, and the board with the range of every number.
+"""A leaderboard as a typed value: the runs of a bench as they came, and the leaderboard with the range of every number.
 
 What it holds is gathered by `holdfast.bench.ranking`. Nothing is measured or ranked here, and nothing else of the bench
 is imported: reports read it too.
@@ -196,7 +196,7 @@ class BenchRuns(_Open):
         rows: The runs, failed ones too.
         combined: Runs over several test sets at once.
         tuning: The trials that chose options, with names of the bench's choice.
-        figures: What the suite asks for beside the board, by name.
+        figures: What the suite asks for beside the leaderboard, by name.
         figure_notes: Why a figure, or a part of it, is not drawn, by its name.
         facts: How large the data sets are, where the suite does not say.
     """
@@ -248,7 +248,7 @@ class InCell(_Exact):
     means: dict[str, SeedMean | None]
 
 
-class BoardCell(_Exact):
+class LeaderboardCell(_Exact):
     """One data set in one scenario.
 
     Args:
@@ -339,7 +339,7 @@ class NemenyiTest(_Exact):
     groups: list[list[str]]
 
 
-class Board(_Exact):
+class Standings(_Exact):
     """Means, ranks and what they tell apart.
 
     Args:
@@ -359,7 +359,7 @@ class Board(_Exact):
     lower_is_better: list[str]
     measures: list[str]
     labels: Annotated[list[Entry], Field(min_length=1)]
-    cells: Annotated[list[BoardCell], Field(min_length=1)]
+    cells: Annotated[list[LeaderboardCell], Field(min_length=1)]
     references: dict[str, float | None]
     front: Front | None
     friedman: FriedmanTest | None
@@ -395,7 +395,7 @@ class Leaderboard(Results):
         rows: The runs, failed ones too.
         combined: Runs over several test sets at once.
         board: What they come to.
-        figures: What the suite asks for beside the board, by name.
+        figures: What the suite asks for beside the leaderboard, by name.
         figure_notes: Why a figure, or a part of it, is not drawn, by its name.
     """
 
@@ -414,7 +414,7 @@ class Leaderboard(Results):
     tuning: list[dict[str, Any]]
     rows: Annotated[list[Run], Field(min_length=1)]
     combined: list[CombinedRun] = Field(default_factory=list)
-    board: Board
+    board: Standings
     figures: dict[str, FigureValue] = Field(default_factory=dict)
     figure_notes: dict[str, str] = Field(default_factory=dict)
 
@@ -428,7 +428,7 @@ class Leaderboard(Results):
         """The runs that failed, in their order."""
         return [run for run in self.rows if run.failure]
 
-    def runs_of(self, cell: BoardCell, label: str | None = None) -> list[Run]:
+    def runs_of(self, cell: LeaderboardCell, label: str | None = None) -> list[Run]:
         """Return the runs in a cell, all of them or those of a label."""
         return [
             run
@@ -436,7 +436,7 @@ class Leaderboard(Results):
             if (run.data, run.scenario) == (cell.data, cell.scenario) and label in (None, run.label)
         ]
 
-    def metrics(self, cell: BoardCell | None = None) -> list[str]:
+    def metrics(self, cell: LeaderboardCell | None = None) -> list[str]:
         """Return what runs were measured in, or those of a cell: data sets may have metrics of their own."""
         return list(dict.fromkeys(run.metric for run in (self.rows if cell is None else self.runs_of(cell))))
 

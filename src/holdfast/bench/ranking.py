@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from holdfast.bench.leaderboard import (
     BenchRuns,
-    Board,
-    BoardCell,
     CellMean,
     CombinedRun,
     Entry,
@@ -22,9 +20,11 @@ from holdfast.bench.leaderboard import (
     Front,
     InCell,
     Leaderboard,
+    LeaderboardCell,
     NemenyiTest,
     Run,
     SeedMean,
+    Standings,
 )
 from holdfast.bench.statistics import (
     LEVEL,
@@ -223,7 +223,7 @@ def _ranked_by(found: BenchRuns, asked: str | None) -> str:
     return asked
 
 
-def _board(runs: Runs, ranked_by: str, references: Mapping[str, str], lower: set[str]) -> Board:
+def _board(runs: Runs, ranked_by: str, references: Mapping[str, str], lower: set[str]) -> Standings:
     ranked = [label for label in runs.labels if label not in references]
     places = [place for place in runs.cells if any(runs.complete(ranked_by, place, label) for label in ranked)]
     values = runs.values(ranked_by, places, ranked)
@@ -238,7 +238,7 @@ def _board(runs: Runs, ranked_by: str, references: Mapping[str, str], lower: set
         best = sum(found.get(label) == min(found.values()) for found in rank_of.values())
         on_front = front is not None and label in front.labels
         entries.append(_entry(runs, label, references.get(label), average.get(label), on_front, best))
-    return Board(
+    return Standings(
         ranked_by=ranked_by,
         lower_is_better=sorted(lower),
         measures=list(runs.means),
@@ -276,7 +276,7 @@ def _entry(runs: Runs, label: str, reference: str | None, rank: float | None, fr
     )
 
 
-def _cell(runs: Runs, place: Place, ranks: Mapping[str, float], ranked_by: str) -> BoardCell:
+def _cell(runs: Runs, place: Place, ranks: Mapping[str, float], ranked_by: str) -> LeaderboardCell:
     found = {}
     for label in runs.labels:
         rows = runs.of(label, place)
@@ -287,7 +287,7 @@ def _cell(runs: Runs, place: Place, ranks: Mapping[str, float], ranked_by: str) 
             missing=len(runs.cells[place]) - len(rows),
             means={name: runs.mean(name, place, label) for name in runs.means},
         )
-    return BoardCell(
+    return LeaderboardCell(
         data=place[0],
         scenario=place[1],
         seeds=runs.cells[place],

@@ -359,12 +359,12 @@ class Bench:
 
 
 def tasks_of(suite: Suite, rows: Sequence[Row]) -> list[Task]:
-    """Return all that is run for the rows of a board and for the figures beside it."""
+    """Return all that is run for the rows of a leaderboard and for the figures beside it."""
     return [*(task for row in rows for task in row.tasks), *figure_tasks(suite, rows)]
 
 
 def final_rows(suite: Suite, trials: Sequence[Trial], root: Path | None) -> list[Row]:
-    """Return the rows of a board, as they were chosen."""
+    """Return the rows of a leaderboard, as they were chosen."""
     return list(Planner(suite, root, {}, chosen=chosen_settings(suite, trials)).rows())
 
 

@@ -28,7 +28,7 @@ def resolved_settings(values: Values, seed: int, root: Path | None) -> Values:
     """Return everything that decides a run, defaults too: what the address of its task is made of."""
     values = {**values, "seed": seed}
     name = values.pop("starts_from", None)
-    start = None if name is None else _opened(name)
+    start = None if name is None else opened_model(name)
     experiment = experiment_of(values, start)
     found: Values = {"experiment": experiment.settings()}
     if start is not None:
@@ -90,9 +90,19 @@ def starting_model(settings: Mapping[str, object]) -> Release | None:
         ConfigError: It is gone, or another one than when the task was made.
     """
     asked: Any = settings.get("starts_from")
-    if asked is None:
-        return None
-    found = _opened(asked["model"])
+    return None if asked is None else proven_model(asked)
+
+
+def proven_model(asked: Mapping[str, str]) -> Release:
+    """Open the model of that name and fingerprint.
+
+    Args:
+        asked: "model" and "fingerprint".
+
+    Raises:
+        ConfigError: It is gone, or another one than when the task was made.
+    """
+    found = opened_model(asked["model"])
     if found.fingerprint != asked["fingerprint"]:
         raise ConfigError(
             f"The model '{asked['model']}' has the fingerprint {found.fingerprint}.",
@@ -102,7 +112,8 @@ def starting_model(settings: Mapping[str, object]) -> Release | None:
     return found
 
 
-def _opened(name: str) -> Release:
+def opened_model(name: str) -> Release:
+    """Open a model as people name it; see `holdfast.models.named_models.open_release`."""
     from holdfast.models.named_models import open_release
 
     return open_release(name)

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from holdfast.continual.plans import PLANS, Setting
 from holdfast.data.closed_set import closed_set
 from holdfast.data.datasets import DATASETS, load_dataset, option_names
-from holdfast.data.hold_out import classes_apart, held_out_rows
+from holdfast.data.hold_out import classes_apart, held_out_rows, set_classes_apart
 from holdfast.data.image_set import ImageSet
 from holdfast.data.retrieval_data import RetrievalData
 from holdfast.data.scenarios import SCENARIOS, Split
-from holdfast.data.text_set import TextData
-from holdfast.data.texts import load_texts
+from holdfast.data.text_set import TextData, TextSet
+from holdfast.data.texts import TEXT_DATASETS, load_texts
 from holdfast.embeddings import StringArray
 from holdfast.errors import ConfigError
 from holdfast.evaluation.protocols import PROTOCOLS, Protocol
@@ -30,6 +30,10 @@ from holdfast.options import option_types
 Settings = Mapping[str, Any]
 
 EVALUATION, VALIDATION = "evaluation", "validation"
+
+APART = UNSEEN_SHARE, UNLABELLED_SHARE = "unseen_share", "unlabelled_share"
+"""Options of a scenario of heads over models of images, as readers of texts have them: so many classes are not there to
+train on; so many of the others are there without a label."""
 
 VALIDATION_SHARE = 0.2
 """Share of the classes to fit on that a trial sets apart, where the data has no validation part: sets of texts."""
@@ -185,7 +189,7 @@ def refuse_unknown_classes(name: str, data: Settings, trained_on: Settings, root
     """Refuse to measure how well classes are named where no model is trained on any of them.
 
     Args:
-        name: What the board calls the images to search.
+        name: What the leaderboard calls the images to search.
         data: "name" and "options" of the data set that is searched.
         trained_on: The same of the one that models are trained on.
         root: Folder that holds the folders of the named data sets.
@@ -250,6 +254,86 @@ def set_apart(data: TextData) -> TextData:
         f"{data.description}; for choosing settings, {len(chosen.class_names)} classes to fit on are searched instead",
         data.unlabelled,
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class Items:
+    """What heads over frozen models are trained on and scored with.
+
+    Args:
+        train: What they are trained on; it may have fewer classes than the others.
+        query: What searches.
+        gallery: What is searched; the query itself where every item searches the others.
+        unlabelled: Further items to train on, of other classes, whose class nobody is told; None without.
+    """
+
+    train: TextSet | ImageSet
+    query: TextSet | ImageSet
+    gallery: TextSet | ImageSet
+    unlabelled: TextSet | ImageSet | None = None
+
+    @property
+    def leave_one_out(self) -> bool:
+        """Whether queries and gallery are one set, and every query ignores itself."""
+        return self.query is self.gallery
+
+    def parts(self) -> dict[str, TextSet | ImageSet]:
+        """Return the sets that there are by name."""
+        named = {"train": self.train, "query": self.query, "gallery": self.gallery, "unlabelled": self.unlabelled}
+        return {name: part for name, part in named.items() if part is not None}
+
+
+def open_items(data: Settings, root: Path | None) -> Items:
+    """Open what heads over frozen models are of: texts or images by name, or images by path.
+
+    Args:
+        data: "name" and "options" of the data set; of images "apart" too, where some classes are not trained on: the
+            shares of `APART`, and the "seed" that draws the classes. For a trial, "part" is `VALIDATION`, and only
+            items to train on are returned.
+        root: Folder that holds the folders of the named data sets.
+    """
+    if data["name"] in TEXT_DATASETS:
+        texts = open_texts(data, root)
+        return Items(texts.train, texts.query, texts.gallery, texts.unlabelled)
+    options, aside = (json.dumps(data.get(key, {}), sort_keys=True) for key in ("options", "apart"))
+    return _image_items(data["name"], root, options, aside, data.get("part", EVALUATION))
+
+
+@lru_cache(maxsize=32)
+def _image_items(name: str, root: Path | None, options: str, aside: str, part: str) -> Items:
+    data, asked = _images(name, root, options), json.loads(aside)
+    if not data.labelled:
+        raise ConfigError(
+            f"The images to search in '{name}' have no labels that say who answers what.",
+            expected="images with classes: heads over frozen models are scored by them",
+        )
+    train, unlabelled = data.to_train_on(), None
+    if asked.get(UNSEEN_SHARE):
+        train, _, _ = set_classes_apart(train, asked[UNSEEN_SHARE], asked["seed"])
+    if asked.get(UNLABELLED_SHARE):
+        train, unlabelled, _ = set_classes_apart(train, asked[UNLABELLED_SHARE], asked["seed"])
+    if part == EVALUATION:
+        return Items(train, data.query, data.gallery, unlabelled)
+    train, searched, _ = set_classes_apart(train, VALIDATION_SHARE, seed=0)
+    return Items(train, searched, searched, unlabelled)
+
+
+def whole_of(data: Settings) -> dict[str, Any]:
+    """Return what a frozen model embeds once for all divisions: all texts of a data set, or what is kept of images."""
+    return {"name": data["name"], "options": {} if data["name"] in TEXT_DATASETS else dict(data["options"])}
+
+
+def digests_of(data: Settings, root: Path | None) -> dict[str, str]:
+    """Return the digest of every part of `open_items`, 24 hexadecimal digits; computed once."""
+    return dict(_item_digests(json.dumps(data, sort_keys=True), root))
+
+
+@lru_cache(maxsize=64)
+def _item_digests(data: str, root: Path | None) -> tuple[tuple[str, str], ...]:
+    items = open_items(json.loads(data), root)
+    found = {name: part.digest()[:24] for name, part in items.parts().items() if name != "gallery"}
+    gallery = found["query"] if items.leave_one_out else items.gallery.digest()[:24]
+    return (*found.items(), ("gallery", gallery))
 
 
 def open_setting(settings: Settings, root: Path | None) -> Setting:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -14,13 +15,13 @@ from pydantic import JsonValue
 from holdfast.adapters import build_adapter
 from holdfast.bench.executor import Place, Step
 from holdfast.bench.figures import ACCURACY
-from holdfast.bench.settings import experiment_on, starting_model
+from holdfast.bench.settings import experiment_on, proven_model, starting_model
 from holdfast.bench.sources import (
     EVALUATION,
     Settings,
     open_images,
+    open_items,
     open_setting,
-    open_texts,
     protocol_digest,
     protocol_of,
     searched,
@@ -56,7 +57,7 @@ from holdfast.methods.predecessor import labelled_features
 from holdfast.models.lifting import lift_embeddings
 from holdfast.models.named_models import needs_module, open_release
 from holdfast.models.release import Release, load_record
-from holdfast.training.encode import cached_embeddings, embed_images
+from holdfast.training.encode import as_points, cached_embeddings, embed_images
 
 SEARCHED = ("query", "gallery")
 RUN, LEARNER = "run", "learner"
@@ -337,34 +338,70 @@ def accuracy_of(release: Release, parts: Sequence[EmbeddingSet]) -> float | None
 
 def texts(settings: Settings, place: Place) -> dict[str, int]:
     """Embed all parts of a set of texts with a frozen model, or take them out of "whole", where all are embedded."""
+    return each_part(settings, place, _text_embedder)
+
+
+def frozen_images(settings: Settings, place: Place) -> dict[str, int]:
+    """Embed all parts of a set of images with a frozen model, or take them out of "whole" likewise."""
+    return each_part(settings, place, _image_embedder)
+
+
+UNLABELLED = "unlabelled"
+
+Embedder = Callable[[Any], EmbeddingSet]
+"""Embeds one part of a set of texts or of images."""
+
+
+def each_part(settings: Settings, place: Place, opened: Callable[[Settings, Place], Embedder]) -> dict[str, int]:
+    """Save all parts as a frozen model embeds them; queries that are the gallery are embedded once."""
+    items = open_items(settings["data"], place.root)
+    if "whole" in place.needs:
+        folder = place.needs["whole"]
+        embed: Embedder = partial(embedded_of, joined([stored(folder, "train"), *each_once(folder)]))
+    else:
+        embed = opened(settings, place)
+    storage.save(embed(items.train), place.folder / "train.safetensors")
+    if items.unlabelled is not None:
+        unlabelled = embed(items.unlabelled).replace(labels=None, class_names=None)
+        storage.save(unlabelled, place.folder / f"{UNLABELLED}.safetensors")
+    query = embed(items.query)
+    storage.save(query, place.folder / "query.safetensors")
+    storage.save(query if items.leave_one_out else embed(items.gallery), place.folder / "gallery.safetensors")
+    return {name: len(part) for name, part in items.parts().items()}
+
+
+def _text_embedder(settings: Settings, place: Place) -> Embedder:
     from holdfast.models.text_encoders import open_text_encoder
     from holdfast.training.encode import embed_texts
 
-    parts = open_texts(settings["data"], place.root).parts()
-    if "whole" in place.needs:
-        whole = joined([stored(place.needs["whole"], name) for name in TEXT_PARTS])
-        for name, part in parts.items():
-            storage.save(embedded_of(whole, part), place.folder / f"{name}.safetensors")
-        return {name: len(part) for name, part in parts.items()}
     encoder = open_text_encoder(settings["model"], device=place.device, api=place.api)
-    for name, part in parts.items():
-        storage.save(embed_texts(encoder, part, cache=place.cache), place.folder / f"{name}.safetensors")
-    return {name: len(part) for name, part in parts.items()}
+    return partial(embed_texts, encoder, cache=place.cache)
+
+
+def _image_embedder(settings: Settings, place: Place) -> Embedder:
+    release, how = proven_model(settings), {"device": torch.device(place.device), "batch_size": IMAGES_AT_ONCE}
+    return lambda images: as_points(cached_embeddings(release, images, place.cache, **how))
+
+
+IMAGES_AT_ONCE = 64
+"""What a frozen model of images is given at a time: it may see far more pixels than the data has."""
 
 
 def head(settings: Settings, place: Place) -> Trained:
-    """Train a head over the frozen model of "new" for the gallery of "old", and embed queries and gallery with it."""
+    """Train a head over the frozen model of "new" for the gallery of "old", and embed all parts with it.
+
+    Those to train on are for the head that succeeds this one, where there is a next generation.
+    """
     from holdfast.training.compatible_head import train_head
 
-    old, new = ({part: stored(place.needs[role], part) for part in ("train", *SEARCHED)} for role in ("old", "new"))
-    experiment = experiment_on(settings["experiment"], place.device)
-    unlabelled = unlabelled_of(place)
+    old, new = (parts_in(place.needs[role]) for role in ("old", "new"))
+    experiment, unlabelled = experiment_on(settings["experiment"], place.device), unlabelled_of(old, new)
     trained = train_head(
         old["train"], new["train"], experiment, place.folder / "release", start=settings["start"],
         unlabelled=unlabelled,
     )  # fmt: skip
-    for part in SEARCHED:
-        storage.save(trained.query(new[part]), place.folder / f"{part}.safetensors")
+    for name, part in new.items():
+        storage.save(trained.query(part), place.folder / f"{name}.safetensors")
     if trained.adapter is not None:
         storage.save(trained.gallery(old["gallery"]), place.folder / MAPPED)
     classes = 0 if old["train"].labels is None else len(np.unique(old["train"].labels))
@@ -382,9 +419,9 @@ def head(settings: Settings, place: Place) -> Trained:
 def adapter(settings: Settings, place: Place) -> Trained:
     """Fit an adapter between the frozen models of "old" and "new" on all pairs, and map queries or gallery with it."""
     asked = settings["experiment"]
-    old, new = ({part: stored(place.needs[role], part) for part in ("train", *SEARCHED)} for role in ("old", "new"))
+    old, new = (parts_in(place.needs[role]) for role in ("old", "new"))
     pairs = old["train"], new["train"]
-    if (rest := unlabelled_of(place)) is not None:
+    if (rest := unlabelled_of(old, new)) is not None:
         pairs = joined([pairs[0], rest[0]]), joined([pairs[1], rest[1]])
     fitted = build_adapter(asked["method"], asked["options"]).fit(*pairs)
     for part in SEARCHED:  # after a backfill, the new model searches what it embedded
@@ -397,15 +434,14 @@ def adapter(settings: Settings, place: Place) -> Trained:
     return {"fingerprint": fitted.fingerprint, "pairs": len(pairs[0]), "labels": 0, "gallery": gallery}
 
 
-def unlabelled_of(place: Place) -> Sides | None:
-    """Return the texts to fit on that have no label, by "old" and "new"; None without any."""
-    if not (place.needs["old"] / "unlabelled.safetensors").exists():
-        return None
-    old, new = (stored(place.needs[role], "unlabelled") for role in ("old", "new"))
-    return old, new
+def unlabelled_of(old: Mapping[str, EmbeddingSet], new: Mapping[str, EmbeddingSet]) -> Sides | None:
+    """Return the items to fit on that have no label, by the old and the new model; None without any."""
+    return (old[UNLABELLED], new[UNLABELLED]) if UNLABELLED in old and UNLABELLED in new else None
 
 
-TEXT_PARTS = ("train", *SEARCHED)
+def parts_in(folder: Path) -> dict[str, EmbeddingSet]:
+    """Return all parts that a task embedded, by name."""
+    return {path.stem: storage.load(path) for path in sorted(folder.glob("*.safetensors"))}
 
 
 def joined(parts: Sequence[EmbeddingSet]) -> EmbeddingSet:
@@ -415,15 +451,15 @@ def joined(parts: Sequence[EmbeddingSet]) -> EmbeddingSet:
     return parts[0].replace(ids=ids, vectors=vectors, labels=None, class_names=None)
 
 
-def embedded_of(whole: EmbeddingSet, part: TextSet) -> EmbeddingSet:
-    """Return the rows of some texts, with their labels.
+def embedded_of(whole: EmbeddingSet, part: TextSet | ImageSet) -> EmbeddingSet:
+    """Return the rows of some texts or images, with their labels.
 
     Raises:
-        DataError: A text is not among those that were embedded.
+        DataError: One is not among those that were embedded.
     """
     rows = whole.ids.find(part.ids)
     if (rows < 0).any():
-        raise DataError(f"{int((rows < 0).sum())} texts were not embedded.", expected="texts of the whole data set")
+        raise DataError(f"{int((rows < 0).sum())} items were not embedded.", expected="items of the whole data set")
     names = None if part.labels is None else StringArray.of(part.class_names)
     return whole.select(rows).replace(labels=part.labels, class_names=names)
 
@@ -602,7 +638,8 @@ def arrivals(settings: Settings, place: Place) -> dict[str, list[JsonValue]]:
 
 
 STEPS: dict[str, Step] = {
-    **{"train": train, "embed": embed, "score": score, "texts": texts, "head": head, "adapter": adapter},
+    **{"train": train, "embed": embed, "score": score, "texts": texts, "frozen-images": frozen_images},
+    **{"head": head, "adapter": adapter},
     **{"first-session": first_session, "sessions": sessions},
     **{"accuracy": accuracy, "session-accuracy": session_accuracy},
     "plane": plane,

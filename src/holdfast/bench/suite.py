@@ -90,6 +90,7 @@ class InScenario(Overrides):
 
     Args:
         old: Other settings of the old model there; those of the new models do not reach it.
+        frozen: Other frozen models there, "old", "new" or both; for the track "features".
         predecessor: Another scenario, whose new model of the same row the new models here succeed, as in a chain;
             None: the old model.
         searched: Another scenario, whose new model of the same row embedded the gallery that is searched; None: the
@@ -99,13 +100,14 @@ class InScenario(Overrides):
     """
 
     old: Overrides = Overrides()
+    frozen: dict[Literal["old", "new"], str] = {}
     predecessor: str | None = None
     searched: str | None = None
     baseline: Baseline = "own"
 
 
 class Entry(Overrides):
-    """One row of the board.
+    """One row of the leaderboard.
 
     Args:
         method: A key of `holdfast.METHODS`; the label when left out.
@@ -208,14 +210,14 @@ class Suite(_Part):
 
     Args:
         name: Its name.
-        title: Headline of its board.
+        title: Headline of its leaderboard.
         description: What it compares, and what it reproduces.
-        track: "images" trains models on images; "features" trains heads over frozen models of text; "sessions" trains
-            learners through sessions, see `holdfast.continual.runner.run_sessions`.
+        track: "images" trains models on images; "features" trains heads over frozen models of texts or of images;
+            "sessions" trains learners through sessions, see `holdfast.continual.runner.run_sessions`.
         data: Data sets by name, with their options.
         scenarios: Who sees what, by name, with options. With the option ``scenario``, which says whose options these
-            are, the name is free: one scenario may stand there twice. On the track "features" options of the texts,
-            such as ``unseen_share`` and ``unlabelled_share``, by any name.
+            are, the name is free: one scenario may stand there twice. On the track "features" options of the texts or
+            images, such as ``unseen_share`` and ``unlabelled_share``, by any name.
         plans: What arrives when on the track "sessions", in place of scenarios: keys of
             `holdfast.continual.plans.PLANS` with their options.
         budget: Images of earlier sessions that learners with a memory keep in all; for the track "sessions".
@@ -235,7 +237,7 @@ class Suite(_Part):
             that models are trained on.
         upper_bound: What the independent model is trained on: what the "new" models see, or "everything".
         accuracy: Whether to measure how well models classify, too: a further metric "accuracy".
-        figures: What is drawn and tabulated beside the board, by name; see `holdfast.bench.figures`.
+        figures: What is drawn and tabulated beside the leaderboard, by name; see `holdfast.bench.figures`.
         reproduces: Which tables and figures of papers it reproduces, such as "hbct/table-3"; for the documents.
         published: What the papers print, for the page; not used in computing.
     """
@@ -279,8 +281,17 @@ class Suite(_Part):
         return self.plans if self.track == "sessions" else self.scenarios
 
     @property
+    def of_texts(self) -> bool:
+        """Whether the data are texts; images otherwise."""
+        return all(data in TEXT_DATASETS for data in self.data)
+
+    def frozen_in(self, scenario: str) -> dict[Literal["old", "new"], str]:
+        """Return the frozen models of a scenario."""
+        return {**self.frozen, **self.by_scenario.get(scenario, InScenario()).frozen}
+
+    @property
     def rows(self) -> dict[str, Entry]:
-        """All rows of the board by label: those of `methods`, each followed by its variants."""
+        """All rows of the leaderboard by label: those of `methods`, each followed by its variants."""
         return {label: entry for label, entry, _ in self._listed()}
 
     @property
@@ -298,7 +309,7 @@ class Suite(_Part):
 
     @property
     def searched(self) -> list[str]:
-        """Names of what is searched, as the board has them: those of the data sets, or of the test sets."""
+        """Names of what is searched, as the leaderboard has them: those of the data sets, or of the test sets."""
         tests = list(self.test_sets) or [""]
         if tests == [""] or len(self.data) == 1:
             return list(self.data) if tests == [""] else tests
@@ -377,7 +388,7 @@ SESSION_SCORES = (*(f"ar@{k}" for k in KS), "last", "forgetting")
 
 
 def variant_label(variant: Variant) -> str:
-    """Return what the board calls a variant.
+    """Return what the leaderboard calls a variant.
 
     >>> variant_label(Variant("odpp", "options.old_threshold", 0.6)), variant_label(Variant("cvs", "budget", 100))
     ('odpp, old threshold 0.6', 'cvs, budget 100')
@@ -416,7 +427,7 @@ def check_suite(suite: Suite) -> None:
             METHODS[suite.method_of(label)]
         else:
             _check_adapter(suite, label, entry)
-    sets: Mapping[str, Any] = TEXT_DATASETS if suite.track == "features" else DATASETS
+    sets = [*(TEXT_DATASETS if suite.track == "features" else ()), *DATASETS]
     for data in suite.data:
         if data not in sets and not Path(data).exists():
             raise unknown_name("data set", data, sets, listing="holdfast data")
@@ -517,6 +528,20 @@ def _check_settings(values: Values) -> None:
 def _check_images(suite: Suite) -> None:
     _refuse_settings(suite, "plans", "budget", "test_images", "classes", "frozen")
     _check_known("scenario", map(suite.scenario_of, suite.scenarios), SCENARIOS)
+    for name, within in suite.by_scenario.items():
+        refuse(bool(within.frozen), f"'{name}' names frozen models, on the track '{suite.track}'.", "none there")
+    _check_chains(suite)
+    for name, test in suite.test_sets.items():
+        data = test.data or name
+        if data not in DATASETS and not Path(data).exists():
+            raise unknown_name("data set of a test", data, DATASETS, listing="holdfast data")
+        _check_known("protocol", (test.protocol,), PROTOCOLS)
+        bound(PROTOCOLS[test.protocol], test.protocol_options, f"protocol '{test.protocol}'")
+    metrics_named((*suite.metrics, suite.gate_metric))
+
+
+def _check_chains(suite: Suite) -> None:
+    """Refuse predecessors and galleries of scenarios that are not there, come round, or do not fit together."""
     for name in suite.scenarios:
         seen: list[str] = []
         link: str | None = name
@@ -531,13 +556,6 @@ def _check_images(suite: Suite) -> None:
             refuse(link in seen, f"The predecessors {' < '.join([*seen, str(link)])} come round to where they began.",
                    "a first model without a predecessor of its own")  # fmt: skip
         _check_links(suite, name, suite.by_scenario.get(name, InScenario()))
-    for name, test in suite.test_sets.items():
-        data = test.data or name
-        if data not in DATASETS and not Path(data).exists():
-            raise unknown_name("data set of a test", data, DATASETS, listing="holdfast data")
-        _check_known("protocol", (test.protocol,), PROTOCOLS)
-        bound(PROTOCOLS[test.protocol], test.protocol_options, f"protocol '{test.protocol}'")
-    metrics_named((*suite.metrics, suite.gate_metric))
 
 
 def _check_links(suite: Suite, name: str, within: InScenario) -> None:
@@ -567,25 +585,50 @@ def _check_links(suite: Suite, name: str, within: InScenario) -> None:
 
 def _check_features(suite: Suite) -> None:
     _refuse_settings(
-        suite, "plans", "budget", "test_images", "classes", "test_sets", "upper_bound", "by_scenario", "old",
-        "accuracy", "starts_from",
+        suite, "plans", "budget", "test_images", "classes", "test_sets", "upper_bound", "old", "accuracy",
+        "starts_from",
     )  # fmt: skip
     for label, entry in suite.rows.items():
         refuse(bool(entry.starts_from), f"The row '{label}' of a head starts from a model.", "no starts_from")
     metrics_named((*suite.metrics, suite.gate_metric))
     for data in suite.data:
-        if data not in TEXT_DATASETS:
+        if data not in TEXT_DATASETS and data not in DATASETS and Path(data).is_file() and Path(data).suffix != ".npz":
             raise ConfigError(
                 f"'{data}' is a file of texts: one set, without a division into texts to fit on, queries and gallery.",
                 expected=f"texts that come divided, one of {', '.join(TEXT_DATASETS)}",
                 to_do=f"`holdfast adapt --texts {data} --old-text-model OLD --text-model NEW --out FOLDER` divides a "
                 "file itself, and compares heads (--method p2s bct) and adapters on it; nothing was run.",
             )
+    texts = [data for data in suite.data if data in TEXT_DATASETS]
     refuse(
-        set(suite.frozen) != {"old", "new"},
-        f"The suite '{suite.name}' compares heads and names {', '.join(suite.frozen) or 'no models'}.",
-        "frozen: with an old and a new model",
+        0 < len(texts) < len(suite.data),
+        f"The suite '{suite.name}' has texts ({', '.join(texts)}) and images, and its frozen models read one of them.",
+        "texts alone, or images alone",
     )
+    for scenario in suite.scenarios:
+        frozen = suite.frozen_in(scenario)
+        refuse(
+            set(frozen) != {"old", "new"},
+            f"The suite '{suite.name}' compares heads and names {', '.join(frozen) or 'no models'}.",
+            "frozen: with an old and a new model",
+        )
+    for name, within in suite.by_scenario.items():
+        refuse(within.old != Overrides(), f"'{name}' has settings of an old model, which is frozen.", "none there")
+        if within.predecessor is not None:
+            _refuse_heads_out_of_chains(suite, name)
+    _check_chains(suite)
+
+
+def _refuse_heads_out_of_chains(suite: Suite, scenario: str) -> None:
+    """Refuse rows that map one side, or lay the gallery onto another space: the next head would need that, too."""
+    for label, entry in suite.rows.items():
+        method = METHODS["independent" if entry.adapter else suite.method_of(label)]
+        refuse(
+            entry.adapter is not None or method.stays or "hypersphere" not in method.spaces,
+            f"The row '{label}' maps queries or gallery, or lays the gallery onto another space, and '{scenario}' is "
+            "the next link of a chain.",
+            "methods whose heads search stored vectors as they are",
+        )
 
 
 def _check_sessions(suite: Suite) -> None:

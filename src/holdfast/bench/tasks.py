@@ -9,20 +9,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 import holdfast
 from holdfast.adapters import ADAPTERS
-from holdfast.bench.settings import Changes, of_machine, own_settings, resolved_settings
+from holdfast.bench.settings import Changes, of_machine, opened_model, own_settings, resolved_settings
 from holdfast.bench.sources import (
+    APART,
     EVALUATION,
     VALIDATION,
+    digests_of,
     open_images,
+    open_items,
     open_setting,
-    open_texts,
     part_digest,
     protocol_digest,
     protocol_of,
@@ -31,6 +33,7 @@ from holdfast.bench.sources import (
     rows_of_all,
     searched_facts,
     split_of,
+    whole_of,
 )
 from holdfast.bench.suite import EvaluationSet, InScenario, Suite, Values, Variant, changed
 from holdfast.continual.plans import PLANS
@@ -42,6 +45,8 @@ from holdfast.errors import ConfigError
 from holdfast.evaluation.metrics import metrics_named
 from holdfast.evaluation.protocols import PROTOCOLS, RankingProtocol
 from holdfast.methods import build_method
+from holdfast.models.release import Release
+from holdfast.models.specs import EncoderSpec
 from holdfast.models.text_encoders import is_service
 from holdfast.models.text_folders import find_model
 from holdfast.options import bound, option_types
@@ -151,7 +156,7 @@ class Case(NamedTuple):
 
 
 class Scored(NamedTuple):
-    """One score of a row: what the board calls the images that were searched, the metric that ranks, and the tasks."""
+    """One score of a row: what the images that were searched are called, the metric that ranks, and the tasks."""
 
     name: str
     metric: str
@@ -378,7 +383,7 @@ class Row:
     Args:
         data: What was searched: the name of the data set, or of a test set.
         scenario: Name of the scenario.
-        label: What the board calls it.
+        label: What the leaderboard calls it.
         seed: The seed.
         score: The task that scores it.
         changes: Settings other than those of the suite, by dotted name: a trial, or what was chosen.
@@ -449,16 +454,20 @@ class Planner:
         return ImageTasks(self.suite, self.root, self.data_options, self.part, self.chosen)
 
     @cached_property
-    def _frozen(self) -> Mapping[str, str]:
-        """The frozen models, which are there; only what may be on the hub, or behind an API, is not looked for yet."""
-        found: dict[str, str] = {}
-        for side, model in self.suite.frozen.items():
+    def _frozen(self) -> Mapping[str, Mapping[Literal["old", "new"], str]]:
+        """The frozen models of every scenario; those of texts are there, but for what may be on the hub or an API."""
+        found = {scenario: self.suite.frozen_in(scenario) for scenario in self.suite.scenarios}
+        for model in {model for frozen in found.values() for model in frozen.values()} if self.suite.of_texts else ():
             owner, _, name = model.partition("/")
             on_hub = owner[:1].isalnum() and name and "/" not in name and not Path(model).expanduser().exists()
             if not on_hub and not is_service(model):
                 find_model(model)
-            found[side] = model
         return found
+
+    @cached_property
+    def _image_models(self) -> Mapping[str, Release]:
+        """The frozen models of images, opened once."""
+        return {model: opened_model(model) for frozen in self._frozen.values() for model in frozen.values()}
 
     def _images(self, case: Case, changes: Changes) -> Iterator[Scored]:
         if self.part == VALIDATION:
@@ -468,52 +477,86 @@ class Planner:
 
     def _features(self, case: Case, changes: Changes) -> Iterator[Scored]:
         data, scenario, label, seed = case
-        models = self._frozen  # refused before texts are read
-        options = {**self.suite.data[data], **self.suite.scenarios[scenario], **self.data_options.get(data, {})}
-        if data in TEXT_DATASETS and "seed" in option_types(TEXT_DATASETS[data].read):
-            options["seed"] = seed
-        source: Values = {"name": data, "options": options}
-        if self.part == VALIDATION:
-            source["part"] = VALIDATION
-        parts = open_texts(source, self.root).parts()
-        source["digest"] = {part: texts.digest()[:24] for part, texts in parts.items()}
-        name = f"{data}, {scenario}, seed {seed}"
-        frozen: dict[str, Task] = {side: self._embedded_texts(source, model, name) for side, model in models.items()}
-        entry, fitted_on = self.suite.rows[label], sum(len(texts) for part, texts in parts.items() if part in FITTED_ON)
+        within = self.suite.by_scenario.get(scenario, InScenario())
+        frozen = self._frozen_tasks(case)
+        head = self._head(case, changes)
+        searched = baseline = frozen["old"]
+        if within.searched is not None:
+            there = case._replace(scenario=within.searched)
+            searched = baseline = self._head(there, self._chosen(there))
+            baseline = searched if within.baseline == "own" else self._frozen_tasks(there)["new"]
+        sides = {"old": baseline, "searched": searched, "independent": frozen["new"], "new": head, "model": head}
+        metrics = list(dict.fromkeys((*self.suite.metrics, self.suite.gate_metric)))
+        asked: Values = {"metrics": metrics, "gate_metric": self.suite.gate_metric, "protocol": BY_LABEL, "seed": 0}
+        if open_items(self._items(case), self.root).leave_one_out:
+            asked["protocol"] = {**BY_LABEL, "leave_one_out": True}
+        task = Task("score", asked, sides, label=f"score {label} ({data}, {scenario}, seed {seed})")
+        yield Scored(data, self.suite.gate_metric, task)
+
+    def _chosen(self, case: Case) -> Changes:
+        return self.chosen.get((case.data, case.scenario, case.label), {})
+
+    def _head(self, case: Case, changes: Changes) -> Task:
+        """Return the task of a head or an adapter: for the gallery of the old model, or of the predecessor's head."""
+        data, scenario, label, seed = case
+        within, frozen = self.suite.by_scenario.get(scenario, InScenario()), self._frozen_tasks(case)
+        old = frozen["old"]
+        if within.predecessor is not None:
+            there = case._replace(scenario=within.predecessor)
+            old = self._head(there, self._chosen(there))
+        source, entry = self._items(case), self.suite.rows[label]
+        name, needs = f"{label} ({data}, {scenario}, seed {seed})", {"old": old, "new": frozen["new"]}
+        parts = open_items(source, self.root).parts()
+        fitted_on = float(sum(len(part) for role, part in parts.items() if role in FITTED_ON))
         if entry.adapter is not None:
             options = changed({"options": dict(entry.options)}, changes)["options"]
-            fitted: Values = {"method": entry.adapter, "options": {**options, "direction": entry.direction}}
+            asked = {"method": entry.adapter, "options": {**options, "direction": entry.direction}}
             code = version_of(ADAPTERS[entry.adapter])
-            settings = {"experiment": fitted, "data": source, **({"adapter_code": code} if code else {})}
-            head = Task("adapter", settings, frozen, float(fitted_on), f"{label} ({name})")
-        else:
-            values = changed({**self.suite.settings(data, label), "start": entry.start}, changes)
-            start = values.pop("start")
-            settings = {**resolved_settings(values, seed, self.root), "start": start, "data": source}
-            work = float(fitted_on * settings["experiment"]["recipe"]["epochs"])
-            head = Task("head", settings, frozen, work, f"{label} ({name})")
-        sides = {
-            "old": frozen["old"],
-            "searched": frozen["old"],
-            "independent": frozen["new"],
-            "new": head,
-            "model": head,
-        }
-        metrics = list(dict.fromkeys((*self.suite.metrics, self.suite.gate_metric)))
-        asked = {"metrics": metrics, "gate_metric": self.suite.gate_metric, "protocol": BY_LABEL, "seed": 0}
-        yield Scored(data, self.suite.gate_metric, Task("score", asked, sides, label=f"score {label} ({name})"))
+            settings: Values = {"experiment": asked, "data": source, **({"adapter_code": code} if code else {})}
+            return Task("adapter", settings, needs, fitted_on, name)
+        values = changed({**self.suite.settings(data, label, scenario=scenario), "start": entry.start}, changes)
+        start = values.pop("start")
+        settings = {**resolved_settings(values, seed, self.root), "start": start, "data": source}
+        return Task("head", settings, needs, fitted_on * settings["experiment"]["recipe"]["epochs"], name)
 
-    def _embedded_texts(self, source: Values, model: str, name: str) -> Task:
-        """Return the parts of one split, out of all texts of the data set, which are embedded once for all splits."""
-        everything: Values = {"name": source["name"], "options": {}}
-        parts = open_texts(everything, self.root).parts()
-        everything["digest"] = {part: texts.digest()[:24] for part, texts in parts.items()}
-        work = float(sum(map(len, parts.values())))
+    def _items(self, case: Case) -> Values:
+        """Return which texts or images of a data set a head is trained on, and searched with."""
+        data, scenario, _, seed = case
+        models = self._frozen[scenario]  # refused before texts are read
+        options = {**self.suite.data[data], **self.suite.scenarios[scenario], **self.data_options.get(data, {})}
+        source: Values = {"name": data, "options": options}
+        if data not in TEXT_DATASETS:
+            source["apart"] = {share: options.pop(share, 0.0) for share in APART} | {"seed": seed}
+            for model in models.values():
+                spec = self._image_models[model].encoder.spec
+                if not isinstance(spec, EncoderSpec):
+                    raise ConfigError(f"'{model}' is a {spec.name}.", expected="a model of images: so is the data")
+                refuse_other_channels(source, self.root, spec.channels, model)
+        elif "seed" in option_types(TEXT_DATASETS[data].read):
+            options["seed"] = seed
+        if self.part == VALIDATION:
+            source["part"] = VALIDATION
+        source["digest"] = digests_of(source, self.root)
+        return source
+
+    def _frozen_tasks(self, case: Case) -> dict[str, Task]:
+        """Return what the frozen models of a scenario embed, old and new."""
+        source, name = self._items(case), f"{case.data}, {case.scenario}, seed {case.seed}"
+        return {side: self._embedded(source, model, name) for side, model in self._frozen[case.scenario].items()}
+
+    def _embedded(self, source: Values, model: str, name: str) -> Task:
+        """Return the parts of one division, out of all items that are kept, which are embedded once for all of them."""
+        everything = whole_of(source)
+        items = open_items(everything, self.root)
+        everything["digest"] = digests_of(everything, self.root)
+        work = float(len(items.train) + len(items.query) + (0 if items.leave_one_out else len(items.gallery)))
+        kind, known = "texts", {"model": model}
+        if not self.suite.of_texts:
+            kind, known = "frozen-images", {"model": model, "fingerprint": self._image_models[model].fingerprint}
         whole = Task(
-            "texts", {"data": everything, "model": model}, {}, work, f"{model} ({source['name']})",
-            asks_api=is_service(model),
-        )  # fmt: skip
-        return Task("texts", {"data": source, "model": model}, {"whole": whole}, label=f"{model} ({name})")
+            kind, {"data": everything, **known}, {}, work, f"{model} ({source['name']})", asks_api=is_service(model)
+        )
+        return Task(kind, {"data": source, **known}, {"whole": whole}, label=f"{model} ({name})")
 
     def _sessions(self, case: Case, changes: Changes) -> Iterator[Scored]:
         data, plan, label, seed = case

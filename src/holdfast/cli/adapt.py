@@ -6,14 +6,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich.text import Text
 
 from holdfast.cli.choices import options_by_method, write_settings
-from holdfast.cli.console import console, counting_progress, print_json, print_table, training_progress
+from holdfast.cli.console import MADE_BY, console, counting_progress, print_json, print_table, training_progress
 from holdfast.cli.evidence import refuse_no_labels, refuse_swapped
-from holdfast.cli.kept import MADE_BY
 from holdfast.cli.options import Api, DataSets, Reading, TextModel, guarded
 from holdfast.cli.pages import Report, check_report, page_line, page_written
 from holdfast.cli.places import Place
@@ -22,6 +21,7 @@ from holdfast.data.augment import Augmentation
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, refuse
 from holdfast.experiment import HEAD_RECIPE, Experiment, Recipe
+from holdfast.options import Keywords
 from holdfast.reports.formats import percent
 from holdfast.source_code import Standing, put_beside
 
@@ -335,13 +335,13 @@ class Compared(Options):
 
     auto: bool = False
     adapter: list[str] = field(default_factory=list)
-    adapter_options: dict[str, Any] = field(default_factory=dict)
+    adapter_options: Keywords = field(default_factory=dict)
     direction: Literal["both", "new_to_old", "old_to_new"] = "both"
     method: list[str] = field(default_factory=list)
-    method_options: dict[str, Any] = field(default_factory=dict)
+    method_options: Keywords = field(default_factory=dict)
     projection: Literal["linear", "mlp", "residual"] = "linear"
     head: str | None = None
-    head_options: dict[str, Any] = field(default_factory=dict)
+    head_options: Keywords = field(default_factory=dict)
     recipe: Recipe = HEAD_RECIPE
 
     def __post_init__(self) -> None:
@@ -675,6 +675,7 @@ def _results(pair: Pair, found: Adapted, choice: Choice) -> AdaptResults:
         names=Names(pair.data_name, pair.old_name, pair.new_name), direction=choice.direction,
         pair_sentences=found.sentences, suspects=found.suspects, curve=found.curve,
         score_map=None if fitted is None else ScoreMapRecord.of(fitted.score_map, fitted.error),
+        two_stage=found.two_stage,
     )  # fmt: skip
 
 
@@ -702,14 +703,16 @@ def _tell(
     results: AdaptResults, out: Path, page: str, followed: str | None, thresholds: Sequence[NewThreshold]
 ) -> None:
     """Print the table, what failed or is odd, what is recommended, and where it is written."""
-    from holdfast.reports.adapt import adapt_headline, adapt_table, failures
+    from holdfast.reports.adapt import adapt_headline, adapt_table, failures, two_stage_finding
 
     columns, rows = adapt_table(results)
     print_table(results.title, columns, rows)
     for line in (*failures(results), *results.data.sentences):
         _say(line)
     _say(f"\n{adapt_headline(results)}", style="bold")
-    for line in (*results.recommendation.sentences, *(one.words(followed) for one in thresholds)):
+    found = two_stage_finding(results)
+    lines = (*results.recommendation.sentences, *([found] if found else []))
+    for line in (*lines, *(one.words(followed) for one in thresholds)):
         _say(line)
     _say(f"\nresults  {out / 'results.json'}{page}")
 

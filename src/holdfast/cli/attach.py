@@ -129,6 +129,10 @@ class NewVectors(Options):
             from holdfast.adapters.storage import load_adapter
 
             return through_adapter(source, load_adapter(self.adapter))
+        if of == "old" and source.fingerprint != state.old and state.old.startswith(DECLARED):
+            from holdfast.attached.recognition import recognised
+
+            return recognised(source, it)  # people named a model, and give it now
         return source
 
     def refuse_files(self) -> None:
@@ -162,7 +166,10 @@ class NewVectors(Options):
             return ModelIdentity(head.fingerprint, head.space.dim, name or name_of(self.release)), None
         if self.text_model is not None:
             encoder = model.opened(self.text_model, self.device, api)
-            return ModelIdentity(encoder.fingerprint, encoder.dim, name or self.text_model), None
+            said = {"--document-prefix": self.document_prefix, "--max-length": self.max_length,
+                    "--truncate-dim": self.truncate_dim}  # fmt: skip
+            given = [word for option, value in said.items() if value is not None for word in (option, str(value))]
+            return ModelIdentity(encoder.fingerprint, encoder.dim, name or shlex.join([self.text_model, *given])), None
         if name is None or dim is None:
             raise ConfigError(
                 "Nothing says which model takes over.",
@@ -223,6 +230,8 @@ def start(
     from holdfast.attached.base import ModelIdentity
     from holdfast.attached.opening import of_collections
 
+    refuse(dim is not None and dim < 1, f"--dim {dim}.", "at least 1")
+    refuse("" in (model, new_model), "A model without a name.", "--model NAME")
     new, mapped = source.identity(new_model, dim, api)
     if model is None and mapped is None:
         raise ConfigError("Nothing says which model made the vectors that are there.", expected="--model NAME")
@@ -254,7 +263,9 @@ def start(
         on.print_json({"rights": [asdict(one) for one in found.rights], "refusals": found.refusals,
                        "notes": found.notes, "steps": found.steps})  # fmt: skip
         return int(bool(found.lacking or found.refusals))
-    with attach(on.url, old=old, new=new, aside=aside, mixing=mixing, fire_triggers=fire_triggers) as it:
+    with console.status("waiting for a moment to attach"):
+        it = attach(on.url, old=old, new=new, aside=aside, mixing=mixing, fire_triggers=fire_triggers)
+    with it:
         return _tell(it, on, {})
 
 
@@ -346,7 +357,7 @@ def backfill(
             if done.embedded or watch is None:
                 speed = f", {done.embedded / done.seconds:,.0f} rows/s" if done.embedded and done.seconds else ""
                 console.print(f"{done.written:,} rows filled in {duration(done.seconds)}{speed}; {done.lacking:,} lack "
-                              f"a vector of {done.generation}.")  # fmt: skip
+                              f"a vector of the {of} model.")  # fmt: skip
             if watch is None or done.stopped != "done":
                 break
             time.sleep(watch)
@@ -355,6 +366,10 @@ def backfill(
             console.print(f"{done.missing:,} rows are not in the source: {', '.join(done.missing_ids)}.")
         _tell(it, on, asdict(done))
         return int(bool(done.missing))
+
+
+def _refuse_negative(allow_missing: int) -> None:
+    refuse(allow_missing < 0, f"--allow-missing {allow_missing}.", "at least 0 rows")
 
 
 def _moment(text: str) -> datetime:
@@ -397,8 +412,11 @@ def swap(on: Attached, source: NewVectors, api: Api, writes: Model | None = None
         holdfast attach swap "postgresql://shop@db/shop?table=shop.items" --text-model MODEL
     """
     source.refuse_files()
+    _refuse_negative(allow_missing)
     with on.opened() as it:
-        it.swap(source.opened(it, "new", api), writes=writes, allow_missing=allow_missing)
+        opened = source.opened(it, "new", api)
+        with console.status("waiting for a moment to swap"):
+            it.swap(opened, writes=writes, allow_missing=allow_missing)
         return _tell(it, on, {})
 
 
@@ -419,8 +437,11 @@ def rollback(on: Attached, source: NewVectors, api: Api, writes: Model | None = 
         holdfast attach rollback "postgresql://shop@db/shop?table=shop.items"
     """
     source.refuse_files()
+    _refuse_negative(allow_missing)
     with on.opened() as it:
-        it.rollback(source.opened(it, "old", api), writes=writes, allow_missing=allow_missing)
+        opened = source.opened(it, "old", api)
+        with console.status("going back"):
+            it.rollback(opened, writes=writes, allow_missing=allow_missing)
         return _tell(it, on, {})
 
 
@@ -476,8 +497,10 @@ def complete(on: Attached, allow_missing: int = 0) -> int:
     Examples:
         holdfast attach complete "postgresql://shop@db/shop?table=shop.items"
     """
+    _refuse_negative(allow_missing)
     with on.opened() as it:
-        it.complete(allow_missing=allow_missing)
+        with console.status("looking at every row"):
+            it.complete(allow_missing=allow_missing)
         return _tell(it, on, {})
 
 
@@ -492,9 +515,12 @@ def detach(on: Attached, allow_missing: int = 0, abandon: bool = False) -> int:
     Examples:
         holdfast attach detach "postgresql://shop@db/shop?table=shop.items"
     """
+    _refuse_negative(allow_missing)
     with on.opened() as it:
-        stays = it.state.fingerprint("new" if it.state.phase == "completed" else "old")
-        it.detach(allow_missing=allow_missing, abandon=abandon)
+        state = it.state
+        stays = state.fingerprint("new" if state.phase == "completed" else "old")
+        with console.status("removing what was added"):
+            it.detach(allow_missing=allow_missing, abandon=abandon)
     console.print(f"Detached; the vectors of {stays} stay.")
     on.print_json({"detached": True, "stays": stays})
     return 0
@@ -519,30 +545,45 @@ def journal(on: Attached) -> int:
 
 def _tell(it: Attachment, on: Attached, document: Mapping[str, object]) -> int:
     """Say where it stands and what to type next, and for machines what was done."""
-    found = it.status()
+    with console.status("counting rows"):
+        found = it.status()
     state = found.state
-    model = state.fingerprint(state.serving)
+    called = {"old": found.old.called, "new": found.new.called}
+    model = called[state.serving]
     serving = f"Queries are to be of {model}" if state.shared else f"{model} serves"
     console.print(
         f"{found.place}: {state.phase}. {serving}, and "
-        f"the application writes with {state.fingerprint(state.writes)} unless a session says otherwise."
+        f"the application writes with {called[state.writes]} unless a session says otherwise."
     )
     if found.holding:
-        held = " and ".join(f"{count:,} of {state.fingerprint(side)}" for side, count in found.holding.items())
+        held = " and ".join(f"{count:,} of {called[side]}" for side, count in found.holding.items())
         console.print(f"Vectors of both models share the column: {held}.")
-    lacking = ", ".join(f"{count:,} lack one of {state.fingerprint(side)}" for side, count in found.lacking.items())
+    lacking = ", ".join(f"{count:,} lack one of {called[side]}" for side, count in found.lacking.items())
     console.print(f"{found.items:,} rows with vectors: {lacking}. {found.empty:,} rows have none of the application.")
     for one in found.indexes:
         console.print(f"Index {one.name}: {'built' if one.built else 'not built'}.")
     queries = it.client_queries()
     for purpose, query in queries:
         console.print(f"For the application, {purpose}:\n  {query}")
-    steps = _next_shared(found) if state.shared else _next(found.lacking, state.phase, state.swappable)
+    steps = [(purpose, _filled_in(words, found)) for purpose, words in _next_steps(found)]
     for purpose, words in steps:
         console.print(f"Next, to {purpose}: {on.command(*words)}")
     on.print_json({**document, **asdict(found), "serving": state.serving, "queries": dict(queries),
                    "next": [on.command(*words) for _, words in steps]})  # fmt: skip
     return 0
+
+
+def _next_steps(found: AttachmentStatus) -> list[Step]:
+    state = found.state
+    steps = _next_shared(found) if state.shared else _next(found.lacking, state.phase, state.swappable)
+    return [step for step in steps if step != _WRITES or state.writes == "old"]
+
+
+def _filled_in(words: tuple[str, ...], found: AttachmentStatus) -> tuple[str, ...]:
+    """Return words with the text model that was given at the start, and its options, where one was."""
+    new = found.new
+    known = shlex.split(new.note) if new.fingerprint.startswith("text:") and new.note else ["MODEL"]
+    return tuple(one for word in words for one in (known if word == "MODEL" else [word]))
 
 
 Step = tuple[str, tuple[str, ...]]
@@ -554,7 +595,7 @@ _WRITES: Step = ("declare who writes with what", ("writes", "--model", "new"))
 def _next_shared(found: AttachmentStatus) -> list[Step]:
     """Return what to type next where vectors of both models share a column."""
     lacking, phase = found.lacking, found.state.phase
-    back, leave = ("go back", ("rollback",)), ("leave the table as it was", ("detach",))
+    back, leave = ("go back", ("rollback",)), ("leave everything as it was", ("detach",))
     if phase == "completed":
         return [("keep the new vectors alone", ("detach",)), back]
     if phase == "rolled back":
@@ -571,7 +612,7 @@ def _next_shared(found: AttachmentStatus) -> list[Step]:
 def _next(lacking: Mapping[Model, int], phase: str, swappable: bool) -> list[Step]:
     """Return what to type next, each with what it is for, the most sensible first."""
     fill, old = _FILL, _FILL_OLD
-    back, leave = ("go back", ("rollback",)), ("leave the table as it was", ("detach",))
+    back, leave = ("go back", ("rollback",)), ("leave everything as it was", ("detach",))
     if phase in ("attached", "filling"):
         return [fill, leave]
     if phase == "filled":

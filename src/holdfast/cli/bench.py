@@ -42,8 +42,8 @@ class Steps(Options):
     """Which steps of the suite, where they are kept, and what runs them.
 
     Args:
-        out: Folder for results.json, leaderboard.html and the tables; runs/bench/SUITE when left out. A former board of
-            the same suite there is replaced, that of another suite never.
+        out: Folder for results.json, leaderboard.html and the tables; runs/bench/SUITE when left out. A former
+            leaderboard of the same suite there is replaced, that of another suite never.
         cache: Folder of finished steps, shared by suites.
         seeds: Other seeds than those of the suite: 0 1 2, or 0,1,2.
         processes: Steps at once; as many as there are devices, or processor cores, when left out.
@@ -94,8 +94,8 @@ class Asked(NamedTuple):
     Args:
         suite: With the seeds that were asked for.
         bench: Cache, processes and devices.
-        out: Folder for the board.
-        former: Seeds of the board that is there already; None where there is none.
+        out: Folder for the leaderboard.
+        former: Seeds of the leaderboard that is there already; None where there is none.
     """
 
     suite: Suite
@@ -143,7 +143,7 @@ def bench(
     if steps.retry_failed:
         asked.bench.cache.forget_failures(asked.estimate().unfinished)
     if asked.former is not None and asked.former != sorted(asked.suite.seeds):
-        console.print(f"The former board in '{asked.out}', of {seeds_in_words(asked.former)}, will be replaced.")
+        console.print(f"The former leaderboard in '{asked.out}', of {seeds_in_words(asked.former)}, will be replaced.")
     asked = asked._replace(bench=replace(asked.bench, api=api.settings))
     code = _run(asked, typed, report, json)
     api.tell()
@@ -196,10 +196,10 @@ def _refuse_file(option: str, folder: Path) -> None:
 
 
 def _former_seeds(out: Path, suite: Suite) -> list[int] | None:
-    """Return the seeds of the board of this suite that a folder holds; None where it holds none.
+    """Return the seeds of the leaderboard of this suite that a folder holds; None where it holds none.
 
     Raises:
-        ConfigError: It holds the board of another suite, or results of something else.
+        ConfigError: It holds the leaderboard of another suite, or results of something else.
     """
     path = out / "results.json"
     try:
@@ -211,16 +211,16 @@ def _former_seeds(out: Path, suite: Suite) -> list[int] | None:
         names, seeds = None, set()
     if names == (suite.name, suite.title):
         return sorted(seeds)
-    what = "results that are no board" if names is None else "the board of '{}', titled '{}'".format(*names)
+    what = "results that are no leaderboard" if names is None else "the leaderboard of '{}', titled '{}'".format(*names)
     raise ConfigError(
         f"--out '{out}' holds {what}.",
-        expected=f"a folder without results, or with a board of '{suite.name}', titled '{suite.title}'",
+        expected=f"a folder without results, or with a leaderboard of '{suite.name}', titled '{suite.title}'",
         to_do="name another: --out FOLDER; nothing was run, and nothing there was changed.",
     )
 
 
 def _run(asked: Asked, typed: Typed, report: Report | None, as_json: bool) -> int:
-    """Run to the end, write the board, and say what was found."""
+    """Run to the end, write the leaderboard, and say what was found."""
     from holdfast.bench.ranking import leaderboard_of
     from holdfast.reports.leaderboard import leaderboard_text, write_leaderboard_page, write_tables
     from holdfast.reports.suite_figures import FOLDER, write_figures
@@ -243,7 +243,7 @@ def _run(asked: Asked, typed: Typed, report: Report | None, as_json: bool) -> in
         print_json(results.to_dict())
     console.print(leaderboard_text(results))
     console.print(
-        f"results  {written}\n{figures}tables   {', '.join(map(str, tables))}{page_line(report, page, 'board')}"
+        f"results  {written}\n{figures}tables   {', '.join(map(str, tables))}{page_line(report, page, 'page')}"
     )
     for sentence in failure_sentences(found, asked.bench.cache.root):
         console.print(sentence)

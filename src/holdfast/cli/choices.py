@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from holdfast.errors import ConfigError, refuse
+
+if TYPE_CHECKING:
+    from holdfast.options import Keywords
 
 
 def data_root(given: Path | None) -> Path | None:
@@ -23,9 +26,7 @@ def user_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdfast"
 
 
-def options_by_method(
-    names: Sequence[str], options: Mapping[str, Any], what: str = "method"
-) -> dict[str, dict[str, Any]]:
+def options_by_method(names: Sequence[str], options: Mapping[str, object], what: str = "method") -> dict[str, Keywords]:
     """Return the options of every method, or adapter: of one they are given as they are, of several by its name.
 
     Raises:
@@ -34,14 +35,16 @@ def options_by_method(
     refuse(len(set(names)) < len(names), f"The {what}s {', '.join(names)}.", f"each {what} once")
     if len(names) == 1:
         return {names[0]: dict(options)}
-    for name in options:
-        if name not in names or not isinstance(options[name], dict):
+    by_name: dict[str, Keywords] = {name: {} for name in names}
+    for name, own in options.items():
+        if name not in names or not isinstance(own, dict):
             raise ConfigError(
                 f"With the {what}s {', '.join(names)}, --{what}-options has '{name}'.",
                 expected=f"a mapping of {what} names to their options",
                 to_do=f"write --{what}-options.{names[0]}.OPTION VALUE.",
             )
-    return {name: options.get(name, {}) for name in names}
+        by_name[name] = own
+    return by_name
 
 
 def write_settings(folder: Path, name: str, text: str) -> None:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -28,11 +29,12 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.errors import HoldfastError, printable
+
 if TYPE_CHECKING:
     from holdfast.galleries.state import Told
+    from holdfast.source_code import Standing
     from holdfast.training.events import TrainingStep
-
-from holdfast.errors import HoldfastError, printable
 
 FIRST = os.environ.get("LOCAL_RANK", "0") == "0"  # of several training processes, one talks
 
@@ -279,3 +281,29 @@ def counting_progress(name: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show how many items are done; yields a function that takes the number of finished items."""
     with _progress(name, total, MofNCompleteColumn()) as (progress, task):
         yield lambda count: progress.update(task, advance=count)
+
+
+MADE_BY: dict[Standing, str] = {
+    "other": "made by other code than that of today",
+    "unknown": "made before it was recorded which code made it",
+}
+"""What is said of what the code of today did not make."""
+
+
+def tell_kept(standings: Mapping[Path, Standing]) -> None:
+    """Print which folders the code of today did not make, and how to have them made anew.
+
+    Args:
+        standings: How the code that made what is in a folder stands to that of today.
+    """
+    for standing, said in MADE_BY.items():
+        kept = [folder for folder, found in standings.items() if found == standing]
+        if kept:
+            console.print(f"Kept as it was, {said}: {', '.join(map(str, kept))}.", markup=False)
+    others = [folder for folder, found in standings.items() if found != "same"]
+    if others:
+        console.print(
+            "Next: the same command with --again makes that anew; what is there stays, as "
+            f"{others[0].name}.before-1 or the like.",
+            markup=False,
+        )

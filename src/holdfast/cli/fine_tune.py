@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich.text import Text
 
@@ -21,6 +21,7 @@ from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, refuse
 from holdfast.experiment import TEXT_RECIPE, Experiment, Recipe
 from holdfast.methods import build_method, classless_options
+from holdfast.options import Keywords
 
 if TYPE_CHECKING:
     from holdfast.data.text_pairs import TextPairs
@@ -101,12 +102,12 @@ class Tuning(Options):
     """
 
     method: str | None = None
-    method_options: dict[str, Any] = field(default_factory=dict)
+    method_options: Keywords = field(default_factory=dict)
     projection: Literal["linear", "mlp"] = "linear"
     head: str | None = None
-    head_options: dict[str, Any] = field(default_factory=dict)
+    head_options: Keywords = field(default_factory=dict)
     loss: str | None = None
-    loss_options: dict[str, Any] = field(default_factory=dict)
+    loss_options: Keywords = field(default_factory=dict)
     recipe: Recipe = TEXT_RECIPE
     seed: int = 0
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from holdfast.cli.choices import data_root, user_cache, write_settings
 from holdfast.cli.console import console
@@ -18,7 +18,7 @@ from holdfast.devices import device_named
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.files import FileColumns, model_folder
 from holdfast.errors import ConfigError, ReleaseError, refuse
-from holdfast.options import bound, option_types
+from holdfast.options import Keywords, bound, option_types
 
 if TYPE_CHECKING:
     from holdfast.data.image_set import ImageSet
@@ -143,7 +143,7 @@ class DataSets(Options):
     """
 
     data_root: Path | None = None
-    data_options: dict[str, Any] = field(default_factory=dict)
+    data_options: Keywords = field(default_factory=dict)
 
     def images(self, data: str, encoder: EncoderSpec | None = None, *, exactly: bool = False) -> RetrievalData:
         """Open a data set of images by name, path or URL, showing that it is being read.
@@ -399,7 +399,7 @@ class Network(Options):
     backbone: str | None = None
     dim: int = 128
     projection: str | None = None
-    backbone_options: dict[str, Any] = field(default_factory=dict)
+    backbone_options: Keywords = field(default_factory=dict)
     centre_crop: str | None = None
     mean: list[float] = field(default_factory=lambda: [0.5])
     std: list[float] = field(default_factory=lambda: [0.5])
@@ -455,7 +455,7 @@ class Answers(Options):
     protocol: str | None = None
     ground_truth: Path | None = None
     relevant: Path | None = None
-    protocol_options: dict[str, Any] = field(default_factory=dict)
+    protocol_options: Keywords = field(default_factory=dict)
     no_relevant: Literal["exclude", "zero"] | None = None
 
     def opened(self, leave_one_out: bool) -> Protocol:

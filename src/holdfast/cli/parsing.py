@@ -10,6 +10,7 @@ import re
 import shlex
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
@@ -29,6 +30,7 @@ from holdfast.config import (
 )
 from holdfast.documents import parsed_yaml
 from holdfast.errors import ConfigError, refuse, unknown_name, without_secrets
+from holdfast.options import Keywords
 
 NamedSetting = tuple[str, Any]  # dotted name, and a value: a tuple of words, or what a YAML file says
 
@@ -80,6 +82,8 @@ def run_command(words: Sequence[str]) -> int:
     while rest and f"{command} {rest[0]}" in all_functions():
         command = f"{command} {rest.pop(0)}"
     if command in all_functions():
+        if len(rest) > 1 and not rest[1].startswith("-") and get_close_matches(rest[0], below(command), 1, 0.6):
+            raise _without_subcommand(command, rest)  # a mistyped one, and then what it is to do it with
         return run(function_of(command), rest, command)
     if not rest or rest[0] in ("-h", "--help", "help"):
         from holdfast.cli.help import help_of_group
@@ -157,7 +161,7 @@ def run(function: Callable[..., int], words: Sequence[str], command: str) -> int
     return function(**parse(function, words, command))
 
 
-def parse(function: Callable[..., Any], words: Sequence[str], command: str) -> dict[str, Any]:
+def parse(function: Callable[..., Any], words: Sequence[str], command: str) -> Keywords:
     """Return the arguments for ``function``, every default resolved.
 
     Flags need no value (``--json``), lists take several words (``--release a b``), dashes and underscores in names are
@@ -202,7 +206,7 @@ def parse(function: Callable[..., Any], words: Sequence[str], command: str) -> d
                 repr(namespace)  # whole numbers longer than Python writes
                 if within:
                     parser.validate(namespace)
-            arguments: dict[str, Any] = vars(parser.instantiate(namespace))
+            arguments: Keywords = vars(parser.instantiate(namespace))
     except _PARSER_ERRORS as error:
         if isinstance(error, ConfigError):
             raise

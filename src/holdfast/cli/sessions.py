@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast.cli.choices import options_by_method, write_settings
-from holdfast.cli.console import console, print_json, print_table, training_progress
-from holdfast.cli.kept import tell_kept
+from holdfast.cli.console import console, print_json, print_table, tell_kept, training_progress
 from holdfast.cli.options import DataSets, Network, StartingModel
 from holdfast.cli.pages import Report, check_report, page_line, page_written
 from holdfast.cli.training import Training
 from holdfast.config import Settings
 from holdfast.errors import unknown_name
+from holdfast.options import Keywords, bound
 
 if TYPE_CHECKING:
     from holdfast.continual.plans import Plan
@@ -28,7 +28,7 @@ def sessions(
     sets: DataSets,
     settings: Settings,
     plan: str = "general-incremental",
-    plan_options: dict[str, Any] = {},  # noqa: B006 - read only
+    plan_options: Keywords = {},  # noqa: B006 - read only
     method: list[str] = ["cvs"],  # noqa: B006 - and shown as the default
     budget: int | None = None,
     test_images: int | None = None,
@@ -80,7 +80,6 @@ def sessions(
     from holdfast.continual.runner import run_sessions, standing_of_learner
     from holdfast.data.closed_set import closed_set
     from holdfast.methods import build_method
-    from holdfast.options import bound
 
     check_report(report)
     if plan not in PLANS:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from holdfast.cli.choices import options_by_method, write_settings
-from holdfast.cli.console import console, print_json, print_table, training_progress
-from holdfast.cli.kept import tell_kept
+from holdfast.cli.console import console, print_json, print_table, tell_kept, training_progress
 from holdfast.cli.options import DataSets, Network, StartingModel
 from holdfast.cli.training import Training
 from holdfast.config import Options, Settings
@@ -17,6 +16,7 @@ from holdfast.errors import ConfigError, ReleaseError, refuse, unknown_name
 from holdfast.experiment import Geometry, Trainable
 from holdfast.extras import require
 from holdfast.methods import build_method
+from holdfast.options import Keywords, bound
 
 if TYPE_CHECKING:
     from holdfast.data.retrieval_data import RetrievalData
@@ -45,7 +45,7 @@ class Predecessor(Options):
     old: Path | None = None
     old_data: str | None = None
     scenario: str | None = None
-    scenario_options: dict[str, Any] = field(default_factory=dict)
+    scenario_options: Keywords = field(default_factory=dict)
     old_backbone: str | None = None
     old_dim: int | None = None
 
@@ -212,7 +212,6 @@ def train(
     """
     from holdfast.cli.embed import encoder_for_images
     from holdfast.models.heads import HEADS
-    from holdfast.options import bound
     from holdfast.training.spaces import common_space, settle
 
     chosen = options_by_method(method, training.method_options)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast.cli.choices import options_by_method
 from holdfast.cli.options import Network
 from holdfast.config import Options
 from holdfast.experiment import Experiment, Geometry, Recipe
+from holdfast.options import Keywords
 
 if TYPE_CHECKING:
     from holdfast.data.image_set import ImageSet
@@ -27,8 +28,8 @@ class Training(Options):
         seed: Of initial weights, order, augmentation, what is drawn from the data, and the method.
     """
 
-    method_options: dict[str, Any] = field(default_factory=dict)
-    head_options: dict[str, Any] = field(default_factory=dict)
+    method_options: Keywords = field(default_factory=dict)
+    head_options: Keywords = field(default_factory=dict)
     recipe: Recipe = field(default_factory=Recipe)
     seed: int = 0
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
-from holdfast.data.class_balance import balanced_order, holds_whole_classes
+from holdfast.data.sampling import balanced_order, holds_whole_classes
 from holdfast.errors import ConfigError, refuse
 
 

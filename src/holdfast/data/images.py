@@ -231,16 +231,10 @@ class FileImages(DecodedImages):
         return self._digests[key]
 
 
-class KeptImages:
-    """Rows of another store, each decoded once and then kept in memory.
+class _StoreBefore:
+    """A store before another one, whose images it gives."""
 
-    Memory is taken as rows are read, so that a small share of a large set stays small.
-    """
-
-    def __init__(self, images: Images) -> None:
-        self._images = images
-        self._pixels = _taken_as_needed((len(images), *images.shape))
-        self._known = np.zeros(len(images), np.bool_)
+    _images: Images
 
     @property
     def shape(self) -> Shape:
@@ -251,6 +245,18 @@ class KeptImages:
     def fit(self) -> Fit | None:
         """How the store behind fits images."""
         return self._images.fit
+
+
+class KeptImages(_StoreBefore):
+    """Rows of another store, each decoded once and then kept in memory.
+
+    Memory is taken as rows are read, so that a small share of a large set stays small.
+    """
+
+    def __init__(self, images: Images) -> None:
+        self._images = images
+        self._pixels = _taken_as_needed((len(images), *images.shape))
+        self._known = np.zeros(len(images), np.bool_)
 
     def __len__(self) -> int:
         return len(self._images)
@@ -273,24 +279,14 @@ class KeptImages:
         return self._images.content_digest(rows)
 
 
-class SelectedImages:
+class SelectedImages(_StoreBefore):
     """Chosen rows of another store, in a chosen order, without copying pixels."""
 
     def __init__(self, images: Images, rows: Rows) -> None:
-        self._images: Images = images
+        self._images = images
         self._rows = rows
         if isinstance(images, SelectedImages):
             self._images, self._rows = images._images, images._rows[rows]
-
-    @property
-    def shape(self) -> Shape:
-        """Channels, height and width of every image."""
-        return self._images.shape
-
-    @property
-    def fit(self) -> Fit | None:
-        """How the store behind fits images."""
-        return self._images.fit
 
     def __len__(self) -> int:
         return len(self._rows)

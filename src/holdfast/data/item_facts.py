@@ -25,7 +25,7 @@ def facts_of(
     data: str | None,
     root: Path | None,
     sets: Sequence[EmbeddingSet] = (),
-    elsewhere: Callable[[str], Mapping[str, Any]] = lambda identifier: {},
+    elsewhere: Callable[[str], Mapping[str, object]] = lambda identifier: {},
 ) -> FactsOf:
     """Return what looks up an item: its row in a table, and its columns in sets of embeddings.
 

@@ -33,7 +33,7 @@ _ROWS_AT_ONCE = 16_384
 _NO_COLUMNS: Mapping[str, NDArray[Any]] = MappingProxyType({})
 
 
-class Told(TypedDict, total=False):
+class TableOptions(TypedDict, total=False):
     """What the columns of a table do not say, each left out where the table says it, or where this is what it is.
 
     Args:
@@ -105,7 +105,7 @@ class EmbeddingSet:
         return embeddings
 
     @classmethod
-    def from_arrow(cls, table: pa.Table, **told: Unpack[Told]) -> EmbeddingSet:
+    def from_arrow(cls, table: pa.Table, **told: Unpack[TableOptions]) -> EmbeddingSet:
         """Return the embeddings of an Arrow table.
 
         Columns ``id`` (texts or whole numbers; items without are numbered), ``vector`` (a list of numbers) and
@@ -116,7 +116,7 @@ class EmbeddingSet:
             table: A pyarrow.Table.
             told: What the columns do not say, by name: ``fingerprint="declared:my-model"``, ``space`` or
                 ``similarity``, ``role``, ``cast``; and ``id_column``, ``vector_column``, ``label_column`` where they
-                are called otherwise. See `holdfast.embeddings.embedding_set.Told`.
+                are called otherwise. See `holdfast.embeddings.embedding_set.TableOptions`.
 
         Raises:
             ConfigError: Both a space and a similarity were given, or one that is unknown.
@@ -138,7 +138,7 @@ class EmbeddingSet:
         return tables.to_arrow(self)
 
     @classmethod
-    def from_pandas(cls, frame: pd.DataFrame, **told: Unpack[Told]) -> EmbeddingSet:
+    def from_pandas(cls, frame: pd.DataFrame, **told: Unpack[TableOptions]) -> EmbeddingSet:
         """Return the embeddings of a data frame.
 
         Columns ``id`` (texts or whole numbers; items without are numbered), ``vector`` (a list of numbers) and
@@ -147,14 +147,7 @@ class EmbeddingSet:
 
         Args:
             frame: A pandas.DataFrame, whose index is not looked at.
-            told: What the columns do not say, by name: ``fingerprint="declared:my-model"``, ``space`` or
-                ``similarity``, ``role``, ``cast``; and ``id_column``, ``vector_column``, ``label_column`` where they
-                are called otherwise. See `holdfast.embeddings.embedding_set.Told`.
-
-        Raises:
-            ConfigError: Both a space and a similarity were given, or one that is unknown.
-            DataError: Vectors cannot be used, or it is not known which model made them.
-            SpaceMismatchError: The table says another space than was given.
+            told: What the columns do not say; see `from_arrow`, and what it raises.
         """
         from holdfast.embeddings import tables
 
@@ -171,7 +164,7 @@ class EmbeddingSet:
         return tables.to_pandas(self)
 
     @classmethod
-    def from_dataset(cls, dataset: datasets.Dataset, **told: Unpack[Told]) -> EmbeddingSet:
+    def from_dataset(cls, dataset: datasets.Dataset, **told: Unpack[TableOptions]) -> EmbeddingSet:
         """Return the embeddings of a data set of the library datasets.
 
         Columns ``id`` (texts or whole numbers; items without are numbered), ``vector`` (a list of numbers) and
@@ -180,14 +173,7 @@ class EmbeddingSet:
 
         Args:
             dataset: A datasets.Dataset.
-            told: What the columns do not say, by name: ``fingerprint="declared:my-model"``, ``space`` or
-                ``similarity``, ``role``, ``cast``; and ``id_column``, ``vector_column``, ``label_column`` where they
-                are called otherwise. See `holdfast.embeddings.embedding_set.Told`.
-
-        Raises:
-            ConfigError: Both a space and a similarity were given, or one that is unknown.
-            DataError: Vectors cannot be used, or it is not known which model made them.
-            SpaceMismatchError: The table says another space than was given.
+            told: What the columns do not say; see `from_arrow`, and what it raises.
         """
         from holdfast.embeddings import tables
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.embeddings.embedding_set import EmbeddingSet, Form, Role, Told, shown
+from holdfast.embeddings.embedding_set import EmbeddingSet, Form, Role, TableOptions, shown
 from holdfast.embeddings.imports import Arrays, imported, space_of
 from holdfast.embeddings.string_array import StringArray
 from holdfast.errors import DataError, SpaceMismatchError, reason, refuse, unknown_name
@@ -58,7 +58,7 @@ def to_arrow(embeddings: EmbeddingSet) -> pa.Table:
     return pa.table(columns).replace_schema_metadata({METADATA: json.dumps(told)})
 
 
-def from_arrow(table: pa.Table, told: Told) -> EmbeddingSet:
+def from_arrow(table: pa.Table, told: TableOptions) -> EmbeddingSet:
     """Return the embeddings of an Arrow table.
 
     Raises:
@@ -95,7 +95,7 @@ def to_pandas(embeddings: EmbeddingSet) -> Any:
     return frame
 
 
-def from_pandas(frame: Any, told: Told) -> EmbeddingSet:
+def from_pandas(frame: Any, told: TableOptions) -> EmbeddingSet:
     """Return the embeddings of a data frame; its index is not looked at.
 
     Raises:
@@ -117,7 +117,7 @@ def from_pandas(frame: Any, told: Told) -> EmbeddingSet:
     return _embeddings(table, told, frame.attrs.get(METADATA))
 
 
-def from_dataset(dataset: Any, told: Told) -> EmbeddingSet:
+def from_dataset(dataset: Any, told: TableOptions) -> EmbeddingSet:
     """Return the embeddings of a `datasets.Dataset`; the names of a ClassLabel are those of the classes.
 
     Raises:
@@ -140,12 +140,12 @@ def from_dataset(dataset: Any, told: Told) -> EmbeddingSet:
     return _embeddings(table, told, None if kept is None else kept.decode(), names)
 
 
-def _embeddings(table: pa.Table, told: Told, kept: str | None, names: list[str] | None = None) -> EmbeddingSet:
+def _embeddings(table: pa.Table, told: TableOptions, kept: str | None, names: list[str] | None = None) -> EmbeddingSet:
     import pyarrow as pa
 
-    unknown = sorted(told.keys() - Told.__annotations__.keys())
+    unknown = sorted(told.keys() - TableOptions.__annotations__.keys())
     if unknown:
-        raise unknown_name("option of a table", unknown[0], Told.__annotations__)
+        raise unknown_name("option of a table", unknown[0], TableOptions.__annotations__)
     vector, id_ = told.get("vector_column", "vector"), told.get("id_column", "id")
     label = told.get("label_column", "label")
     own = _kept(kept)
@@ -196,7 +196,7 @@ def _kept(kept: str | None) -> Mapping[str, Any]:
     return own
 
 
-def _fingerprint(told: Told, own: Mapping[str, Any]) -> str:
+def _fingerprint(told: TableOptions, own: Mapping[str, Any]) -> str:
     given = told.get("fingerprint")
     if given is None and not own:
         raise DataError(
@@ -217,7 +217,7 @@ def _dim(own: Mapping[str, Any]) -> int:
     return space_from_record(own["space"]).dim if own else 0
 
 
-def _where(arrays: Arrays, told: Told, own: Mapping[str, Any]) -> tuple[Space, Form]:
+def _where(arrays: Arrays, told: TableOptions, own: Mapping[str, Any]) -> tuple[Space, Form]:
     if not own:
         return space_of(arrays, told.get("space"), told.get("similarity"))
     space = space_from_record(own["space"])
@@ -232,7 +232,7 @@ def _where(arrays: Arrays, told: Told, own: Mapping[str, Any]) -> tuple[Space, F
     return space, form
 
 
-def _role(told: Told, own: Mapping[str, Any]) -> Role:
+def _role(told: TableOptions, own: Mapping[str, Any]) -> Role:
     role: Role = told.get("role") or own.get("role") or "both"
     return role
 

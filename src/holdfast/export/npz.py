@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from holdfast.export import reader
 from holdfast.export.exportable import Exportable, Vectors
 from holdfast.export.formats import NO_STEPS, Format
-from holdfast.export.record import ExportRecord
+from holdfast.export.record import ExportRecord, StepRecord
 from holdfast.steps import Step
 
 
@@ -53,7 +53,7 @@ vectors = mapped(np.load("vectors.npy"))
         return model.reference(model.probe), reader.Map(folder)(model.probe)
 
 
-def describe(steps: Sequence[Step], arrays: dict[str, NDArray[Any]], prefix: str = "") -> list[dict[str, Any]]:
+def describe(steps: Sequence[Step], arrays: dict[str, NDArray[Any]], prefix: str = "") -> list[StepRecord]:
     """Return steps as plain values; their arrays are put aside, under the names that these say."""
     described = []
     for place, step in enumerate(steps):
@@ -63,11 +63,11 @@ def describe(steps: Sequence[Step], arrays: dict[str, NDArray[Any]], prefix: str
         branches = values.pop("branches", ())
         arrays |= {f"{at}.{name}": np.ascontiguousarray(value) for name, value in own.items()}
         described.append(
-            {
-                "step": step.name,
-                "arrays": {name: f"{at}.{name}" for name in own},
-                "numbers": {name: value for name, value in values.items() if name not in own},
-                "branches": [describe(one, arrays, f"{at}.{number}.") for number, one in enumerate(branches)],
-            }
+            StepRecord(
+                step=step.name,
+                arrays={name: f"{at}.{name}" for name in own},
+                numbers={name: value for name, value in values.items() if name not in own},
+                branches=[describe(one, arrays, f"{at}.{number}.") for number, one in enumerate(branches)],
+            )
         )
     return described

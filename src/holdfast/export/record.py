@@ -12,6 +12,24 @@ FORMAT_VERSION = 1
 RECORD_FILE, CARD_FILE = "export.json", "README.md"
 
 
+class StepRecord(BaseModel):
+    """One of `holdfast.steps`, in plain values.
+
+    Args:
+        step: Its name.
+        arrays: Names of its arrays in the file of arrays, by parameter.
+        numbers: Its other parameters.
+        branches: Steps whose results are summed.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    step: str
+    arrays: dict[str, str]
+    numbers: dict[str, float | None]
+    branches: list[list[StepRecord]]
+
+
 class ExportRecord(BaseModel):
     """The contents of ``export.json``, the same for every format.
 
@@ -53,7 +71,7 @@ class ExportRecord(BaseModel):
     input: Contract
     largest_difference: float | None = None
     compared: int = 0
-    steps: list[dict[str, Any]] = []
+    steps: list[StepRecord] = []
     digests: dict[str, str] = {}
     versions: dict[str, str] = {}
 

@@ -19,7 +19,7 @@ from holdfast.galleries.expected_gain import pilot_ids
 from holdfast.galleries.orders import ORDERS, order_ids
 from holdfast.galleries.rows import rows_of
 from holdfast.galleries.sources import VectorSource, check_source
-from holdfast.galleries.state import Progress, Told
+from holdfast.galleries.state import Generation, Progress, Told
 from holdfast.logs import logger
 from holdfast.stores.base import Changes, Fill, Items
 
@@ -258,23 +258,8 @@ class Backfill:
         return in_time
 
     def _commit(self, items: Items, made: EmbeddingSet) -> None:
-        if (made.fingerprint, made.space, made.form) != (self.source.fingerprint, self.source.space, "points"):
-            raise DataError(f"The source made {made}.", expected=f"points by {self.source.fingerprint}")
-        seen = items if list(made.ids) == items.ids else _of(items, made.ids)
-        generation = self.gallery.state.by_name.get(self.target)
-        if generation is None:
-            raise _abandoned(self.target)
-        fill = Fill(rows_of(generation, made), seen.versions, seen)
-        event = {"kind": "backfill", "generation": self.target, "embedded": len(made)}
-
-        def commit() -> int:
-            with self.gallery.writing("backfill", timeout=self.wait):
-                state = self.gallery.state
-                if self.target not in state.by_name:
-                    raise _abandoned(self.target)
-                return int(self.store.commit(Changes(fill=fill), state.to_record(), event).filled.sum())
-
-        self.written += self._reach(commit)
+        fill = fill_of(self.source, self.gallery.state.by_name.get(self.target), self.target, items, made)
+        self.written += self._reach(lambda: commit_fill(self.gallery, fill, self.wait))
         self.commits += 1
         if self.commits >= self.pieces and self._rows() >= GROWTH * self.kept_up:
             self._keep_up()
@@ -329,6 +314,49 @@ def _chosen(items: Items, rows: Sequence[int]) -> Items:
         [items.metadata[row] for row in rows],
         items.as_of,
     )
+
+
+def fill_of(source: VectorSource, generation: Generation | None, target: str, items: Items, made: EmbeddingSet) -> Fill:
+    """Return what a source made of items, to be written where they are still what was read.
+
+    Args:
+        source: Where it comes from.
+        generation: The generation to fill; None where it is gone.
+        target: Its name.
+        items: As they were read, without a vector of it.
+        made: Vectors of some or all of them.
+
+    Raises:
+        DataError: The vectors are of another model or space, or of items that were not asked for.
+        GalleryError: The generation was abandoned.
+    """
+    if (made.fingerprint, made.space, made.form) != (source.fingerprint, source.space, "points"):
+        raise DataError(f"The source made {made}.", expected=f"points by {source.fingerprint}")
+    seen = items if list(made.ids) == items.ids else _of(items, made.ids)
+    if generation is None:
+        raise _abandoned(target)
+    return Fill(rows_of(generation, made), seen.versions, seen)
+
+
+def commit_fill(gallery: Gallery, fill: Fill, wait: float) -> int:
+    """Write vectors in one commit, and return how many were: not those of items that changed or vanished meanwhile.
+
+    Args:
+        gallery: Where.
+        fill: The vectors.
+        wait: Seconds to wait for another writer.
+
+    Raises:
+        GalleryError: Another writer stayed, or the generation was abandoned.
+        StoreError: The store is out of reach, full or failing.
+    """
+    target = fill.rows.generation
+    event = {"kind": "backfill", "generation": target, "embedded": len(fill.rows.ids)}
+    with gallery.writing("backfill", timeout=wait):
+        state = gallery.state
+        if target not in state.by_name:
+            raise _abandoned(target)
+        return int(gallery.store.commit(Changes(fill=fill), state.to_record(), event).filled.sum())
 
 
 def _of(items: Items, ids: Sequence[str]) -> Items:

@@ -32,11 +32,12 @@ from holdfast.errors import (
 )
 from holdfast.galleries.backfill import Backfill, Backfilled, BackfillOptions
 from holdfast.galleries.backup import Backup, back_up
+from holdfast.galleries.calibration import calibrated
 from holdfast.galleries.links import Bridge, Files, is_outside, link_from_report, packed_outside
 from holdfast.galleries.router import Reply, merged, remainders, route
 from holdfast.galleries.rows import Batch, batches, checked_columns, rows_of
 from holdfast.galleries.sources import VectorSource
-from holdfast.galleries.state import GalleryState, Generation, Link, Progress, advance
+from holdfast.galleries.state import Event, GalleryState, Generation, Link, Progress, advance
 from holdfast.galleries.status import Status, status
 from holdfast.galleries.vector_check import VectorCheck, check_vectors
 from holdfast.geometry import Space
@@ -46,6 +47,7 @@ from holdfast.stores.base import (
     Changes,
     Commit,
     Committed,
+    Document,
     Fill,
     Graph,
     Items,
@@ -66,6 +68,7 @@ from holdfast.stores.where import read_filter
 
 if TYPE_CHECKING:
     from holdfast.adapters import Adapter, ScoreMap
+    from holdfast.galleries.two_stage import Rescoring
 
 Metadata = Mapping[str, Sequence[Any]]
 
@@ -140,7 +143,7 @@ class Gallery:
         types = checked_columns(columns or {})
         gallery = cls(_new_store(url, disk or Disk()), **options)
         generation = GalleryState().new_generation(fingerprint, space, note)
-        event = {"kind": "create", "generation": generation.to_record(), "columns": types}
+        event: Event = {"kind": "create", "generation": generation.to_record(), "columns": types}
         created = NewGeneration(generation.name, space.index_dim, types)
         with gallery.store.writing("create", timeout=gallery.timeout) as pointer:
             if pointer.sequence:
@@ -226,7 +229,7 @@ class Gallery:
         return self._migrate(state, packed) if packed else pointer
 
     def _migrate(self, state: GalleryState, packed: Mapping[str, bytes]) -> Pointer:
-        event = {"kind": "migrate", "files": {path: digest_of(content) for path, content in packed.items()}}
+        event: Event = {"kind": "migrate", "files": {path: digest_of(content) for path, content in packed.items()}}
         files = {digest_of(content): content for content in packed.values()}
         return self._commit(state, event, Changes(files=files)).pointer
 
@@ -245,7 +248,7 @@ class Gallery:
                 after = self._migrate(self._state(after), {})
             return after.sequence > pointer.sequence
 
-    def _commit(self, state: GalleryState, event: Mapping[str, Any], changes: Changes) -> Committed:
+    def _commit(self, state: GalleryState, event: Event, changes: Changes) -> Committed:
         """Commit an event with the state it leads to, and announce what searches of that state may ask for."""
         after = advance(state, event)
         if after != state:
@@ -320,7 +323,7 @@ class Gallery:
     def delete(self, ids: Sequence[str]) -> int:
         """Remove items with all their vectors, and return how many there were; unknown ids are passed over."""
         names = list(dict.fromkeys(ids))
-        event = {"kind": "delete", "items": len(names)}
+        event: Event = {"kind": "delete", "items": len(names)}
         with self.writing("delete") as pointer:
             return len(self._commit(self._state(pointer), event, Changes(delete=names)).deleted)
 
@@ -334,6 +337,7 @@ class Gallery:
         fingerprint: str | None = None,
         where: Filter | Sequence[Filter] | str | None = None,
         exact: bool = True,
+        rescore: Rescoring | None = None,
     ) -> Reply:
         """Find the items nearest to each query among all vectors that these queries may search.
 
@@ -345,6 +349,7 @@ class Gallery:
                 such as ``price<10 AND exists(label)`` is read as `holdfast.stores.where` says.
             exact: Compare with every vector; otherwise use approximate indexes where there are any, and where they find
                 what is near: not in Euclidean space.
+            rescore: Search in two stages: candidates as always, which the new model then scores; see `Rescoring`.
 
         Raises:
             ConfigError: ``k`` is no whole number of at least 1, or a condition is none.
@@ -352,20 +357,36 @@ class Gallery:
             ConfigError: Nobody says which model made an array of queries, and there are several.
         """
         k = count_of("k", k)
-        while True:
-            pointer, state = self.now()
-            try:
-                reply = self._search(pointer, state, queries, k, fingerprint, where, exact)
-            except (GalleryError, StoreError):
-                if self.store.pointer().commit == pointer.commit:
-                    raise
-            else:  # otherwise what this commit names was removed meanwhile, after later ones
-                break
+        if rescore is None:
+            reply = self._searched(queries, k, fingerprint, where, exact)
+        else:
+            asked = _as_set(queries, fingerprint, self.state)
+            reply = rescore.search(
+                self, asked, k, lambda of, depth, alone: self._searched(of, depth, None, where, exact, alone)
+            )
         if self.count_traffic:
             self._retrieved.update(hit.id for of_query in reply.hits for hit in of_query)
             if sum(self._retrieved.values()) >= TRAFFIC_AT_ONCE:
                 self._write_traffic()
         return reply
+
+    def _searched(
+        self,
+        queries: EmbeddingSet | NDArray[np.float32],
+        k: int,
+        fingerprint: str | None,
+        where: Filter | Sequence[Filter] | str | None,
+        exact: bool,
+        alone: bool = False,
+    ) -> Reply:
+        """Search as of one commit; ``alone`` among the vectors of the queries' own model only."""
+        while True:
+            pointer, state = self.now()
+            try:
+                return self._search(pointer, state, queries, k, fingerprint, where, exact, alone)
+            except (GalleryError, StoreError):
+                if self.store.pointer().commit == pointer.commit:
+                    raise  # otherwise what this commit names was removed meanwhile, after later ones
 
     def _search(
         self,
@@ -376,6 +397,7 @@ class Gallery:
         fingerprint: str | None,
         where: Filter | Sequence[Filter] | str | None,
         exact: bool,
+        alone: bool,
     ) -> Reply:
         k = min(k, max(1, pointer.items))
         asked = _as_set(queries, fingerprint, state)
@@ -383,7 +405,7 @@ class Gallery:
         _check_space(asked, query)
         columns = state.columns
         filter_ = read_filter([where], columns) if isinstance(where, str) else checked(where, columns)
-        sources = route(state, query.name)
+        sources = route(state, query.name)[: 1 if alone else None]
         searched = [
             (source, self.store.search(
                 self._form(asked, source.link, state.by_name[source.generation].geometry), k,
@@ -478,11 +500,11 @@ class Gallery:
             if bridge is not None:
                 links = [*links, bridge.link(generation.name)]
             mapped = bridge.mapped if bridge else None
-            event = {
+            event: Event = {
                 "kind": "prepare",
                 "generation": generation.to_record(),
                 "links": [vars(link) for link in links],
-                "bridge": mapped and mapped.to_record(),
+                "bridge": mapped.to_record() if mapped else None,
             }
             names = [generation.name, *([mapped.name] if mapped else [])]
             created = [NewGeneration(name, space.index_dim, state.columns) for name in names]
@@ -537,7 +559,7 @@ class Gallery:
         versions = np.array([version_of[name] for name in names], np.int64)
         form = generation.geometry.index_form(images[mapped], "gallery")
         fill = Fill(Rows(generation.name, names, form), versions)
-        event = {"kind": "map", "generation": generation.name, "items": len(names)}
+        event: Document = {"kind": "map", "generation": generation.name, "items": len(names)}
         with self.writing("map"):
             return int(self.store.commit(Changes(fill=fill), self.state.to_record(), event).filled.sum())
 
@@ -569,6 +591,44 @@ class Gallery:
             self._commit(state, {"kind": "link", "link": vars(link)}, Changes())
         return link
 
+    def calibrate(self, *, seed: int = 0) -> tuple[Link, int]:
+        """Let searches of a half-backfilled gallery merge its two parts by scores on one scale.
+
+        Where an adapter maps queries, that is in place of ranks; where old vectors are mapped, in place of their scores
+        as they are. Items that have vectors of both models tell what scores mean, see `holdfast.galleries.calibration`.
+        Another call learns from more items.
+
+        Returns:
+            The link, with its score map, and how many items it was learnt from.
+
+        Raises:
+            GalleryError: New queries search no other vectors, or too few items have vectors of both models.
+            DataError: Scores of one model do not rise with those of the other.
+        """
+        state = self.state
+        link = next((source.link for source in route(state, state.target)[1:]), None)
+        if link is None:
+            raise GalleryError(
+                f"Queries of {state.target} search no other vectors: there are no scores to bring to one scale.",
+                expected="an upgrade that was prepared with an adapter",
+                to_do="search as it is; the gallery is intact.",
+            )
+        from holdfast.adapters.score_map import pack_score_map
+
+        score_map, items = calibrated(self, link, seed=seed)
+        content = pack_score_map(score_map)
+        found = replace(link, score_map=digest_of(content))
+        with self.writing("calibrate") as pointer:
+            now = self._state(pointer)
+            if link not in now.links:
+                raise GalleryError(
+                    f"The link of {link.query} to {link.gallery} changed meanwhile.", expected="the one that was read",
+                    to_do="calibrate again; the gallery is intact.",
+                )  # fmt: skip
+            event: Event = {"kind": "link", "link": vars(found)}
+            self._commit(now, event, Changes(files={digest_of(content): content}))
+        return found, items
+
     def swap(self, *, force: str | None = None) -> GalleryState:
         """Make the prepared generation the active one: encoder, adapter, vectors and search rule at once.
 
@@ -584,10 +644,10 @@ class Gallery:
         _refuse_empty(force)
         with self.writing("swap") as pointer:
             state = self._state(pointer)
-            event: dict[str, Any] = {"kind": "swap", "forced": force}
+            event: Event = {"kind": "swap", "forced": force}
             advance(state, event)
             link = self._allowed_swap(pointer, state, force)
-            event["link"] = link and vars(link)
+            event["link"] = vars(link) if link else None
             return GalleryState.from_record(self._commit(state, event, Changes()).pointer.manifest)
 
     def _allowed_swap(self, pointer: Pointer, state: GalleryState, force: str | None) -> Link | None:
@@ -685,7 +745,7 @@ class Gallery:
             self._retire(pointer, state, {"kind": "gc"})
         return self.store.tidy(older_than=older_than)
 
-    def _retire(self, pointer: Pointer, state: GalleryState, event: Mapping[str, Any]) -> None:
+    def _retire(self, pointer: Pointer, state: GalleryState, event: Event) -> None:
         after, collected = advance(state, event), event["kind"] == "gc"
         kept = {one.name for one in after.generations}
         lost = pointer.covered([one.name for one in state.generations]) - pointer.covered(list(kept))

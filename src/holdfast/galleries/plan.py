@@ -67,6 +67,7 @@ class Plan:
         promises: What searches are like meanwhile, one entry per generation that new queries search besides their own.
         tokens_per_item: Of an item of the sample on average, where a model is paid by tokens; None for others.
         price_per_million_tokens: Of embedding; None where nobody said.
+        candidates: Of a query that searches in two stages before the backfill.
     """
 
     generation: str
@@ -84,6 +85,7 @@ class Plan:
     promises: tuple[Promise, ...] = ()
     tokens_per_item: float | None = None
     price_per_million_tokens: float | None = None
+    candidates: int = 100
 
     @property
     def found_rows(self) -> int:
@@ -112,6 +114,21 @@ class Plan:
         return self.price_per_thousand
 
     @property
+    def seconds_per_query(self) -> float | None:
+        """How long a query embeds that searches in two stages, at most: all its candidates; None where unmeasured.
+
+        >>> Plan("g2", 9000, 9000, 0, 0, items_per_second=50.0).seconds_per_query
+        2.0
+        """
+        return min(self.candidates, self.rows) / self.items_per_second if self.items_per_second else None
+
+    @property
+    def cost_per_query(self) -> float | None:
+        """Of embedding these, at most; None without a price."""
+        cost = self.cost_per_thousand
+        return None if cost is None else min(self.candidates, self.rows) * cost / 1000
+
+    @property
     def tokens(self) -> float | None:
         """Of embedding these; None for a model that is not paid by tokens."""
         return None if self.tokens_per_item is None else self.found_rows * self.tokens_per_item
@@ -134,7 +151,9 @@ class Plan:
 
     def to_dict(self) -> dict[str, object]:
         """Return plain values, with what follows from them."""
-        derived = ("found_rows", "seconds", "cost", "tokens", "rows_within_budget")
+        derived = (
+            "found_rows", "seconds", "cost", "tokens", "rows_within_budget", "seconds_per_query", "cost_per_query"
+        )  # fmt: skip
         return {**asdict(self), **{name: getattr(self, name) for name in derived}}
 
 
@@ -151,6 +170,7 @@ def plan(
     seed: int = 0,
     clock: Callable[[], float] = time.perf_counter,
     meter: Meter | None = None,
+    candidates: int = 100,
 ) -> Plan:
     """Say what a backfill of the prepared or active generation will take; nothing is changed.
 
@@ -171,6 +191,7 @@ def plan(
         seed: Of the sample.
         clock: Tells seconds.
         meter: Of a source that asks a model behind an API: its price of tokens counts, where there is one.
+        candidates: Of a query that searches in two stages, see `holdfast.galleries.two_stage`.
 
     Raises:
         ConfigError: A number is out of range, or a budget needs a price or a source.
@@ -179,6 +200,7 @@ def plan(
     """
     refuse(sample < 2, f"sample={sample}", "at least 2 items")
     refuse(batch < 1, f"batch={batch}", "at least 1")
+    refuse(candidates < 1, f"candidates={candidates}", "at least 1")
     limits = {"price_per_thousand": price_per_thousand, "budget_cost": budget_cost, "budget_seconds": budget_seconds}
     for name, value in limits.items():
         refuse(value is not None and not 0 <= value < math.inf, f"{name}={value}", "a number of at least 0")
@@ -217,6 +239,7 @@ def plan(
         promises=_promises(state),
         tokens_per_item=None if meter is None else meter.tokens_per_text,
         price_per_million_tokens=per_token,
+        candidates=candidates,
     )
 
 

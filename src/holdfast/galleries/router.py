@@ -2,8 +2,9 @@
 
 A query is answered from its own model's vectors, and for items that have none from those of other generations that a
 link vouches for, newest first. Generations whose scores are on one scale make one ranking by score. Where an adapter
-maps queries into another model's space, its scores are on another scale: lists are merged by scores that a score map
-makes comparable, or by rank (see `holdfast.evaluation.ranking.merging`).
+maps queries into another model's space, its scores are on another scale, and so are those of a calibrated link (see
+`Gallery.calibrate`): lists are merged by scores that a score map makes comparable, or by rank (see
+`holdfast.evaluation.ranking.merging`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from holdfast.stores.filters import Metadata
 if TYPE_CHECKING:
     from holdfast.adapters import ScoreMap
 
-Merge = Literal["score", "calibrated", "rank"]
+Merge = Literal["score", "calibrated", "rank", "rescored"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,11 @@ class Source:
     without: frozenset[str] = frozenset()
     link: Link | None = None
 
+    @property
+    def on_one_scale(self) -> bool:
+        """Whether its scores may stand beside those of the query's own vectors as they are."""
+        return self.link is None or (self.link.adapter is None and self.link.score_map is None)
+
     def rows(self, pointer: Pointer) -> int:
         """Return how many items this source answers for."""
         return sum(
@@ -51,7 +57,7 @@ class Hit:
 
     Args:
         id: Its name.
-        score: Larger is nearer; comparable within one reply.
+        score: Larger is nearer; comparable within one reply, or where it was re-scored, within one generation of it.
         generation: Whose vector was found.
         metadata: What is known of the item.
     """
@@ -74,7 +80,10 @@ class Reply:
         covered: Items that had a vector which these queries may search.
         items: Items there were.
         sequence: Commit whose state was searched.
-        merge: How the generations' lists became one.
+        merge: How the generations' lists became one; "rescored" by the second of two stages (`Rescoring`): re-scored
+            hits first.
+        embedded: Items that were embedded for this search.
+        kept: Those of them whose vectors the gallery has now.
     """
 
     hits: list[list[Hit]]
@@ -85,6 +94,8 @@ class Reply:
     items: int
     sequence: int
     merge: Merge
+    embedded: int = 0
+    kept: int = 0
 
     @property
     def uncovered(self) -> int:
@@ -124,10 +135,8 @@ def merged(
         score_maps: Maps from scores of a generation to those of the query's own, by generation name.
         rows: How many items every source answers for, by generation; a merge by rank takes them for alike without.
     """
-    own = [(source, hits) for source, hits in searched if source.link is None or source.link.adapter is None]
-    others = [
-        (source, hits) for source, hits in searched if source.link is not None and source.link.adapter is not None
-    ]
+    own = [(source, hits) for source, hits in searched if source.on_one_scale]
+    others = [(source, hits) for source, hits in searched if not source.on_one_scale]
     parts = [*([own] if own else []), *([other] for other in others)]  # each on one scale
     queries = len(searched[0][1].ids) if searched else 0
     lists = [[_by_score(part, query, k) for part in parts] for query in range(queries)]

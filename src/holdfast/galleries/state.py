@@ -16,14 +16,15 @@ still being filled.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, TypedDict, get_args
+from typing import Any, Literal, Required, TypedDict, cast, get_args
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
 from holdfast.errors import ConfigError, DataError, UpgradeStateError, unknown_name
 from holdfast.geometry import Space, space_from_record
+from holdfast.stores.base import Document
 from holdfast.stores.checks import damaged
 from holdfast.stores.filters import COLUMN_TYPES
 
@@ -111,8 +112,8 @@ class Link:
         evidence: Numbers of the report, as far as there are any.
         adapter: Digest of the adapter that maps queries among the files of the store; None where they are used as they
             are.
-        score_map: Digest of the map from scores of these vectors to those of the queries' own, if there is one. Format
-            version 1 kept the paths of both.
+        score_map: Digest of the map from scores of these vectors to those of the queries' own, if there is one: with an
+            adapter of queries, or of a link that was calibrated. Format version 1 kept the paths of both.
     """
 
     query: str
@@ -272,7 +273,23 @@ class GalleryState:
 _RECORD = TypeAdapter(GalleryState)
 
 
-Event = Mapping[str, Any]
+class Event(TypedDict, total=False):
+    """What an entry of the journal says: its kind, and what the kind needs, see `advance`, or whoever reads it."""
+
+    kind: Required[str]
+    generation: Mapping[str, Any]
+    columns: Mapping[str, str]
+    links: Sequence[Mapping[str, Any]]
+    bridge: Mapping[str, Any] | None
+    link: Mapping[str, Any] | None
+    forced: str | None
+    missing: int
+    files: Mapping[str, str]
+    dropped: Sequence[str]
+    to: int
+    state: Document
+    items: int
+    only_new: int
 
 
 def advance(state: GalleryState, event: Event) -> GalleryState:
@@ -280,7 +297,7 @@ def advance(state: GalleryState, event: Event) -> GalleryState:
 
     Args:
         state: Before.
-        event: Plain values with "kind" and what the kind needs: "create" (generation, columns), "prepare" (generation,
+        event: What happened, and what its kind needs: "create" (generation, columns), "prepare" (generation,
             links, bridge), "link" (link; "vouch" in earlier versions), "swap" (link, if it is forced), "complete"
             (missing), "rollback", "abandon", "gc", "migrate" (files: digests by the paths that stood for them),
             "repair" (state: an earlier one).
@@ -298,11 +315,11 @@ def advance(state: GalleryState, event: Event) -> GalleryState:
     return _STEPS[kind](state, event)
 
 
-def replay(events: list[Event]) -> GalleryState:
+def replay(events: Iterable[Document]) -> GalleryState:
     """Return the state that a journal leads to."""
     state = GalleryState()
     for event in events:
-        state = advance(state, event)
+        state = advance(state, cast(Event, event))
     return state
 
 
@@ -315,7 +332,8 @@ def _create(state: GalleryState, event: Event) -> GalleryState:
 def _prepare(state: GalleryState, event: Event) -> GalleryState:
     _refuse(state.prepared is not None, state, "prepare another generation", "no prepared generation: swap or abandon")
     new = Generation(**event["generation"])
-    bridge = () if event.get("bridge") is None else (Generation(**event["bridge"]),)
+    mapped = event.get("bridge")
+    bridge = () if mapped is None else (Generation(**mapped),)
     links = tuple(_checked(Link(**link)) for link in event.get("links", ()))
     return replace(
         state,
@@ -333,7 +351,7 @@ def _checked(link: Link) -> Link:
 
 
 def _link(state: GalleryState, event: Event) -> GalleryState:
-    link = _checked(Link(**event["link"]))
+    link = _checked(Link(**event["link"] or {}))
     ends = {link.query, link.gallery}
     known = ends <= set(state.by_name)
     _refuse(not known or len(ends) < 2, state, f"link {link.query} to {link.gallery}", "two of its generations")
@@ -386,7 +404,7 @@ def _gc(state: GalleryState, event: Event) -> GalleryState:
 
 
 def _migrate(state: GalleryState, event: Event) -> GalleryState:
-    digests = {None: None, **event["files"]}
+    digests = {None: None} | dict(event["files"])
     return replace(
         state,
         generations=tuple(replace(one, adapter=digests.get(one.adapter, one.adapter)) for one in state.generations),

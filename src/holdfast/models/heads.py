@@ -1,21 +1,23 @@
-"""Classifiers that train an encoder, each usable with every method."""
+"""Classifiers that train an encoder, each usable with every method, and the losses of their own."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC
 from collections.abc import Mapping
+from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from holdfast.errors import ConfigError, refuse
+from holdfast.extras import needing
 from holdfast.geometry import Space
 from holdfast.geometry.hypersphere import normalise
-from holdfast.losses.hyperplanes import hyperplane_logits
+from holdfast.geometry.lorentz import LARGEST_ANGLE, Curvature, time
 from holdfast.losses.influence import mean_cross_entropy
 from holdfast.losses.margin import arcface_logits
-from holdfast.losses.triplet import batch_hard_triplet, metric_learning
 from holdfast.methods.base import Head, View
 from holdfast.options import bound
 from holdfast.registry import Registry
@@ -241,3 +243,104 @@ def inherit_rows(head: Head, old: Head, rows: Tensor) -> None:
     with torch.no_grad():
         for name, value in new_values.items():
             value[known] = old_values[name][rows[known]].to(value)
+
+
+def hyperplane_logits(points: Tensor, normals: Tensor, offsets: Tensor, *, curvature: Curvature = 1.0) -> Tensor:
+    """Return the logits of Lorentz multinomial logistic regression (Bdeir et al., ICLR 2024, arXiv:2303.15919).
+
+    A class is a hyperplane, shifted by a along the direction of z ∈ R^D at the origin (the parametrisation of Mishne et
+    al., arXiv:2211.00181); its logit is |z| times the signed distance to it. With ẑ = z / |z| and k = √K,
+
+        logit = |z| asinh(k (cosh(k a) ẑ·s − sinh(k a) t)) / k,
+
+    the paper's β asinh(k α / β) / k, whose β = √(cosh²(k a) |z|² − sinh²(k a) |z|²) is |z|.
+
+    Args:
+        points: Space components s (N, D).
+        normals: z (C, D); a zero vector gives the logit 0, with a gradient of 0.
+        offsets: a (C,); beyond k |a| ≈ 11.1, where sinh would leave the range of points, they act as that bound.
+        curvature: K > 0.
+
+    Returns:
+        Logits (N, C).
+
+    >>> logits = hyperplane_logits(torch.tensor([[0.75]]), torch.tensor([[2.0]]), torch.zeros(1))
+    >>> round(logits.item(), 4)  # the point lies asinh(3/4) = ln 2 from the origin, which is on the plane
+    1.3863
+    """
+    root: Curvature = curvature**0.5
+    lengths: Tensor = torch.linalg.vector_norm(normals, dim=1)
+    angles = (offsets * root).clamp(-LARGEST_ANGLE, LARGEST_ANGLE)
+    boosted = normalise(normals) * angles.cosh()[:, None]
+    sides = points @ boosted.T - time(points, curvature=curvature)[:, None] * angles.sinh()
+    return lengths * (sides * root).asinh() / root
+
+
+def metric_learning() -> Any:
+    """Import pytorch-metric-learning.
+
+    Raises:
+        ConfigError: It is not installed; the message says how to install it.
+    """
+    with needing("The triplet term", "leave out the head's option 'triplet'"):
+        import pytorch_metric_learning
+    return pytorch_metric_learning
+
+
+@cache
+def _space_distance() -> Any:
+    metric_learning()
+    from pytorch_metric_learning.distances import BaseDistance
+
+    class SpaceDistance(BaseDistance):  # type: ignore[misc]  # the package has no types
+        def __init__(self, space: Space) -> None:
+            super().__init__(normalize_embeddings=False)
+            self.space = space
+
+        def compute_mat(self, query_emb: Tensor, ref_emb: Tensor) -> Tensor:
+            return self.space.distance(self.space.similarity(query_emb, ref_emb))
+
+        def pairwise_distance(self, query_emb: Tensor, ref_emb: Tensor) -> Tensor:
+            return self.space.paired_distance(query_emb, ref_emb)
+
+    return SpaceDistance
+
+
+def batch_hard_triplet(points: Tensor, labels: Tensor, margin: float, space: Space) -> Tensor:
+    """Average the triplet loss of every row's hardest positive and negative (Hermans et al., arXiv:1703.07737, Eq. 5).
+
+    max(0, m + max_p d(z_i, z_p) − min_n d(z_i, z_n)), with p over the other rows of the class of i and n over the rows
+    of all other classes. Departures: d is the distance of the space, that of unit vectors on the hypersphere, where the
+    paper leaves lengths as they are; and the rows that have both a p and an n are averaged (those that satisfy the
+    margin too), where the paper sums. On an accelerator every call waits for the device, because mining counts the
+    triplets.
+
+    Args:
+        points: Points of the space (B, D).
+        labels: Class of every row, int64 (B,).
+        margin: m >= 0, to be compared with distances; those of the hypersphere are at most 2.
+        space: Whose distance counts.
+
+    Returns:
+        A scalar, at least 0; 0, with a gradient of 0, where no row has both.
+
+    Raises:
+        ConfigError: pytorch-metric-learning is not installed.
+
+    >>> import torch
+    >>> from holdfast.geometry import Hypersphere
+    >>> z = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    >>> round(batch_hard_triplet(z, torch.tensor([0, 0, 1]), 0.3, Hypersphere(2)).item(), 4)  # (0 + .3 + √2 − √2) / 2
+    0.15
+    """
+    metric_learning()
+    if len(points) < 2:
+        return points.sum() * 0
+    from pytorch_metric_learning.losses import TripletMarginLoss
+    from pytorch_metric_learning.miners import BatchHardMiner
+    from pytorch_metric_learning.reducers import MeanReducer
+
+    distance = _space_distance()(space)
+    loss = TripletMarginLoss(margin, distance=distance, reducer=MeanReducer())
+    value: Tensor = loss(points, labels, BatchHardMiner(distance=distance)(points, labels))
+    return value

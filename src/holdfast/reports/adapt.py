@@ -155,6 +155,41 @@ def _last_step(curve: LearningCurve) -> str:
     )
 
 
+def two_stage_finding(results: AdaptResults) -> str:
+    """Say what two-stage search finds and costs; nothing where that was not measured."""
+    found = results.two_stage
+    if found is None:
+        return ""
+    more = _written(found.cross_minus_self_old, sign=True)
+    compared = "than today" if results.data.labelled else "than the old model"
+    return (
+        f"Without any fit, two-stage search reaches {metric_name(results.protocol.metric)} {score(found.cross.mean)} "
+        f"({more} {compared}){_caveat(results)}: old queries find {found.candidates:,} candidates, and the new model "
+        f"scores them again. It needs the items where it searches: a query encodes {found.candidates:,} of them at "
+        f"first; over these {found.queries:,} queries that was {found.encoded_per_query:.1f} each, "
+        f"{percent(found.encoded)} of the items in all, since what is encoded is kept."
+    )
+
+
+def two_stage_rows(results: AdaptResults) -> Table | None:
+    """Return columns and rows of two-stage search between both models; None where that was not measured."""
+    found, systems = results.two_stage, results.systems
+    if found is None:
+        return None
+    gained = signed(systems.self_new.mean - systems.self_old.mean)
+    columns = [
+        "", f"{metric_name(results.protocol.metric)}", "minus self (old)", "gain recovered", "encoded per query",
+        "encoded in all",
+    ]  # fmt: skip
+    return columns, [
+        [OLD, _written(systems.self_old), *[MISSING] * 4],
+        [f"two stages, {found.candidates:,} candidates", _written(found.cross),
+         _written(found.cross_minus_self_old, sign=True), percent(found.recovered).replace("-", "−"),
+         f"{found.encoded_per_query:.1f}", percent(found.encoded)],
+        [REEMBEDDED, _written(systems.self_new), gained, MISSING, MISSING, percent(1.0)],
+    ]  # fmt: skip
+
+
 def protocol_words(results: AdaptResults) -> list[str]:
     """Say how everything was measured, in sentences."""
     protocol = results.protocol
@@ -343,6 +378,8 @@ def render_adapt_report(results: AdaptResults) -> str:
         curve_finding=curve_finding(results),
         curve_rows=curve_rows(curve) if curve else None,
         threshold_rows=threshold_rows(results.score_map) if results.score_map else None,
+        two_stage_finding=two_stage_finding(results),
+        two_stage_rows=two_stage_rows(results),
         protocol_words=protocol_words(results),
     )
     return page
@@ -392,8 +429,11 @@ def to_markdown(results: AdaptResults) -> str:
     curve, score_map = results.learning_curve, results.score_map
     agreement = [] if results.answered else [AGREEMENT_NOTE]
     told = [*results.recommendation.sentences, *results.data.sentences, *agreement, curve_finding(results)]
+    told.append(two_stage_finding(results))
     finding = Finding(adapt_headline(results), tuple(filter(None, told)))
     tables = {"Candidates": adapt_table(results)}
+    if (two_stage := two_stage_rows(results)) is not None:
+        tables["Two-stage search"] = two_stage
     if curve:
         tables[f"{curve.candidate}, by the number of pairs"] = curve_rows(curve)
     if score_map:

@@ -41,7 +41,7 @@ from holdfast.reports.page import in_both_widths, page_template, plain, write_pa
 from holdfast.reports.suite_figures import figure_lines, page_figures
 
 if TYPE_CHECKING:
-    from holdfast.bench.leaderboard import Board, Entry, Leaderboard, NemenyiTest, Run
+    from holdfast.bench.leaderboard import Entry, Leaderboard, NemenyiTest, Run, Standings
 
 _NAMED = 4  # names in a sentence, at most
 _SMALLEST = 0.0001  # p-values below it say nothing more
@@ -116,7 +116,7 @@ def headline(results: Leaderboard) -> str:
 
 
 def sentences(results: Leaderboard) -> list[str]:
-    """Return what a board says, a sentence or two on each: the lead, chance, the price, and what failed."""
+    """Return what a leaderboard says, a sentence or two on each: the lead, chance, the price, and what failed."""
     found = [_lead(results), _chance(results), _front(results), _failed(results)]
     return [told for told in found if told]
 
@@ -214,7 +214,7 @@ def p_written(value: float) -> str:
     return f"p = {probability(value)}" if value >= _SMALLEST else f"p < {_SMALLEST:g}"
 
 
-def _evidence(board: Board, cells: int) -> str:
+def _evidence(board: Standings, cells: int) -> str:
     """Say what average ranks are over: data sets that were pooled, or the cells of the only one."""
     tested = board.friedman
     return f"{tested.cells} data sets" if tested is not None and tested.cells < cells else _cells(cells)
@@ -449,7 +449,7 @@ def _mean_lines(results: Leaderboard, names: Iterable[str]) -> Iterator[dict[str
 
 
 def leaderboard_text(results: Leaderboard) -> str:
-    """Return the board for a terminal: the headline, the table, what it tells apart and every failure."""
+    """Return the leaderboard for a terminal: the headline, the table, what it tells apart and every failure."""
     lines = [results.title, headline(results), "", *_aligned(*leaderboard_table(results)), ""]
     lines += [plain_text(told) for told in (*sentences(results), *footnotes(results))]
     for found in over_sets(results):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.bench.leaderboard import Board, BoardCell, CombinedRun, Entry, Leaderboard, Mean, Run, SeedMean
+from holdfast.bench.leaderboard import CombinedRun, Entry, Leaderboard, LeaderboardCell, Mean, Run, SeedMean, Standings
 from holdfast.reports.formats import MISSING, percent, plain_text, score, signed
 from holdfast.wording import metric_name
 
@@ -75,7 +75,7 @@ def summary(results: Leaderboard) -> Numbers:
     return Numbers(columns, rows + given, standings(values, lower, len(columns) - 1, len(kinds)), kinds)
 
 
-def _given(board: Board, names: Sequence[str], columns: Sequence[str]) -> list[list[str]]:
+def _given(board: Standings, names: Sequence[str], columns: Sequence[str]) -> list[list[str]]:
     """Return a row for each model that is given, its score below the column that it is compared with."""
     rows = []
     for name, key, measure in ((_OLD, "self_old", "cross"), (_INDEPENDENT, "self_independent", "self_new")):
@@ -105,7 +105,7 @@ def by_cell(results: Leaderboard) -> Numbers:
     return Numbers(columns, rows + given, standings(values, lower, len(cells), len(kinds)), kinds)
 
 
-def in_cell(board: Board, cell: BoardCell, entry: Entry) -> str:
+def in_cell(board: Standings, cell: LeaderboardCell, entry: Entry) -> str:
     """Write the score that ranks of a label in a cell."""
     found = cell.labels[entry.label]
     written = with_deviation(board.ranked_by, found.means.get(board.ranked_by))
@@ -162,7 +162,7 @@ def footnotes(results: Leaderboard) -> list[str]:
     return [*notes, *_fewer_cells(board), *([f"Medians over runs: {told}."] if told else [])]
 
 
-def _fewer_cells(board: Board) -> list[str]:
+def _fewer_cells(board: Standings) -> list[str]:
     """Say which measures are means over fewer cells than there are."""
     of_cells: dict[int, list[str]] = {}
     for name in board.columns:
@@ -180,7 +180,7 @@ def _mean(found: Mean | None) -> float | None:
     return None if found is None else found.mean
 
 
-def _complete_mean(board: Board, cell: BoardCell, entry: Entry) -> float | None:
+def _complete_mean(board: Standings, cell: LeaderboardCell, entry: Entry) -> float | None:
     found = cell.labels[entry.label]
     return _mean(found.means.get(board.ranked_by)) if found.complete else None
 
@@ -212,7 +212,7 @@ def measure_name(measure: str) -> str:
     return name.replace("_", " ") if name == measure else name
 
 
-def metric_names(results: Leaderboard, cell: BoardCell | None = None) -> str:
+def metric_names(results: Leaderboard, cell: LeaderboardCell | None = None) -> str:
     """Write what runs were measured in, or those of a cell: "mAP", "mAP@100 or mAP"."""
     return " or ".join(map(measure_name, results.metrics(cell)))
 
@@ -223,12 +223,12 @@ def scale_name(results: Leaderboard) -> str:
     return name if name == metrics else f"{name}, {metrics}"
 
 
-def cell_name(cell: BoardCell, results: Leaderboard) -> str:
+def cell_name(cell: LeaderboardCell, results: Leaderboard) -> str:
     """Write the name of a cell; see `cell_headline`."""
     return ", ".join(filter(None, cell_headline(cell, results)))
 
 
-def cell_headline(cell: BoardCell, results: Leaderboard) -> tuple[str, str]:
+def cell_headline(cell: LeaderboardCell, results: Leaderboard) -> tuple[str, str]:
     """Write what a cell is, and what models trained on elsewhere.
 
     It is its data and scenario, or the one that differs: of one data set and several scenarios, the scenario alone.
@@ -339,7 +339,7 @@ class OverSets(NamedTuple):
         sets: The test sets, and what models were trained on.
         scenario: The scenario.
         seeds: Those that any label was run with.
-        numbers: P_comp, P_up and P_score, a row per label in the order of the board; nothing is ranked.
+        numbers: P_comp, P_up and P_score, a row per label in the order of the leaderboard; nothing is ranked.
         incomplete: Whether a number is of fewer seeds, and marked.
     """
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from holdfast.embeddings.storage import write_atomically
 from holdfast.errors import ConfigError
@@ -13,6 +14,11 @@ from holdfast.reports import formats
 from holdfast.wording import INDEPENDENT, metric_name
 
 if TYPE_CHECKING:
+    from types import CodeType
+
+    from jinja2 import BytecodeCache
+    from jinja2.bccache import Bucket
+
     from holdfast.evaluation.results import Evaluation, ProtocolRecord
     from holdfast.reports.charts.canvas import Chart
 
@@ -72,6 +78,7 @@ def page_template(
         loader=PackageLoader("holdfast", "reports/templates"),
         autoescape=True,
         undefined=StrictUndefined,
+        bytecode_cache=_compiled(),
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -86,6 +93,24 @@ def page_template(
     }
     environment.globals |= {"independent": INDEPENDENT, **(values or {})}
     return environment.get_template(name)
+
+
+@cache
+def _compiled() -> BytecodeCache:
+    """Return what keeps the code of templates, so that each is compiled once in a process."""
+    from jinja2 import BytecodeCache
+
+    class Kept(BytecodeCache):
+        codes: ClassVar[dict[tuple[str, str], CodeType]] = {}
+
+        def load_bytecode(self, bucket: Bucket) -> None:
+            bucket.code = self.codes.get((bucket.key, bucket.checksum))
+
+        def dump_bytecode(self, bucket: Bucket) -> None:
+            if bucket.code is not None:
+                self.codes[bucket.key, bucket.checksum] = bucket.code
+
+    return Kept()
 
 
 def plain(found: Any) -> str:

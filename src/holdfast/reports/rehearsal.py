@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.reports.charts.bars import CHANGES, change_swatch, changes_of, first_hit_bars, stage
-from holdfast.reports.charts.lines import drill_curves, order_swatch
-from holdfast.reports.formats import percent_of, score, signed
+from holdfast.reports.charts.lines import order_swatch, rehearsal_curves
+from holdfast.reports.formats import MISSING, percent_of, score, signed
 from holdfast.reports.markdown import Table, markdown_of
 from holdfast.reports.page import Drawing, in_both_widths, page_template, write_page
 from holdfast.reports.words import Finding
@@ -68,7 +68,7 @@ TONES = {
 
 
 def rehearsal_headline(results: Rehearsal) -> str:
-    """Say in one line what a drill means."""
+    """Say in one line what a rehearsal means."""
     return _HEADLINES[results.verdict](results)
 
 
@@ -270,6 +270,44 @@ def first_hit_findings(results: Rehearsal) -> list[str]:
     return sentences
 
 
+def two_stage_finding(results: Rehearsal) -> str:
+    """Say what two-stage search finds and costs; nothing where that was not rehearsed."""
+    found, metric = results.two_stage, results.metric
+    if found is None:
+        return ""
+    apart = ""
+    if found.differences:
+        mean, low, high = found.differences[metric]
+        apart = f", {signed(mean)} to today ({signed(low)} to {signed(high)})"
+    return (
+        f"Without a swap or a link, old queries can find {found.candidates:,} candidates that the new model scores "
+        f"again: {metric_name(metric)} {score(found.values[metric])}{apart}. A query whose candidates were not encoded "
+        f"yet takes {duration(found.first_milliseconds / 1000)}, and {duration(found.again_milliseconds / 1000)} once "
+        f"they are. What is encoded is kept: {percent_of(found.encoded)} of the items after these {results.asked:,} "
+        f"queries, {found.encoded_per_query:.1f} for each."
+    )
+
+
+def two_stage_rows(results: Rehearsal) -> Table | None:
+    """Return columns and rows of two-stage search between today and the end; None where it was not rehearsed."""
+    found = results.two_stage
+    if found is None:
+        return None
+    curve, metrics = results.curve, [name for name in found.values if not name.endswith("with old")]
+    before = results.searches.milliseconds.get("before")
+    swapped = [score(curve.values[name][0]) for name in metrics]
+    rows = [
+        ["today", *(score(results.before[name]) for name in metrics),
+         duration(None if before is None else before / 1000), "0"],
+        ["in two stages", *(score(found.values[name]) for name in metrics),
+         f"{duration(found.first_milliseconds / 1000)}, then {duration(found.again_milliseconds / 1000)}",
+         f"{found.encoded_per_query:.1f}"],
+        *([["after the swap", *swapped, MISSING, "0"]] if results.swaps_first else []),
+        ["all re-embedded", *(score(curve.values[name][-1]) for name in metrics), MISSING, MISSING],
+    ]  # fmt: skip
+    return ["", *map(metric_name, metrics), "a query on the copy", "encoded for it"], rows
+
+
 def time_finding(results: Rehearsal) -> str:
     """Say what the whole upgrade would take."""
     full = next(one.full_seconds for one in results.timings if one.step == "embed")
@@ -370,6 +408,8 @@ def render_rehearsal_report(results: Rehearsal) -> str:
         time_finding=time_finding(results),
         timing_rows=timing_rows(results),
         latency_rows=latency_rows(results),
+        two_stage_finding=two_stage_finding(results),
+        two_stage_rows=two_stage_rows(results),
         rollback_finding=rollback_finding(results),
         rollback_rows=rollback_rows(results),
         stage=stage,
@@ -390,7 +430,7 @@ def _numbers(results: Rehearsal) -> list[tuple[str, str, bool]]:
 
 def _charts(results: Rehearsal, metrics: tuple[str, ...]) -> dict[str, Drawing]:
     def curves(metric: str) -> Drawing:
-        return in_both_widths(lambda width: drill_curves(results, metric, width=width), 520)
+        return in_both_widths(lambda width: rehearsal_curves(results, metric, width=width), 520)
 
     charts = {metric: curves(metric) for metric in metrics}
     return charts | {"first": in_both_widths(lambda width: first_hit_bars(results, width=width), 640)}
@@ -438,9 +478,11 @@ def rollback_rows(results: Rehearsal) -> Table:
 def to_markdown(results: Rehearsal) -> str:
     """Return what is said of a rehearsal and its tables in Markdown."""
     told = [*findings(results), order_finding(results), *first_hit_findings(results)]
-    told += [time_finding(results), rollback_finding(results)]
+    told += [time_finding(results), rollback_finding(results), *filter(None, [two_stage_finding(results)])]
     finding = Finding(rehearsal_headline(results), tuple(told), (next_step(results),))
     tables = {"Orders": order_rows(results), "Time by step": timing_rows(results)}
     tables |= {"Time of a query": latency_rows(results), "Rollback": rollback_rows(results)}
+    if (two_stage := two_stage_rows(results)) is not None:
+        tables["Two-stage search"] = two_stage
     title = f"A rehearsed upgrade on {results.sampled:,} of {results.items:,} items"
     return markdown_of(title, [finding], tables, protocol_words(results))

@@ -1,4 +1,4 @@
-"""The figures of a suite: drawn on the page of its board, and as files beside it.
+"""The figures of a suite: drawn on the page of its leaderboard, and as files beside it.
 
 How a value is drawn and tabulated is registered by its class: `charts_of`, its panels, for desks and for phones;
 `records_of`, every number on a line of its own for CSV; `table_of`, what people read.
@@ -390,7 +390,7 @@ class Figure(NamedTuple):
 
 
 def page_figures(results: Leaderboard) -> list[Figure]:
-    """Return the figures of a board, as its suite orders them."""
+    """Return the figures of a leaderboard, as its suite orders them."""
     found = []
     for name, value in results.figures.items():
         charts = charts_of(value)
@@ -401,7 +401,7 @@ def page_figures(results: Leaderboard) -> list[Figure]:
 
 
 def figure_lines(results: Leaderboard) -> list[str]:
-    """Return a line for every figure of a board, with its title, and why any is not drawn: for a terminal."""
+    """Return a line for every figure of a leaderboard, with its title, and why any is not drawn: for a terminal."""
     drawn = [f"{name}: {value.title}" if value.title != name else name for name, value in results.figures.items()]
     told = {name: plain_text(note) for name, note in results.figure_notes.items()}
     missing = [

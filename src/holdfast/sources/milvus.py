@@ -14,7 +14,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Required, TypedDict
 
 import pyarrow as pa
 from pymilvus import DataType, MilvusClient, MilvusException
@@ -80,6 +80,7 @@ class MilvusCollection:
         self.name = f"collection '{self.collection}' of Milvus"
         with connected(address) as client:
             described = describe(client, self.collection)
+            load_of_file(address, client, self.collection)
             self._refuse_unloaded(client)
             fields = {str(one["name"]): one for one in described["fields"]}
             further = self._further(client, fields) if described.get("enable_dynamic_field") else {}
@@ -227,7 +228,27 @@ def literal(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def describe(client: MilvusClient, collection: str) -> dict[str, Any]:
+class Field(TypedDict, total=False):
+    """A field of a collection, as Milvus describes it, as far as it is read here."""
+
+    name: Required[str]
+    type: Required[int]
+    params: Mapping[str, Any]
+    is_primary: bool
+    is_partition_key: bool
+    nullable: bool
+
+
+class Described(TypedDict, total=False):
+    """What Milvus says of a collection, as far as it is read here."""
+
+    fields: Required[Sequence[Field]]
+    enable_dynamic_field: bool
+    auto_id: bool
+    functions: Sequence[object]
+
+
+def describe(client: MilvusClient, collection: str) -> Described:
     """Return what Milvus says of a collection.
 
     Raises:
@@ -235,8 +256,17 @@ def describe(client: MilvusClient, collection: str) -> dict[str, Any]:
     """
     if not client.has_collection(collection):
         raise unknown_name("collection", collection, client.list_collections())
-    described: dict[str, Any] = client.describe_collection(collection)
+    described: Described = client.describe_collection(collection)
     return described
+
+
+def load_of_file(address: Address, client: MilvusClient, collection: str) -> None:
+    """Load a collection of a file: Milvus Lite forgets which were loaded when the process that has it open ends.
+
+    A service goes on serving what was loaded there, and what was not is its owner's decision.
+    """
+    if "://" not in address.place and client.get_load_state(collection)["state"] != LoadState.Loaded:
+        client.load_collection(collection)
 
 
 @contextmanager

@@ -68,6 +68,9 @@ JOIN pg_opclass ON pg_opclass.oid = ANY(indclass)
 JOIN pg_am ON pg_am.oid = opcmethod
 WHERE indrelid = %s::regclass AND refobjid = indrelid AND attname = %s AND indisvalid AND amname IN ('hnsw', 'ivfflat')
 """
+_UNHURRIED = """
+SELECT set_config('statement_timeout', '0', true), set_config('idle_in_transaction_session_timeout', '0', true)
+"""  # what an application's role is given; a reading takes as long as what becomes of its rows
 _MOST_DIGITS = 18  # of an integer of 64 bits
 
 
@@ -206,6 +209,7 @@ class PostgresTable:
             with psycopg.connect(**settings) as connection:
                 user = connection.info.user
                 connection.read_only, connection.isolation_level = True, psycopg.IsolationLevel.REPEATABLE_READ
+                connection.execute(_UNHURRIED)
                 connection.execute("SET LOCAL datestyle TO 'ISO'; SET LOCAL timezone TO 'UTC'")
                 connection.execute("SET LOCAL synchronize_seqscans TO off")  # the same order every time
                 for name in _NUMBERS:

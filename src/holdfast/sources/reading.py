@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -257,7 +257,7 @@ class SourceFacts:
         self.source = source
         self._columns = [name for name, type_ in source.schema.items() if metadata_kind(type_) is not None]
 
-    def __call__(self, identifier: str) -> dict[str, Any]:
+    def __call__(self, identifier: str) -> dict[str, object]:
         """Return texts, numbers and truth values of an item by column; nothing of an unknown one."""
         for batch in self.source.fetch([identifier], list(dict.fromkeys([self._key, *self._columns]))):
             for row in batch.to_pylist():

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from holdfast.stores.backup_files import DigestedFolder
 
 Vectors = NDArray[np.float32]
+Document = Mapping[str, object]
+"""A JSON object that a store keeps for others, and does not read."""
 
 
 class Commit(NamedTuple):
@@ -51,7 +53,7 @@ class Pointer:
     """
 
     sequence: int
-    manifest: Mapping[str, Any]
+    manifest: Document
     held: Mapping[frozenset[str], int] = field(default_factory=dict)
     time: float = 0.0
 
@@ -285,7 +287,7 @@ class Entry:
 
     sequence: int
     time: float
-    event: Mapping[str, Any]
+    event: Document
 
 
 @dataclass(frozen=True)
@@ -385,7 +387,7 @@ class Store(Protocol):
                 is gone is taken over.
         """
 
-    def commit(self, changes: Changes, manifest: Mapping[str, Any], event: Mapping[str, Any]) -> Committed:
+    def commit(self, changes: Changes, manifest: Document, event: Document) -> Committed:
         """Apply changes, add the event to the journal, and move the pointer, all or nothing; only inside `writing`.
 
         On return everything is durable, and vectors were read back and found equal.
@@ -484,7 +486,7 @@ class Store(Protocol):
     def last_whole(self) -> int | None:
         """Return the number of the newest commit of which everything can be read; None where none is kept."""
 
-    def go_back(self, sequence: int, manifest: Mapping[str, Any], event: Mapping[str, Any]) -> GoneBack:
+    def go_back(self, sequence: int, manifest: Document, event: Document) -> GoneBack:
         """Make rows and items what they were at an earlier commit, as a new commit; only inside `writing`.
 
         Raises:

@@ -16,7 +16,9 @@ from typing import Any
 from holdfast.errors import ConfigError, brief, refuse, unknown_name
 
 Value = str | int | float | bool
-Metadata = Mapping[str, Any]
+Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
+"""What a JSON document can hold."""
+Metadata = Mapping[str, Json]
 """What is known of an item, by column: values (`Value`), of a column of JSON objects; what is missing is left out."""
 
 COLUMN_TYPES: dict[str, type] = {"text": str, "integer": int, "number": float, "truth": bool, "json": dict}

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.errors import GalleryError, HoldfastError
-from holdfast.stores.base import Changes, Commit, Committed, Entry, Items, Pointer, Vectors, digest_of
+from holdfast.stores.base import Changes, Commit, Committed, Document, Entry, Items, Pointer, Vectors, digest_of
 from holdfast.stores.checks import damaged
 from holdfast.stores.filters import COLUMN_TYPES, Metadata
 from holdfast.stores.planning import MOST_GENERATIONS, check, planned, unknown_generation
@@ -125,7 +125,7 @@ class Ledger:
                 to_do="install the holdfast that wrote it, or a newer one; the gallery is intact.",
             )
 
-    def pointer(self) -> tuple[Pointer, dict[str, Any]]:
+    def pointer(self) -> tuple[Pointer, Document]:
         """Return the pointer, and what the store wrote beside it."""
         rows = self.database.execute(f"SELECT sequence, manifest, held, places, {_TIME} FROM pointer WHERE one = 1")
         with reading("The pointer of the gallery"):
@@ -162,9 +162,9 @@ class Ledger:
         self,
         plan: Plan,
         changes: Changes,
-        manifest: Mapping[str, Any],
-        event: Mapping[str, Any],
-        places: Mapping[str, Any],
+        manifest: Document,
+        event: Document,
+        places: Document,
     ) -> Committed:
         """Make a planned commit exist; inside a transaction of the database, which makes it durable.
 

@@ -6,10 +6,10 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 from holdfast.errors import ConfigError, GalleryError, without_secrets
-from holdfast.stores.base import Entry, GoneBack, Graph, Items, Pointer
+from holdfast.stores.base import Document, Entry, GoneBack, Graph, Items, Pointer
 from holdfast.stores.forks import at_fork
 from holdfast.stores.ledger import Ledger
 from holdfast.stores.sqlite import holder, writer_refused
@@ -154,7 +154,7 @@ class LedgerStore:
         """Return the newest commit that can be read: none, unless a store keeps earlier ones."""
         return None
 
-    def go_back(self, sequence: int, manifest: Mapping[str, Any], event: Mapping[str, Any]) -> GoneBack:
+    def go_back(self, sequence: int, manifest: Document, event: Document) -> GoneBack:
         """Go back to an earlier commit, which only some stores keep."""
         raise GalleryError(
             f"The gallery '{self.url}' keeps nothing of commit {sequence}.",

@@ -106,10 +106,10 @@ def _line(error: Exception, code: str) -> str:
     if isinstance(error, AtLineError):
         return error.line
     places = [place for place in traceback.extract_tb(error.__traceback__) if place.filename == code]
-    return told_line(places[-1].filename, places[-1].lineno or 0) if places else ""
+    return line_note(places[-1].filename, places[-1].lineno or 0) if places else ""
 
 
-def told_line(file: str, number: int) -> str:
+def line_note(file: str, number: int) -> str:
     """Return a line of a file for people: its name, number and text."""
     return f"{Path(file).name}, line {number}: {linecache.getline(file, number).strip()}"
 

@@ -25,7 +25,7 @@ from holdfast.geometry import SPACES, Space
 from holdfast.methods import METHODS, build_method
 from holdfast.methods.base import Batch, CompatibilityMethod, NoClassifier, OldModel, Read, Step
 from holdfast.models.heads import HEADS, build_head
-from holdfast.testing.contract import AtLineError, Check, Contract, refused, told_line
+from holdfast.testing.contract import AtLineError, Check, Contract, line_note, refused
 from holdfast.testing.samples import World, make_step, make_world
 from holdfast.training.run_state import Checkpoint, load_checkpoint, save_checkpoint
 
@@ -456,7 +456,7 @@ class CountOperations(TorchDispatchMode):
 
     def line_of(self, number: int) -> str:
         """Return a line for people; "" where it is none of the file."""
-        return told_line(self.file, number) if number else ""
+        return line_note(self.file, number) if number else ""
 
 
 @CONTRACT.promise()

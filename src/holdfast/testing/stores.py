@@ -17,7 +17,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,7 @@ from holdfast.stores.base import (
     Upsert,
     digest_of,
 )  # fmt: skip
-from holdfast.stores.filters import And, Condition, Exists, Filter, In, Not, Or, path_of
+from holdfast.stores.filters import And, Condition, Exists, Filter, In, Json, Metadata, Not, Or, path_of
 from holdfast.testing.contract import Check, Contract, refused
 
 WIDTHS = {"g1": 4, "g2": 6, "g3": 4}
@@ -298,9 +298,9 @@ def history(rng: np.random.Generator, model: Obvious, read: list[Items]) -> Chan
     )
 
 
-def metadata(rng: np.random.Generator) -> dict[str, object]:
+def metadata(rng: np.random.Generator) -> Metadata:
     """Draw values, some of which are missing."""
-    values = {
+    values: dict[str, Json] = {
         "colour": ["red", "it's", 'a "b"', "Grün", "", "RED", "a\\b", "100%"][rng.integers(8)],
         "pieces": [-3, 0, 7, 2**53 + 1, -(2**63)][rng.integers(5)],
         "price": [-0.5, 0.0, 2.25, 1e-7, 1e30, 3][rng.integers(6)],
@@ -824,7 +824,7 @@ def a_search_goes_on_at_its_pointer_while_others_write(place: Place) -> None:
         rounds = 0
         while rounds < 3 or not done.is_set():
             at, rounds = reader.pointer(), rounds + 1
-            value = at.manifest["value"]
+            value = cast(int, at.manifest["value"])
             hits = reader.search(np.ones((1, 4), np.float32), 50, generation="g1", at=at)
             there = 0 if value % 3 else 20
             rest = reader.search(np.ones((1, 4), np.float32), 50, generation="g1", without=frozenset({"g2"}), at=at)

@@ -312,7 +312,7 @@ def embed_texts(
         features = _with_identity(vectors, encoder, texts, role)
         if path is not None:
             storage.save(features, path)
-    return features if form == "features" else _as_points(features)
+    return features if form == "features" else as_points(features)
 
 
 def _with_identity(vectors: NDArray[np.float32], encoder: TextEncoder, texts: TextSet, role: Role) -> EmbeddingSet:
@@ -329,9 +329,10 @@ def _with_identity(vectors: NDArray[np.float32], encoder: TextEncoder, texts: Te
     )
 
 
-def _as_points(features: EmbeddingSet) -> EmbeddingSet:
+def as_points(features: EmbeddingSet) -> EmbeddingSet:
+    """Return features as the points of their space, with its uncertainty where the space knows one."""
     points = features.space.project(torch.from_numpy(np.array(features.vectors)))
-    return features.replace(vectors=points.numpy(), form="points")
+    return with_uncertainty(features.replace(vectors=np.ascontiguousarray(points.numpy()), form="points"))
 
 
 def _cache_name(encoder: TextEncoder, texts: TextSet, role: Role) -> str:

@@ -8,11 +8,14 @@ from typing import Any, Protocol
 
 from holdfast.extras import needing, require
 
+Numbers = dict[str, Any]
+"""Numbers of a step by name; loggers differ in what else they take: tensors, single numbers only."""
+
 
 class Logger(Protocol):
     """What a run is told to; all loggers of Lightning are such."""
 
-    def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> Any:
+    def log_metrics(self, metrics: Numbers, step: int | None = None) -> Any:
         """Take the numbers of a step."""
 
     def finalize(self, status: str) -> Any:

@@ -10,9 +10,8 @@ from holdfast.experiment import Geometry
 from holdfast.geometry import SEARCH_SPACES, SPACES, Space, space_from_record
 from holdfast.methods import METHODS
 from holdfast.methods.base import CompatibilityMethod
-from holdfast.models.curvature import LearnedLorentz
 from holdfast.models.heads import HEADS, default_head
-from holdfast.models.lifting import lifted
+from holdfast.models.lifting import LearnedLorentz, lifted
 from holdfast.models.release import Release
 
 

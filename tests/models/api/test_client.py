@@ -107,7 +107,7 @@ def test_a_server_that_asks_for_an_hour_is_not_waited_for(server: ApiServer, set
 def test_a_timeout_is_tried_again_and_charged(server: ApiServer, settings: Build) -> None:
     held = threading.Event()
     server.answers = [Answer(held=held)]
-    found = settings(timeout=0.1)
+    found = settings(timeout=0.5)  # in which the second answer comes
     np.testing.assert_array_equal(client(server, found).embed(TEXTS), expected())
     held.set()
     assert found.meter.tokens == 8 + 6, "22 characters were perhaps computed; then six words were"

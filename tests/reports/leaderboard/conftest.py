@@ -34,7 +34,7 @@ WHERE: dict[str, Any] = {"command": "holdfast bench small --out runs/small", "wa
 
 @pytest.fixture(scope="session")
 def make_board() -> Callable[..., Leaderboard]:
-    """Build the board of simulated runs; `fail` holds labels with cell, or also seed, whose runs fail."""
+    """Build the leaderboard of simulated runs; `fail` holds labels with cell, or also seed, whose runs fail."""
 
     def build(
         labels: Mapping[str, Label] = LABELS,

@@ -175,6 +175,15 @@ class CollectionAttachment:
             {"old": len(found.lacking("old")), "new": len(found.lacking("new"))}, found.empty, self.engine.indexes(),
         )  # fmt: skip
 
+    def some(self, limit: int) -> list[str]:
+        """Return ids of some items that have an old vector, at most so many."""
+        found: list[str] = []
+        for rows in self.engine.scan("old"):
+            found += [identifier for identifier, digest in rows if digest is not None]
+            if len(found) >= limit:
+                break
+        return found[:limit]
+
     def backfill(
         self,
         source: VectorSource,
@@ -221,7 +230,7 @@ class CollectionAttachment:
         if source.fingerprint != model.fingerprint:
             raise DataError(
                 f"The source makes vectors of {source.fingerprint}.",
-                expected=f"those of the {side} model, {model.fingerprint}",
+                expected=f"those of the {side} model, {model.note + ', ' if model.note else ''}{model.fingerprint}",
                 to_do="give the model or the files that were named when the collection was attached; nothing was "
                 "changed.",
             )
@@ -333,7 +342,7 @@ class CollectionAttachment:
             turn = "swap" if entry.state.serving == "new" else "rollback"
             problems.append(f"the alias {alias} leads to {leads}, and {entry.serving.collection} serves; repeat "
                             f"`holdfast attach {turn}`")  # fmt: skip
-        return Verification(tuple(problems), (), "collections do not tell which queries they are asked")
+        return Verification(tuple(problems), (), "Collections do not tell which queries they are asked.")
 
     def complete(self, *, allow_missing: int = 0) -> None:
         """Compare both sides, and declare the upgrade finished: `detach` keeps the new vectors from then on.
@@ -407,8 +416,8 @@ class StoredTexts:
                 to_do="detach, and attach with &text=NAME in the URL; or give vectors as files.",
             )
         found = {row.id: value_at(row.values, self._name) for row in self._engine.fetch(self._side, ids)}
-        there = [one for one in ids if isinstance(found.get(one), str)]
-        return there, [found[one] for one in there]
+        there = [(one, text) for one in ids if isinstance(text := found.get(one), str)]
+        return [one for one, _ in there], [text for _, text in there]
 
 
 class StoredVectors:

@@ -70,6 +70,9 @@ class PostgresDatabase:
         settings: dict[str, Any] = {"connect_timeout": 10, **read_address(url).parameters}
         with self._translated():
             self._connection = psycopg.connect(**settings, autocommit=True)
+        self._connection.isolation_level = (
+            psycopg.IsolationLevel.READ_COMMITTED
+        )  # one after another, and seen by the next
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one statement and return its rows."""

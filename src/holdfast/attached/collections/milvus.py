@@ -13,9 +13,9 @@ from pymilvus import DataType, MilvusClient, MilvusException
 from holdfast.attached.base import IndexStatus
 from holdfast.attached.collections.engine import AT_ONCE, Row, Target, Wanted, digest_of
 from holdfast.attached.state import Side
-from holdfast.errors import GalleryError
+from holdfast.errors import GalleryError, without_secrets
 from holdfast.sources.address import Address
-from holdfast.sources.milvus import connected, describe, literal, translated
+from holdfast.sources.milvus import Field, connected, describe, literal, load_of_file, translated
 
 _STRONG: dict[str, Any] = {"consistency_level": "Strong"}
 
@@ -38,12 +38,15 @@ class MilvusEngine:
 
     def __init__(self, address: Address, old: Target, new: Target, dim: int, version: str | None = None) -> None:
         self._address, self._targets, self._dim, self._version = address, {"old": old, "new": new}, dim, version
-        self.place = f"collection '{old.collection}' of Milvus at {address.name}"
+        self.place = f"collection '{old.collection}' of Milvus at {without_secrets(address.place)}"
         self._vector = str(old.vector)
         self._open = ExitStack()
         self._client: MilvusClient = self._open.enter_context(connected(address))
         with translated(address):
             self._described = describe(self._client, old.collection)
+            for one in (old, new):
+                if self._client.has_collection(one.collection):
+                    load_of_file(address, self._client, one.collection)
         self._key = next(one for one in self._described["fields"] if one.get("is_primary"))
         self._texts = self._key["type"] == DataType.VARCHAR
         nullable = any(one["name"] == self._vector and one.get("nullable") for one in self._described["fields"])
@@ -116,12 +119,12 @@ class MilvusEngine:
                     self._client.create_index(new, self._index(old, name))
             self._client.load_collection(new)
 
-    def _settings(self, field: Mapping[str, Any]) -> dict[str, Any]:
+    def _settings(self, field: Field) -> dict[str, Any]:
         settings = dict(field.get("params") or {})
         if field["name"] == self._vector:
             settings["dim"] = self._dim
         kept = ("is_primary", "is_partition_key", "nullable", "default_value", "element_type", "description")
-        return settings | {name: field[name] for name in kept if field.get(name)}
+        return settings | {name: value for name, value in field.items() if name in kept and value}
 
     def _index(self, collection: str, name: str) -> Any:
         told = dict(self._client.describe_index(collection, name))

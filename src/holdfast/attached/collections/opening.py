@@ -134,6 +134,8 @@ class _Preparation:
         here = [one for one in ledger.entries() if not one.detached and one.record.source == self.place.source
                 and one.record.old_target.collection == self.collection]  # fmt: skip
         entry = here[0] if here else None
+        if entry is not None:
+            self._refuse_other_names(entry)
         if entry is not None and (entry.state.old, entry.state.new) != (self.old.fingerprint, self.new.fingerprint):
             raise UpgradeStateError(
                 f"{self.name} is attached already: from {entry.state.old} to {entry.state.new}, {entry.state.phase}.",
@@ -141,6 +143,20 @@ class _Preparation:
                 to_do="`holdfast attach status` shows it; detach it first. Nothing was changed.",
             )
         return entry
+
+    def _refuse_other_names(self, entry: Entry) -> None:
+        """Refuse to go on with an attachment that was begun with other names than these."""
+        record, said = entry.record, self.place.said
+        begun = {"vector": record.old_target.vector, "text": record.text, "version": record.version}
+        given = {"vector": record.old_target.vector and self.vector, "text": self.place.address.roles.text,
+                 "version": said.get("version")}  # fmt: skip
+        for what, name in given.items():
+            if name is not None and name != begun[what]:
+                raise UpgradeStateError(
+                    f"{self.name} is attached already, with {what}={begun[what] or 'nothing'} and not {name}.",
+                    expected="the URL as it was attached; one upgrade of a collection at a time",
+                    to_do="leave it out to go on with that one; or detach it first. Nothing was changed.",
+                )
 
     def record(self, number: int) -> Record:
         """Return what an attachment would be made of."""

@@ -14,7 +14,7 @@ from qdrant_client import QdrantClient, models
 from holdfast.attached.base import IndexStatus
 from holdfast.attached.collections.engine import AT_ONCE, Row, Target, Wanted, digest_of
 from holdfast.attached.state import Side
-from holdfast.errors import DataError, refuse
+from holdfast.errors import DataError, refuse, without_secrets
 from holdfast.sources.address import Address
 from holdfast.sources.qdrant import UNNAMED, connected, point_id, translated, vectors_of
 
@@ -43,7 +43,7 @@ class QdrantEngine:
 
     def __init__(self, address: Address, old: Target, new: Target, dim: int, version: str | None = None) -> None:
         self._address, self._targets, self._dim, self._version = address, {"old": old, "new": new}, dim, version
-        self.place = f"collection '{old.collection}' of Qdrant at {address.name}"
+        self.place = f"collection '{old.collection}' of Qdrant at {without_secrets(address.place)}"
         self._same = old.collection == new.collection
         self._names = {side: one.vector or UNNAMED for side, one in self._targets.items()}
         self._open = ExitStack()

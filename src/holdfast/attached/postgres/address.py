@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from urllib.parse import quote, urlencode
 
+from psycopg.pq import Conninfo
+
 from holdfast.errors import ConfigError, refuse
 from holdfast.sources.address import Address as SourceAddress
 from holdfast.sources.address import read_address as read_source_address
 from holdfast.sources.address import scheme_of
 from holdfast.stores.postgres.address import Address, read_address
 
+_KNOWN = sorted({"schema", *(one.keyword.decode() for one in Conninfo.get_defaults())})
 _OWN = ("table", "id", "vector", "text")
 
 
@@ -61,6 +64,7 @@ def read_table_address(url: str) -> TableAddress:
     plain = replace(source, table=None, roles=replace(source.roles, id=None, vector=None, text=None), options={})
     refuse(plain != SourceAddress(source.scheme, source.place), "The URL of an attached table says more than that.",
            f"{', '.join(_OWN)}, and what libpq connects with")  # fmt: skip
+    source.refuse_unknown(_KNOWN)
     options = dict(source.options)
     schema, table = options.pop("schema", ""), source.table or ""
     database = read_address(f"{source.place}?{urlencode(options, quote_via=quote)}" if options else source.place)

@@ -7,13 +7,14 @@ that is waited for makes everybody behind it wait. Every step but the building o
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from logging import INFO
-from typing import Any, NamedTuple, Unpack
+from typing import NamedTuple, Unpack
 
 from holdfast.attached.base import AttachmentStatus, FillOptions, ModelIdentity, Verification
+from holdfast.attached.postgres import client
 from holdfast.attached.postgres.address import TableAddress, read_table_address
 from holdfast.attached.postgres.filling import (
     Batch,
@@ -30,24 +31,27 @@ from holdfast.attached.postgres.layout import (
     AnyLayout,
     added_name,
     held,
+    key_texts,
     layout_in,
     layout_of,
     outlast_vacuum,
     relation_of,
 )
 from holdfast.attached.postgres.ledger import SCHEMA, Entry, Ledger, Record
-from holdfast.attached.postgres.rows import TableTexts, TableVectors
-from holdfast.attached.postgres.session import Session, literal, quoted
-from holdfast.attached.postgres.start import Preparation
+from holdfast.attached.postgres.rows import TableTexts, TableVectors, id_of
+from holdfast.attached.postgres.session import Session, locked, quoted
+from holdfast.attached.postgres.start import Preparation, known, meant
 from holdfast.attached.postgres.statements import (
     detach_statements,
     extension_of,
+    inherited,
     left_indexes,
     names_to_restore,
     restored_not_null,
     turn_statements,
     turned,
 )
+from holdfast.attached.postgres.table import bound
 from holdfast.attached.postgres.triggers import create_statements, drop_statement
 from holdfast.attached.postgres.verify import queries_of, table_problems
 from holdfast.attached.state import AttachmentState, Event, Side, advance
@@ -64,10 +68,12 @@ _log = logger("attached")
 LOCK_TIMEOUT = 0.4  # seconds; less than deadlock_timeout usually is, so that it is us who give way
 ATTEMPTS = 40
 HELD = 2.0  # seconds that a statement may take while everybody else waits for the table
-LAST = 256  # rows whose vectors are made before the table is locked, and written while it is
+LAST = 256  # rows, at most, whose vectors are made before the table is locked, and written while it is
+FEW = 16  # not so many, if the application lets us: a transaction of their own is tried first
 ROUNDS = 40  # in which an application may write rows faster than vectors of them are made
 FREE_ROUNDS = 3  # after which writers, though not readers, wait while vectors are made of the rows of the last moment:
 QUICK = 0.3  # if the last time that took less than so many seconds
+LONGEST = 1.0  # seconds after which they wait no longer, should it take so long this time
 PUT_BACK, PASSES = 512, 4  # rows of a transaction; those that somebody holds come with the next pass
 _UNINDEXED = ("attached", "filling", "filled")
 _GUARD = "SELECT pg_advisory_xact_lock(hashtext('holdfast_attached'))"
@@ -108,9 +114,9 @@ def attach(
     def begin() -> int:
         with session.transaction(LOCK_TIMEOUT):
             session.rows(_GUARD)
-            known = _known(session, address, old, new, shared=mixing is not None)
-            if known is not None:
-                return known
+            there = known(session, address, old, new, shared=mixing is not None)
+            if there is not None:
+                return there
             it = Preparation(session, address, old, new, aside=aside, mixing=mixing, fire_triggers=fire_triggers)
             it.refuse()
             if not ledger.is_there():
@@ -143,12 +149,14 @@ def open_attachment(url: str) -> PostgresAttachment:
     session = Session(address.database)
     try:
         with session.transaction():
-            entries = [entry for entry in Ledger(session).entries() if _meant(entry, address)]
+            everything = Ledger(session).entries()
+        entries = [entry for entry in everything if meant(entry, address)]
         if len(entries) != 1:
-            listed = ", ".join(f"{one.record.table.schema}.{one.record.table.name}" for one in entries)
+            tables = [(one.record.table, one.record.table.vector.name) for one in entries or everything]
+            listed = ", ".join(f"{table.schema}.{table.name}.{vector}" for table, vector in tables)
             raise GalleryError(
                 f"The database has {len(entries) or 'no'} attachments that '{address.url}' may mean"
-                f"{f': {listed}' if listed else ''}.",
+                f"{f'; attached: {listed}' if listed else ''}.",
                 expected="one",
                 to_do="name the table, …?table=SCHEMA.TABLE&vector=COLUMN; or begin: `holdfast attach start`. "
                 "Nothing was changed.",
@@ -157,37 +165,6 @@ def open_attachment(url: str) -> PostgresAttachment:
     except BaseException:
         session.close()
         raise
-
-
-def _meant(entry: Entry, address: TableAddress) -> bool:
-    table = entry.record.table
-    schema, _, name = address.table.rpartition(".")
-    return (not address.table or (name == table.name and schema in ("", table.schema))) and (
-        address.vector in ("", table.vector.name)
-    )
-
-
-def _known(
-    session: Session, address: TableAddress, old: ModelIdentity, new: ModelIdentity, *, shared: bool
-) -> int | None:
-    """Return the attachment that is there of a table, if it is of these models.
-
-    Raises:
-        UpgradeStateError: It is of others.
-    """
-    here = replace(address, table=address.table if "." in address.table else f"public.{address.table}")
-    for entry in Ledger(session).entries():
-        if address.table and _meant(entry, here):  # where `inspect` looks for it
-            state = entry.state
-            if (state.old, state.new, state.shared) == (old.fingerprint, new.fingerprint, shared):
-                return entry.id
-            raise UpgradeStateError(
-                f"{entry.record.table.schema}.{entry.record.table.name} is attached already: from {state.old} to "
-                f"{state.new}, {'in one column, ' if state.shared else ''}{state.phase}.",
-                expected="one upgrade of a column at a time",
-                to_do="`holdfast attach status` shows it; detach it first. Nothing was changed.",
-            )
-    return None
 
 
 def _numbered(session: Session, entry: Entry, layout: AnyLayout) -> Record:
@@ -288,6 +265,14 @@ class PostgresAttachment:
             int(items), {"old": int(old), "new": int(new)}, int(empty), indexes, holding if entry.record.shared else {},
         )  # fmt: skip
 
+    def some(self, limit: int) -> list[str]:
+        """Return ids of some rows that have an old vector, at most so many."""
+        with self._session.transaction():
+            entry, layout = held(self._session, self.number)
+            rows = self._session.rows(f"SELECT {key_texts(entry.record)} FROM {layout.rows} "
+                                      f"WHERE {layout.vector('old')} IS NOT NULL LIMIT {limit}")  # fmt: skip
+        return [id_of([str(part) for part in row]) for row in rows]
+
     def backfill(
         self,
         source: VectorSource,
@@ -328,8 +313,21 @@ class PostgresAttachment:
             advance(entry.state, {"kind": "index"})
             indexes = wanted(self._session, entry, layout)
             self._ledger.note(self.number, {"kind": "index began", "indexes": [one.name for one in indexes]})
-        build(self._session, indexes)
+        try:
+            build(self._session, indexes, self._entry)
+        except GalleryError:
+            self._remove_late_indexes(entry)
+            raise
         self._step({"kind": "index", "indexes": [one.name for one in indexes]})
+
+    def _remove_late_indexes(self, entry: Entry) -> None:
+        """Remove indexes that were built while somebody else detached the table, if that is so."""
+        with self._session.transaction():
+            if self.number in (one.id for one in self._ledger.entries()):
+                return
+            late = left_indexes(self._session, entry)
+        for index in late:
+            self._session.alone(f"DROP INDEX CONCURRENTLY IF EXISTS {index}")
 
     def _step(self, event: Event) -> AttachmentState:
         with self._session.transaction():
@@ -395,6 +393,8 @@ class PostgresAttachment:
             )
         if source is not None:
             check_made(source, entry, side)
+        with self._session.transaction():
+            self._refuse_bound(kind, *held(self._session, self.number))
 
         ready = _Ready(Batch([], []))
         writers_wait = False
@@ -409,7 +409,7 @@ class PostgresAttachment:
                 advance(entry.state, event)
                 if source is not None and writers_wait and ready.seconds < QUICK:
                     entry, layout = held(self._session, self.number, "SHARE ROW EXCLUSIVE")
-                    ready = _made_of(source, read_batch(self._session, entry, layout, side, LAST))
+                    ready = self._made_quickly(source, read_batch(self._session, entry, layout, side, LAST))
                 entry, layout = held(self._session, self.number, "ACCESS EXCLUSIVE")
                 self._session.rows("SELECT set_config('statement_timeout', %s, true)", [f"{round(1000 * HELD)}ms"])
                 if ready.made is not None and len(ready.made):
@@ -420,9 +420,8 @@ class PostgresAttachment:
                     return lacking, read_batch(self._session, entry, layout, side, LAST)
                 if side == "new":
                     self._refuse_unbuilt(entry, layout)
-                extension = extension_of(self._session)
-                for statement in turn_statements(entry, layout.relation, side, extension, writes):
-                    self._session.rows(statement)
+                statements = turn_statements(entry, layout.relation, side, extension_of(self._session), writes)
+                self._session.rows("; ".join(statements))  # at once, since everybody waits
                 self._ledger.step(entry, {**event, "lacking": lacking})
                 return lacking, Batch([], [])
 
@@ -440,21 +439,38 @@ class PostgresAttachment:
             self.backfill(source, of=side)
 
     def _ready(self, source: VectorSource, side: Side, before: _Ready) -> _Ready:
-        """Fill rows until few are left, and return these with their vectors, made while nobody waits.
+        """Fill rows until few are left, if that comes about, and return these with vectors made while nobody waits.
 
         Args:
             source: Of vectors.
             side: Of which model.
             before: What was returned before, which may be so still.
         """
-        for last in (False, True):
+        for number in range(FREE_ROUNDS):
             with self._session.transaction():
                 entry, layout = held(self._session, self.number)
                 batch = read_batch(self._session, entry, layout, side, LAST)
-            if len(batch.keys) < LAST or last:
+            if len(batch.keys) <= FEW or number == FREE_ROUNDS - 1:
                 break
             self.backfill(source, of=side)
         return before if batch == before.batch else _made_of(source, batch)
+
+    def _made_quickly(self, source: VectorSource, batch: Batch) -> _Ready:
+        """Make vectors while writers wait; where that takes long after all, the server ends the transaction for it.
+
+        Raises:
+            LockedError: It did, and nobody waits any more.
+        """
+        limit = "SELECT set_config('idle_in_transaction_session_timeout', %s, true)"
+        self._session.rows(limit, [f"{round(1000 * LONGEST)}ms"])
+        made = _made_of(source, batch)
+        try:
+            self._session.rows(limit, ["0"])
+        except StoreError as error:
+            if made.seconds < LONGEST:
+                raise
+            raise locked() from error
+        return made
 
     def _point(self, event: Event, side: Side, source: VectorSource | None, writes: Side | None, attempts: int) -> None:
         """Turn a column over that both models share: the pointer first, then vectors."""
@@ -500,10 +516,27 @@ class PostgresAttachment:
             f"Cannot {kind}: {lacking:,} rows have no up-to-date vector of the {side} model, and would not be found: "
             f"{shown(ids, lacking)}.",
             expected="a vector for every row",
-            to_do=f"`holdfast attach backfill --of {side}` fills them; or give {kind} the source, which fills the last "
-            "ones by itself; where the application writes faster than that, let it pause; or allow it: "
-            f"--allow-missing {lacking}. Nothing that serves was changed.",
+            to_do=f"`holdfast attach backfill --of {side}` fills them; "
+            + (
+                f"or give {kind} the source, which fills the last ones by itself; where the application writes faster "
+                "than that, let it pause; "
+                if kind in ("swap", "rollback")
+                else ""
+            )
+            + f"or allow it: --allow-missing {lacking}. Nothing that serves was changed.",
         )
+
+    def _refuse_bound(self, kind: str, entry: Entry, layout: AnyLayout) -> None:
+        """Refuse a turn while something that came after the start is bound to the column that serves."""
+        table = entry.record.table
+        number = table.vector.number if entry.state.serving == "old" else entry.record.new_number
+        found = bound(self._session, replace(table, vector=replace(table.vector, number=number)))
+        if found:
+            raise UpgradeStateError(
+                f"Cannot {kind}: {'; '.join(found)}.",
+                expected="nothing that would go on with the vectors that serve now",
+                to_do="it came after the start; nothing was changed.",
+            )
 
     def _refuse_unbuilt(self, entry: Entry, layout: AnyLayout) -> None:
         unbuilt = [one.name for one in statuses(self._session, wanted(self._session, entry, layout)) if not one.built]
@@ -620,6 +653,8 @@ class PostgresAttachment:
                 if entry.record.shared or entry.state.phase not in _UNINDEXED:  # an index counts at once
                     refuse_lacking(layout)
                 names = names_to_restore(self._session, entry) if stays == "new" else []
+                for statement in inherited(self._session, entry, layout.relation, names) if stays == "new" else []:
+                    self._session.rows(statement)
                 for statement in detach_statements(entry, layout.relation, stays):
                     self._session.rows(statement)
                 if not entry.record.aside:
@@ -702,39 +737,14 @@ class PostgresAttachment:
             _log.warning("abandoned %s: %d rows keep a vector of another model than %s, or of an earlier text",
                          self.address.url, mixed, stays)  # fmt: skip
 
-    def journal(self) -> Sequence[Mapping[str, Any]]:
+    def journal(self) -> Sequence[Event]:
         """Return what was done, the last event last, each with "at", a moment, and "kind"."""
         with self._session.transaction():
             return self._ledger.journal(self.number)
 
     def client_queries(self) -> list[tuple[str, str]]:
         """Return SQL for the application, each with what it is for."""
-        entry = self._entry()
-        table, state = entry.record.table, entry.state
-        relation, column = f"{table.schema}.{table.name}", table.vector.name
-        if entry.record.aside:
-            key = ", ".join(quoted(one.name) for one in table.key)
-            return [(
-                "to search new vectors instead of old ones",
-                f"SELECT … FROM {table.identifier} JOIN {SCHEMA}.vectors_{entry.id} AS new USING ({key}) "
-                "ORDER BY new.vector <=> …",
-            )]  # fmt: skip
-        served = f"{SCHEMA}.model_of({literal(relation)}, {literal(column)})"
-        if entry.record.shared:
-            return [
-                ("to know in the very statement that searches which model the next query is to be of; one of the other "
-                 "model finds all rows, too",
-                 f"SELECT {served} AS model, … FROM {table.identifier} ORDER BY {quoted(column)} <=> …"),
-                ("to say in a transaction that its vectors are of the new model (without LOCAL: in a session)",
-                 f"SET LOCAL holdfast.writes_with = {literal(state.new)}"),
-            ]  # fmt: skip
-        return [
-            ("to know in the very statement that searches which model the query must be of; if it was another, embed "
-             "it again and repeat",
-             f"SELECT {served} AS model, … FROM {table.identifier} ORDER BY {quoted(column)} <=> …"),
-            ("to say in a transaction that its vectors are of the new model (without LOCAL: in a session)",
-             f"SET LOCAL holdfast.writes_with = {literal(state.new)}"),
-        ]  # fmt: skip
+        return client.client_queries(self._entry())
 
     def close(self) -> None:
         """Let go of connections."""

@@ -157,7 +157,7 @@ def check_made(source: VectorSource, entry: Entry, side: Side) -> None:
     if source.fingerprint != model.fingerprint:
         raise DataError(
             f"The source makes vectors of {source.fingerprint}.",
-            expected=f"those of the {side} model, {model.fingerprint}",
+            expected=f"those of the {side} model, {model.note + ', ' if model.note else ''}{model.fingerprint}",
             to_do="give the model or the files that were named when the table was attached; nothing was changed.",
         )
     if source.space.dim != model.dim or source.space.curvature is not None:
@@ -310,9 +310,9 @@ class Filling:
         return written
 
     def _write_part(self, batch: Batch, part: EmbeddingSet) -> int:
-        started = time.monotonic()
         with self.session.transaction(LOCK_TIMEOUT):
             entry, layout = held(self.session, self.number, "ROW EXCLUSIVE")
+            started = time.monotonic()  # before that no row is locked
             written = write_batch(self.session, entry, layout, self.side, batch, part)
         fitting = int(len(part) * HELD / max(time.monotonic() - started, 1e-6))
         self.at_a_time = min(self.batch, max(1, (self.at_a_time + fitting) // 2))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import zlib
+from collections.abc import Callable
 from typing import NamedTuple
 
 from holdfast.attached.base import IndexStatus
@@ -120,20 +122,33 @@ def wanted(session: Session, entry: Entry, layout: AnyLayout) -> list[NewIndex]:
             on = schema, name
             found.append(
                 NewIndex(
-                    str(schema), _name(base, what, str(name) if parent else ""), quoted(*on), definition,
-                    _name(base, what, str(parent) if parent != record.table.name else "") if parent else "", bool(leaf),
+                    str(schema),
+                    index_name(base, what, str(name) if parent else ""),
+                    quoted(*on),
+                    definition,
+                    index_name(base, what, str(parent) if parent != record.table.name else "") if parent else "",
+                    bool(leaf),
                 )
-            )  # fmt: skip
+            )
     return found
 
 
-def _name(base: str, what: str, partition: str) -> str:
+def index_name(base: str, what: str, partition: str) -> str:
     """Return the name of an index, which says the partition if it is one of several.
 
-    >>> _name("items_emb", "new", ""), _name("items_emb", "new", "items_2024")
+    >>> index_name("items_emb", "new", ""), index_name("items_emb", "new", "items_2024")
     ('items_emb_holdfast_new', 'items_2024_items_emb_holdfast_new')
     """
-    return added_name(f"{partition[:20]}_{base[:20]}" if partition else base, what)
+    return added_name(f"{_short(partition)}_{_short(base)}" if partition else base, what)
+
+
+def _short(name: str, most: int = 20) -> str:
+    """Return a name, or of a longer one its beginning and what tells it from others with the same.
+
+    >>> _short("items_2024"), _short("events_of_the_year_2024"), _short("events_of_the_year_2025")
+    ('items_2024', 'events_of_t_adcd5788', 'events_of_t_daca671e')
+    """
+    return name if len(name) <= most else f"{name[: most - 9]}_{zlib.crc32(name.encode()):08x}"
 
 
 def _relations(session: Session, record: Record) -> list[Row]:
@@ -150,13 +165,19 @@ def _relations(session: Session, record: Record) -> list[Row]:
     )  # fmt: skip
 
 
-def build(session: Session, indexes: list[NewIndex]) -> None:
+def build(session: Session, indexes: list[NewIndex], check: Callable[[], object]) -> None:
     """Build indexes that are not there; what an interruption left half built is built anew.
+
+    Args:
+        session: To the database.
+        indexes: Which.
+        check: Called before each and after the last one; raises where the attachment is there no more.
 
     Raises:
         GalleryError: Somebody else is building one of them.
     """
     for one in indexes:
+        check()
         state = _state(session, one)
         if state == "building":
             raise GalleryError(
@@ -171,6 +192,7 @@ def build(session: Session, indexes: list[NewIndex]) -> None:
         for statement in one.attaching():
             if not session.read("SELECT 1 FROM pg_inherits WHERE inhrelid = to_regclass(%s)", [one.identifier]):
                 session.alone(statement)
+    check()
 
 
 def _state(session: Session, index: NewIndex) -> str:

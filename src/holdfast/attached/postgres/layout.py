@@ -107,9 +107,10 @@ def given(record: Record, *further: tuple[str, str]) -> str:
         *further: Name and type of every further column.
     """
     columns = [(quoted(column.name), column.type) for column in record.table.key]
-    sent = [f"%s::text[]::{kind}[]" for _, kind in columns] + [f"%b::{kind}[]" for _, kind in further]
+    sent = ["%s::text[]" for _ in columns] + [f"%b::{kind}[]" for _, kind in further]
     names = ", ".join([*(name for name, _ in columns), *(name for name, _ in further)])
-    return f"unnest({', '.join(sent)}) AS d({names})"
+    typed = ", ".join([*(f"{name}::{kind} AS {name}" for name, kind in columns), *(name for name, _ in further)])
+    return f"(SELECT {typed} FROM unnest({', '.join(sent)}) AS sent({names})) AS d"  # unnest flattens arrays of arrays
 
 
 def arrays(record: Record, found: Sequence[Sequence[str]]) -> list[list[str]]:
@@ -322,12 +323,13 @@ class Aside:
         return self.lacking(side)
 
     def make(self, grants: Sequence[tuple[str, str]]) -> list[str]:
-        """Return what makes room."""
+        """Return what makes room; grants are rights to read it."""
         key = self.record.table.key
         columns = ", ".join(f"{quoted(column.name)} {column.type} NOT NULL" for column in key)
         return [
             f"CREATE TABLE {self.table} ({columns}, edited bigint, vector {self.record.new_type}, "
-            f"PRIMARY KEY ({', '.join(quoted(column.name) for column in key)}))"
+            f"PRIMARY KEY ({', '.join(quoted(column.name) for column in key)}))",
+            *(f"GRANT {right} ON {self.table} TO {role}" for right, role in grants),
         ]  # fmt: skip
 
     def remove(self) -> list[str]:
@@ -392,14 +394,15 @@ def held(session: Session, number: int, mode: str = "ACCESS SHARE") -> tuple[Ent
 
 
 def outlast_vacuum(session: Session, oid: int) -> None:
-    """Wait for locks a little longer than deadlock_timeout where a vacuum may hold the table; within a transaction.
+    """Wait for locks a little longer than deadlock_timeout where a vacuum holds the table; within a transaction.
 
-    An automatic vacuum, which is sure to come after a table was filled, gives way to whoever has waited so long.
+    An automatic vacuum, which is sure to come after a table was filled, gives way to whoever has waited so long. It has
+    no role. Nobody else who holds such a lock gives way, and no longer wait is worth that others wait behind us.
     """
     session.rows(
         "SELECT set_config('lock_timeout', (setting::int + 500) || 'ms', true) FROM pg_settings "
-        "WHERE name = 'deadlock_timeout' AND EXISTS (SELECT FROM pg_locks WHERE relation = %s AND granted "
-        "AND mode = 'ShareUpdateExclusiveLock')", [oid],
+        "WHERE name = 'deadlock_timeout' AND EXISTS (SELECT FROM pg_locks JOIN pg_stat_activity USING (pid) "
+        "WHERE relation = %s AND granted AND mode = 'ShareUpdateExclusiveLock' AND usesysid IS NULL)", [oid],
     )  # fmt: skip
 
 
@@ -413,18 +416,18 @@ def layout_of(session: Session, entry: Entry) -> AnyLayout:
     Raises:
         GalleryError: The table, or a column that counts, is gone or has another name or type.
     """
-    record, relation = entry.record, relation_of(session, entry)
+    record = entry.record
+    columns = session.rows(
+        "SELECT nspname, relname, attnum, attname, format_type(atttypid, atttypmod) FROM pg_class "
+        "JOIN pg_namespace ON pg_namespace.oid = relnamespace JOIN pg_attribute ON attrelid = pg_class.oid "
+        "WHERE pg_class.oid = %s AND attnum > 0 AND NOT attisdropped", [record.table.oid],
+    )  # fmt: skip
+    relation = quoted(*map(str, columns[0][:2])) if columns else relation_of(session, entry)
     layout = layout_in(entry, relation, entry.state)
     expected = {record.table.vector.number: (layout.home, record.table.vector.type)}
     expected |= {getattr(record, number): column for number, column in layout.added.items()}
     expected |= {column.number: (column.name, column.type) for column in (*record.table.key, *record.table.texts)}
-    found = {
-        int(number): (str(name), str(kind))
-        for number, name, kind in session.rows(
-            "SELECT attnum, attname, format_type(atttypid, atttypmod) FROM pg_attribute "
-            "WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped", [record.table.oid],
-        )
-    }  # fmt: skip
+    found = {int(number): (str(name), str(kind)) for _, _, number, name, kind in columns}
     changed = [
         f"{name} is gone" if number not in found else f"{name} ({kind}) is {' of type '.join(found[number])} now"
         for number, (name, kind) in expected.items()

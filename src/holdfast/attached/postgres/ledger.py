@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -14,7 +13,7 @@ from holdfast.attached.base import ModelIdentity
 from holdfast.attached.postgres.session import Session
 from holdfast.attached.postgres.table import Table
 from holdfast.attached.state import AttachmentState, Event, advance
-from holdfast.errors import GalleryError
+from holdfast.errors import GalleryError, LastingStoreError
 
 SCHEMA = "holdfast_attached"
 """Not "holdfast", where a gallery of ours is by default."""
@@ -35,8 +34,9 @@ CREATE TABLE {SCHEMA}.journal (
     at timestamptz NOT NULL DEFAULT clock_timestamp(), event jsonb NOT NULL
 );
 CREATE FUNCTION {SCHEMA}.model_of(relation regclass, vector text) RETURNS text
-    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     AS 'SELECT one.serving FROM {SCHEMA}.attachments AS one WHERE one.relation = $1::oid AND one.vector = $2';
+GRANT EXECUTE ON FUNCTION {SCHEMA}.model_of TO PUBLIC;
 """
 
 
@@ -87,7 +87,7 @@ class Entry:
 
     Args:
         id: Its number.
-        record: What it is made of.
+        record: What it is made of; its table is called as it is now.
         state: Where it stands.
         started: When it began.
     """
@@ -116,9 +116,23 @@ class Ledger:
 
         Raises:
             GalleryError: There is one that this version does not know.
+            LastingStoreError: It is another role's.
         """
+        kept = self.session.kept
+        if kept is not None and SCHEMA in kept:
+            return True
         if self.session.rows(f"SELECT to_regclass('{SCHEMA}.attachments')") == [(None,)]:
             return False
+        [(held, owner, role)] = self.session.rows(
+            "SELECT pg_has_role(nspowner, 'USAGE'), quote_ident(pg_get_userbyid(nspowner)), quote_ident(current_user) "
+            "FROM pg_namespace WHERE nspname = %s", [SCHEMA],
+        )  # fmt: skip
+        if not held:
+            raise LastingStoreError(
+                f"The ledger, the schema {SCHEMA}, belongs to {owner}, and this role is {role}.",
+                expected=f"GRANT {owner} TO {role};",
+                to_do="let an administrator run this, or attach as that role; nothing was changed.",
+            )
         found = self.session.rows(f"SELECT version FROM {SCHEMA}.format")
         if found != [(FORMAT_VERSION,)]:
             raise GalleryError(
@@ -126,12 +140,14 @@ class Ledger:
                 expected=f"{FORMAT_VERSION}",
                 to_do="use the version of holdfast that attached here; nothing was changed.",
             )
+        if kept is not None:
+            kept.add(SCHEMA)
         return True
 
     @staticmethod
     def statements() -> str:
         """Return what makes an empty ledger."""
-        return _TABLES.strip()
+        return _TABLES.strip().removesuffix(";")
 
     def add(self, record: Record, event: Event) -> Entry:
         """Add an attachment."""
@@ -161,7 +177,11 @@ class Ledger:
         Raises:
             GalleryError: It is there no more.
         """
-        found = self._entries(f"WHERE id = {number}{' FOR UPDATE' if lock else ''}") if self.is_there() else []
+        found = (
+            self._entries(f"WHERE id = {number}{' FOR UPDATE OF attachments' if lock else ''}")
+            if self.is_there()
+            else []
+        )
         if not found:
             raise GalleryError("The attachment is there no more: it was detached.", expected="one that is there",
                                to_do="`holdfast attach start` begins another one.")  # fmt: skip
@@ -176,12 +196,17 @@ class Ledger:
         return self._entries("ORDER BY id") if self.is_there() else []
 
     def _entries(self, clause: str) -> list[Entry]:
-        return [
-            Entry(int(number), _RECORD.validate_python(record), _STATE.validate_python(state), started)
-            for number, record, state, started in self.session.rows(
-                f"SELECT id, record, state, started FROM {SCHEMA}.attachments {clause}"
-            )
-        ]
+        entries = []
+        for number, record, state, started, schema, name in self.session.rows(
+            f"SELECT id, record, state, started, nspname, relname FROM {SCHEMA}.attachments "
+            "LEFT JOIN pg_class ON pg_class.oid = relation LEFT JOIN pg_namespace ON pg_namespace.oid = relnamespace "
+            f"{clause}"
+        ):
+            made = _RECORD.validate_python(record)
+            if name is not None:  # the table may have another name by now
+                made = replace(made, table=replace(made.table, schema=str(schema), name=str(name)))
+            entries.append(Entry(int(number), made, _STATE.validate_python(state), started))
+        return entries
 
     def step(self, entry: Entry, event: Event) -> AttachmentState:
         """Apply an event, and write it down.
@@ -203,7 +228,7 @@ class Ledger:
             f"INSERT INTO {SCHEMA}.journal (attachment, event) VALUES (%s, %s)", [number, json.dumps(dict(event))]
         )
 
-    def journal(self, number: int) -> list[Mapping[str, Any]]:
+    def journal(self, number: int) -> list[Event]:
         """Return what was done, the last event last."""
         return [
             {**event, "at": at.isoformat()}
@@ -232,3 +257,5 @@ class Ledger:
                 f"DROP FUNCTION {SCHEMA}.model_of; "
                 f"DROP TABLE {SCHEMA}.attachments, {SCHEMA}.journal, {SCHEMA}.format; DROP SCHEMA {SCHEMA}"
             )
+            if self.session.kept is not None:
+                self.session.kept.discard(SCHEMA)

@@ -36,6 +36,8 @@ SELECT set_config('search_path', coalesce({EXTENSION}, 'pg_catalog'), true),
     set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true),
     set_config('jit', 'off', true), set_config('datestyle', 'ISO', true), set_config('extra_float_digits', '1', true)
 """
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"  # after a lock, what was committed before it is seen
+_TIMEOUTS = ("statement_timeout", "lock_timeout")
 _LASTING = (psycopg.ProgrammingError, psycopg.DataError, psycopg.IntegrityError, psycopg.NotSupportedError)
 
 
@@ -54,6 +56,8 @@ class Session:
         self.address = address
         self._connection: Connection | None = None
         self._lock = threading.RLock()
+        self.kept: set[str] | None = None
+        """Names of what this transaction has read, and so keeps from being removed; None outside of one."""
 
     @contextmanager
     def transaction(self, lock_timeout: float = 0.0) -> Iterator[None]:
@@ -68,11 +72,13 @@ class Session:
         """
         with self._lock, self._translated():
             connection = self._opened()
-            connection.execute(f"BEGIN; {_SETTINGS.format(round(1000 * lock_timeout))}".encode())
+            connection.execute(f"{_BEGIN}; {_SETTINGS.format(round(1000 * lock_timeout))}".encode())
+            self.kept = set()
             try:
                 yield
                 connection.execute(b"COMMIT")
             finally:
+                self.kept = None
                 if connection.info.transaction_status != TransactionStatus.IDLE:
                     with suppress(psycopg.Error):
                         connection.execute(b"ROLLBACK")
@@ -94,9 +100,22 @@ class Session:
             return int(self._opened().execute(statement.encode(), values or None).rowcount)
 
     def alone(self, statement: str) -> None:
-        """Run one statement that no transaction may hold, and that names the schema of everything in it."""
+        """Run one statement that no transaction may hold, and that names the schema of everything in it.
+
+        It may take hours, whatever timeouts the role has; behind a pooler, which gives our session to others, these
+        count.
+        """
         with self._lock, self._translated():
-            self._opened().execute(statement.encode())
+            connection = self._opened()
+            [(own,)] = connection.execute(b"SELECT pg_backend_pid()").fetchall()
+            direct = own == connection.info.backend_pid
+            for setting in _TIMEOUTS if direct else ():
+                connection.execute(f"SELECT set_config('{setting}', '0', false)".encode())
+            try:
+                connection.execute(statement.encode())
+            finally:
+                for setting in _TIMEOUTS if direct and not connection.closed else ():
+                    connection.execute(f"RESET {setting}".encode())
 
     def patiently(self, attempt: Callable[[], Result], attempts: int, *, pause: float = 0.2) -> Result:
         """Call again with growing pauses while a lock is not to be had; nobody waits for us meanwhile.
@@ -138,7 +157,7 @@ class Session:
             settings = {**_PARAMETERS, **self.address.parameters}
             connection: Connection = psycopg.connect(**settings, autocommit=True, prepare_threshold=None)
             try:
-                connection.execute(f"BEGIN; {_SETTINGS.format(0)}".encode())
+                connection.execute(f"{_BEGIN}; {_SETTINGS.format(0)}".encode())
                 vector = TypeInfo.fetch(connection, "vector")
                 connection.execute(b"COMMIT")
                 if vector is not None:

@@ -15,10 +15,21 @@ from holdfast.attached.postgres.ledger import SCHEMA, Entry, Ledger, Record
 from holdfast.attached.postgres.same_column import refuse_mixing
 from holdfast.attached.postgres.session import Session
 from holdfast.attached.postgres.statements import detach_statements, extension_of, turn_statements, turned
-from holdfast.attached.postgres.table import Right, Table, bound, firing_triggers, inspect, refusals, rights
+from holdfast.attached.postgres.table import (
+    Right,
+    Table,
+    bound,
+    firing_triggers,
+    hidden_rows,
+    inspect,
+    refusals,
+    relation_named,
+    rights,
+    row_types,
+)
 from holdfast.attached.postgres.triggers import create_statements
 from holdfast.attached.state import AttachmentState, Event, Side, advance
-from holdfast.errors import ConfigError, GalleryError, LastingStoreError, refuse
+from holdfast.errors import ConfigError, GalleryError, LastingStoreError, UpgradeStateError, refuse
 from holdfast.evaluation.results import Evaluation
 
 
@@ -90,10 +101,10 @@ class Preparation:
                              fires=fire_triggers, model_number=int(self.shared))  # fmt: skip
         self.rights = rights(session, table, SCHEMA, aside=aside, shared=self.shared,
                              silent=bool(triggers) and not fire_triggers)  # fmt: skip
-        self.refusals = [] if aside else refusals(session, table)
+        self.refusals = hidden_rows(session, table) + ([] if aside else refusals(session, table))
         if not aside and not self.shared:
             self.refusals += bound(session, table)
-        self.silenced = triggers
+        self.silenced, self.row_types = triggers, [] if aside else row_types(session, table)
         self._refuse_taken_names()
 
     def _refuse_taken_names(self) -> None:
@@ -130,7 +141,8 @@ class Preparation:
             raise GalleryError(
                 f"{self.table.schema}.{self.table.name} cannot be attached: {'; '.join(self.refusals)}.",
                 expected="a table without these",
-                to_do="change that, or keep new vectors beside the table by --aside; nothing was changed.",
+                to_do=f"change that{'' if self.aside else ', or keep new vectors beside the table by --aside'}; "
+                "nothing was changed.",
             )
 
     @property
@@ -151,6 +163,15 @@ class Preparation:
                          "fail after a swap, and the application has to change its model in that moment.")  # fmt: skip
         if self.record.new_type.partition("(")[0] != self.table.kind:
             notes.append(f"The new column is of the type {self.record.new_type}, which pgvector can index.")
+        if self.row_types:
+            notes.append(
+                f"Rows of the table are taken or returned by {', '.join(self.row_types)}: one that names the columns "
+                "that it returns has to return the added ones too, or a type of its own."
+            )
+        secured = "SELECT 1 FROM pg_class WHERE oid = %s AND relrowsecurity"
+        if self.aside and self.session.rows(secured, [self.table.oid]):
+            notes.append("The table has row-level security, so nobody is given the right to read the new vectors: "
+                         "GRANT SELECT ON the table of vectors to whom may see all of them.")  # fmt: skip
         if self.silenced:
             how = "are fired" if self.record.fires else "are not fired (session_replication_role)"
             notes.append(f"The application's triggers {', '.join(self.silenced)} {how} by filling.")
@@ -169,12 +190,25 @@ class Preparation:
                 "swappable": not self.aside} | ({"shared": True} if self.shared else {})  # fmt: skip
 
     def grants(self) -> list[tuple[str, str]]:
-        """Return rights on the vectors' column alone: what is granted, and to whom."""
+        """Return rights on the vectors' column alone: what is granted, and to whom, with the right to pass it on.
+
+        Of vectors aside, who may read the table, and so its new vectors too; nobody where row-level security says more.
+        """
+        if self.aside:
+            return [
+                ("SELECT", str(role))
+                for (role,) in self.session.rows(
+                    "SELECT DISTINCT CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END "
+                    "FROM pg_class, aclexplode(coalesce(relacl, acldefault('r', relowner))) WHERE oid = %s "
+                    "AND privilege_type = 'SELECT' AND NOT relrowsecurity ORDER BY 1", [self.table.oid],
+                )
+            ]  # fmt: skip
         return [
             (str(privilege), str(role))
             for privilege, role in self.session.rows(
                 "SELECT privilege_type, CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) "
-                "END FROM pg_attribute, aclexplode(attacl) WHERE attrelid = %s AND attnum = %s",
+                "END || CASE WHEN is_grantable THEN ' WITH GRANT OPTION' ELSE '' END "
+                "FROM pg_attribute, aclexplode(attacl) WHERE attrelid = %s AND attnum = %s",
                 [self.table.oid, self.table.vector.number],
             )
         ]
@@ -188,6 +222,47 @@ class Preparation:
         layout = self.layout(entry, relation)
         made = create_statements(entry, layout, entry.state, extension_of(self.session))
         return [*layout.make(self.grants()), *made]
+
+
+def meant(entry: Entry, address: TableAddress) -> bool:
+    """Return whether a URL means an attachment."""
+    table = entry.record.table
+    return address.table in ("", table.name, f"{table.schema}.{table.name}") and address.vector in (
+        "", table.vector.name
+    )  # fmt: skip
+
+
+def known(
+    session: Session, address: TableAddress, old: ModelIdentity, new: ModelIdentity, *, shared: bool
+) -> int | None:
+    """Return the attachment that is there of a table, if it is of these models.
+
+    Raises:
+        UpgradeStateError: It is of others.
+    """
+    entries = Ledger(session).entries()
+    oid = relation_named(session, address.table)[0] if entries else 0
+    for entry in entries:
+        if entry.record.table.oid == oid and meant(entry, address):
+            state = entry.state
+            for what, said, there in (("texts", address.texts, entry.record.table.texts),
+                                      ("id", address.key, entry.record.table.key)):  # fmt: skip
+                if said and sorted(said) != sorted(column.name for column in there):
+                    raise UpgradeStateError(
+                        f"{entry.record.table.schema}.{entry.record.table.name} is attached already, with other "
+                        f"columns as {what}: {', '.join(column.name for column in there) or 'none'}.",
+                        expected="the URL as it was attached",
+                        to_do="leave them out to go on with it; or detach first, and start anew. Nothing was changed.",
+                    )
+            if (state.old, state.new, state.shared) == (old.fingerprint, new.fingerprint, shared):
+                return entry.id
+            raise UpgradeStateError(
+                f"{entry.record.table.schema}.{entry.record.table.name} is attached already: from {state.old} to "
+                f"{state.new}, {'in one column, ' if state.shared else ''}{state.phase}.",
+                expected="one upgrade of a column at a time",
+                to_do="`holdfast attach status` shows it; detach it first. Nothing was changed.",
+            )
+    return None
 
 
 def plan(
@@ -204,6 +279,13 @@ def plan(
     session = Session(address.database)
     try:
         with session.transaction():
+            there = known(session, address, old, new, shared=mixing is not None)
+            if there is not None:
+                raise UpgradeStateError(
+                    "The table is attached already, for these models.",
+                    expected="one that is not",
+                    to_do="`holdfast attach status` shows where it stands, and what comes next; nothing was changed.",
+                )
             it = Preparation(session, address, old, new, aside=aside, mixing=mixing, fire_triggers=fire_triggers)
             entry, ledger = it.entry(1), Ledger(session)
             relation = it.table.identifier

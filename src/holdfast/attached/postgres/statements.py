@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 
+from holdfast.attached.postgres.indexes import index_name
 from holdfast.attached.postgres.layout import Columns, OneColumn, added_name, layout_in
 from holdfast.attached.postgres.ledger import Entry
-from holdfast.attached.postgres.session import Session, quoted
+from holdfast.attached.postgres.session import Session, literal, quoted
 from holdfast.attached.postgres.triggers import create_statements, drop_statement, one_column_function
 from holdfast.attached.state import AttachmentState, Side
+
+_COMPRESSIONS = {"p": "pglz", "l": "lz4"}
 
 
 def extension_of(session: Session) -> str:
@@ -46,17 +51,20 @@ def detach_statements(entry: Entry, relation: str, stays: Side) -> list[str]:
 
 def left_indexes(session: Session, entry: Entry) -> list[str]:
     """Return, in SQL, the indexes over rows that lack a vector that are still there, but those that go with others."""
-    vector = entry.record.table.vector.name
+    vector, own = entry.record.table.vector.name, entry.record.table.name
     found = session.rows(
-        "SELECT nspname, relname FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid "
-        "JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE NOT relispartition "
+        "SELECT nspname, made.relname, home.relname FROM pg_index JOIN pg_class AS made ON made.oid = indexrelid "
+        "JOIN pg_class AS home ON home.oid = indrelid JOIN pg_namespace ON pg_namespace.oid = made.relnamespace "
+        "WHERE NOT made.relispartition "
         "AND indrelid IN (SELECT %s::oid UNION ALL SELECT relid FROM pg_partition_tree(%s::oid::regclass))",
         [entry.record.table.oid] * 2,
     )
-    named = tuple(added_name(prefix, f"lacks_{side}") for prefix in (vector, f"_{vector[:20]}") for side in
-                  ("old", "new"))  # fmt: skip
+    sides: tuple[Side, Side] = ("old", "new")
     return [
-        quoted(str(schema), str(name)) for schema, name in found if name in named[:2] or str(name).endswith(named[2:])
+        quoted(str(schema), str(name))
+        for schema, name, home in found
+        if re.sub(r"_cc(?:new|old)\d*$", "", str(name))  # what REINDEX CONCURRENTLY left half built
+        in {index_name(vector, f"lacks_{side}", "" if home == own else str(home)) for side in sides}
     ]
 
 
@@ -78,6 +86,34 @@ def names_to_restore(session: Session, entry: Entry) -> list[tuple[str, str]]:
         found += [(after, quoted(one.name))]
         found += [(quoted(str(schema), str(name)), quoted(str(old))) for schema, name, old in parts]
     return found
+
+
+def inherited(session: Session, entry: Entry, relation: str, names: Sequence[tuple[str, str]]) -> list[str]:
+    """Return what gives the new column, and indexes, what people have said of the old ones; before these are dropped.
+
+    Args:
+        session: To the database, within a transaction.
+        entry: The attachment, which ends with the new vectors.
+        relation: The table in SQL.
+        names: See `names_to_restore`.
+    """
+    record = entry.record
+    if record.aside or record.shared:
+        return []
+    column = f"ALTER TABLE {relation} ALTER COLUMN {quoted(record.table.vector.name)} SET"
+    [(said,)] = session.rows("SELECT row_to_json(one) FROM pg_attribute AS one WHERE attrelid = %s AND attnum = %s",
+                             [record.table.oid, record.table.vector.number])  # fmt: skip
+    [(comment,)] = session.rows("SELECT col_description(%s, %s)", [record.table.oid, record.table.vector.number])
+    statistics, compression = said["attstattarget"], said.get("attcompression")
+    made = [f"COMMENT ON COLUMN {relation}.{quoted(record.table.vector.name)} IS {literal(comment)}"] * bool(comment)
+    made += [f"{column} STATISTICS {statistics}"] * (statistics not in (None, -1))
+    made += [f"{column} ({', '.join(said['attoptions'] or ())})"] * bool(said["attoptions"])
+    made += [f"{column} COMPRESSION {_COMPRESSIONS.get(compression)}"] * (compression in _COMPRESSIONS)
+    for after, before in names:
+        schema = after.rpartition('"."')[0] + '"'
+        [(comment,)] = session.rows("SELECT obj_description(to_regclass(%s), 'pg_class')", [f"{schema}.{before}"])
+        made += [f"COMMENT ON INDEX {after} IS {literal(comment)}"] * bool(comment)
+    return made
 
 
 def restored_not_null(session: Session, entry: Entry, relation: str) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from holdfast.attached.postgres.address import TableAddress
 from holdfast.attached.postgres.session import Session, literal, quoted
-from holdfast.errors import ConfigError, DataError, GalleryError, unknown_name
+from holdfast.errors import ConfigError, DataError, GalleryError, nearest, unknown_name
 
 OLDEST_SERVER, OLDEST_PGVECTOR = 13, (0, 7)
 WIDEST_INDEXED = {"vector": 2000, "halfvec": 4000}
@@ -99,7 +100,7 @@ def inspect(session: Session, address: TableAddress) -> Table:
         GalleryError: A server or an extension that is too old, or a standby.
     """
     _check_server(session)
-    oid, schema, name, partitioned = _relation(session, address.table)
+    oid, schema, name, partitioned = relation_named(session, address.table)
     columns = {
         str(column): (Column(str(column), str(kind), int(number)), str(family), str(generated), bool(not_null), digits)
         for column, kind, number, family, generated, not_null, digits in session.rows(
@@ -128,6 +129,10 @@ def inspect(session: Session, address: TableAddress) -> Table:
             to_do="name those that it is computed from: &text=COLUMN,COLUMN; nothing was changed.",
         )
     key = tuple(columns[one][0] for one in _key(session, oid, f"{schema}.{name}", address.key))
+    unfit = [one for one in (schema, name, vector.name, *(column.name for column in key)) if "%" in one or '"' in one]
+    if unfit:
+        raise ConfigError(f"The name {unfit[0]!r} of {schema}.{name}.", expected='names without " and %',
+                          to_do="give it another one; nothing was changed.")  # fmt: skip
     storage = session.rows(
         "SELECT attstorage FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid "
         "WHERE attrelid = %s AND attnum = %s AND attstorage <> typstorage", [oid, vector.number],
@@ -163,20 +168,32 @@ def _check_server(session: Session) -> None:
         )
 
 
-def _relation(session: Session, table: str) -> tuple[int, str, str, bool]:
-    """Return oid, schema and name of a table, and whether it is partitioned."""
+def relation_named(session: Session, table: str) -> tuple[int, str, str, bool]:
+    """Return oid, schema and name of a table, and whether it is partitioned.
+
+    Raises:
+        ConfigError: There is none of that name, or it is of a kind that cannot be attached.
+    """
     if not table:
         raise ConfigError("The URL names no table.", expected="…?table=SCHEMA.TABLE", to_do="nothing was changed.")
-    of_schema, _, called = table.rpartition(".")
     found = session.rows(
         "SELECT pg_class.oid, nspname, relname, relkind, relispartition, relkind = 'r' AND EXISTS (SELECT FROM "
         "pg_inherits WHERE inhparent = pg_class.oid OR inhrelid = pg_class.oid), relpersistence = 't' "
-        "FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE nspname = %s AND relname = %s",
-        [of_schema or "public", called],
-    )
+        "FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE nspname || '.' || relname = %s "
+        "OR nspname = 'public' AND relname = %s ORDER BY nspname || '.' || relname = %s DESC LIMIT 1",
+        [table, table, table],
+    )  # names may hold dots
     if not found:
+        schemas: dict[str, list[str]] = {}
+        for schema, name in session.rows(
+            "SELECT nspname, relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
+            "WHERE relkind IN ('r', 'p') AND nspname NOT IN ('pg_catalog', 'information_schema') LIMIT 1000"
+        ):
+            schemas.setdefault(str(name), []).append(f"{schema}.{name}")
+        same = schemas.get(table, [])
+        meant = f" Did you mean '{same[0]}'?" if same else nearest(table, [*schemas, *chain(*schemas.values())])
         raise ConfigError(
-            f"There is no table '{table}' in the database.",
+            f"There is no table '{table}' in the database.{meant}",
             expected="a table that exists",
             to_do="name its schema too, as in shop.items, if it is in another one than 'public'; nothing was changed.",
         )
@@ -239,14 +256,17 @@ def _not_null(session: Session, oid: int, vector: Column) -> str:
 
 def _indexes(session: Session, oid: int, vector: Column) -> tuple[VectorIndex, ...]:
     found = session.rows(
-        "SELECT relname, pg_get_indexdef(indexrelid), indexrelid FROM pg_index "
+        "SELECT relname, pg_get_indexdef(indexrelid), indexrelid, coalesce((SELECT ' TABLESPACE ' || quote_ident("
+        "spcname) FROM pg_tablespace WHERE oid = reltablespace), '') FROM pg_index "
         "JOIN pg_class ON pg_class.oid = indexrelid WHERE indrelid = %s AND indisvalid AND EXISTS ("
         "SELECT 1 FROM pg_depend WHERE classid = 'pg_class'::regclass AND objid = indexrelid AND refobjid = indrelid "
         "AND refobjsubid = %s) ORDER BY relname", [oid, vector.number],
     )  # fmt: skip
-    return tuple(
-        VectorIndex(str(name), str(definition).partition(" USING ")[2], int(index)) for name, definition, index in found
-    )
+    indexes = []
+    for name, definition, index, place in found:
+        using, where, condition = str(definition).partition(" USING ")[2].partition(" WHERE ")
+        indexes.append(VectorIndex(str(name), f"{using}{place}{where}{condition}", int(index)))
+    return tuple(indexes)
 
 
 def _measured(session: Session, table: Table) -> Table:
@@ -277,8 +297,10 @@ def bound(session: Session, table: Table) -> list[str]:
     for kind, said in session.rows(
         "SELECT classid::regclass::text, pg_describe_object(classid, objid, objsubid) FROM pg_depend "
         "WHERE refclassid = 'pg_class'::regclass AND refobjid = %s AND refobjsubid = %s "
-        "AND classid NOT IN ('pg_class'::regclass, 'pg_constraint'::regclass, 'pg_statistic_ext'::regclass) "
-        "AND NOT (classid = 'pg_attrdef'::regclass AND deptype = 'a') ORDER BY 1, 2", [table.oid, table.vector.number],
+        "AND classid NOT IN ('pg_class'::regclass, 'pg_constraint'::regclass) "
+        "AND NOT (classid = 'pg_attrdef'::regclass AND deptype = 'a') AND NOT EXISTS (SELECT FROM pg_trigger WHERE "
+        "classid = 'pg_trigger'::regclass AND oid = objid AND tgname LIKE 'zz\\_holdfast\\_%%') ORDER BY 1, 2",
+        [table.oid, table.vector.number],
     ):  # fmt: skip
         found.append(f"{said} ({str(kind).removeprefix('pg_')}) is bound to the column '{column}', and would go on "
                      "with the old vectors after a swap: drop it, and create it again after `complete`")  # fmt: skip
@@ -304,16 +326,47 @@ def refusals(session: Session, table: Table) -> list[str]:
         [table.oid, table.vector.number],
     ):
         found.append(f"the column '{column}' has the default {said}: drop it")
+    [(lists,)] = session.rows("SELECT current_setting('server_version_num')::int >= 150000")
+    listed = "AND NOT EXISTS (SELECT FROM pg_publication_rel JOIN pg_publication AS p ON p.oid = prpubid " \
+             "WHERE p.pubname = all_of_it.pubname AND prrelid = %s AND prattrs IS NOT NULL " \
+             "AND %s <> ALL (prattrs::int2[]))"  # fmt: skip
     for (name,) in session.rows(
-        "SELECT DISTINCT pubname FROM pg_publication_tables WHERE schemaname = %s AND tablename = %s",
-        [table.schema, table.name],
+        "SELECT DISTINCT pubname FROM pg_publication_tables AS all_of_it WHERE (schemaname, tablename) IN (SELECT "
+        "nspname, relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE pg_class.oid = %s "
+        f"OR pg_class.oid IN (SELECT relid FROM pg_partition_tree(%s::oid::regclass))) {listed if lists else ''}",
+        [table.oid, table.oid, *([table.oid, table.vector.number] if lists else [])],
     ):
-        found.append(f"the publication {name} sends the table to other servers, which lack the new column: take the "
-                     "table out of it, or give it a list of columns")  # fmt: skip
-    if session.rows("SELECT row_security_active(%s::oid)", [table.oid])[0][0]:
-        found.append("row-level security hides rows of the table from this role, which has to see all: attach as its "
-                     "owner (without FORCE ROW LEVEL SECURITY), or as a role with BYPASSRLS")  # fmt: skip
+        found.append(f"the publication {name} sends the column '{column}', or all columns, to other servers, which "
+                     "lack the new one: take the table out of it, or name the other columns there "
+                     "(PostgreSQL 15 or later)")  # fmt: skip
+    for (name,) in session.rows(
+        "SELECT DISTINCT tgname FROM pg_trigger WHERE tgrelid = %s AND NOT tgisinternal AND tgtype & 3 = 3 "
+        "AND tgtype & 20 <> 0 AND tgname::text COLLATE \"C\" > 'zz_holdfast' AND tgname NOT LIKE 'zz\\_holdfast\\_%%' "
+        "ORDER BY 1", [table.oid],
+    ):  # fmt: skip
+        found.append(f"the trigger {name} would be fired after ours, by its name, and might change what those saw: "
+                     "give it a name before 'zz_holdfast'")  # fmt: skip
     return found
+
+
+def hidden_rows(session: Session, table: Table) -> list[str]:
+    """Return that rows of the table are hidden from this role, if they are, wherever new vectors are."""
+    if not session.rows("SELECT row_security_active(%s::oid)", [table.oid])[0][0]:
+        return []
+    return ["row-level security hides rows of the table from this role, which has to see all: attach as its owner "
+            "(without FORCE ROW LEVEL SECURITY), or as a role with BYPASSRLS"]  # fmt: skip
+
+
+def row_types(session: Session, table: Table) -> list[str]:
+    """Return functions that take or return rows of the table, whose type gets further columns."""
+    return [
+        str(name)
+        for (name,) in session.rows(
+            "SELECT objid::regprocedure::text FROM pg_depend WHERE classid = 'pg_proc'::regclass "
+            "AND refclassid = 'pg_type'::regclass AND refobjid IN (SELECT unnest(ARRAY[pg_type.oid, typarray]) "
+            "FROM pg_type JOIN pg_class ON reltype = pg_type.oid WHERE pg_class.oid = %s) ORDER BY 1", [table.oid],
+        )
+    ]  # fmt: skip
 
 
 def firing_triggers(session: Session, table: Table) -> list[str]:
@@ -389,5 +442,6 @@ def rights(session: Session, table: Table, schema: str, *, aside: bool, shared: 
         setting = "has_parameter_privilege('session_replication_role', 'SET')" if modern else "false"
         asked.append((f"GRANT SET ON PARAMETER session_replication_role TO {role}",
                       f"({setting} OR (SELECT rolsuper FROM pg_roles WHERE rolname = current_user))"))  # fmt: skip
+    asked = list(dict.fromkeys(asked))
     [held] = session.rows(f"SELECT {', '.join(condition for _, condition in asked)}")
     return [Right(f"{statement};", bool(has)) for (statement, _), has in zip(asked, held, strict=True)]

@@ -8,7 +8,8 @@ Where vectors of both models share a column, a vector that the application write
 and what was kept beside it is of the same text or gone.
 
 Conditions on columns are in the triggers, not in the function: there PostgreSQL knows them by number, so that another
-name of a text column changes nothing, and it refuses to drop one while it counts.
+name of a text column changes nothing, and it refuses to drop one while it counts. Dropped with CASCADE, a column takes
+the triggers along that name it, so that the application's writes do not fail.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from holdfast.attached.state import AttachmentState
 _COMPARED_AS_THEY_ARE = ("text", "character varying", "integer", "bigint", "uuid", "boolean")
 
 
-_NOW = "(1000000 * extract(epoch FROM clock_timestamp()))::bigint"
+_NOW = "(date_part('epoch', clock_timestamp()) * '1000000'::double precision)::bigint"  # as pg_catalog has it exactly
 _MOVED = -1  # a new row whose vector is about to be moved
 
 
@@ -72,13 +73,14 @@ def _trigger(entry: Entry, relation: str, what: str, when: str, condition: str =
 
 def _triggers(entry: Entry, layout: Columns | OneColumn) -> list[str]:
     table, source = entry.record.table, _changed(entry.record.table.texts)
-    watched = [layout.home, *(name for name, _ in layout.added.values())]
-    watched += [column.name for column in table.key] if table.partitioned else []  # such a row may change its partition
+    vectors = [layout.home, *(name for name, _ in layout.added.values())]
+    watched = [*vectors, *(column.name for column in table.key)]  # another key: it is no row that was handed out
     row = " OR ".join(f"OLD.{quoted(name)} IS DISTINCT FROM NEW.{quoted(name)}" for name in watched)
+    there = " AND ".join(f"(NEW.{quoted(name)} IS NULL) IS NOT NULL" for name in vectors)  # goes with the columns
     kinds = {
-        "insert": ("BEFORE INSERT", ""),
+        "insert": ("BEFORE INSERT", there),
         "moved": ("AFTER INSERT", f"NEW.{quoted(layout.edited_name)} = {_MOVED}"),
-        "source": ("BEFORE UPDATE", source),
+        "source": ("BEFORE UPDATE", f"({source}) AND {there}"),
         "row": ("BEFORE UPDATE", f"NOT ({source}) AND ({row})"),
     }
     return [statement for what in layout.triggers for statement in _trigger(entry, layout.relation, what, *kinds[what])]
@@ -96,6 +98,8 @@ def _function(entry: Entry, layout: Columns, state: AttachmentState, extension: 
     serving, passive = state.fingerprint(layout.serving), state.fingerprint("old" if layout.serving == "new" else "new")
     table, old = record.table, quoted(layout.name("old"))
     one_dim = record.old.dim == record.new.dim
+    moved = f"UPDATE %I.%I AS t SET {hidden} = ($1).{served}, {served} = NULL, {edited} = {_NOW} " \
+            f"WHERE {same_key(record, 't', '($1)')}"  # fmt: skip
     keeps = layout.serving == "new" and bool(table.texts)  # an old vector is of the same texts as before
     body = f"""
 DECLARE
@@ -128,8 +132,7 @@ BEGIN
     END IF;
     IF TG_ARGV[0] = 'moved' THEN
         PERFORM set_config('holdfast.filling', 'on', true);
-        UPDATE {layout.relation} AS t SET {hidden} = NEW.{served}, {served} = NULL, {edited} = {_NOW}
-            WHERE {same_key(record, "t", "NEW")};
+        EXECUTE format({literal(moved)}, TG_TABLE_SCHEMA, TG_TABLE_NAME) USING NEW;
         PERFORM set_config('holdfast.filling', '', true);
         RETURN NULL;
     END IF;
@@ -163,7 +166,7 @@ END
 def _created(entry: Entry, body: str, further_schemas: str = "") -> str:
     return (
         f"CREATE OR REPLACE FUNCTION {SCHEMA}.on_write_{entry.id}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER "
-        f"SET search_path = pg_catalog{further_schemas} AS {literal(body)}"
+        f"SET search_path = pg_catalog{further_schemas}, pg_temp AS {literal(body)}"
     )
 
 

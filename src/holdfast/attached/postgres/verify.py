@@ -29,17 +29,20 @@ def table_problems(session: Session, entry: Entry) -> list[str]:
         return [f"{error.given} {error.to_do}"]
     found = []
     triggers = session.rows(
-        "SELECT tgname, tgenabled FROM pg_trigger WHERE tgrelid = %s AND starts_with(tgname::text, %s)",
-        [entry.record.table.oid, f"zz_holdfast_{entry.id}_"],
-    )
+        "SELECT tgname, min(CASE tgenabled WHEN 'A' THEN 'Z' ELSE tgenabled::text END) FROM pg_trigger "
+        "WHERE (tgrelid = %s OR tgrelid IN (SELECT relid FROM pg_partition_tree(%s::oid::regclass))) "
+        "AND starts_with(tgname::text, %s) GROUP BY tgname ORDER BY tgname",
+        [entry.record.table.oid, entry.record.table.oid, f"zz_holdfast_{entry.id}_"],
+    )  # of a trigger of partitions the one that is switched off most
     expected = len(layout.triggers)
     if len(triggers) != expected:
         found.append(f"{expected - len(triggers)} of our triggers are gone: `holdfast attach writes` makes them again, "
                      "and rows that were written meanwhile are not marked")  # fmt: skip
-    off = [str(name) for name, enabled in triggers if enabled == "D"]
+    off = [str(name) for name, enabled in triggers if enabled == "D" or (enabled != "Z" and not entry.record.aside)]
     if off:
-        found.append(f"The triggers {', '.join(off)} are switched off: ALTER TABLE … ENABLE ALWAYS TRIGGER, and rows "
-                     "that were written meanwhile are not marked")  # fmt: skip
+        found.append(f"The triggers {', '.join(off)} are switched off, if only where session_replication_role is "
+                     "replica: `holdfast attach writes` switches them on, and rows that were written meanwhile are not "
+                     "marked")  # fmt: skip
     invalid = session.rows(
         "SELECT relname FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid "
         "WHERE indrelid = %s AND NOT indisvalid", [entry.record.table.oid],

@@ -26,6 +26,7 @@ SUBCOMMANDS = {
     "rehearse": ("gallery.rehearse:rehearse", "try a whole upgrade on a copy and measure it; exit code 1 if it fails"),
     "prepare": ("gallery.upgrade:prepare", "make room for a new model; nothing that is served changes"),
     "link": ("gallery.upgrade:link", "let queries of one model search vectors of another, as a report allows"),
+    "calibrate": ("gallery.upgrade:calibrate", "merge old and new vectors by scores on one scale, not by rank"),
     "swap": ("gallery.upgrade:swap", "make the prepared model the active one, at once"),
     "backfill": ("gallery.backfill:backfill", "give items new vectors, batch by batch; stopped anywhere, it goes on"),
     "complete": ("gallery.upgrade:complete", "count every new vector and declare the upgrade finished"),

@@ -27,6 +27,7 @@ def plan(
     report: list[Path] = [],  # noqa: B006 - read only, shown as the default
     sample: int = 256,
     batch: int = 4096,
+    rescore: int = 100,
     seed: int = 0,
 ) -> int:
     """Say what a backfill would take: items, time, cost, room, and how search is meanwhile. Nothing is changed.
@@ -42,6 +43,7 @@ def plan(
         report: results.json of `holdfast evaluate` of a model that is not prepared yet, to say how search would be.
         sample: Items to embed, at least 2.
         batch: Items that are embedded at a time.
+        rescore: Candidates of a query that searches in two stages, to say what one would take.
         seed: Of the sample.
 
     Examples:
@@ -56,10 +58,12 @@ def plan(
             found = planned(
                 it, vectors, reports=report, sample=sample, batch=batch, seed=seed,
                 price_per_thousand=spending.price_per_thousand, budget_cost=spending.max_cost,
-                budget_seconds=spending.seconds, meter=api.settings.meter,
+                budget_seconds=spending.seconds, meter=api.settings.meter, candidates=rescore,
             )  # fmt: skip
         status = it.status()
-    for line in told(found) if found.rows or not found.items else [f"Every item has a vector of {found.generation}."]:
+    for line in (
+        plan_lines(found) if found.rows or not found.items else [f"Every item has a vector of {found.generation}."]
+    ):
         console.print(line)
     tell_next(following(found, status, on.gallery, source, report))
     on.print_json(found.to_dict())
@@ -100,7 +104,7 @@ def following(
     return [("plan an upgrade, name the new model", other), *next_commands(status, url)]
 
 
-def told(found: Plan) -> list[str]:
+def plan_lines(found: Plan) -> list[str]:
     """Say in words what a backfill takes."""
     lines = [
         f"{found.generation}: {found.rows:,} of {found.items:,} items need a new vector; {size(found.bytes_written)} "
@@ -114,6 +118,8 @@ def told(found: Plan) -> list[str]:
         lines.append(f"Cost: {found.cost:,.{2 if found.cost >= 1 else 4}f}.")
     if found.rows_within_budget is not None:
         lines.append(f"Within the budget: {found.rows_within_budget:,} of {found.found_rows:,} items.")
+    if found.rows and found.seconds_per_query is not None:
+        lines.append(_in_two_stages(found, found.seconds_per_query))
     return [*lines, *map(_promised, found.promises)]
 
 
@@ -125,6 +131,16 @@ def _measured(found: Plan) -> str:
     return (
         f"Time: {duration(found.seconds)} of embedding at {found.items_per_second:,.0f} items/s, measured on "
         f"{found.sampled} items.{missing}"
+    )
+
+
+def _in_two_stages(found: Plan, seconds: float) -> str:
+    """Say what a query would take that searches in two stages."""
+    cost = "" if found.cost_per_query is None else f" and {found.cost_per_query:,.4f}"
+    return (
+        f"Or in two stages (search --rescore {found.candidates}): a query embeds up to {found.candidates:,} items, "
+        f"{duration(seconds)}{cost}, and none once its candidates are kept; `holdfast gallery rehearse` measures "
+        "what it finds."
     )
 
 

@@ -11,10 +11,11 @@ import numpy as np
 
 from holdfast.cli.console import console, print_table
 from holdfast.cli.gallery.common import made_by, open_vectors
-from holdfast.cli.gallery.options import Embedding, GalleryOptions
-from holdfast.cli.gallery.sources import fingerprints_of
+from holdfast.cli.gallery.options import Embedding, Encoding, GalleryOptions
+from holdfast.cli.gallery.sources import NewVectors, fingerprints_of
 from holdfast.cli.options import Api, DataSets, TextModel
 from holdfast.cli.places import Place
+from holdfast.config import Options
 from holdfast.devices import device_named
 from holdfast.errors import ConfigError, count_of, refuse
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.data.image_set import ImageSet
     from holdfast.embeddings import EmbeddingSet
     from holdfast.galleries import Gallery, Reply
+    from holdfast.galleries.two_stage import Rescoring
     from holdfast.models.specs import EncoderSpec
 
 KINDS = {
@@ -116,9 +118,99 @@ class Queries(Embedding):
         return dict(zip(ids, read, strict=True))
 
 
+@dataclass(frozen=True)
+class SecondStage(Options):
+    """A second stage, in which the new model scores again, while an upgrade is prepared or swapped.
+
+    Args:
+        rescore: Candidates of every query that the new model scores again; those that it has not embedded yet are
+            embedded from --texts, --rescore-data or --vectors, and the vectors kept. No second stage when left out.
+        rescore_budget: Embed at most so many of them for every query.
+        rescore_data: The images of the items by name or folder; those of --data when left out.
+        vectors: Embeddings of the items by the new model that are there already: files, folders, or URLs.
+        first: Embeddings of the same queries by the old model, which find the candidates: a file, folder, or URL. The
+            new queries find them, where a link lets them, when nothing is said of the old model.
+        first_model: What you call the old model, of an .npz, .npy or .parquet file; or its generation, such as g1.
+        first_release: Release of the old model that embeds --data, --image or --text, too.
+        first_text_model: Text model that was the old one and embeds --text, too.
+    """
+
+    rescore: int | None = None
+    rescore_budget: int | None = None
+    rescore_data: str | None = None
+    vectors: list[Place] = field(default_factory=list)
+    first: Place | None = None
+    first_model: str | None = None
+    first_release: Path | None = None
+    first_text_model: str | None = None
+
+    def __post_init__(self) -> None:
+        given = [name for name, value in vars(self).items() if value not in (None, []) and name != "rescore"]
+        named = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        refuse(
+            self.rescore is None and bool(given),
+            f"{named} without --rescore.",
+            "the number of candidates, --rescore 100",
+        )
+        refuse(
+            len(self._firsts) > 1,
+            f"{' and '.join(self._firsts)} given.",
+            "one way to get the queries of the old model",
+        )
+
+    def opened(self, gallery: Gallery, query: Queries, texts: str | None, api: Api, sets: DataSets) -> Rescoring | None:
+        """Return how candidates are scored again; None without a second stage.
+
+        Args:
+            gallery: Where.
+            query: What is searched for.
+            texts: Texts of the items, by name or file.
+            api: How a model behind an API is asked.
+            sets: How data is read.
+        """
+        if self.rescore is None:
+            return None
+        from holdfast.galleries.two_stage import Rescoring
+
+        source = self._source(query, texts).opened(gallery, api, sets)
+        if source is None or query.like is not None:
+            what = "of a stored vector (--like)" if query.like is not None else "without the items"
+            raise ConfigError(
+                f"--rescore {what}.",
+                expected="queries of the new model, and --texts TEXTS, --rescore-data DATA or --vectors FILE … to "
+                "embed candidates with",
+            )
+        first = self._first(query).opened(gallery, api, sets) if self._firsts else None
+        return Rescoring(source, self.rescore, first, self.rescore_budget)
+
+    def _source(self, query: Queries, texts: str | None) -> NewVectors:
+        """Return where vectors of candidates come from: files, or the model of the queries and the items."""
+        if self.vectors:
+            return NewVectors(vectors=self.vectors, model=query.model, cast=query.cast)
+        items = self.rescore_data or query.data
+        model = {name: getattr(query, name) for name in Encoding.__dataclass_fields__}
+        return (
+            NewVectors(**model, data=items, texts=texts if items is None else None) if items or texts else NewVectors()
+        )
+
+    @property
+    def _firsts(self) -> list[str]:
+        """The options that say how the old model embeds the queries."""
+        ways = ("first", "first_release", "first_text_model")
+        return [f"--{name.replace('_', '-')}" for name in ways if getattr(self, name) is not None]
+
+    def _first(self, query: Queries) -> Queries:
+        """Return the queries as the old model embeds them."""
+        if self.first is not None:
+            return Queries(queries=self.first, model=self.first_model, cast=query.cast)
+        return replace(query, release=self.first_release, text_model=self.first_text_model, query_prefix=None,
+                       max_length=None, truncate_dim=None)  # fmt: skip
+
+
 def search(
     on: GalleryOptions,
     query: Queries,
+    second: SecondStage,
     api: Api,
     sets: DataSets,
     k: int = 10,
@@ -134,12 +226,14 @@ def search(
     Args:
         on: The gallery.
         query: What is searched for.
+        second: Whether the new model scores again what is found.
         api: How a model behind an API is asked.
         sets: How data is read.
         k: Hits per query. Also written -k.
         where: Filters on metadata that all must hold, each in quotes: "price<10" "label=red", or
             "label IN ('red', 'blue') AND NOT price BETWEEN 10 AND 20 AND exists(colour)".
-        texts: Texts of the items, by name or a .csv, .parquet, .jsonl or .txt file: printed beside their ids.
+        texts: Texts of the items, by name or a .csv, .parquet, .jsonl or .txt file: printed beside their ids, and
+            embedded with --rescore.
         approximate: Use approximate indexes where there are any; every vector is compared otherwise.
         count_traffic: Count the hits, for a backfill in the order traffic.
 
@@ -147,6 +241,8 @@ def search(
         holdfast gallery search --gallery live --text "my parcel did not come" --release runs/link/head
             --texts requests.csv
         holdfast gallery search --gallery live --like 17 --where "price<10"
+        holdfast gallery search --gallery live --text "my parcel did not come" --text-model NEW
+            --first-text-model OLD --rescore 100 --texts requests.csv
     """
     from holdfast.stores.where import read_filter
 
@@ -155,7 +251,8 @@ def search(
         it.count_traffic = count_traffic
         conditions = read_filter(where, it.state.columns)
         asked, more = query.opened(it, api, sets), int(query.like is not None)  # an item finds itself first
-        found = it.search(asked, k + more, where=conditions, exact=not approximate)
+        rescore = second.opened(it, query, texts, api, sets)
+        found = it.search(asked, k + more, where=conditions, exact=not approximate, rescore=rescore)
     if more:
         found = replace(found, hits=[[hit for hit in found.hits[0] if hit.id != query.like][:k]])
     known = {} if texts is None else query.texts_of(texts, found, sets)
@@ -214,8 +311,13 @@ def _tell(asked: EmbeddingSet, found: Reply, texts: Mapping[str, str]) -> None:
         console.print(f"and {len(found.hits) - shown:,} more queries; --json has all.")
     console.print(
         f"Searched {found.covered:,} of {found.items:,} items, by vectors of {', '.join(found.sources)}"
-        + ("." if found.merge == "score" else f", in one list by {found.merge}.")
+        + ("." if found.merge in ("score", "rescored") else f", in one list by {found.merge}.")
     )
+    if found.merge == "rescored":
+        console.print(
+            f"{found.sources[0]} scored the candidates again: {found.embedded:,} were embedded for it, and "
+            f"{found.kept:,} of their vectors kept."
+        )
     if found.uncovered:
         console.print(f"{found.uncovered:,} items have no vector that these queries may search.")
 
@@ -233,6 +335,9 @@ def _document(asked: EmbeddingSet, found: Reply, texts: Mapping[str, str]) -> di
     ]  # fmt: skip
     return {
         "queries": [{"id": name, "hits": of_query} for name, of_query in zip(asked.ids, hits, strict=True)],
-        **{name: getattr(found, name) for name in ("fingerprint", "active", "covered", "items", "sequence", "merge")},
+        **{
+            name: getattr(found, name)
+            for name in ("fingerprint", "active", "covered", "items", "sequence", "merge", "embedded", "kept")
+        },
         "sources": list(found.sources),
     }

@@ -83,6 +83,28 @@ def _direction(gallery: Gallery, query: str | None, of: str | None) -> tuple[str
     return asked, of or others[0]
 
 
+def calibrate(on: WriterOptions, seed: int = 0) -> int:
+    """Let searches merge old and new vectors by scores on one scale, learnt without labels from items that have both.
+
+    For an upgrade whose adapter maps queries or old vectors, once a part is backfilled. Until then hits are merged by
+    rank where it maps queries, and by scores as they are where it maps vectors.
+
+    Args:
+        on: The gallery.
+        seed: Of the items that are compared.
+
+    Examples:
+        holdfast gallery calibrate --gallery live
+    """
+    with on.opened() as it:
+        made, items = it.calibrate(seed=seed)
+        console.print(
+            f"Hits of {made.query} and {made.gallery} are merged by score from now on, as {items:,} items with vectors "
+            "of both have taught."
+        )
+        return _tell(it, on, {"query": made.query, "gallery": made.gallery, "items": items})
+
+
 def swap(on: WriterOptions, force: str | None = None) -> int:
     """Make the prepared model the active one: queries, new items and the rule of search change at once.
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
+from functools import lru_cache
 from typing import TypeVar
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 Given = TypeVar("Given")
 Result = TypeVar("Result")
@@ -20,7 +23,8 @@ def side_by_side(function: Callable[[Given], Result], things: Iterable[Given], w
     Matrix products keep to the thread that asks for them meanwhile: threads of their own would get in the way.
     """
     waiting: deque[Future[Result]] = deque()
-    with threadpool_limits(1 if workers > 1 else None, "blas"), ThreadPoolExecutor(workers) as pool:
+    alone = _libraries(len(sys.modules)).limit(limits=1, user_api="blas") if workers > 1 else nullcontext()
+    with alone, ThreadPoolExecutor(workers) as pool:
         try:
             for thing in things:
                 waiting.append(pool.submit(function, thing))
@@ -31,6 +35,15 @@ def side_by_side(function: Callable[[Given], Result], things: Iterable[Given], w
         finally:
             for future in waiting:
                 future.cancel()
+
+
+@lru_cache(maxsize=1)
+def _libraries(modules: int) -> ThreadpoolController:
+    """Return what this process multiplies with; an import since may have brought another library.
+
+    Looking for libraries takes longer than ranking a few items.
+    """
+    return ThreadpoolController()
 
 
 def available_cores() -> int:

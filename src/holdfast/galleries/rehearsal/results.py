@@ -154,6 +154,28 @@ class Searches(Part):
     milliseconds: dict[str, Positive]
 
 
+class TwoStages(Part):
+    """What two-stage search finds before the swap: old queries find candidates, which the new model scores again.
+
+    Args:
+        candidates: Of every query: a tenth of the copy's items, but 10 at least and 100 at most.
+        values: Means over queries, by metric, as in the curves.
+        differences: To old queries before the swap, by metric of `RIGHT`: mean and 95 % interval. None without labels.
+        encoded_per_query: Items that a query encoded on average, those before it kept.
+        encoded: Share of the copy's items that were encoded after all queries.
+        first_milliseconds: Of a query whose candidates were not encoded yet, with the time that takes; the median.
+        again_milliseconds: Of the same one once they are.
+    """
+
+    candidates: Several
+    values: dict[str, Share]
+    differences: dict[str, Gain] | None
+    encoded_per_query: Positive
+    encoded: Share
+    first_milliseconds: Positive
+    again_milliseconds: Positive
+
+
 class RehearsedModel(Part):
     """One of the two models.
 
@@ -196,6 +218,7 @@ class Rehearsal(Results):
         verdict: What it means, see `verdict_of`.
         seed: Of all that was drawn.
         passed: Whether every step worked, searches found everything throughout, and the rollback led back.
+        two_stage: What two-stage search finds and costs; None in rehearsals of earlier versions.
     """
 
     KIND: ClassVar[str | None] = "drill"
@@ -232,6 +255,7 @@ class Rehearsal(Results):
     verdict: Verdict
     seed: int
     passed: bool
+    two_stage: TwoStages | None = None
 
     @classmethod
     def parse(cls, document: Any, where: str = "These results") -> Self:
@@ -282,6 +306,8 @@ class Rehearsal(Results):
             yield from curve.disagreements(f"curves.{name}", metric)
             if (lacking := set(curve.differences or ()) - (self.before.keys() & curve.values)) != set():
                 yield f"curves.{name}.differences", f"of {', '.join(sorted(lacking))}", "metrics that have values"
+        if self.two_stage is not None and self.two_stage.values.keys() != self.before.keys():
+            yield "two_stage.values", f"of {', '.join(self.two_stage.values)}", "the metrics of before"
         if self.verdict != "failed" and (self.verdict == "unlabelled") != (self.curve.differences is None):
             yield "verdict", f"'{self.verdict}'", "'unlabelled' just where there are no differences"
         if self.passed != (self.verdict != "failed"):

@@ -30,12 +30,14 @@ from holdfast.galleries.rehearsal.results import (
     RehearsedModel,
     Searches,
     Timing,
+    TwoStages,
     verdict_of,
 )
 from holdfast.galleries.rehearsal.sample import EmbeddedSample, Sample, Upgrade
 from holdfast.galleries.router import Hit, Reply, route
 from holdfast.galleries.sources import VectorSource
 from holdfast.galleries.state import Progress, Told
+from holdfast.galleries.two_stage import Rescoring
 
 Scores = NDArray[np.float32]
 
@@ -45,6 +47,9 @@ SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 """Shares of the items with a new vector at which is measured."""
 SHOWN_SHARES = (0.0, 0.5, 1.0)
 """Those at which first hits are compared."""
+
+MOST_CANDIDATES = 100  # of a query that searches in two stages
+FEWEST_CANDIDATES = 10
 
 _BATCHES = 20  # of a whole backfill, with a search after each
 _PROBES = 4  # queries of such a search
@@ -122,6 +127,7 @@ def rehearse(
         names.remove("class-balanced")
     run = _Run(upgrade, items, made, asked, class_column, seed, tell)
     run.whole(names[0])
+    run.in_two_stages()
     for order in names[1:]:
         run.again(order, wanted=orders is not None)
     return run.results(gallery.store.url, pointer.items)
@@ -194,6 +200,41 @@ class _Run:
             ends = {share: self.answers[share] for share in (SHARES[0], SHARES[-1])}
             self.curves[order] = self._curve(dict(sorted({**ends, **between}.items())))
 
+    def in_two_stages(self) -> None:
+        """Let new queries score again what old ones find, on a fresh copy with the new model prepared."""
+        self.tell({"step": "searching in two stages"})
+        queries, own = self.queries, int(self.queries.own is not None)  # an item finds itself, too
+        count = min(MOST_CANDIDATES, max(FEWEST_CANDIDATES, len(self.items) // 10))
+        first: list[float] = []
+        again: list[float] = []
+        with self.items.copy(self.upgrade.old.note) as copy:
+            copy.prepare(self.made.fingerprint, self.made.space)
+
+            def search(rows: Sequence[int], k: int) -> Reply:
+                rescore = Rescoring(self.made, count + own, queries.old.select(list(rows)))
+                return copy.search(queries.new.select(list(rows)), k, rescore=rescore)
+
+            embedded = 0
+            for taken in (first, again):
+                for row in range(min(len(queries), _TIMED)):
+                    begun = time.perf_counter()
+                    reply = search([row], 10)
+                    taken.append(time.perf_counter() - begun + reply.embedded * self.made.seconds_per_item)
+                    embedded += reply.embedded
+            reply = search(range(len(queries)), len(self.items))
+            self._count(copy, reply)
+            answers = Answers.of_hits(reply.hits, queries, self.items.old.ids)
+        values, gains = self._per_query(answers), self._gains(answers)
+        self.two_stage = TwoStages(
+            candidates=count,
+            values={name: float(np.nanmean(value)) for name, value in values.items()},
+            differences=gains or None,
+            encoded_per_query=(embedded + reply.embedded) / len(queries),
+            encoded=(embedded + reply.embedded) / len(self.items),
+            first_milliseconds=1000 * float(np.median(first)),
+            again_milliseconds=1000 * float(np.median(again)),
+        )
+
     def results(self, gallery: str, size: int) -> Rehearsal:
         """Return all that was measured.
 
@@ -232,6 +273,7 @@ class _Run:
             verdict=verdict,
             seed=self.seed,
             passed=verdict != "failed",
+            two_stage=self.two_stage,
         )
 
     # The steps of the upgrade
@@ -357,18 +399,21 @@ class _Run:
 
     def _curve(self, answers: Mapping[float, Answers]) -> OrderCurve:
         """Return means and differences at the shares of one order."""
-        old = self.before.right(self.queries)
         values: dict[str, list[float]] = {}
         differences: dict[str, list[Gain]] = {}
         for of_share in answers.values():
-            per_query = self._per_query(of_share)
-            for name, value in per_query.items():
+            for name, value in self._per_query(of_share).items():
                 values.setdefault(name, []).append(float(np.nanmean(value)))
-            gains = {name: per_query[name] - before for name, before in old.items()}
-            intervals = mean_intervals(gains, seed=self.seed, clusters=self.queries.classes) if gains else {}
-            for name, (low, high) in intervals.items():
-                differences.setdefault(name, []).append((float(np.nanmean(gains[name])), low, high))
+            for name, gain in self._gains(of_share).items():
+                differences.setdefault(name, []).append(gain)
         return OrderCurve.of(tuple(answers), values, differences or None)
+
+    def _gains(self, answers: Answers) -> dict[str, Gain]:
+        """Return how far answers are above those before the swap, by metric of `RIGHT`; none without labels."""
+        old, now = self.before.right(self.queries), answers.right(self.queries)
+        gains = {name: now[name] - before for name, before in old.items()}
+        intervals = mean_intervals(gains, seed=self.seed, clusters=self.queries.classes) if gains else {}
+        return {name: (float(np.nanmean(gains[name])), low, high) for name, (low, high) in intervals.items()}
 
     def _first_hits(self, share: float) -> FirstHits:
         now, before = self.answers[share], self.before

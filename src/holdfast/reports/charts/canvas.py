@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import cache, wraps
 from io import StringIO
-from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 from xml.etree import ElementTree
 
 from holdfast.reports.svg import NOT_XML, tick_label, width_of
@@ -67,11 +67,19 @@ def own_style(draw: Callable[Arguments, Drawn]) -> Callable[Arguments, Drawn]:
     def drawn(*args: Arguments.args, **options: Arguments.kwargs) -> Drawn:
         import matplotlib
 
-        defaults = {key: found for key, found in matplotlib.rcParamsDefault.items() if not key.startswith(_OWN)}
-        with matplotlib.rc_context({**defaults, "svg.fonttype": "none", "svg.hashsalt": "holdfast"}):
+        with matplotlib.rc_context():
+            dict.update(matplotlib.rcParams, _defaults())  # which were checked when Matplotlib was imported
             return draw(*args, **options)
 
     return drawn
+
+
+@cache
+def _defaults() -> dict[str, Any]:
+    import matplotlib
+
+    defaults = {key: found for key, found in matplotlib.rcParamsDefault.items() if not key.startswith(_OWN)}
+    return {**defaults, "svg.fonttype": "none", "svg.hashsalt": "holdfast"}
 
 
 def round_ticks(low: float, high: float, about: int = 5) -> list[float]:
@@ -127,6 +135,8 @@ class Chart:
         self.axes: Axes = self.figure.add_axes(place, facecolor="none", frame_on=False)
         self.axes.set(xlim=x, ylim=y or (self.bottom, top), xticks=(), yticks=(), axisbelow=True, autoscale_on=False)
         self.axes.tick_params(length=0, labelsize=12, labelcolor=SOFT)
+        for axis in (self.axes.xaxis, self.axes.yaxis):
+            axis.set_label_coords(0, 0)  # there is none: no room is looked for
         self.start, self.inner = left, inner[0]
 
     def at(self, x: float) -> float:

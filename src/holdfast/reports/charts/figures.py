@@ -18,7 +18,7 @@ from holdfast.extras import needing
 from holdfast.galleries.rehearsal.results import Rehearsal
 from holdfast.reports.charts.bars import agreement_bars, agreements, score_bars
 from holdfast.reports.charts.forest import candidate_dots, cell_dots, measured, sets_plot
-from holdfast.reports.charts.lines import drill_curves, recall_lines
+from holdfast.reports.charts.lines import recall_lines, rehearsal_curves
 from holdfast.reports.charts.matrix import heat_map, heat_range
 from holdfast.reports.charts.plane import pareto_plot
 from holdfast.wording import metric_name
@@ -69,6 +69,6 @@ _CHIEF: dict[type[Results], Callable[[Any], Chart]] = {
     CombinationResults: lambda results: sets_plot(results.sets),
     EvaluationResults: _evaluation,
     Leaderboard: _leaderboard,
-    Rehearsal: lambda results: drill_curves(results, results.metric),
+    Rehearsal: lambda results: rehearsal_curves(results, results.metric),
     SessionsResults: recall_lines,
 }

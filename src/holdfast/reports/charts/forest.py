@@ -40,7 +40,7 @@ from holdfast.wording import metric_name
 if TYPE_CHECKING:
     from holdfast.adapters.compare import CandidateScores, Score
     from holdfast.adapters.results import AdaptResults
-    from holdfast.bench.leaderboard import Board, BoardCell, Entry, Leaderboard
+    from holdfast.bench.leaderboard import Entry, Leaderboard, LeaderboardCell, Standings
     from holdfast.evaluation.results import Evaluation, System
     from holdfast.evaluation.test_sets import SetScores
 
@@ -513,11 +513,11 @@ GIVEN = {"self_old": ("old", OLD, None), "self_independent": ("independent", IND
 
 
 @own_style
-def cell_dots(results: Leaderboard, cell: BoardCell, *, width: float = 340) -> Chart:
+def cell_dots(results: Leaderboard, cell: LeaderboardCell, *, width: float = 340) -> Chart:
     """Draw the score that ranks of every label in a cell: each seed, the mean and the deviation.
 
-    Lines are the old system and the independent model. Labels are in the order of the board; one far below the others
-    is an arrow at the edge, one without a score says so.
+    Lines are the old system and the independent model. Labels are in the order of the leaderboard; one far below the
+    others is an arrow at the edge, one without a score says so.
     """
     board, name = results.board, results.board.ranked_by
     best = min((found.rank for found in cell.labels.values() if found.rank is not None), default=None)
@@ -546,7 +546,7 @@ def cell_dots(results: Leaderboard, cell: BoardCell, *, width: float = 340) -> C
     return chart
 
 
-def _label_row(results: Leaderboard, cell: BoardCell, entry: Entry, best: float | None) -> Row:
+def _label_row(results: Leaderboard, cell: LeaderboardCell, entry: Entry, best: float | None) -> Row:
     found, name = cell.labels[entry.label], results.board.ranked_by
     mean = found.means.get(name)
     if mean is None:
@@ -561,7 +561,7 @@ def _label_row(results: Leaderboard, cell: BoardCell, entry: Entry, best: float 
     return Row(marked(entry), [mark], score(mean.mean), dots=seeds if len(seeds) > 1 else ())
 
 
-def _cell_reach(board: Board, cell: BoardCell) -> Ends:
+def _cell_reach(board: Standings, cell: LeaderboardCell) -> Ends:
     """Return the lowest and highest score to draw: the given models, and the labels that are not far off.
 
     Labels four times further from the best than the median is would flatten the others.

@@ -47,7 +47,7 @@ def histogram_panels(
         width: Width in pixels of a chart alone.
         beside: The same of one of several; as alone when left out.
     """
-    limits = _limits(found)
+    limits = min(one.edges[0] for one in found.panels.values()), max(one.edges[-1] for one in found.panels.values())
     if not found.split:
         return [_panel(title, place, found.words, _by_model(found), limits, width)]
     each = width if beside is None or len(found.panels) == 1 else beside
@@ -64,10 +64,6 @@ def histogram_panels(
         )
         for name, one in found.panels.items()
     ]
-
-
-def _limits(found: Histograms) -> tuple[float, float]:
-    return min(one.edges[0] for one in found.panels.values()), max(one.edges[-1] for one in found.panels.values())
 
 
 def _by_model(found: Histograms) -> list[tuple[_Shape, list[float]]]:

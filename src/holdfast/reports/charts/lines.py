@@ -149,7 +149,7 @@ def curve_plot(
 
 
 @own_style
-def drill_curves(results: Rehearsal, metric: str, *, width: float = 520, height: float = 300) -> Chart:
+def rehearsal_curves(results: Rehearsal, metric: str, *, width: float = 520, height: float = 300) -> Chart:
     """Draw one metric over the share that is re-embedded, in all orders, with today's value as a line."""
     curves = {name: found for name, found in results.curves.items() if metric in found.values}
     before = None if metric == "overlap@10 with old" else results.before.get(metric)  # which is 1, and says nothing
@@ -158,7 +158,7 @@ def drill_curves(results: Rehearsal, metric: str, *, width: float = 520, height:
     ends = [*drawn, *([before] if before is not None else []), *(value for pair in band for value in pair[1:])]
     lowest = 0.0 if metric.startswith("overlap") else max(0.0, min(ends))
     ticks, title = round_ticks(lowest, min(1.0, max(ends)), 4), f"{metric_name(metric)} during the backfill"
-    told, size = _drill_told(curves, metric, before), (width, height)
+    told, size = _rehearsal_told(curves, metric, before), (width, height)
     chart = Chart(title, told, size, (44, 30, 18, 46), (0.0, 1.0), (ticks[0], ticks[-1]))
     chart.x_axis(SHARES, _RE_EMBEDDED, labels=IN_PER_CENT)
     chart.y_axis(ticks, metric_name(metric))
@@ -193,7 +193,7 @@ def _likely(results: Rehearsal, metric: str) -> list[tuple[float, float, float]]
     return [(share, before + low, before + high) for share, (_, low, high) in pairs]
 
 
-def _drill_told(curves: Mapping[str, OrderCurve], metric: str, before: float | None) -> str:
+def _rehearsal_told(curves: Mapping[str, OrderCurve], metric: str, before: float | None) -> str:
     told = [] if before is None else [f"Today {score(before)}."]
     for name, found in curves.items():
         points = zip(found.shares, found.values[metric], strict=True)

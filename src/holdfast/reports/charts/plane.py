@@ -92,7 +92,7 @@ def pareto_plot(results: Leaderboard, *, width: float = 640, height: float = 420
 
 
 def pareto_points(results: Leaderboard) -> dict[str, tuple[CellMean, CellMean]]:
-    """Return P_comp and P_up of the labels that have both, in the order of the board."""
+    """Return P_comp and P_up of the labels that have both, in the order of the leaderboard."""
     found = ((entry.label, entry.means.get("p_comp"), entry.means.get("p_up")) for entry in results.board.labels)
     return {label: (p_comp, p_up) for label, p_comp, p_up in found if p_comp and p_up}
 

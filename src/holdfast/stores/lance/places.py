@@ -9,14 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
-from typing import Any, Self
+from typing import Self, TypedDict, cast
 
-from holdfast.stores.base import Rows
+from holdfast.stores.base import Document, Rows
 from holdfast.stores.ledger import reading
 from holdfast.stores.planning import Appended, Plan
 
 Remainder = tuple[str, frozenset[str]]
 """A generation, and the others of which its items must have no vector."""
+
+
+class PlacesRecord(TypedDict, total=False):
+    """`Places` as the ledger keeps them; a place is its table, version and digest.
+
+    Args:
+        tables: Places by generation.
+        linked: A generation, the others of a remainder, and its place.
+        remainders: Of format 1: likewise, and what Lance needed to find a branch.
+    """
+
+    tables: dict[str, tuple[str, int, str]]
+    linked: list[tuple[str, list[str], tuple[str, int, str]]]
+    remainders: list[tuple[str, list[str], str, int]]
 
 
 @dataclass(frozen=True)
@@ -53,15 +67,16 @@ class Places:
         yield from self.remainders.values()
 
     @classmethod
-    def read(cls, plain: Mapping[str, Any]) -> Self:
+    def read(cls, plain: Document) -> Self:
         """Read what `plain` returned; nothing at all means no rows."""
         with reading("The list of tables"):
-            tables = {name: Place(*place) for name, place in plain.get("tables", {}).items()}
-            linked, unmade = plain.get("linked", ()), plain.get("remainders", ())
+            record = cast(PlacesRecord, plain)
+            tables = {name: Place(*place) for name, place in record.get("tables", {}).items()}
+            linked, unmade = record.get("linked", ()), record.get("remainders", ())
             remainders = {(name, frozenset(others)): Place(*place) for name, others, place in linked}
             return cls(tables, remainders, frozenset((name, frozenset(others)) for name, others, _, _ in unmade))
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> PlacesRecord:
         """Return plain values.
 
         >>> Places({"g1": Place("g1-0a", 3)}).plain()

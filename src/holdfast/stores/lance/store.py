@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from holdfast.disk import Disk
 from holdfast.errors import GalleryError, LastingStoreError, StoreError
 from holdfast.stores.backup_files import Contents, DigestedFolder, restore_folder
-from holdfast.stores.base import Changes, Committed, GoneBack, Hits, Pointer, Tidied, Upkeep, Vectors
+from holdfast.stores.base import Changes, Committed, Document, GoneBack, Hits, Pointer, Tidied, Upkeep, Vectors
 from holdfast.stores.checks import checked_queries
 from holdfast.stores.filters import Filter
 from holdfast.stores.folder import create_folder, open_folder
@@ -105,7 +105,7 @@ class LanceStore(LedgerStore):
     def _current(self) -> tuple[Pointer, Places]:
         return self._history.current(self.ledger)
 
-    def commit(self, changes: Changes, manifest: Mapping[str, Any], event: Mapping[str, Any]) -> Committed:
+    def commit(self, changes: Changes, manifest: Document, event: Document) -> Committed:
         """Apply changes, add the event to the journal, and move the pointer, see `Store.commit`."""
         self._must_be_writing()
         plan = self.ledger.plan(changes)
@@ -127,9 +127,7 @@ class LanceStore(LedgerStore):
             self._cleared = False
             raise
 
-    def _record(
-        self, plan: Plan, changes: Changes, manifest: Mapping[str, Any], event: Mapping[str, Any], places: Places
-    ) -> Committed:
+    def _record(self, plan: Plan, changes: Changes, manifest: Document, event: Document, places: Places) -> Committed:
         """Move the pointer to these places."""
         with self.database.transaction():
             self._must_be_writing()
@@ -276,9 +274,7 @@ class LanceStore(LedgerStore):
             _of(generation, self._current()[1])
             self._care(pointer, {"kind": "index", "generation": generation}, [generation], step)
 
-    def _care(
-        self, pointer: Pointer, event: Mapping[str, Any], names: Iterable[str], step: Callable[[Table], None]
-    ) -> None:
+    def _care(self, pointer: Pointer, event: Document, names: Iterable[str], step: Callable[[Table], None]) -> None:
         """Do something to tables that leaves their rows as they are, and let the pointer name the result, if any.
 
         Remainders are made again from the new version, so that they get its indexes and its few pieces.
@@ -320,7 +316,7 @@ class LanceStore(LedgerStore):
                 return sequence
         return None
 
-    def go_back(self, sequence: int, manifest: Mapping[str, Any], event: Mapping[str, Any]) -> GoneBack:
+    def go_back(self, sequence: int, manifest: Document, event: Document) -> GoneBack:
         """Make rows and items what they were at an earlier commit, as a new commit; only inside `writing`."""
         self._must_be_writing()
         places, none = self._history.at(sequence), Changes()

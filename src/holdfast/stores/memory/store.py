@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from holdfast.disk import Disk
 from holdfast.errors import GalleryError, StoreError
 from holdfast.stores.backup_files import Contents, DigestedFolder, restore_folder
-from holdfast.stores.base import Changes, Committed, Hits, Pointer, Tidied, Upkeep, Vectors
+from holdfast.stores.base import Changes, Committed, Document, Hits, Pointer, Tidied, Upkeep, Vectors
 from holdfast.stores.checks import checked_queries
 from holdfast.stores.filters import Filter
 from holdfast.stores.folder import create_folder, open_folder
@@ -104,7 +104,7 @@ class MemoryStore(LedgerStore):
                 self._refresh()
         return self._current
 
-    def commit(self, changes: Changes, manifest: Mapping[str, Any], event: Mapping[str, Any]) -> Committed:
+    def commit(self, changes: Changes, manifest: Document, event: Document) -> Committed:
         """Apply changes, add the event to the journal, and move the pointer, see `Store.commit`."""
         plan = self.ledger.plan(changes)
         with self._loading:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from holdfast.errors import GalleryError
 from holdfast.stores.ledger import Ledger
-from holdfast.stores.postgres.filters import INDEX, INDEXED
 from holdfast.stores.postgres.ledger import PostgresDatabase
+from holdfast.stores.postgres.search import INDEX, INDEXED
 from holdfast.stores.postgres.sharing import lock_key
 
 _OLDEST_PGVECTOR = (0, 8)  # goes on along an index until enough rows meet a condition

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, nullcontext
 from typing import Any, ClassVar
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from holdfast.disk import Disk
 from holdfast.errors import GalleryError
 from holdfast.stores.backup_files import Contents, DigestedFolder
-from holdfast.stores.base import Changes, Committed, Graph, Hits, Pointer, Tidied, Upkeep, Vectors
+from holdfast.stores.base import Changes, Committed, Document, Graph, Hits, Pointer, Tidied, Upkeep, Vectors
 from holdfast.stores.checks import checked_queries
 from holdfast.stores.filters import Filter
 from holdfast.stores.ledger import Ledger
@@ -22,12 +22,11 @@ from holdfast.stores.ledger_store import LedgerStore
 from holdfast.stores.planning import Plan, unknown_generation
 from holdfast.stores.postgres.address import read_address
 from holdfast.stores.postgres.backup import copy_in, copy_out
-from holdfast.stores.postgres.filters import INDEX, INDEXED
 from holdfast.stores.postgres.graphs import built, choose, chosen, definition, form_of, index_of, table_of
 from holdfast.stores.postgres.ledger import EXTENSION, Connection, PostgresDatabase, translated
 from holdfast.stores.postgres.rows import ROWS, append, create_table, decoded, drop_table, read, read_back
 from holdfast.stores.postgres.schema import check_extension, create_schema, is_there, missing
-from holdfast.stores.postgres.search import Found, is_valid, nearest
+from holdfast.stores.postgres.search import INDEX, INDEXED, Found, is_valid, nearest
 from holdfast.stores.postgres.sharing import ConnectionLock, Snapshots
 
 
@@ -127,7 +126,7 @@ class PgvectorStore(LedgerStore):
             self._snapshots.name(snapshot, pointer.commit)
             return pointer
 
-    def commit(self, changes: Changes, manifest: Mapping[str, Any], event: Mapping[str, Any]) -> Committed:
+    def commit(self, changes: Changes, manifest: Document, event: Document) -> Committed:
         """Apply changes, add the event to the journal, and move the pointer, see `Store.commit`."""
         self._must_be_writing()
         with self.database.transaction():

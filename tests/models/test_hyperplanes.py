@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.geometry import lorentz
-from holdfast.losses.hyperplanes import hyperplane_logits
+from holdfast.models.heads import hyperplane_logits
 
 
 def random(*shape: int, seed: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
