@@ -43,6 +43,7 @@ METHODS: Registry[type[CompatibilityMethod]] = Registry(
         "oca": "holdfast.methods.oca:OCA",
         "keep": "holdfast.methods.keep:Keep",
         "both_sides": "holdfast.methods.both_sides:BothSides",
+        "one_side": "holdfast.methods.one_side:OneSide",
         "finetune": "holdfast.methods.finetune:Finetune",
         "joint": "holdfast.methods.joint:Joint",
         "cvs": "holdfast.methods.cvs:CVS",
