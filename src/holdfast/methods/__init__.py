@@ -41,6 +41,7 @@ METHODS: Registry[type[CompatibilityMethod]] = Registry(
         "ssp": "holdfast.methods.ssp:SSP",
         "bt2": "holdfast.methods.bt2:BT2",
         "oca": "holdfast.methods.oca:OCA",
+        "blended_targets": "holdfast.methods.blended_targets:BlendedTargets",
         "keep": "holdfast.methods.keep:Keep",
         "both_sides": "holdfast.methods.both_sides:BothSides",
         "one_side": "holdfast.methods.one_side:OneSide",
