@@ -22,7 +22,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -212,6 +212,13 @@ def _timed(call: Any) -> tuple[float, Any]:
     return 1000 * (time.perf_counter() - begun), result
 
 
+def kept(path: Path, make: Callable[[], Any]) -> Any:
+    """Return what a run that was interrupted has kept, or make and keep it."""
+    if not path.exists():
+        path.write_text(json.dumps(make()))
+    return json.loads(path.read_text())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("HOLDFAST_DATA", "")))
@@ -225,13 +232,17 @@ def main() -> None:
     lines = ["# Two-stage search", "", " ".join((__doc__ or "").split("\n\n")[2].split()), ""]
     record: dict[str, Any] = {"machine": describe(), "seeds": given.seeds, "sets": {}, "milliseconds": {}}
     for name in given.sets:
-        begun = time.process_time()
-        task = task_of(name, given.data, given.work)
-        of_set, record["sets"][name] = table(task, measured(task, given.seeds))
+        of_set, record["sets"][name] = kept(
+            given.work / f"{name}-{len(given.seeds)}.json",
+            lambda: table(task := task_of(name, given.data, given.work), measured(task, given.seeds)),  # noqa: B023
+        )
         lines += [f"## {name}", "", *of_set]
-        print("\n".join(of_set), f"{time.process_time() - begun:.0f} s", flush=True)
+        print("\n".join(of_set), flush=True)
     for name in given.timed:
-        record["milliseconds"][name] = found = latencies(name, given.data, given.work)
+        record["milliseconds"][name] = found = kept(
+            given.work / f"{name}-milliseconds.json",
+            lambda: latencies(name, given.data, given.work),  # noqa: B023
+        )
         lines += [f"## Milliseconds of a query, {name}", "", "| search | median | largest | encoded |",
                   "| --- | ---: | ---: | ---: |"]  # fmt: skip
         lines += [

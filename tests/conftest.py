@@ -49,8 +49,19 @@ TOLERANCES = {torch.float64: {"rtol": 1e-7, "atol": 1e-7}, torch.float32: {"rtol
 # Children of a fork leave alone what was garbage before: its destructors may wait for threads that only the parent has.
 os.register_at_fork(before=gc.freeze, after_in_parent=gc.unfreeze)
 
+# Seeding accelerators that are not there notes the stack for each of them, every time.
+if not torch.accelerator.is_available():
+    for accelerator in (torch.cuda, torch.xpu, torch.mtia):
+        accelerator.manual_seed_all = lambda seed: None
+
 hypothesis.settings.register_profile("unhurried", deadline=None)  # others may keep the machine busy
 hypothesis.settings.load_profile("unhurried")
+
+
+def pytest_collection_finish() -> None:
+    """Let the code of a method that a test defines be that of its file, not of the whole package of tests."""
+    if "tests" in sys.modules:
+        vars(sys.modules["tests"]).pop("__path__", None)
 
 
 @pytest.fixture(scope="session")

@@ -161,7 +161,12 @@ class Registry(MutableMapping[str, Thing]):
 @lru_cache(maxsize=64)
 def _offered(group: str, folders: tuple[str, ...]) -> Sequence[EntryPoint]:
     """Return the entry points of a group that packages in these folders have, without those that stand twice."""
-    return list(dict.fromkeys(entry_points(group=group)))
+    return list(dict.fromkeys(_of_all_groups(folders).select(group=group)))
+
+
+@lru_cache(maxsize=16)
+def _of_all_groups(folders: tuple[str, ...]) -> Any:
+    return entry_points()  # which reads a file of every package, whatever group is asked for
 
 
 def _package(entry: EntryPoint) -> str:

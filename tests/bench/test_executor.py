@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import errno
 import json
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +20,7 @@ from holdfast.bench.executor import Progress, blocked_by, ready_tasks, reason_of
 from holdfast.bench.leaderboard import BenchRuns
 from holdfast.bench.run import Bench
 from holdfast.bench.suite import Suite
-from holdfast.bench.tasks import Task
+from holdfast.bench.tasks import Task, code_version
 from holdfast.errors import ConfigError, DataError
 
 
@@ -223,101 +222,61 @@ def test_of_the_tasks_whose_needs_are_finished_the_longest_are_begun_first(cache
     assert [found.label for found in ready_tasks(waiting, cache, 1)] == ["long"]
 
 
-DEATH = """
-import os, sys
-from pathlib import Path
-from holdfast.bench import steps
-from holdfast.bench.cache import TaskCache
-from holdfast.bench.tasks import Task
-from holdfast.bench.leaderboard import BenchRuns
-from holdfast.bench.executor import run_tasks
-
-def die(settings, place):
-    os._exit(9)
-
-def live(settings, place):
-    return {}
-
-steps.STEPS |= {"die": die, "live": live}  # at the import by a worker, too
-if __name__ == "__main__":
+def test_a_worker_that_dies_costs_only_the_task_that_killed_it(cache, monkeypatch) -> None:
+    """Workers are forked here, and need not import everything again."""
+    fork = multiprocessing.get_context("fork")
+    monkeypatch.setattr(multiprocessing, "get_context", lambda method=None: fork)
+    monkeypatch.setattr(steps, "STEPS", {"die": lambda *_: os._exit(9), "live": lambda *_: {}})
     bad, good = Task("die", {}), [Task("live", {"number": number}) for number in range(4)]
     above = Task("live", {}, {"one": bad})
-    cache = TaskCache(Path(sys.argv[1]))
-    told = []
+    told: list[Progress] = []
     run_tasks([good[0], bad, above, *good[1:]], cache, processes=2, watch=told.append)
     assert (told[0].task, told[0].done, told[0].total, len(told[0].running)) == (None, 0, 6, 2), told[0]
     assert (told[-1].done, told[-1].running) == (5, ()), told[-1]
     assert max(len(found.running) for found in told) == 2 and bad in [found.task for found in told]
     assert all(cache.record(task) for task in good), "a task that was running beside it has no record"
     assert "died" in cache.failure(bad) and cache.record(above) is None
-    print("as it should be")
-"""
-
-
-@pytest.mark.slow
-def test_a_worker_that_dies_costs_only_the_task_that_killed_it(tmp_path) -> None:
-    script = tmp_path / "death.py"
-    script.write_text(DEATH)
-    done = subprocess.run([sys.executable, script, tmp_path / "tasks"], capture_output=True, text=True, timeout=300)
-    assert done.stdout == "as it should be\n", done.stderr
-
-
-TWO = """
-import os, sys, time
-from pathlib import Path
-from holdfast.bench import steps
-from holdfast.bench.cache import TaskCache
-from holdfast.bench.tasks import Task
-from holdfast.bench.tasks import code_version
-from holdfast.bench.leaderboard import BenchRuns
-from holdfast.bench.executor import run_tasks
-
-def count(settings, place):
-    with (root / "ran").open("a") as log:
-        log.write(f"{settings['name']} {own}\\n")
-    until = time.monotonic() + 300
-    while settings["name"] == "first" and not (root / "go on").exists() and time.monotonic() < until:
-        time.sleep(0.005)
-    if settings["name"] == "bad":
-        raise KeyError("nothing")
-    return {}
-
-def bench():
-    first = Task("count", {"name": "first"})
-    tasks = [Task("count", {"name": name}, {"one": first}) for name in ("second", "third")]
-    bad = Task("count", {"name": "bad"})
-    (root / f"begun {own}").touch()
-    run_tasks([*tasks, bad, Task("count", {"name": "never"}, {"one": bad})], TaskCache(root))
-    (root / f"ended {own}").touch()
-
-steps.STEPS["count"] = count
-code_version()
-for line in sys.stdin:  # a process for every line, which all share the seconds of what is above
-    own, root = line.split()[0], Path(line.split(maxsplit=1)[1].strip())
-    child = os.fork()
-    if not child:
-        bench()
-        os._exit(0)
-    print(child, flush=True)
-"""
 
 
 class Benches:
     """Processes that run the same tasks in one cache; the first task ends when it is told to."""
 
-    def __init__(self, folder: Path, parent: subprocess.Popen[str]) -> None:
-        self.folder, self.parent = folder, parent
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.living: dict[int, int] = {}
 
     def start(self, own: int) -> None:
-        assert self.parent.stdin is not None and self.parent.stdout is not None
-        self.parent.stdin.write(f"{own} {self.folder}\n")
-        self.parent.stdin.flush()
-        self.living[own] = int(self.parent.stdout.readline())
+        child = os.fork()  # with all that was imported
+        if not child:
+            try:
+                self.bench(own)
+                os._exit(0)
+            finally:
+                os._exit(1)
+        self.living[own] = child
         self.until(lambda: (self.folder / f"begun {own}").exists())
 
+    def bench(self, own: int) -> None:
+        def count(settings: Any, place: Any) -> dict[str, Any]:
+            with (self.folder / "ran").open("a") as log:
+                log.write(f"{settings['name']} {own}\n")
+            if settings["name"] == "first":
+                self.until(lambda: (self.folder / "go on").exists())
+            if settings["name"] == "bad":
+                raise KeyError("nothing")
+            return {}
+
+        steps.STEPS["count"] = count
+        first = Task("count", {"name": "first"})
+        tasks = [Task("count", {"name": name}, {"one": first}) for name in ("second", "third")]
+        bad = Task("count", {"name": "bad"})
+        (self.folder / f"begun {own}").touch()
+        run_tasks([*tasks, bad, Task("count", {"name": "never"}, {"one": bad})], TaskCache(self.folder))
+        (self.folder / f"ended {own}").touch()
+
     def kill(self, own: int) -> None:
-        os.kill(self.living.pop(own), signal.SIGKILL)
+        os.kill(self.living[own], signal.SIGKILL)
+        os.waitpid(self.living.pop(own), 0)
 
     def ran(self) -> list[str]:
         log = self.folder / "ran"
@@ -335,23 +294,15 @@ class Benches:
             self.until(lambda path=self.folder / f"ended {own}": path.exists())  # type: ignore[misc]
 
 
-@pytest.fixture(scope="module")
-def parent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[str]]:
-    script = tmp_path_factory.mktemp("two") / "two.py"
-    script.write_text(TWO)
-    with subprocess.Popen([sys.executable, script], stdin=-1, stdout=-1, text=True) as process:
-        yield process
-
-
 @pytest.fixture
-def benches(tmp_path: Path, parent) -> Iterator[Benches]:
-    found = Benches(tmp_path, parent)
+def benches(tmp_path: Path) -> Iterator[Benches]:
+    code_version()  # once for all of them
+    found = Benches(tmp_path)
     yield found
-    for process in found.living.values():
-        os.kill(process, signal.SIGKILL)
+    for own in list(found.living):
+        found.kill(own)
 
 
-@pytest.mark.slow
 def test_two_benches_on_one_cache_run_every_task_once(benches) -> None:
     benches.start(0)
     benches.until(lambda: benches.ran() == ["first 0"])

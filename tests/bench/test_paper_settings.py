@@ -15,8 +15,10 @@ A file of ``paper_settings`` has what a paper states, one value per entry:
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +88,7 @@ def settings_of(suite: Suite, of: Of) -> Iterator[tuple[str, dict[str, Any]]]:
         name: {**asked.model_dump(), "options": with_defaults(DATASETS[asked.data or name].read, asked.options)}
         for name, asked in suite.test_sets.items()
     }
+    whole = suite.model_dump()
     for data in suite.data:
         for condition in suite.conditions:
             if not (fits(data, of.data) and fits(condition, of.scenario)):
@@ -95,7 +98,7 @@ def settings_of(suite: Suite, of: Of) -> Iterator[tuple[str, dict[str, Any]]]:
                 "data": with_defaults(DATASETS[data].read, suite.data[data]),
                 "condition": condition_of(suite, condition),
                 "test_sets": test_sets,
-                "suite": suite.model_dump(),
+                "suite": whole,
             }
             labels: list[str | None] = [label for label in suite.rows if of.label is None or fits(label, of.label)]
             if of.label is None and suite.track == "images":
@@ -105,7 +108,13 @@ def settings_of(suite: Suite, of: Of) -> Iterator[tuple[str, dict[str, Any]]]:
                 found.append(("old", suite.settings(data, scenario=scenario, old=True)))
             for label, values in found:
                 own = {} if label not in suite.rows else {"budget": suite.budget_of(label)}
-                yield f"{data}, {condition}, {label}", Experiment.from_settings(values).settings() | around | own
+                yield f"{data}, {condition}, {label}", completed(json.dumps(values)) | around | own
+
+
+@cache
+def completed(settings: str) -> dict[str, Any]:
+    """Return all settings of an experiment, of which JSON gives some."""
+    return Experiment.from_settings(json.loads(settings)).settings()
 
 
 def with_defaults(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,7 +32,8 @@ from holdfast.reports.adapt import adapt_headline, adapt_table, failures
 Fails = Callable[..., str]
 Plant = Callable[..., Path]
 NAMED = ["--old-model", "a", "--new-model", "b"]
-RIDGE = ["--adapter", "ridge", "--direction", "new_to_old", "--resamples", "200"]
+WITH_PAGE = ["--adapter", "ridge", "--direction", "new_to_old", "--resamples", "200"]
+RIDGE = [*WITH_PAGE, "--report", "none"]
 
 
 def sides(folder: Path) -> list[object]:
@@ -154,14 +155,14 @@ def test_what_was_mapped_can_be_evaluated(capsys, planted: Plant, linked: Path, 
 @pytest.mark.parametrize(("wrong", "words"), [(1.0, "bear no relation"), (0.5, "are suspect")])
 def test_pairs_that_were_mixed_up(capsys, planted: Plant, tmp_path: Path, wrong: float, words: str) -> None:
     folder, out = planted(tmp_path / "data", 600, wrong=wrong), tmp_path / "out"
-    found = run(capsys, *sides(folder), *RIDGE, "--out", out, code=1)
+    found = run(capsys, *sides(folder), *WITH_PAGE, "--out", out, code=1)
     assert found["recommendation"]["action"] == "check the pairs" and found["saved"] is None
     assert words in found["recommendation"]["sentences"][0] and "Look whether the ids" in str(found["recommendation"])
     suspects = suspect_pairs(*opened(folder))
     assert SuspectPairs(*(found["suspects"][key] for key in ("share", "low", "high", "tested"))) == suspects
     assert suspects.low < wrong + 1e-9 and abs(suspects.share - wrong) < 0.12
     assert {file.name for file in out.iterdir()} == {"results.json", "report.html", "adapt.yaml"}
-    said = told(capsys, *sides(folder), *RIDGE, "--out", out, code=1)
+    said = told(capsys, *sides(folder), *WITH_PAGE, "--out", out, code=1)
     assert "Check the pairs first" in said and "saved" not in said and "next" not in said
 
 
@@ -350,7 +351,7 @@ def test_the_folder_of_another_run_is_kept(fails: Fails, linked: Path, tmp_path:
 
 
 def test_results_are_one_document_and_what_the_page_shows(capsys, good: Path, tmp_path: Path) -> None:
-    found = run(capsys, *sides(good), *RIDGE, "--out", tmp_path / "out")
+    found = run(capsys, *sides(good), *WITH_PAGE, "--out", tmp_path / "out")
     results = AdaptResults.load(tmp_path / "out")
     assert {key: value for key, value in found.items() if key not in ("saved", "thresholds")} == results.to_dict()
     assert found["thresholds"] == [] and found["saved"] == str(tmp_path / "out" / "adapter")
@@ -537,7 +538,7 @@ def test_what_other_code_made_is_said_to_be_and_made_anew_when_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     out = Path(shutil.copytree(linked, tmp_path / "out"))
-    words = [*sides(good), *RIDGE, *NAMED, "--report", "none", "--out", out]
+    words = [*sides(good), *RIDGE, *NAMED, "--out", out]
     for more in ([], ["--again"]):
         said = fails(*words, *more)
         assert "holds the adapter of an earlier run." in said and "--again" not in said, "today's code made it"
@@ -558,7 +559,7 @@ def test_an_unfinished_head_is_put_beside_once_all_options_are_known_to_be_right
     head = tmp_path / "out" / "head"
     head.mkdir(parents=True)
     (head / "checkpoint.safetensors").touch()
-    words = [*sides(mine), *RIDGE, *NAMED, "--report", "none", "--out", tmp_path / "out", "--again"]
+    words = [*sides(mine), *RIDGE, *NAMED, "--out", tmp_path / "out", "--again"]
     fails(*words, "--guard", "recal@1")
     assert (head / "checkpoint.safetensors").exists()
     assert "head.before-1" in told(capsys, *words)

@@ -21,7 +21,7 @@ from holdfast.geometry import Hypersphere
 ITEMS, DIM = 40, 8
 LABELS = np.arange(ITEMS) % 5
 IDS = np.array([f"i{row}" for row in range(ITEMS)])
-QUICK = ("--resamples", "50", "--curve", "no")
+QUICK = ("--resamples", "50", "--curve", "no", "--report", "none")
 
 Fails = Callable[..., str]
 

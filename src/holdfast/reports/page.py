@@ -101,7 +101,7 @@ def _compiled() -> BytecodeCache:
     from jinja2 import BytecodeCache
 
     class Kept(BytecodeCache):
-        codes: ClassVar[dict[tuple[str, str], CodeType]] = {}
+        codes: ClassVar[dict[tuple[str, str], CodeType | None]] = {}
 
         def load_bytecode(self, bucket: Bucket) -> None:
             bucket.code = self.codes.get((bucket.key, bucket.checksum))
