@@ -111,7 +111,7 @@ def test_the_best_is_the_best_on_items_that_nobody_saw(
     capsys: pytest.CaptureFixture[str], planted: Plant, tmp_path: Path, damped: bool, kind: str, items: int
 ) -> None:
     folder = planted(tmp_path / "seen", items, damped=damped)
-    words = ["--auto", "--direction", "new_to_old", "--recipe.epochs", "10", "--recipe.batch-size", "32"]
+    words = ["--auto", "--direction", "new_to_old", "--no-guard", "--recipe.epochs", "10", "--recipe.batch-size", "32"]
     named = ["--old-model", "o", "--new-model", "n", "--out", tmp_path / "out"]
     found = run(capsys, *sides(folder), *words, *named)
     advised, saved = found["recommendation"], tmp_path / "out" / kind
@@ -125,7 +125,7 @@ def test_the_best_is_the_best_on_items_that_nobody_saw(
     reached = precision(storage.load(entry["file"]).replace(labels=old.labels), old)
     assert reached > precision(old, old) + 0.02
     recipe = dataclasses.replace(HEAD_RECIPE, epochs=10, batch_size=32)
-    heads = {name: dataclasses.replace(one, recipe=recipe) for name, one in usual_heads().items()}
+    heads = {name: dataclasses.replace(one, recipe=recipe) for name, one in usual_heads(as_it_is=True).items()}
     choice = Choice(suitable_adapters(old, new), heads=heads, direction="new_to_old")
     assert [one["name"] for one in found["candidates"]] == [
         *choice.adapters,

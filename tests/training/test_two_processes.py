@@ -76,7 +76,7 @@ def test_all_methods_in_two_processes(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
-    assert len(first) == 27 + 1 + 14 + 5  # on the hypersphere, hbct, others on the Lorentz space, with options
+    assert len(first) == 29 + 1 + 14 + 5  # on the hypersphere, hbct, others on the Lorentz space, with options
     for (name, options, loss, state), (_, _, other_loss, other_state) in zip(first, second, strict=True):
         assert state == other_state, (name, options)
         assert loss == loss and other_loss == other_loss and loss != other_loss  # finite, of different batches

@@ -16,7 +16,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.sql import Identifier, Literal
 from psycopg.types import TypeInfo
 
-from holdfast.errors import LastingStoreError, StoreError, reason
+from holdfast.errors import GalleryError, LastingStoreError, StoreError, reason
 from holdfast.stores.postgres.address import Address
 from holdfast.stores.postgres.ledger import EXTENSION, Connection
 
@@ -157,6 +157,14 @@ class Session:
             settings = {**_PARAMETERS, **self.address.parameters}
             connection: Connection = psycopg.connect(**settings, autocommit=True, prepare_threshold=None)
             try:
+                [(standby,)] = connection.execute(b"SELECT pg_is_in_recovery()").fetchall()
+                if standby:
+                    raise GalleryError(
+                        "This server is a standby, which cannot be written to.",
+                        expected="the primary",
+                        to_do="name the primary in the URL; what is done there arrives here by itself. Nothing was "
+                        "changed.",
+                    )
                 connection.execute(f"{_BEGIN}; {_SETTINGS.format(0)}".encode())
                 vector = TypeInfo.fetch(connection, "vector")
                 connection.execute(b"COMMIT")

@@ -97,7 +97,7 @@ def inspect(session: Session, address: TableAddress) -> Table:
     Raises:
         ConfigError: There is no such table or column, or a kind of table that cannot be attached.
         DataError: Vectors of several dimensions, or ids that are not unique.
-        GalleryError: A server or an extension that is too old, or a standby.
+        GalleryError: A server or an extension that is too old, or a standby, which the session refuses.
     """
     _check_server(session)
     oid, schema, name, partitioned = relation_named(session, address.table)
@@ -146,15 +146,9 @@ def inspect(session: Session, address: TableAddress) -> Table:
 
 
 def _check_server(session: Session) -> None:
-    [(number, version, standby)] = session.rows(
-        "SELECT current_setting('server_version_num')::int, current_setting('server_version'), pg_is_in_recovery()"
+    [(number, version)] = session.rows(
+        "SELECT current_setting('server_version_num')::int, current_setting('server_version')"
     )
-    if standby:
-        raise GalleryError(
-            "This server is a standby, which cannot be written to.",
-            expected="the primary",
-            to_do="name the primary in the URL; what is done there arrives here by itself. Nothing was changed.",
-        )
     if number < OLDEST_SERVER * 10_000:
         raise GalleryError(f"The server is PostgreSQL {version}.", expected=f"{OLDEST_SERVER} or newer",
                            to_do="nothing was changed.")  # fmt: skip
