@@ -189,13 +189,15 @@ class Run:
             within |= (name == phase) & (began <= when) & (when < ended)
         return taken[within]
 
+    def ratio(self, phase: str, before: str, kind: str) -> float:
+        """Return how many times their p99 of another phase that of statements of a kind is in one."""
+        now, then = (np.percentile(self.taken(one, kind), 99) for one in (phase, before))
+        return float(now / then)
+
     def times(self, phase: str, before: str) -> str:
         """Say how many times their p99 of another phase that of searches and writes is in one."""
-        parts = []
-        for kind in ("search", "write"):
-            now, then = (np.percentile(self.taken(one, kind), 99) for one in (phase, before))
-            parts.append(f"{now / then:.2f} times of {kind}es" if kind == "search" else f"{now / then:.2f} of {kind}s")
-        return f"p99 of {phase}: {', '.join(parts)} that of {before}."
+        searches, writes = (self.ratio(phase, before, kind) for kind in ("search", "write"))
+        return f"p99 of {phase}: {searches:.2f} times of searches, {writes:.2f} of writes that of {before}."
 
     def page(self, errors: Sequence[float]) -> list[str]:
         """Return what clients saw by phase as a table."""
@@ -253,6 +255,7 @@ def measure(server: Server, rows: int, dim: int, options: argparse.Namespace) ->
         with table.connect() as connection:
             copy(connection, "empty", "new", found["new"])
 
+    run.step("warming up")
     run.step(BEFORE)
     step(BARE, lambda: bare.append(bare_update(copied, found["new"], options.bare)))
     step(COPIED, bare_copy)

@@ -35,7 +35,7 @@ class Collection(NamedTuple):
 def collection(name: str, root: Path, work: Path) -> Collection:
     """Read a collection, and embed it with both models, once."""
     folder = root / "text-collections" / name
-    parts = {part: _texts(folder / f"{part}.parquet") for part in ("documents", "queries")}
+    parts = {part: texts_in(folder / f"{part}.parquet") for part in ("documents", "queries")}
     found: dict[str, dict[str, EmbeddingSet]] = {"documents": {}, "queries": {}}
     for side, model in MODELS.items():
         encoder = open_text_encoder(model)
@@ -49,7 +49,8 @@ def collection(name: str, root: Path, work: Path) -> Collection:
     return Collection(**found, relevant=relevant)
 
 
-def _texts(path: Path) -> TextSet:
+def texts_in(path: Path) -> TextSet:
+    """Read the documents or the queries of a collection."""
     table = pq.read_table(path)
     ids, texts = (StringArray.of([str(one) for one in table[column].to_pylist()]) for column in ("id", "text"))
     return TextSet(texts, None, (), ids)

@@ -25,6 +25,7 @@ GRIDS: dict[str, tuple[float, ...]] = {
     "oca": (0.1, 0.3, 1.0, 3.0, 10.0),
     "d3still": (0.1, 0.3, 1.0, 3.0, 10.0),
     "ssp": (0.1, 0.3, 1.0, 3.0, 10.0),
+    "blended_targets": (0.1, 0.2, 0.4, 0.8, 1.6),
 }
 """By method: values of the option that its `balance` names."""
 
@@ -46,5 +47,6 @@ PUBLISHED: dict[str, tuple[float, ...]] = {
     "oca": (1.0,),
     "d3still": (1.0,),  # what its code counts its terms by
     "ssp": (1.0,),
+    "blended_targets": (0.4,),  # our own
 }
 """By method: values of the same option in the papers."""

@@ -11,7 +11,7 @@ by each of three seeds; values are means over the seeds. Nothing is chosen by wh
 queries, or whole classes of them. "encoded" are items that a query encodes on average when all ask in turn and vectors
 are kept, and the share of the gallery that is encoded afterwards; for maps, the pairs that both models have to encode.
 Latencies are of single queries for ten hits in a gallery of LanceDB, without embedding the query, each with candidates
-that were not encoded before and then again; medians and the largest of 20 queries, one thread.
+that were not encoded before and then again; medians and the largest of 20 queries, one thread of a shared machine.
 Writes two_stage.md and two_stage.json.
 """
 
@@ -22,21 +22,20 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
-import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 
 from holdfast.adapters import build_adapter
 from holdfast.adapters.compare import means_of
-from holdfast.data.text_set import TextSet
-from holdfast.embeddings import EmbeddingSet, StringArray
+from holdfast.embeddings import EmbeddingSet
 from holdfast.evaluation.intervals import Draws, clusters_of
 from holdfast.evaluation.retrieval import rank_metrics
 from holdfast.evaluation.two_stage import rescored, rescored_metrics
@@ -44,7 +43,8 @@ from holdfast.galleries import Gallery
 from holdfast.galleries.sources import TextItems, TextVectors
 from holdfast.galleries.two_stage import Rescoring
 from holdfast.models.text_encoders import open_text_encoder
-from judged_texts import COLLECTIONS, MODELS, collection
+from holdfast.training.encode import embed_texts
+from judged_texts import COLLECTIONS, MODELS, collection, texts_in
 from machine import describe
 from partial_labels import embedded
 
@@ -175,31 +175,34 @@ def _numbers(gap: Any) -> list[float]:
 
 def latencies(name: str, root: Path, work: Path) -> dict[str, Any]:
     """Time single queries in a gallery on disk, whose candidates MiniLM embeds where they were not before."""
-    found = collection(name, root, work)
-    table_ = pq.read_table(root / "text-collections" / name / "documents.parquet")
-    ids, texts = (StringArray.of([str(one) for one in table_[column].to_pylist()]) for column in ("id", "text"))
-    source = TextVectors(open_text_encoder(MODELS["new"]), TextItems(TextSet(texts, None, (), ids)))
-    old, new = (found.queries[side] for side in MODELS)
+    folder = root / "text-collections" / name
+    documents, asked = (texts_in(folder / f"{part}.parquet") for part in ("documents", "queries"))
+    encoders = {side: open_text_encoder(model) for side, model in MODELS.items()}
+    gallery_of = embed_texts(encoders["old"], documents, role="document", cache=work / name / "old" / "documents")
+    old, new = (
+        embed_texts(one, asked, role="query", cache=work / name / side / "queries") for side, one in encoders.items()
+    )
+    source = TextVectors(encoders["new"], TextItems(documents))
     times: dict[str, list[float]] = {"old query alone": []}
     embedded_: dict[str, list[int]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for count in (30, 100):
-            with Gallery.create(
-                f"{folder}/{count}", fingerprint=old.fingerprint, space=found.documents["old"].space
-            ) as gallery:
-                gallery.add(found.documents["old"])
-                gallery.prepare(new.fingerprint, new.space)
-                gallery.search(old.select([0]), 10)
-                for row in range(min(TIMED, len(old))):
-                    asked = old.select([row]), new.select([row])
-                    if count == 100:
-                        times["old query alone"].append(_timed(lambda: gallery.search(asked[0], 10))[0])  # noqa: B023
-                    rescore = Rescoring(source, count, asked[0])
-                    for what in ("first", "again"):
-                        key = f"two stages, {count} candidates, {what}"
-                        seconds, reply = _timed(lambda: gallery.search(asked[1], 10, rescore=rescore))  # noqa: B023
-                        times.setdefault(key, []).append(seconds)
-                        embedded_.setdefault(key, []).append(reply.embedded)
+    for count in (30, 100):
+        with (
+            tempfile.TemporaryDirectory() as place,
+            Gallery.create(f"{place}/live", fingerprint=old.fingerprint, space=old.space) as gallery,
+        ):
+            gallery.add(gallery_of)
+            gallery.prepare(new.fingerprint, new.space)
+            gallery.search(old.select([0]), 10)
+            for row in range(min(TIMED, len(old))):
+                first, second = old.select([row]), new.select([row])
+                if count == 100:
+                    times["old query alone"].append(_timed(partial(gallery.search, first, 10))[0])
+                rescore = Rescoring(source, count, first)
+                for what in ("first", "again"):
+                    key = f"two stages, {count} candidates, {what}"
+                    seconds, reply = _timed(partial(gallery.search, second, 10, rescore=rescore))
+                    times.setdefault(key, []).append(seconds)
+                    embedded_.setdefault(key, []).append(reply.embedded)
     return {
         key: {"median": float(np.median(of)), "largest": max(of), "embedded": float(np.median(embedded_.get(key, [0])))}
         for key, of in times.items()
@@ -210,6 +213,13 @@ def _timed(call: Any) -> tuple[float, Any]:
     begun = time.perf_counter()
     result = call()
     return 1000 * (time.perf_counter() - begun), result
+
+
+def kept(path: Path, make: Callable[[], Any]) -> Any:
+    """Return what a run that was interrupted has kept, or make and keep it."""
+    if not path.exists():
+        path.write_text(json.dumps(make()))
+    return json.loads(path.read_text())
 
 
 def main() -> None:
@@ -225,13 +235,17 @@ def main() -> None:
     lines = ["# Two-stage search", "", " ".join((__doc__ or "").split("\n\n")[2].split()), ""]
     record: dict[str, Any] = {"machine": describe(), "seeds": given.seeds, "sets": {}, "milliseconds": {}}
     for name in given.sets:
-        begun = time.process_time()
-        task = task_of(name, given.data, given.work)
-        of_set, record["sets"][name] = table(task, measured(task, given.seeds))
+        of_set, record["sets"][name] = kept(
+            given.work / f"{name}-{len(given.seeds)}.json",
+            lambda: table(task := task_of(name, given.data, given.work), measured(task, given.seeds)),  # noqa: B023
+        )
         lines += [f"## {name}", "", *of_set]
-        print("\n".join(of_set), f"{time.process_time() - begun:.0f} s", flush=True)
+        print("\n".join(of_set), flush=True)
     for name in given.timed:
-        record["milliseconds"][name] = found = latencies(name, given.data, given.work)
+        record["milliseconds"][name] = found = kept(
+            given.work / f"{name}-milliseconds.json",
+            lambda: latencies(name, given.data, given.work),  # noqa: B023
+        )
         lines += [f"## Milliseconds of a query, {name}", "", "| search | median | largest | encoded |",
                   "| --- | ---: | ---: | ---: |"]  # fmt: skip
         lines += [

@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 
 from holdfast.adapters import ADAPTERS, SuspectPairs, build_adapter
-from holdfast.adapters.adapt import DIRECTIONS, Choice, adapt, candidates_of, open_link, save_link, suitable_adapters
+from holdfast.adapters.adapt import (
+    DIRECTIONS,
+    Choice,
+    adapt,
+    candidates_of,
+    open_link,
+    save_link,
+    suitable_adapters,
+    usual_heads,
+)
 from holdfast.adapters.compare import AGREEMENT, measure
 from holdfast.adapters.held_out import Judged, hold_out
 from holdfast.adapters.ridge import Ridge
@@ -100,9 +109,13 @@ def test_by_default_every_adapter_that_suits_is_compared(sets, points) -> None:
     assert len(names) == 2 * (len(usual) - 1) + 4
     with_pairs = [one.name for one in adapt(*narrow, unseen_pairs=True, **QUICK).comparison.candidates]
     assert with_pairs == [*names, "head two-step, free"]
-    as_it_is = Choice(("ridge",), direction="new_to_old")
-    stays = [one.name for one in candidates_of(as_it_is, True, None)]
-    assert stays == ["ridge", "head p2s", "head p2s, two layers"], "the gallery is not mapped"
+    for heads, more in (
+        (usual_heads(), []),
+        (usual_heads(as_it_is=True), ["head one side", "head one side, two layers"]),
+    ):
+        as_it_is = Choice(("ridge",), heads=heads, direction="new_to_old")
+        stays = [one.name for one in candidates_of(as_it_is, True, None)]
+        assert stays == ["ridge", "head p2s", "head p2s, two layers", *more], "the gallery is not mapped"
 
 
 def test_candidates_tell_when_they_are_done(sets) -> None:

@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from attached.collections import (
 from attached.shop import Shop
 from holdfast.attached.collections.ledger import Ledger
 from holdfast.attached.state import Side
-from holdfast.errors import UpgradeStateError
+from holdfast.errors import ConfigError, UpgradeStateError
 
 ITEMS = 8
 
@@ -211,6 +212,23 @@ class Editing:
             self.application.write(3, "edited", "old")
         self.seen.append(self.application.contents(self.application.new))
         return self.whole.embed(ids)
+
+
+@pytest.mark.parametrize("application", ["collections of Qdrant"], indirect=True)
+def test_a_share_of_the_time(application: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    it = Run(application).attachment
+    whole = it.engine.put
+
+    def slow(*arguments: Any) -> None:
+        time.sleep(0.05)
+        whole(*arguments)
+
+    monkeypatch.setattr(it.engine, "put", slow)
+    done = it.backfill(application.source("new", it), batch=ITEMS // 2, share=0.1)
+    assert done.written == ITEMS and done.seconds > 0.05 + 10 * 0.05
+    with pytest.raises(ConfigError, match="share=0"):
+        it.backfill(application.source("new", it), share=0.0)
+    it.close()
 
 
 @pytest.mark.parametrize("application", ["collections of Qdrant", "Milvus Lite"], indirect=True)

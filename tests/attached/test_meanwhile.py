@@ -246,6 +246,44 @@ def test_a_lock_that_does_not_give_way_is_waited_for_no_longer_than_others(
     assert set(waited) == {f"{1000 * attachment.LOCK_TIMEOUT:.0f}ms"}  # not deadlock_timeout, and half a second
 
 
+def test_nobody_waits_behind_a_swap_that_an_automatic_vacuum_hinders(shop: Shop) -> None:
+    shop.fill(300)
+    slow = ("threshold = 0", "scale_factor = 0", "cost_delay = 100", "cost_limit = 1")
+    waits: list[float] = []
+    ended = threading.Event()
+
+    def read() -> None:
+        with psycopg.connect(shop.database, autocommit=True) as client:
+            while not ended.wait(0.005):
+                began = time.monotonic()
+                client.execute("SELECT title FROM shop.items WHERE id = 1")
+                waits.append(time.monotonic() - began)
+
+    reader = threading.Thread(target=read)
+    with shop.attach() as it:
+        it.backfill(source(it))
+        it.index()
+        shop.execute(f"ALTER TABLE shop.items SET ({', '.join(f'autovacuum_vacuum_{one}' for one in slow)})")
+        shop.execute("ALTER SYSTEM SET autovacuum_naptime = 1")
+        shop.execute("SELECT pg_reload_conf()")
+        try:
+            shop.execute("UPDATE shop.items SET price = 2")
+            vacuums = ("SELECT 1 FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE usesysid IS NULL AND granted "
+                       "AND relation = 'shop.items'::regclass AND mode = 'ShareUpdateExclusiveLock'")  # fmt: skip
+            until = time.monotonic() + 60
+            while not shop.execute(vacuums):
+                assert time.monotonic() < until, "no vacuum came"
+                time.sleep(0.01)
+            reader.start()
+            it.swap()
+        finally:
+            ended.set()
+            shop.execute("ALTER SYSTEM RESET autovacuum_naptime")
+            shop.execute("SELECT pg_reload_conf()")
+        reader.join()
+        assert it.state.phase == "swapped" and max(waits) < 0.5
+
+
 def test_vectors_that_take_long_after_all_keep_no_writer_waiting(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.fill(3)
     monkeypatch.setattr(attachment, "LONGEST", 0.1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,11 @@ from attached.shop import GOODS, NEW, OLD, Shop, made_by, source, vector, writte
 from crash.server import Pooler, Server
 from holdfast.adapters import ADAPTERS
 from holdfast.attached.base import ModelIdentity
+from holdfast.attached.postgres import filling
 from holdfast.attached.postgres.attachment import PostgresAttachment, attach
 from holdfast.attached.state import Side
 from holdfast.embeddings import EmbeddingSet, StringArray
-from holdfast.errors import LastingStoreError, UpgradeStateError
+from holdfast.errors import ConfigError, LastingStoreError, UpgradeStateError
 from holdfast.galleries.sources import through_adapter
 from holdfast.geometry import Hypersphere
 
@@ -251,6 +253,26 @@ def test_a_budget_and_time(shop: Shop) -> None:
         slow = it.backfill(source(it), batch=4, rate=100, budget=8)
         assert slow.seconds > 0.03 and it.status().lacking["new"] == 12
         assert it.backfill(source(it)).stopped == "done" and it.state.phase == "filled"
+
+
+def test_a_share_of_the_time(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.fill(20)
+    whole, busy = filling.write_batch, list[float]()
+
+    def slow(*arguments: Any) -> int:
+        began = time.monotonic()
+        time.sleep(0.02)
+        try:
+            return whole(*arguments)
+        finally:
+            busy.append(time.monotonic() - began)
+
+    monkeypatch.setattr(filling, "write_batch", slow)
+    with shop.attach() as it:
+        done = it.backfill(source(it), batch=10, share=0.1)
+        assert done.written == 20 and done.seconds > 10 * sum(busy) > 0.4
+        with pytest.raises(ConfigError, match=r"share=1\.5"):
+            it.backfill(source(it), share=1.5)
 
 
 def test_texts_that_are_missing(shop: Shop) -> None:

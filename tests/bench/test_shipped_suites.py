@@ -101,7 +101,8 @@ def test_everything_a_suite_names_can_be_built(name: str) -> None:
             method = build_method(experiment.method, experiment.method_options)
             settle(experiment.geometry, method, dim=model.dim, zeta=model.zeta, head=experiment.head)
         seen += 1
-    assert seen >= len(suite.data) * len(suite.conditions) * len(suite.rows)
+    trained = [row for row in suite.rows.values() if row.adapter is None]
+    assert seen >= len(suite.data) * len(suite.conditions) * len(trained)
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -128,7 +128,7 @@ def test_images_of_a_data_set_are_embedded(copied: Path, run: Run) -> None:
     with Gallery.open(url) as gallery:
         ids = [hit["id"] for hit in found["queries"][0]["hits"]]
         assert sorted(gallery.store.vectors("g2", ids)[0]) == sorted(ids)
-    whole = run("gallery", "search", url, "--data", copied / "photos", *words)
+    whole = run("gallery", "search", url, "--data", copied / "photos", *words, "--json")
     assert whole["embedded"] > 0
 
 

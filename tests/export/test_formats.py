@@ -189,12 +189,15 @@ SPACES = {"hypersphere": (Hypersphere, None), "lorentz": (Lorentz, 1.2)}
 
 
 @pytest.mark.parametrize("space", SPACES)
-@pytest.mark.parametrize("projection", ["linear", "linear-bn", "mlp", "none"])
+@pytest.mark.parametrize("projection", ["linear", "linear-bn", "mlp", "residual", "none"])
 def test_a_head_in_every_format(
-    projection: Literal["linear", "linear-bn", "mlp", "none"], space: str, text_encoder: TextEncoder, tmp_path: Path
+    projection: Literal["linear", "linear-bn", "mlp", "residual", "none"],
+    space: str,
+    text_encoder: TextEncoder,
+    tmp_path: Path,
 ) -> None:
     build, zeta = SPACES[space]
-    dim = 6 if projection == "none" else 5
+    dim = 6 if projection in ("none", "residual") else 5
     directions = space == "lorentz" and projection == "none"  # as the old model is laid onto the space
     spec = FeatureSpec(
         frozen=text_encoder.fingerprint, width=6, dim=dim, projection=projection, zeta=zeta,
@@ -207,6 +210,10 @@ def test_a_head_in_every_format(
     folders = [written(model, to, tmp_path).folder for to in ("npz", "onnx")]
     np.testing.assert_allclose(Map(folders[0])(rows), expected, atol=1e-6)
     np.testing.assert_allclose(run_onnx(folders[1], rows), expected, atol=1e-6)
+    if projection == "residual":
+        with pytest.raises(ConfigError, match="adds up several maps"):
+            written(model, SENTENCES, tmp_path, text_encoder)
+        return
     if space == "lorentz":
         with pytest.raises(ConfigError, match=r"for which that library has no module(.|\n)*--to onnx or --to npz"):
             written(model, SENTENCES, tmp_path, text_encoder)

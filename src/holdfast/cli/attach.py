@@ -315,6 +315,7 @@ def backfill(
     batch: int = 512,
     budget: int | None = None,
     rate: float | None = None,
+    share: float | None = None,
     seconds: float | None = None,
     made: str | None = None,
     watch: float | None = None,
@@ -332,6 +333,8 @@ def backfill(
         batch: Rows embedded and written at a time.
         budget: Embed at most so many now.
         rate: Embed at most so many rows a second.
+        share: Spend at most such a share of the time on writing, such as 0.1, and rest after every transaction: the
+            busier the database is, the longer.
         seconds: Begin no further batch after so many seconds.
         made: When the vectors of --vectors were made, such as 2026-11-23T18:00+00:00: rows that the application changed
             later are left. The moment of the start when left out.
@@ -352,8 +355,8 @@ def backfill(
         moment = None if not source.vectors else it.started if made is None else _moment(made)
         while True:
             with rate_progress(f"vectors of the {of} model", None, unit="rows") as on_step:
-                done = it.backfill(opened, of=of, made=moment, batch=batch, budget=budget, rate=rate, seconds=seconds,
-                                   on_step=on_step)  # fmt: skip
+                done = it.backfill(opened, of=of, made=moment, batch=batch, budget=budget, rate=rate, share=share,
+                                   seconds=seconds, on_step=on_step)  # fmt: skip
             if done.embedded or watch is None:
                 speed = f", {done.embedded / done.seconds:,.0f} rows/s" if done.embedded and done.seconds else ""
                 console.print(f"{done.written:,} rows filled in {duration(done.seconds)}{speed}; {done.lacking:,} lack "

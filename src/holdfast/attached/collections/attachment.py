@@ -22,7 +22,7 @@ from typing import Self, Unpack, get_args
 
 import numpy as np
 
-from holdfast.attached.base import AttachmentStatus, FillOptions, ModelIdentity, Verification
+from holdfast.attached.base import AttachmentStatus, FillOptions, ModelIdentity, Verification, rest_after
 from holdfast.attached.collections.due import Due, Pair, due
 from holdfast.attached.collections.engine import AT_ONCE, Engine
 from holdfast.attached.collections.ledger import Entry, Ledger
@@ -455,7 +455,9 @@ class _Filling:
         self.changed = changed
         self.batch = options.get("batch", AT_ONCE)
         self.budget, self.rate, self.seconds = options.get("budget"), options.get("rate"), options.get("seconds")
+        self.share, self.rest = options.get("share"), 0.0
         refuse(self.batch < 1, f"batch={self.batch}", "at least 1")
+        refuse(self.share is not None and not 0 < self.share <= 1, f"share={self.share}", "more than 0, and at most 1")
         refuse(self.rate is not None and self.rate <= 0, f"rate={self.rate}", "more than 0 items a second")
         refuse(self.budget is not None and self.budget < 0, f"budget={self.budget}", "at least 0 items")
         self.at, self.source, self.of, self.on_step = attachment, source, of, options.get("on_step")
@@ -484,8 +486,8 @@ class _Filling:
     def _fill(self, ids: Sequence[str]) -> bool:
         """Fill items, and return whether to go on."""
         left = len(ids) if self.budget is None else min(len(ids), self.budget - self.embedded)
-        due = 0.0 if self.rate is None else self.embedded / self.rate
-        time.sleep(max(0.0, min(due, self.seconds or due) - self.elapsed))
+        wait = max(self.rest, 0.0 if self.rate is None else self.embedded / self.rate - self.elapsed)
+        time.sleep(max(0.0, wait if self.seconds is None else min(wait, self.seconds - self.elapsed)))
         if self.seconds is not None and self.elapsed >= self.seconds:
             self.stopped = "time"
             return False
@@ -502,6 +504,7 @@ class _Filling:
         if made is not None and len(made):
             self._check_made(made, known)
             self.embedded += len(made)
+            began = time.monotonic()
             # A vector may be of a later text than was read here: items that changed meanwhile come with the next pass.
             now = {row.id: row.digest for row in engine.fetch(other, list(made.ids))}
             made = made.select([place for place, one in enumerate(made.ids) if now.get(one) == known[one]])
@@ -512,6 +515,7 @@ class _Filling:
             pairs = {one: self._pair(known[one], read[one]) for one in made.ids if read.get(one) is not None}
             ledger.keep(number, pairs)
             self.written += len(pairs)
+            self.rest = rest_after(time.monotonic() - began, self.share)
         self.missing |= dict.fromkeys(sorted(known.keys() - made_ids))
         if self.on_step is not None:
             told: Told = {"done": self.written + len(self.missing), "total": self.total, "embedded": self.embedded,

@@ -122,7 +122,8 @@ def attach(
             if not ledger.is_there():
                 session.rows(ledger.statements())
             entry = ledger.add(it.record, it.event)
-            outlast_vacuum(session, it.table.oid)
+            if not aside:
+                outlast_vacuum(session, it.table.identifier, it.table.oid)
             for statement in it.table_statements(entry, it.table.identifier):
                 session.rows(statement)
             ledger.describe(entry.id, _numbered(session, entry, it.layout(entry, it.table.identifier)))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from holdfast.attached.base import rest_after
 from holdfast.attached.postgres.layout import Layout, OneColumn, arrays, held, key_texts, keys
 from holdfast.attached.postgres.ledger import Entry, Ledger
 from holdfast.attached.postgres.rows import id_of
@@ -28,6 +29,7 @@ from holdfast.galleries.state import Progress
 MOST_PASSES = 4  # each up to the last row of its beginning, so that it ends however fast an application writes
 LOCK_TIMEOUT = 5.0  # seconds; a swap holds the table for less
 HELD = 0.02  # seconds that a transaction should hold the rows that it writes, since the application waits for them
+HELD_AT_A_SHARE = 0.005  # seconds, where whoever runs it cares more for the application than for an early end
 FIRST = 16  # rows of the first transaction, from whose seconds those of the next ones follow
 
 
@@ -179,6 +181,7 @@ class Filling:
         batch: Rows embedded and written at a time.
         budget: Embed at most so many in this run.
         rate: Embed at most so many a second.
+        share: Spend at most such a share of the time in transactions that write, each of them shorter than otherwise.
         seconds: Begin no further batch after so many seconds.
         made: Pass over rows that the application changed after this moment, when the source's vectors were made; None
             for a source that reads rows as they are.
@@ -195,16 +198,19 @@ class Filling:
         batch: int = 512,
         budget: int | None = None,
         rate: float | None = None,
+        share: float | None = None,
         seconds: float | None = None,
         made: datetime | None = None,
         on_step: Progress | None = None,
     ) -> None:
         refuse(batch < 1, f"batch={batch}", "at least 1")
         refuse(rate is not None and rate <= 0, f"rate={rate}", "more than 0 rows a second")
+        refuse(share is not None and not 0 < share <= 1, f"share={share}", "more than 0, and at most 1")
         refuse(budget is not None and budget < 0, f"budget={budget}", "at least 0 rows")
         self.session, self.ledger, self.number = session, Ledger(session), number
         self.source, self.side, self.batch, self.budget, self.made = source, side, batch, budget, made
-        self.rate, self.seconds, self.on_step, self.at_a_time = rate, seconds, on_step, min(batch, FIRST)
+        self.rate, self.share, self.seconds, self.on_step = rate, share, seconds, on_step
+        self.held, self.at_a_time = HELD if share is None else HELD_AT_A_SHARE, min(batch, FIRST)
         self.total = self.embedded = self.written = 0
         self.missing_ids: dict[str, None] = {}
         self.started, self.stopped = time.monotonic(), "done"
@@ -303,10 +309,10 @@ class Filling:
         """Write the vectors in transactions so short that whoever waits for one of their rows hardly notices."""
         done = written = 0
         while done < len(made):
-            part = made.select(slice(done, done + self.at_a_time))
+            part, began = made.select(slice(done, done + self.at_a_time)), time.monotonic()
             written += self._reach(lambda: self._write_part(batch, part))  # noqa: B023
             done += len(part)
-            self._pace(self.embedded - len(made) + done)
+            self._pace(self.embedded - len(made) + done, rest_after(time.monotonic() - began, self.share))
         return written
 
     def _write_part(self, batch: Batch, part: EmbeddingSet) -> int:
@@ -314,7 +320,7 @@ class Filling:
             entry, layout = held(self.session, self.number, "ROW EXCLUSIVE")
             started = time.monotonic()  # before that no row is locked
             written = write_batch(self.session, entry, layout, self.side, batch, part)
-        fitting = int(len(part) * HELD / max(time.monotonic() - started, 1e-6))
+        fitting = int(len(part) * self.held / max(time.monotonic() - started, 1e-6))
         self.at_a_time = min(self.batch, max(1, (self.at_a_time + fitting) // 2))
         return written
 
@@ -327,10 +333,10 @@ class Filling:
         self.stopped = "done" if in_time else "time"
         return in_time
 
-    def _pace(self, rows: int) -> None:
-        """Wait until so many rows are due at the rate, or the time is up."""
-        due = 0.0 if self.rate is None else rows / self.rate
-        time.sleep(max(0.0, min(due, self.seconds or due) - self._elapsed))
+    def _pace(self, rows: int, rest: float) -> None:
+        """Wait until so many rows are due at the rate, and no shorter than a rest, or until the time is up."""
+        wait = max(rest, 0.0 if self.rate is None else rows / self.rate - self._elapsed)
+        time.sleep(max(0.0, wait if self.seconds is None else min(wait, self.seconds - self._elapsed)))
 
     @property
     def _elapsed(self) -> float:

@@ -371,8 +371,8 @@ def layout_in(entry: Entry, relation: str, state: AttachmentState) -> AnyLayout:
 def held(session: Session, number: int, mode: str = "ACCESS SHARE") -> tuple[Entry, AnyLayout]:
     """Lock the table of an attachment, and return it as it is while nobody can move columns.
 
-    A lock that shuts others out is asked for at once, never after a weaker one: a transaction that read the table and
-    goes on to write it then passes us by, where else the server would end it for the circle.
+    A lock that shuts others out is asked for at once, never after one that readers or writers hinder: a transaction
+    that read the table and goes on to write it then passes us by, where else the server would end it for the circle.
 
     Args:
         session: To the database, within a transaction.
@@ -386,24 +386,35 @@ def held(session: Session, number: int, mode: str = "ACCESS SHARE") -> tuple[Ent
     ):  # nobody turns it over meanwhile, and no lock of a table says so
         ledger.hold(number)
     relation = relation_of(session, entry)
-    if "EXCLUSIVE" in mode and mode != "ROW EXCLUSIVE":
-        outlast_vacuum(session, entry.record.table.oid)
+    if "EXCLUSIVE" in mode and mode != "ROW EXCLUSIVE" and not entry.record.aside:
+        outlast_vacuum(session, relation, entry.record.table.oid)
     session.rows(f"LOCK TABLE {relation} IN {'ACCESS SHARE' if entry.record.aside else mode} MODE")
     entry = ledger.entry(number)
     return entry, layout_of(session, entry)
 
 
-def outlast_vacuum(session: Session, oid: int) -> None:
-    """Wait for locks a little longer than deadlock_timeout where a vacuum holds the table; within a transaction.
+def outlast_vacuum(session: Session, relation: str, oid: int) -> None:
+    """Let an automatic vacuum of a table give way, before others are shut out; within a transaction.
 
-    An automatic vacuum, which is sure to come after a table was filled, gives way to whoever has waited so long. It has
-    no role. Nobody else who holds such a lock gives way, and no longer wait is worth that others wait behind us.
+    It is sure to come after a table was filled, and gives way to whoever has waited for deadlock_timeout. With a lock
+    that shuts nobody else out, nobody waits behind us meanwhile, and no other vacuum begins. It has no role; whoever
+    else holds such a lock does not give way, and no longer wait is worth it.
+
+    Args:
+        session: To the database.
+        relation: The table in SQL.
+        oid: The table.
     """
-    session.rows(
-        "SELECT set_config('lock_timeout', (setting::int + 500) || 'ms', true) FROM pg_settings "
-        "WHERE name = 'deadlock_timeout' AND EXISTS (SELECT FROM pg_locks JOIN pg_stat_activity USING (pid) "
-        "WHERE relation = %s AND granted AND mode = 'ShareUpdateExclusiveLock' AND usesysid IS NULL)", [oid],
+    found = session.rows(
+        "SELECT current_setting('lock_timeout'), setting::int + 500 FROM pg_settings WHERE name = 'deadlock_timeout' "
+        "AND EXISTS (SELECT FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE granted AND usesysid IS NULL "
+        "AND mode = 'ShareUpdateExclusiveLock' AND (relation = %s OR relation IN "
+        "(SELECT relid FROM pg_partition_tree(%s::oid::regclass))))", [oid, oid],
     )  # fmt: skip
+    for before, patience in found:
+        session.rows("SELECT set_config('lock_timeout', %s, true)", [f"{patience}ms"])
+        session.rows(f"LOCK TABLE {relation} IN SHARE UPDATE EXCLUSIVE MODE")
+        session.rows("SELECT set_config('lock_timeout', %s, true)", [before])
 
 
 def layout_of(session: Session, entry: Entry) -> AnyLayout:
