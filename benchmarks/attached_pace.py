@@ -20,7 +20,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from all_methods_tables import markdown
-from attached_tables import PATIENCE, RESULTS, SETTINGS, Ready, Run
+from attached_tables import PATIENCE, RESULTS, Ready, Run, configured_server
 from attached_tables_shop import DECLARED, Table, Told, client, fill, reader, vectors
 from crash.server import Server
 from holdfast.attached.base import ModelIdentity
@@ -44,15 +44,8 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
-    server = Server()
-    try:
-        for setting, value in SETTINGS.items():
-            server.execute(f"ALTER SYSTEM SET {setting} = '{value}'")
-        server.kill()
-        server.start()
+    with configured_server() as server:
         lines = measure(server, options)
-    finally:
-        server.stop()
     (options.out / "attached_pace.md").write_text("\n".join(lines))
     print("\n".join(lines))
 

@@ -30,7 +30,8 @@ import multiprocessing
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -346,6 +347,20 @@ def measure(server: Server, rows: int, dim: int, options: argparse.Namespace) ->
     ]  # fmt: skip
 
 
+@contextmanager
+def configured_server() -> Iterator[Server]:
+    """Start a server with `SETTINGS`, and stop it."""
+    server = Server()
+    try:
+        for setting, value in SETTINGS.items():
+            server.execute(f"ALTER SYSTEM SET {setting} = '{value}'")
+        server.kill()
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, action="append", help="of a shape; again for further ones")
@@ -360,12 +375,7 @@ def main() -> None:
     options = parser.parse_args()
     shapes = list(zip(options.rows or [], options.dim or [], strict=True)) or SHAPES
     settings = ", ".join(f"{setting} {value}" for setting, value in SETTINGS.items())
-    server = Server()
-    try:
-        for setting, value in SETTINGS.items():
-            server.execute(f"ALTER SYSTEM SET {setting} = '{value}'")
-        server.kill()
-        server.start()
+    with configured_server() as server:
         with psycopg.connect(server.url()) as connection:
             version = connection.info.server_version
         for rows, dim in shapes:
@@ -384,8 +394,6 @@ def main() -> None:
             ]
             (options.out / f"attached_tables_{dim}.md").write_text("\n".join(lines))
             print("\n".join(lines), flush=True)
-    finally:
-        server.stop()
 
 
 def long_waits(server: Server) -> int:

@@ -12,6 +12,15 @@ from torch import Tensor
 INFINITY = float("inf")
 
 
+def each_its_own(labels: Tensor) -> Tensor:
+    """Return labels (B,) in which every item without a class, below 0, is a class of its own.
+
+    >>> each_its_own(torch.tensor([4, -1, 4, -1])).tolist()
+    [4, -2, 4, -4]
+    """
+    return torch.where(labels >= 0, labels, -1 - torch.arange(len(labels), device=labels.device))
+
+
 def hardest(similarities: Tensor, other: Tensor, count: int) -> Tensor:
     """Return the largest similarities of every row among its negatives.
 

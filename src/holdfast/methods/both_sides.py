@@ -18,7 +18,7 @@ from holdfast.errors import refuse
 from holdfast.geometry import Space
 from holdfast.geometry.hypersphere import normalise
 from holdfast.losses.alignment import similarity_alignment
-from holdfast.losses.contrast import high_order_contrast
+from holdfast.losses.contrast import each_its_own, high_order_contrast
 from holdfast.methods.base import CompatibilityMethod, Head, OldModel, Read, Step, View, task_of
 from holdfast.methods.predecessor import require_old
 
@@ -120,7 +120,7 @@ class BothSides(CompatibilityMethod):
         """Return the task of both views, and the weighted contrast and similarities; each may be 0."""
         space, known, trusted = step.new.space, step.labels >= 0, self.trusted[step.index]
         mapped = View.of(self.gallery_map(self.vectors[step.index]), space)
-        apart = torch.where(known, step.labels, -1 - torch.arange(len(known), device=known.device))  # each its own
+        apart = each_its_own(step.labels)
         similarities = space.similarity(step.new.points[trusted], mapped.points[trusted], self.scale)
         return {
             "task": task_of(step, step.new, known),

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from holdfast.errors import refuse
-from holdfast.losses.contrast import high_order_contrast
+from holdfast.losses.contrast import each_its_own, high_order_contrast
 from holdfast.methods.base import CompatibilityMethod, Read, Step, task_of
 
 
@@ -44,7 +43,7 @@ class OneSide(CompatibilityMethod):
     def forward(self, step: Step) -> dict[str, Tensor]:
         """Return the task of both views, and the weighted contrast; each may be 0."""
         space, known = step.new.space, step.labels >= 0
-        apart = torch.where(known, step.labels, -1 - torch.arange(len(known), device=known.device))  # each its own
+        apart = each_its_own(step.labels)
         similarities = space.similarity(step.new.points, step.predecessor.points, self.scale)
         return {
             "task": task_of(step, step.new, known),
