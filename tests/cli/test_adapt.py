@@ -131,7 +131,8 @@ def test_the_best_is_the_best_on_items_that_nobody_saw(
         *choice.adapters,
         *(f"head {name}" for name in choice.fitting_heads()),
     ]
-    for one in found["candidates"]:
+    # A head is advised only where it is surely ahead of the best adapter, so that an adapter may be behind some head.
+    for one in (one for one in found["candidates"] if kind in ("head", one["kind"])):
         link = open_link(save_link(one["name"], *opened(folder), choice, tmp_path / one["name"]))
         assert precision(link.query(new), old) < reached + 0.01, one["name"]
 
