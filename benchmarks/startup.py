@@ -86,8 +86,8 @@ def page(document: dict[str, Any]) -> str:
     against = document["against"]
     lines = [
         document["command"], document["machine"], "",
-        f"Seconds of a command, median of {document['repetitions']} in turn (smallest to largest), beside other work "
-        "on both cores; and modules imported.", "",
+        f"Seconds of a command, median of {document['repetitions']} in turn (smallest to largest); and modules "
+        "imported.", "",
         f"{'':36}{f'processor, {against}':>24}{'now':>24}{'ratio':>7}{f'clock, {against}':>26}{'now':>24}"
         f"{f'modules, {against}':>20}{'now':>6}",
     ]  # fmt: skip
