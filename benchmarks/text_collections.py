@@ -7,9 +7,10 @@ are documents that both models embedded, all of them or a half (the mean of thre
 are fitted on nowhere. Numbers are nDCG@10 of the judged queries in percent; "- old" is what a row brings beyond the
 old model, with intervals of 95 % over queries, and "of the gain" its share of what embedding everything anew brings.
 With all documents as pairs the new model has embedded everything once, and the map spares only to store it; with half
-of them it has not. "by agreement" is what `holdfast adapt` takes without judgements, from documents that ask for each
-other; "by judged queries" is what it takes with `--relevant`, the old model among the choices: each half of the
-queries is measured with what the other half chose, over five divisions.
+of them it has not. "and new pairs" are mapped galleries in which documents of the pairs have what the new model gave
+them (`holdfast gallery backfill --vectors`): one space. "by agreement" is what `holdfast adapt` takes without
+judgements, from documents that ask for each other; "by judged queries" is what it takes with `--relevant`, the old
+model among the choices: each half of the queries is measured with what the other half chose, over five divisions.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ DIVISIONS = 5
 SHARES = {"1": 1, "0.5": 3}
 """Shares of the documents that are pairs, and how often they are drawn."""
 SAID = {"1": "all documents", "0.5": "half of the documents"}
+WITH_PAIRS = " and new pairs"
 OLD, ANEW = "old model as it is", "everything embedded anew"
 
 Values = NDArray[np.float64]
@@ -64,6 +66,9 @@ def measured(name: str, root: Path, work: Path) -> dict[str, Any]:
             "rows": rows,
             "agreement": agreement,
             "chosen": np.mean(chosen, axis=0).tolist(),
+            "with_pairs": np.mean(
+                [one.get(f"{best}{WITH_PAIRS}", one[best]) for (one, _), best in zip(draws, names, strict=True)], axis=0
+            ).tolist(),
             "names": names,
         }
     return {"references": references, "shares": shares, "documents": len(documents["old"])}
@@ -76,13 +81,18 @@ def drawn(
     count = round(float(share) * len(documents["old"]))
     rows = np.sort(np.random.default_rng(seed).permutation(len(documents["old"]))[:count])
     old, new = (documents[side].select(rows) for side in ("old", "new"))
+    embedded = np.isin(np.arange(len(documents["old"])), rows)
     trusted = without_doubtful(old, new, seed=seed)[0].ids
     choice = Choice(suitable_adapters(old, new), heads={})
     candidates = candidates_of(choice, False, Path(), seed, trusted=trusted)
     scores = {}
     for one in candidates:
         link = one.fit(old, new, None)
-        scores[one.name] = score(link.query(queries), link.gallery(documents["old"]), relevance)
+        query, gallery = link.query(queries), link.gallery(documents["old"])
+        scores[one.name] = score(query, gallery, relevance)
+        if one.direction == "old_to_new" and not embedded.all():
+            vectors = np.where(embedded[:, None], documents["new"].vectors, gallery.vectors)
+            scores[f"{one.name}{WITH_PAIRS}"] = score(query, gallery.replace(vectors=vectors), relevance)
     agreement = measure(candidates, hold_out(old, new, seed=seed), resamples=2)
     return scores, {one.name: one.cross.mean for one in agreement.candidates if one.cross}
 
@@ -119,6 +129,7 @@ def section(name: str, found: dict[str, Any]) -> list[str]:
         rows = known | {row: np.array(values, np.float64) for row, values in of_share["rows"].items()}
         chosen = {
             f"**by agreement** ({', '.join(dict.fromkeys(of_share['names']))})": np.array(of_share["chosen"]),
+            **({f"**by agreement{WITH_PAIRS}**": np.array(of_share["with_pairs"])} if share != "1" else {}),
             "**by judged queries**": chosen_by_halves(rows, list(of_share["rows"])),
         }
         gain = np.nanmean(known[ANEW] - known[OLD])
