@@ -151,6 +151,22 @@ def section(name: str, found: dict[str, Any]) -> list[str]:
     return [*lines, ""]
 
 
+def summary(found: Mapping[str, Any]) -> list[str]:
+    """Return one table of what is taken by agreement in each collection, and what it brings of the gain in percent."""
+    shares = [(share, with_pairs) for share in SHARES for with_pairs in ((False, True) if share != "1" else (False,))]
+    titles = [f"pairs of {SAID[share]}{', and their new vectors' * with_pairs}" for share, with_pairs in shares]
+    lines = ["## Summary", "", f"| nDCG@10 | {OLD} | {ANEW} | {' | '.join(titles)} |", "| --- |" + " ---: |" * 5]
+    for name in found:
+        old, anew = (np.nanmean(np.array(found[name]["references"][row], np.float64)) for row in (OLD, ANEW))
+        cells = []
+        for share, with_pairs in shares:
+            values = found[name]["shares"][share]["with_pairs" if with_pairs else "chosen"]
+            mean = np.nanmean(np.array(values, np.float64))
+            cells.append(f"{100 * mean:.1f} ({100 * (mean - old) / (anew - old):.0f} %)".replace("-", "−"))
+        lines.append(f"| {name} | {100 * old:.1f} | {100 * anew:.1f} | {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("HOLDFAST_DATA", "")))
@@ -160,7 +176,7 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="measure anew what is there")
     given = parser.parse_args()
     found = json.loads(given.out.read_text()) if given.out.exists() else {}
-    lines = ["# Two frozen text models and judged queries", "", " ".join((__doc__ or "").split("\n\n")[2].split()), ""]
+    lines: list[str] = []
     for name in COLLECTIONS:
         if name in given.collections and (given.again or name not in found):
             found[name] = measured(name, given.data, given.work)
@@ -168,7 +184,8 @@ def main() -> None:
         if name in found:
             lines += section(name, found[name])
             print("\n".join(section(name, found[name])), flush=True)
-    given.out.with_suffix(".md").write_text("\n".join([*lines, describe()]) + "\n")
+    about = ["# Two frozen text models and judged queries", "", " ".join((__doc__ or "").split("\n\n")[2].split()), ""]
+    given.out.with_suffix(".md").write_text("\n".join([*about, *summary(found), *lines, describe()]) + "\n")
 
 
 if __name__ == "__main__":
