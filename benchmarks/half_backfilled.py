@@ -51,9 +51,9 @@ def maps(cross: Sides, new: Sides, rng: np.random.Generator) -> dict[str, ScoreM
     """Fit both maps on training sentences that search each other; row i is the same sentence on all sides."""
     asked = np.sort(rng.permutation(len(new[0]))[:ASKED])
     before = cross[0].vectors[asked] @ cross[1].vectors.T
-    before[np.arange(ASKED), asked] = -np.inf
+    before[np.arange(len(asked)), asked] = -np.inf
     near = np.argpartition(-before, NEAREST, axis=1)[:, :NEAREST]
-    others = rng.integers(len(new[1]), size=(ASKED, OTHERS))
+    others = rng.integers(len(new[1]), size=(len(asked), OTHERS))
     items = np.concatenate([near, others], axis=1)
     kept = items != asked[:, None]
     after = np.einsum("qd,qnd->qn", new[0].vectors[asked], np.asarray(new[1].vectors)[items])

@@ -8,7 +8,8 @@ are fitted on nowhere. Numbers are nDCG@10 of the judged queries in percent; "- 
 old model, with intervals of 95 % over queries, and "of the gain" its share of what embedding everything anew brings.
 With all documents as pairs the new model has embedded everything once, and the map spares only to store it; with half
 of them it has not. "and new pairs" are mapped galleries in which documents of the pairs have what the new model gave
-them (`holdfast gallery backfill --vectors`): one space. "by agreement" is what `holdfast adapt` takes without
+them (`holdfast gallery backfill --vectors`); "calibrated" takes scores of the mapped ones to the others' scale, learnt
+from the documents of the pairs (`holdfast gallery calibrate`). "by agreement" is what `holdfast adapt` takes without
 judgements, from documents that ask for each other; "by judged queries" is what it takes with `--relevant`, the old
 model among the choices: each half of the queries is measured with what the other half chose, over five divisions.
 """
@@ -25,6 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from half_backfilled import maps, merged
 from holdfast.adapters.adapt import Choice, candidates_of, suitable_adapters
 from holdfast.adapters.compare import measure
 from holdfast.adapters.held_out import hold_out
@@ -32,7 +34,7 @@ from holdfast.adapters.pairs import without_doubtful
 from holdfast.embeddings import EmbeddingSet
 from holdfast.evaluation.intervals import mean_interval
 from holdfast.evaluation.protocols.relevance_lists import Pairs, Relevance
-from judged_texts import COLLECTIONS, collection
+from judged_texts import COLLECTIONS, Collection, collection
 from machine import describe
 
 RESULTS = Path(__file__).parent / "results"
@@ -41,7 +43,9 @@ DIVISIONS = 5
 SHARES = {"1": 1, "0.5": 3}
 """Shares of the documents that are pairs, and how often they are drawn."""
 SAID = {"1": "all documents", "0.5": "half of the documents"}
-WITH_PAIRS = " and new pairs"
+WITH_PAIRS, CALIBRATED = " and new pairs", " and new pairs, calibrated"
+PARTS = {"chosen": "", "with_pairs": WITH_PAIRS, "calibrated": CALIBRATED}
+"""What is kept of the candidate that agreement chooses, and what is added to its name there."""
 OLD, ANEW = "old model as it is", "everything embedded anew"
 
 Values = NDArray[np.float64]
@@ -57,27 +61,26 @@ def measured(name: str, root: Path, work: Path) -> dict[str, Any]:
     references = {row: score(*sides[side], relevance).tolist() for side, row in enumerate((OLD, ANEW))}
     shares = {}
     for share, seeds in SHARES.items():
-        draws = [drawn(documents, queries["new"], relevance, share, seed) for seed in range(seeds)]
+        draws = [drawn(found, relevance, share, seed) for seed in range(seeds)]
         rows = {row: np.mean([one[0][row] for one in draws], axis=0).tolist() for row in draws[0][0]}
         agreement = {row: float(np.mean([one[1][row] for one in draws])) for row in draws[0][1]}
         names = [max(agrees, key=agrees.__getitem__) for _, agrees in draws]
-        chosen = [scores[best] for (scores, _), best in zip(draws, names, strict=True)]
+        chose = list(zip(draws, names, strict=True))
         shares[share] = {
             "rows": rows,
             "agreement": agreement,
-            "chosen": np.mean(chosen, axis=0).tolist(),
-            "with_pairs": np.mean(
-                [one.get(f"{best}{WITH_PAIRS}", one[best]) for (one, _), best in zip(draws, names, strict=True)], axis=0
-            ).tolist(),
+            **{
+                key: np.mean([one.get(best + what, one[best]) for (one, _), best in chose], axis=0).tolist()
+                for key, what in PARTS.items()
+            },
             "names": names,
         }
     return {"references": references, "shares": shares, "documents": len(documents["old"])}
 
 
-def drawn(
-    documents: Mapping[str, EmbeddingSet], queries: EmbeddingSet, relevance: Relevance, share: str, seed: int
-) -> tuple[dict[str, Values], dict[str, float]]:
+def drawn(found: Collection, relevance: Relevance, share: str, seed: int) -> tuple[dict[str, Values], dict[str, float]]:
     """Return nDCG@10 of every query by candidate, fitted on some of the documents, and its agreement among these."""
+    documents, queries = found.documents, found.queries["new"]
     count = round(float(share) * len(documents["old"]))
     rows = np.sort(np.random.default_rng(seed).permutation(len(documents["old"]))[:count])
     old, new = (documents[side].select(rows) for side in ("old", "new"))
@@ -92,7 +95,11 @@ def drawn(
         scores[one.name] = score(query, gallery, relevance)
         if one.direction == "old_to_new" and not embedded.all():
             vectors = np.where(embedded[:, None], documents["new"].vectors, gallery.vectors)
-            scores[f"{one.name}{WITH_PAIRS}"] = score(query, gallery.replace(vectors=vectors), relevance)
+            scores[one.name + WITH_PAIRS] = score(query, gallery.replace(vectors=vectors), relevance)
+            fitted = maps((new, gallery.select(rows)), (new, new), np.random.default_rng(seed))
+            sides = query.vectors @ gallery.vectors.T, query.vectors @ documents["new"].vectors.T
+            mixed = dict(merged(*sides, embedded, fitted))["expected"]
+            scores[one.name + CALIBRATED] = gain(mixed, found.relevant)
     agreement = measure(candidates, hold_out(old, new, seed=seed), resamples=2)
     return scores, {one.name: one.cross.mean for one in agreement.candidates if one.cross}
 
@@ -100,6 +107,16 @@ def drawn(
 def score(query: EmbeddingSet, gallery: EmbeddingSet, relevance: Relevance) -> Values:
     """Return nDCG@10 of every query; NaN where nothing answers it."""
     return relevance.measure(query, gallery, (METRIC,))[METRIC]
+
+
+def gain(scores: NDArray[np.float32], relevant: list[NDArray[np.int64]]) -> Values:
+    """Return nDCG@10 of what orders the documents of every query (Q, N); NaN where nothing answers it."""
+    first = np.argsort(-scores, axis=1, kind="stable")[:, :10]
+    discounts, values = 1 / np.log2(np.arange(2, 12)), np.full(len(scores), np.nan)
+    for row, right in enumerate(relevant):
+        if len(right):
+            values[row] = (np.isin(first[row], right) * discounts).sum() / discounts[: len(right)].sum()
+    return values
 
 
 def chosen_by_halves(rows: dict[str, Values], names: list[str], seed: int = 0) -> Values:
@@ -129,7 +146,7 @@ def section(name: str, found: dict[str, Any]) -> list[str]:
         rows = known | {row: np.array(values, np.float64) for row, values in of_share["rows"].items()}
         chosen = {
             f"**by agreement** ({', '.join(dict.fromkeys(of_share['names']))})": np.array(of_share["chosen"]),
-            **({f"**by agreement{WITH_PAIRS}**": np.array(of_share["with_pairs"])} if share != "1" else {}),
+            **{f"**by agreement{PARTS[key]}**": np.array(of_share[key]) for key in parts_of(share)[1:]},
             "**by judged queries**": chosen_by_halves(rows, list(of_share["rows"])),
         }
         gain = np.nanmean(known[ANEW] - known[OLD])
@@ -151,17 +168,21 @@ def section(name: str, found: dict[str, Any]) -> list[str]:
     return [*lines, ""]
 
 
+def parts_of(share: str) -> list[str]:
+    """Return the parts that differ: where all documents are pairs, all of them have new vectors."""
+    return list(PARTS)[: 1 if share == "1" else None]
+
+
 def summary(found: Mapping[str, Any]) -> list[str]:
     """Return one table of what is taken by agreement in each collection, and what it brings of the gain in percent."""
-    shares = [(share, with_pairs) for share in SHARES for with_pairs in ((False, True) if share != "1" else (False,))]
-    titles = [f"pairs of {SAID[share]}{', and their new vectors' * with_pairs}" for share, with_pairs in shares]
-    lines = ["## Summary", "", f"| nDCG@10 | {OLD} | {ANEW} | {' | '.join(titles)} |", "| --- |" + " ---: |" * 5]
+    columns = [(share, key) for share in SHARES for key in parts_of(share)]
+    titles = [f"pairs of {SAID[share]}{PARTS[key]}" for share, key in columns]
+    lines = ["## Summary", "", f"| nDCG@10 | {OLD} | {ANEW} | {' | '.join(titles)} |", "| --- |" + " ---: |" * 6]
     for name in found:
         old, anew = (np.nanmean(np.array(found[name]["references"][row], np.float64)) for row in (OLD, ANEW))
         cells = []
-        for share, with_pairs in shares:
-            values = found[name]["shares"][share]["with_pairs" if with_pairs else "chosen"]
-            mean = np.nanmean(np.array(values, np.float64))
+        for share, key in columns:
+            mean = np.nanmean(np.array(found[name]["shares"][share][key], np.float64))
             cells.append(f"{100 * mean:.1f} ({100 * (mean - old) / (anew - old):.0f} %)".replace("-", "−"))
         lines.append(f"| {name} | {100 * old:.1f} | {100 * anew:.1f} | {' | '.join(cells)} |")
     return [*lines, ""]

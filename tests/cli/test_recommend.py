@@ -101,6 +101,18 @@ def test_vectors_of_frozen_models_go_to_adapt(answer, tmp_path: Path) -> None:
     assert "your items have none" in found["cannot_tell"][0] and found["places"] == []
 
 
+def test_rows_of_frozen_models_say_what_became_of_the_old_gallery(answer, capsys: pytest.CaptureFixture[str]) -> None:
+    places = {place["suite"]: place["rows"] for place in answer("--classes", 150, "--frozen")["places"]}
+    galleries = {row["label"]: row["gallery"] for row in places["text-upgrade"]}
+    assert (galleries["both_sides"], galleries["one_side"]) == ("mapped", "as it is")
+    assert {row["gallery"] for row in places["frozen-text"]} == {None}
+    assert main(["recommend", "--classes", "150", "--frozen"]) == 0
+    told = capsys.readouterr().err
+    assert 0 < told.count("old gallery") < told.count("P_comp ")  # where it is known
+    capsys.readouterr()
+    assert main(["recommend", "--classes", "7"]) == 0 and "old gallery" not in capsys.readouterr().err
+
+
 def test_texts_and_items_without_labels_go_to_adapt(answer, tmp_path: Path) -> None:
     (tmp_path / "texts.csv").write_text("text,label\none,a\ntwo,a\nthree,b\n")
     found = answer("--data", tmp_path / "texts.csv")

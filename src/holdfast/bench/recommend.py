@@ -133,6 +133,7 @@ class MeasuredRow(Part):
         p_up: Raw: what compatibility costs the new model; below 0 is a loss. Likewise.
         seconds: Mean of its runs; None where none was timed.
         failure: Why it has no numbers; None where it has.
+        gallery: What became of the old gallery, see `holdfast.bench.leaderboard.Run`; None where that was not said.
     """
 
     label: str
@@ -143,6 +144,7 @@ class MeasuredRow(Part):
     p_up: Interval | None
     seconds: float | None
     failure: str | None
+    gallery: str | None
 
     @property
     def own_options(self) -> dict[str, object]:
@@ -310,6 +312,7 @@ def _row(runs: Mapping[int, Run], seeds: Sequence[int]) -> MeasuredRow:
         p_up=p_up,
         seconds=_mean(run.seconds for run in runs.values() if not run.failure),
         failure=failure,
+        gallery=first.gallery,
     )
 
 
