@@ -26,7 +26,7 @@ class BlendedTargets(CompatibilityMethod):
     - classes: z_i is to find p_y among the means of all classes, as in `p2s`.
 
     With a = 1 and no second term it is the contrast of `hot_refresh` with all negatives; with the second alone it is
-    `p2s`. No paper proposes this.
+    `p2s`. No paper proposes this; docs/results/own_method.md says what its parts bring, and where it loses.
 
     Args:
         weight: Factor of the sum of both terms.
@@ -42,7 +42,7 @@ class BlendedTargets(CompatibilityMethod):
 
     def __init__(
         self,
-        weight: float = 0.4,
+        weight: float = 0.8,
         class_share: float = 0.25,
         old_share: float = 0.5,
         temperature: float = 0.1,
