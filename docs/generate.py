@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import griffe
 import yaml
+from markdown.extensions.toc import slugify
 
 import holdfast
 from holdfast.cli import main
@@ -343,7 +344,8 @@ def excerpt(path: str, heading: str | None, number: int) -> str:
 
 
 def anchor(part: str) -> str:
-    return re.sub(r"[^\w]+", "-", part.partition("\n")[0].lstrip("# ").lower()).strip("-")
+    """Return what leads to the heading of a part, as the site's own pages have it."""
+    return slugify(part.partition("\n")[0].lstrip("# "), "-")
 
 
 def results_pages() -> dict[str, str]:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -611,7 +611,7 @@ def test_numbers_in_sentences_are_those_of_the_files_that_these_link_to(page: st
         exact = [
             abs(value) * factor
             for file in files
-            for value in numbers_in(file.with_suffix(".json"))
+            for value in (*numbers_in(file.with_suffix(".json")), *cells_in(file.with_suffix(".csv")))
             for factor in (1, 100)
         ]
         decimals = {number: len(number.partition(".")[2]) for number in unsaid}
@@ -627,6 +627,12 @@ def numbers_in(path: Path) -> Iterator[float]:
             waiting.extend(value.values() if isinstance(value, dict) else value)
         elif isinstance(value, int | float) and not isinstance(value, bool):
             yield value
+
+
+def cells_in(path: Path) -> Iterator[float]:
+    for cell in re.split("[,\n]", path.read_text(encoding="utf-8")) if path.exists() else ():
+        with suppress(ValueError):
+            yield float(cell)
 
 
 # ---- habits
