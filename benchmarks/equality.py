@@ -70,6 +70,10 @@ MEANT = {
     r"rows\[\d+\]\.(varied = None|after_sessions = \{\}|measured\.)": "Suites: a row can `vary` ... "
     "and every run keeps all its metrics",
     r": (figures|figure_notes) = \{\}": "Suites: `figures` says what is drawn and tabulated beside the board",
+    r"recipe\.backbone_rate = 1": "`recipe.backbone_rate`: the rate of a network's pretrained part ...",
+    r"evaluations\.\w+\.mixing = None": "`holdfast evaluate --mixing`",
+    r"(rows\[\d+\]|values)\.(gallery|pairs|labels) = |/train\.safetensors: ": "Suites of frozen models ... "
+    "boards say what became of the old gallery, on how many pairs and labels each row was fitted",
     r"old_(images|classes) = None": "Results are typed values: what is not defined is None",
 }
 """What differs on purpose, as a pattern of ``file: key = value``, and the line of the changelog that says so."""
