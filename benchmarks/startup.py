@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Iterable
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,8 @@ from crash.server import Server
 
 RESULTS = ROOT / "benchmarks" / "results"
 AGAINST = "764f4af"
+PANDAS = "with pandas" if find_spec("pandas") else "without pandas"
+"""PyArrow loads it where it is installed, which holdfast alone does not ask for."""
 ITEMS, DIM = 1000, 16
 COMMANDS = {
     "python -c pass": ["-c", "pass"],
@@ -138,7 +141,7 @@ def main() -> None:
             print(name, commands[name], flush=True)
     document = {
         "command": f"python benchmarks/startup.py --repetitions {arguments.repetitions} --against {arguments.against}",
-        "machine": describe("pylance", "pyarrow"), "repetitions": arguments.repetitions,
+        "machine": f"{describe('pylance', 'pyarrow')}, {PANDAS}", "repetitions": arguments.repetitions,
         "against": arguments.against, "commands": commands,
     }  # fmt: skip
     write_json(arguments.out / "startup.json", document)
