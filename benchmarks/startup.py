@@ -9,7 +9,7 @@ The earlier revision is checked out into a temporary worktree of git, and takes 
 Sides take turns, every command in a process of its own, after one that compiles the modules of both. Seconds on the
 clock depend on other work on the machine; processor seconds (user and system) of the command do so less, and the
 smallest of several are nearest to those of an idle core; how many modules are imported does not. Writes startup.json
-and startup.txt.
+and startup.txt, or startup_with_pandas.json and .txt where pandas is installed.
 """
 
 from __future__ import annotations
@@ -144,8 +144,9 @@ def main() -> None:
         "machine": f"{describe('pylance', 'pyarrow')}, {PANDAS}", "repetitions": arguments.repetitions,
         "against": arguments.against, "commands": commands,
     }  # fmt: skip
-    write_json(arguments.out / "startup.json", document)
-    (arguments.out / "startup.txt").write_text(page(document))
+    name = "startup_with_pandas" if PANDAS == "with pandas" else "startup"
+    write_json(arguments.out / f"{name}.json", document)
+    (arguments.out / f"{name}.txt").write_text(page(document))
     print(page(document))
 
 

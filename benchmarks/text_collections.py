@@ -33,7 +33,9 @@ from holdfast.adapters.held_out import hold_out
 from holdfast.adapters.pairs import without_doubtful
 from holdfast.embeddings import EmbeddingSet
 from holdfast.evaluation.intervals import mean_interval
+from holdfast.evaluation.metrics import metrics_named
 from holdfast.evaluation.protocols.relevance_lists import Pairs, Relevance
+from holdfast.evaluation.ranking.engine import Ranked
 from judged_texts import COLLECTIONS, Collection, collection
 from machine import describe
 
@@ -111,12 +113,9 @@ def score(query: EmbeddingSet, gallery: EmbeddingSet, relevance: Relevance) -> V
 
 def gain(scores: NDArray[np.float32], relevant: list[NDArray[np.int64]]) -> Values:
     """Return nDCG@10 of what orders the documents of every query (Q, N); NaN where nothing answers it."""
-    first = np.argsort(-scores, axis=1, kind="stable")[:, :10]
-    discounts, values = 1 / np.log2(np.arange(2, 12)), np.full(len(scores), np.nan)
-    for row, right in enumerate(relevant):
-        if len(right):
-            values[row] = (np.isin(first[row], right) * discounts).sum() / discounts[: len(right)].sum()
-    return values
+    ranks = np.argsort(np.argsort(-scores, axis=1, kind="stable"), axis=1)
+    found = [np.sort(row[right]) for row, right in zip(ranks, relevant, strict=True)]
+    return metrics_named([METRIC])[METRIC](Ranked.of(found, [scores.shape[1]] * len(scores)))
 
 
 def chosen_by_halves(rows: dict[str, Values], names: list[str], seed: int = 0) -> Values:

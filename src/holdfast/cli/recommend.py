@@ -187,15 +187,15 @@ def _print_place(place: Place) -> None:
     """Print the rows of a leaderboard, and what they rest on."""
     from holdfast.bench.recommend import size_words
 
-    rows, said = [], any(row.gallery for row in place.rows)
+    rows, of_gallery = [], ["old gallery"] if any(row.gallery for row in place.rows) else []
     for row in place.rows:
         own = {**row.own_options, **row.settings}
         seconds = MISSING if row.seconds is None else f"{row.seconds:,.0f}"
         remark = row.failure or ("" if row.keeps_quality else "P_up below −0.05")
         cells = [row.label, row.method, _interval(row.p_comp), _interval(row.p_up), seconds, remark]
-        cells += [row.gallery or MISSING] * said
+        cells += [row.gallery or MISSING for _ in of_gallery]
         rows.append([*cells, ", ".join(f"{name} {value}" for name, value in own.items())])
-    columns = ["label", "method", "P_comp", "P_up", "seconds", "", *["old gallery"] * said, "set"]
+    columns = ["label", "method", "P_comp", "P_up", "seconds", "", *of_gallery, "set"]
     print_table(f"{place.words}: raw P, mean and 95 % interval over seeds", columns, rows)
     size = "size not known" if place.facts is None else size_words(place.facts)
     seeds = f"seeds {', '.join(map(str, place.seeds))}"
