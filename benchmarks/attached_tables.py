@@ -26,7 +26,6 @@ Writes attached_tables_384.md and attached_tables_3072.md.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import sys
 import threading
 import time
@@ -44,17 +43,16 @@ from all_methods_tables import markdown
 from attached_tables_shop import (
     BATCH,
     DECLARED,
+    PATIENCE,
     K,
     Seen,
     Table,
-    Told,
     bare_update,
     check,
-    client,
     copy,
     fill,
     number_in,
-    reader,
+    open_shop,
     vectors,
 )
 from crash.server import Server
@@ -74,7 +72,6 @@ BARE, COPIED, PACED = "bare UPDATE of the copy", "COPY into an empty table", "ba
 BEFORE, BETWEEN = "before", "between parts of it"
 PARTS = 6
 """Of the backfill at a rate, with rests between, so that what else the machine does counts in both."""
-PATIENCE = 300.0  # seconds until clients that do not do what they were told are an error
 SETTINGS = {"shared_buffers": "2GB", "maintenance_work_mem": "2GB", "max_wal_size": "4GB", "log_lock_waits": "on"}
 
 
@@ -182,13 +179,14 @@ class Run:
             found = [(when, 1000 * taken) for when, of, taken in seen if of == kind]
             self.seen[kind] = np.array(found, float).reshape(-1, 2)
 
+    def turns(self, phase: str, kind: str) -> list[NDArray[np.float64]]:
+        """Return the milliseconds of statements of a kind that began in each of the times a phase came."""
+        when, taken = self.seen[kind].T
+        return [taken[(began <= when) & (when < ended)] for name, began, ended in self.phases if name == phase]
+
     def taken(self, phase: str, kind: str) -> NDArray[np.float64]:
         """Return the milliseconds of all statements of a kind that began in a phase."""
-        when, taken = self.seen[kind].T
-        within = np.zeros(len(when), bool)
-        for name, began, ended in self.phases:
-            within |= (name == phase) & (began <= when) & (when < ended)
-        return taken[within]
+        return np.concatenate(self.turns(phase, kind))
 
     def ratio(self, phase: str, before: str, kind: str) -> float:
         """Return how many times their p99 of another phase that of statements of a kind is in one."""
@@ -233,18 +231,9 @@ def measure(server: Server, rows: int, dim: int, options: argparse.Namespace) ->
     server.execute(f"CREATE DATABASE {name}_copy TEMPLATE {name} STRATEGY file_copy")
     copied = Table(server.url(f"{name}_copy"), rows, dim)
     recalls, stood = [recall(table, "old")], {"before": sizes(table)}
-    context = multiprocessing.get_context("spawn")
-    told = Told(context.Event(), context.Event(), context.Queue(), context.Queue())
-    processes = [context.Process(target=reader, args=(table, told), daemon=True)] + [
-        context.Process(target=client, args=(table, one, options.clients, options.pause / 1000, told), daemon=True)
-        for one in range(options.clients)
-    ]
-    for process in processes:
-        process.start()
+    told, processes = open_shop(table, options.clients, options.pause / 1000)
     url = f"{table.url}&table=items&text=title"
     run = Run(table, options.rest)
-    for _ in processes:
-        told.heard.get(timeout=PATIENCE)
     looking, seconds = Beside(run.look, 0.02), dict[str, float]()
 
     def step(name: str, call: Callable[[], object]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import random
 import time
+from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +17,7 @@ from holdfast.attached.state import Side
 from holdfast.stores.postgres.rows import decoded
 
 CLUSTERS, POOL, BATCH, K = 100, 200, 512, 10
+PATIENCE = 300.0  # seconds until clients that do not do what they were told are an error
 DECLARED: dict[Side, str] = {"old": "declared:old", "new": "declared:new"}
 Seen = tuple[float, str, float]
 """When a statement began, of which kind it was (search, write, read), and how many seconds it took."""
@@ -137,16 +140,33 @@ class Told(NamedTuple):
     """What clients are told, and tell.
 
     Args:
+        awake: An event: only while it is set, statements are sent.
         writes_new: An event: write with the new model from now on.
         ended: An event: put what was seen, and end.
         heard: A queue of those who are there, and later of those who write with the new model.
         answers: A queue of what each has seen.
     """
 
+    awake: Any
     writes_new: Any
     ended: Any
     heard: Any
     answers: Any
+
+
+def open_shop(table: Table, clients: int, pause: float) -> tuple[Told, list[BaseProcess]]:
+    """Let clients and a reader begin, wait until they are there, and return what they are told by."""
+    context = multiprocessing.get_context("spawn")
+    told = Told(*(context.Event() for _ in range(3)), context.Queue(), context.Queue())
+    told.awake.set()
+    processes = [context.Process(target=reader, args=(table, told), daemon=True)] + [
+        context.Process(target=client, args=(table, one, clients, pause, told), daemon=True) for one in range(clients)
+    ]
+    for process in processes:
+        process.start()
+    for _ in processes:
+        told.heard.get(timeout=PATIENCE)
+    return told, processes
 
 
 def client(table: Table, number: int, clients: int, pause: float, told: Told) -> None:
@@ -167,6 +187,7 @@ def client(table: Table, number: int, clients: int, pause: float, told: Told) ->
     inserted, connection = table.rows + number, table.connect(application_name="shop")
     told.heard.put(number)
     while not told.ended.is_set():
+        told.awake.wait()
         if connection.closed or (side == "old" and told.writes_new.is_set()):
             connection.close()
             side = "new" if told.writes_new.is_set() else "old"
@@ -211,6 +232,7 @@ def reader(table: Table, told: Told) -> None:
     with table.connect(application_name="shop") as connection:
         told.heard.put("reader")
         while not told.ended.is_set():
+            told.awake.wait()
             began, clock = time.time(), time.perf_counter()
             connection.execute("SELECT title FROM items WHERE id = 1").fetchall()
             seen.append((began, "read", time.perf_counter() - clock))
