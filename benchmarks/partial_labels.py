@@ -169,6 +169,8 @@ def measured(sets: Sets, case: str, seed: int) -> dict[str, Any]:
             cross[name], after = values(link, sets)
             rows[name] = (*precision(cross[name], after, given.others), seconds)
     chosen = found.followed or ""
+    if found.recommendation.candidate is None and found.recommendation.action != "check the pairs":
+        raise SystemExit(f"{case}, seed {seed}: {found.recommendation.sentences[0]} No candidate was chosen.")
     single = max((name for name in cross if not name.endswith(OURS)), key=lambda name: cross[name].mean())
     gap = 100 * (cross[chosen] - cross[single])
     interval = mean_interval(gap, clusters=sets["new", "query"].labels)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from holdfast.adapters import ADAPTERS, SuspectPairs, build_adapter
+from holdfast.adapters import adapt as adapting
 from holdfast.adapters.adapt import (
     DIRECTIONS,
     Choice,
@@ -78,6 +79,24 @@ def test_where_nothing_is_recommended_the_best_is_followed(two_models) -> None:
     found = adapt(*two_models(wrong=1.0), Choice(("ridge",), heads={}), **QUICK)
     assert found.recommendation.action == "check the pairs" and found.recommendation.candidate is None
     assert found.followed == found.comparison.best.name == found.curve.candidate
+
+
+def test_where_few_items_leave_open_what_helps_the_pairs_are_split_again(sets, found, monkeypatch) -> None:
+    choice = Choice(("ridge",), heads={}, direction="new_to_old")
+    few = [one.select(slice(0, 120)) for one in sets]
+    monkeypatch.setattr(adapting, "FEW_HELD_OUT", 0)
+    once = adapt(*few, choice, **QUICK)
+    best = once.comparison.best
+    assert once.recommendation.candidate is None and best.cross_minus_self_old.mean > 0, "the case that is meant"
+    monkeypatch.undo()
+    again = adapt(*few, choice, **QUICK)
+    assert (once.comparison.splits, again.comparison.splits, found.comparison.splits) == (1, adapting.SPLITS, 1)
+    [candidate] = candidates_of(choice, True, None)
+    splits = [hold_out(*few, seed=seed) for seed in range(adapting.SPLITS)]
+    assert again.comparison.best.cross == measure([candidate], splits[0], further=splits[1:], **QUICK).best.cross
+    assert again.held_out.old.ids == splits[0].old.ids == once.held_out.old.ids
+    unlabelled = [one.replace(labels=None, class_names=None) for one in few]
+    assert adapt(*unlabelled, choice, **QUICK).comparison.splits == 1, "agreement says nothing of what is right"
 
 
 def test_a_seed_reproduces_everything(sets, found) -> None:

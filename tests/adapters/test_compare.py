@@ -71,6 +71,26 @@ def test_every_number_is_the_one_of_its_own_function(labelled, adapter) -> None:
     assert one.own is None and one.helps and one.seconds > 0
 
 
+def test_several_splits_are_measured_as_one(two_models, adapter) -> None:
+    sets = two_models()
+    splits = [hold_out(*sets, seed=seed) for seed in range(3)]
+    found = measure([adapter("ridge")], splits[0], further=splits[1:], **QUICK)
+    values = [
+        rank_metrics(ridge_on(one).apply(one.new), one.old, ("map",), exclude_same_id=True)["map"] for one in splits
+    ]
+    classes, ids = (np.concatenate([getattr(one.old, what) for one in splits]) for what in ("labels", "ids"))
+    one, pooled = found.candidates[0], np.concatenate(values)
+    assert one.cross.mean == pooled.mean() != values[0].mean()
+    np.testing.assert_allclose(one.cross.interval, mean_interval(pooled, clusters=classes, **QUICK))
+    assert (found.splits, found.held_out, found.fitted_on) == (3, len(splits[0].old), len(splits[0].fit_old))
+    unseen = np.concatenate([one.unseen for one in splits])
+    assert (one.unseen.cross, one.unseen.queries) == (pytest.approx(pooled[unseen].mean()), unseen.sum())
+    by_item = measure([adapter("ridge")], splits[0], further=splits[1:], resample="queries", **QUICK).candidates[0]
+    assert len(np.unique(ids)) < len(ids), "some are held out in two splits, and drawn together"
+    same = mean_interval(pooled, clusters=np.unique(ids, return_inverse=True)[1], **QUICK)
+    np.testing.assert_allclose(by_item.cross.interval, same)
+
+
 def test_agreement_is_that_of_a_slow_loop(unlabelled, adapter) -> None:
     found = measure([adapter("ridge")], unlabelled, **QUICK)
     mapped = ridge_on(unlabelled).apply(unlabelled.new)

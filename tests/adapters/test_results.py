@@ -72,6 +72,7 @@ def test_what_is_said_of_labelled_data(found, labelled) -> None:
         "fitted_on": len(labelled.fit_old), "held_out": len(labelled.old), "unseen_classes": 1, "metric": "map",
         "direction": "new_to_old", "level": 0.9, "resamples": 200, "seed": 5,
         "resample": "classes", "guards": ["recall@1", "unseen classes"], "judged": None, "provisional": False,
+        "splits": 1,
     }  # fmt: skip
     for system in ("self_old", "self_new"):
         expected = getattr(comparison, system)

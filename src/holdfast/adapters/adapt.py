@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from holdfast.training.train import OnStep
 
 HEAD = "head "  # before the name of its method
+FEW_HELD_OUT, SPLITS = 400, 5
+"""With fewer held-out items a comparison that leaves open whether anything helps goes on over so many splits in all."""
 UNSEEN_SHARE = 0.1  # of the classes, where nothing tells how many no label covers
 DIRECTIONS: dict[Direction, str] = {"new_to_old": "", "old_to_new": " (gallery)"}  # after the name of an adapter
 
@@ -291,10 +293,11 @@ def adapt(
     else:
         if unseen_share is None:
             unseen_share, told = _unseen_share(old, new, unlabelled, seed)
-        held_out = hold_out(
-            old, new, unseen_share=unseen_share, unlabelled=unlabelled,
-            unseen_pairs=bool(unlabelled) if unseen_pairs is None else unseen_pairs, seed=seed,
+        split = partial(
+            hold_out, old, new, unseen_share=unseen_share, unlabelled=unlabelled,
+            unseen_pairs=bool(unlabelled) if unseen_pairs is None else unseen_pairs,
         )  # fmt: skip
+        held_out = split(seed=seed)
     suspects, trusted = suspect_pairs(old, new, direction=direction, seed=seed), None
     if suspects.low > DOUBTED:
         fitted = all_pairs(held_out.fit_old, held_out.fit_new, held_out.unlabelled)
@@ -308,6 +311,10 @@ def adapt(
         draws: dict[str, Any] = {"resamples": resamples, "resample": resample, "seed": seed}
         comparison = measure(candidates, held_out, guards=guards, on_fit=on_fit, **draws)
         recommendation = recommend(comparison, suspects)
+        if trusted is None and judged is None and _left_open(comparison, recommendation):
+            further = [split(seed=seed + number) for number in range(1, SPLITS)]
+            comparison = measure(candidates, held_out, guards=guards, further=further, on_fit=on_fit, **draws)
+            recommendation = recommend(comparison, suspects)
         name = _followed(comparison, recommendation)
         followed = next((one for one in candidates if one.name == name), None)
         return Adapted(
@@ -320,6 +327,13 @@ def adapt(
             sentences=(*pairs.report.sentences(), *told, *unasked),
             two_stage=two_stage(held_out, **draws),
         )
+
+
+def _left_open(comparison: Comparison, recommendation: Recommendation) -> bool:
+    """Return whether a candidate that finds more was not shown to, by labelled items so few that others may tell."""
+    best = comparison.best
+    few = comparison.held_out < FEW_HELD_OUT and not comparison.provisional
+    return few and recommendation.candidate is None and best is not None and best.cross_minus_self_old.mean > 0
 
 
 def _fitted_once(candidate: Candidate, held_out: HeldOut) -> Candidate:

@@ -196,6 +196,7 @@ class Comparison:
         draws: How intervals were found.
         guards: What was guarded.
         judged: How many queries asked whose answers people judged; None where items did.
+        splits: How many times the pairs were split, each time into as many to fit on and held out.
         self_old: The old model's queries on its gallery.
         self_new: The new model's queries on its gallery, embedded anew.
         self_new_minus_self_old: What re-embedding brings.
@@ -215,6 +216,7 @@ class Comparison:
     head_lead: Gap | None = None
     guards: tuple[str, ...] = ()
     judged: int | None = None
+    splits: int = 1
 
     @property
     def provisional(self) -> bool:
@@ -317,6 +319,7 @@ def measure(
     *,
     metric: str | None = None,
     guards: Sequence[str] | None = None,
+    further: Sequence[HeldOut] = (),
     resamples: int = 2000,
     resample: Resampled = "auto",
     level: float = 0.95,
@@ -334,6 +337,8 @@ def measure(
             labels, "overlap@10" without either.
         guards: Metrics, and "unseen classes", at which candidates should not be clearly worse than the old model;
             recall@1 and unseen classes when left out, nothing without labels and judgements.
+        further: Other splits of the same labelled pairs, where few are held out: every candidate is fitted on each, and
+            the held-out items of all ask, each among those of its split.
         resamples: Bootstrap resamples.
         resample: Draw "queries", or whole "classes"; "auto" draws classes where there are labels.
         level: Level of the intervals.
@@ -344,16 +349,20 @@ def measure(
         ConfigError: There is no candidate, two have one name, or an option is wrong.
         DataError: The metric needs labels, and there are none.
     """
-    draws = _checked(candidates, draws_of(held_out, resamples, level, seed, resample))
+    splits = (held_out, *further)
+    draws = _checked(candidates, draws_of(splits, resamples, level, seed, resample))
     metric = metric_for(held_out, metric)
     guards = _guarded(guards, held_out.answered and metric != AGREEMENT)
-    score = score_by([metric, *(name for name in guards if name not in (UNSEEN, metric))], held_out)
-    asking = held_out.asking
-    old, new = score(asking[0], held_out.old), score(asking[1], held_out.new)
-    fitted = [_fitted(candidate, held_out, score, on_fit) for candidate in candidates]
+    scored = [metric, *(name for name in guards if name not in (UNSEEN, metric))]
+    scores = [(split, score_by(scored, split)) for split in splits]
+    old, new = (
+        _one_after_another([score(split.asking[side], (split.old, split.new)[side]) for split, score in scores])
+        for side in (0, 1)
+    )
+    fitted = [_fitted(candidate, scores, on_fit) for candidate in candidates]
     done = [one for one in fitted if isinstance(one, _Fitted)]
     means = means_of(_columns(old[metric], new[metric], done, metric), draws)
-    guarding = _Guarding(metric, guards, old, new, held_out.unseen, draws)
+    guarding = _Guarding(metric, guards, old, new, np.concatenate([split.unseen for split in splits]), draws)
     comparison = Comparison(
         metric=metric,
         fitted_on=held_out.fitted_on,
@@ -365,7 +374,8 @@ def measure(
         self_new_minus_self_old=Gap.of(means["gain"]),
         candidates=tuple(one if isinstance(one, Failed) else _measured(one, means, guarding) for one in fitted),
         guards=guards,
-        judged=None if held_out.judged is None else len(asking[0]),
+        judged=None if held_out.judged is None else len(held_out.asking[0]),
+        splits=len(splits),
     )
     comparison = replace(comparison, candidates=_as_best(comparison, done, guarding))
     return replace(comparison, head_lead=_head_lead(comparison, done))
@@ -387,10 +397,18 @@ def _guarded(guards: Sequence[str] | None, judged: bool) -> tuple[str, ...]:
     return tuple(guards)
 
 
-def draws_of(held_out: HeldOut, resamples: int, level: float, seed: int, resample: Resampled = "auto") -> Draws:
-    """Return how means over the held-out items are resampled: by their classes, where they have any."""
-    labels = held_out.asking[0].labels
-    return Draws(resamples, level, seed, clusters_of(labels, resample, "queries", "labels"))
+def draws_of(splits: Sequence[HeldOut], resamples: int, level: float, seed: int, resample: Resampled = "auto") -> Draws:
+    """Return how means over the held-out items of all splits are resampled: by their classes, where they have any.
+
+    What asks in several splits is drawn with all that it found.
+    """
+    asking = [split.asking[0] for split in splits]
+    known = [one.labels for one in asking if one.labels is not None]
+    labels = np.concatenate(known) if known else None
+    clusters = clusters_of(labels, resample, "queries", "labels")
+    if clusters is None and len(splits) > 1:
+        clusters = np.unique(np.concatenate([list(one.ids) for one in asking]), return_inverse=True)[1]
+    return Draws(resamples, level, seed, clusters)
 
 
 def metric_for(held_out: HeldOut, metric: str | None = None) -> str:
@@ -480,22 +498,30 @@ class _Fitted:
     values: Mapping[str, Mapping[str, Values]]
 
 
-def _fitted(candidate: Candidate, held_out: HeldOut, score: Scorer, on_fit: OnFit | None) -> _Fitted | Failed:
-    started = time.perf_counter()
-    seconds, failed = None, None
-    try:
-        link = candidate.fit(held_out.fit_old, held_out.fit_new, held_out.unlabelled)
-        seconds = time.perf_counter() - started
-        values = _values(link, held_out, score)
-    except HoldfastError as error:
-        failed = " ".join(str(error).splitlines())
-    seconds = time.perf_counter() - started if seconds is None else seconds
+def _fitted(candidate: Candidate, scores: Sequence[tuple[HeldOut, Scorer]], on_fit: OnFit | None) -> _Fitted | Failed:
+    seconds, failed, values = 0.0, None, list[Mapping[str, Mapping[str, Values]]]()
+    for split, score in scores:
+        started = time.perf_counter()
+        try:
+            link = candidate.fit(split.fit_old, split.fit_new, split.unlabelled)
+            seconds += time.perf_counter() - started
+            values.append(_values(link, split, score))
+        except HoldfastError as error:
+            failed = " ".join(str(error).splitlines())
+            break
+    seconds = seconds if failed is None else time.perf_counter() - started
     if on_fit is not None:
         on_fit({"name": candidate.name, "kind": candidate.kind, "seconds": seconds, "failed": failed})
     if failed is not None:
         about: dict[str, Any] = {"name": candidate.name, "kind": candidate.kind, "direction": candidate.direction}
         return Failed(**about, seconds=seconds, failed=failed)
-    return _Fitted(candidate, seconds, values)
+    found = {system: _one_after_another([of_split[system] for of_split in values]) for system in values[0]}
+    return _Fitted(candidate, seconds / len(scores), found)
+
+
+def _one_after_another(found: Sequence[Mapping[str, Values]]) -> Mapping[str, Values]:
+    """Return the values of all splits by metric."""
+    return {name: np.concatenate([values[name] for values in found]) for name in found[0]}
 
 
 def _values(link: Link, held_out: HeldOut, score: Scorer) -> dict[str, Mapping[str, Values]]:
@@ -665,7 +691,7 @@ def learning_curve(
         ConfigError: A size is below 1, or an option is wrong.
         DataError: The metric needs labels, and there are none.
     """
-    draws, pairs = draws_of(held_out, resamples, level, seed, resample), held_out.fitted_on
+    draws, pairs = draws_of([held_out], resamples, level, seed, resample), held_out.fitted_on
     refuse(min(sizes or [1]) < 1, f"A size of {min(sizes or [1])} pairs.", "at least 1")
     metric = metric_for(held_out, metric)
     score = score_by([metric], held_out)

@@ -63,6 +63,7 @@ class AdaptProtocol(Part):
     Args:
         judged: How many queries asked whose answers people judged; None where items did.
         provisional: Whether scores are agreement with re-embedding alone; None in documents of earlier versions.
+        splits: How many times the pairs were split.
     """
 
     fitted_on: Count
@@ -77,6 +78,7 @@ class AdaptProtocol(Part):
     guards: list[str] = Field(default_factory=list)
     judged: Several | None = None
     provisional: bool | None = None
+    splits: Several = 1
 
 
 class Systems(Part):
@@ -325,4 +327,5 @@ def _protocol(comparison: Comparison, direction: Directions) -> AdaptProtocol:
         "guards": list(comparison.guards),
         "judged": comparison.judged,
         "provisional": comparison.provisional,
+        "splits": comparison.splits,
     })  # fmt: skip

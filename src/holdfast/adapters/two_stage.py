@@ -76,7 +76,7 @@ def two_stage(
         ConfigError: An option is out of range.
         DataError: The metric needs labels, and there are none.
     """
-    draws, metric = draws_of(held_out, resamples, level, seed, resample), metric_for(held_out, metric)
+    draws, metric = draws_of([held_out], resamples, level, seed, resample), metric_for(held_out, metric)
     (query_old, query_new), size = held_out.asking, len(held_out.old)
     usual = min(MOST_CANDIDATES, max(FEWEST_CANDIDATES, size // 10))
     count = usual if candidates is None else candidates

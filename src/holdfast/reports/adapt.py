@@ -200,6 +200,11 @@ def protocol_words(results: AdaptResults) -> list[str]:
         f"Every candidate was fitted on {protocol.fitted_on:,} pairs, and measured on {protocol.held_out:,} others "
         f"that were held out.{apart}"
     )
+    if protocol.splits > 1:
+        fitted += (
+            f" So few left open what helps, so the pairs were split {protocol.splits} times in all; the learning curve "
+            "is of the first."
+        )
     counted = (
         " An item of the query’s class is right."
         if results.answered
