@@ -97,6 +97,10 @@ def test_suspect_pairs_come_before_all_else(case, low) -> None:
     assert "shifted by a row, sorted differently or come from another file" in text
 
 
+def test_several_splits_are_said() -> None:
+    assert "on 840 held-out items in each of 5 splits" in recommend(compared(RIDGE, splits=5)).sentences[1]
+
+
 def test_the_sentences_of_an_adapter() -> None:
     assert recommend(compared(RIDGE)).sentences == (
         "Fit 'ridge' on the pairs and pass the new model's queries through it: they then search the old gallery as it "

@@ -101,9 +101,7 @@ def test_the_protocol_in_words(adapted: AdaptResults, make_adapt: Make) -> None:
         "item was used to fit anything."
     )
     several = make_adapt(protocol=adapted.protocol.to_dict() | {"splits": 5})
-    assert protocol_words(several)[0] == fitted + (
-        " So few left open what helps, so the pairs were split 5 times in all; the learning curve is of the first."
-    )
+    assert protocol_words(several)[0] == fitted + " The pairs were split 5 times, each time into so many."
     assert "An item of the query’s class is right." in asked
     assert mapped.startswith("Adapters map the new model’s queries into the space of the old one")
     assert plain_text(intervals).startswith("Intervals hold 95 % of 200 resampled sets of queries (seed 0)")

@@ -315,6 +315,10 @@ def adapt(
             further = [split(seed=seed + number) for number in range(1, SPLITS)]
             comparison = measure(candidates, held_out, guards=guards, further=further, on_fit=on_fit, **draws)
             recommendation = recommend(comparison, suspects)
+            told += (
+                f"{len(held_out.old)} held-out items left open what helps, so the pairs were split {SPLITS} times, and "
+                "candidates measured on all splits; two-stage search and the learning curve are of the first.",
+            )
         name = _followed(comparison, recommendation)
         followed = next((one for one in candidates if one.name == name), None)
         return Adapted(

@@ -204,8 +204,8 @@ class Words:
         )
 
     def _measured_on(self) -> str:
-        judged, items = self.comparison.judged, self.comparison.held_out
-        by_items = f"on {items:,} held-out items"
+        judged, items, splits = self.comparison.judged, self.comparison.held_out, self.comparison.splits
+        by_items = f"on {items:,} held-out items" + (f" in each of {splits} splits" if splits > 1 else "")
         return by_items if judged is None else f"with {judged:,} judged queries on {items:,} items"
 
     def _choice(self, one: Measured) -> str:

@@ -201,10 +201,7 @@ def protocol_words(results: AdaptResults) -> list[str]:
         f"that were held out.{apart}"
     )
     if protocol.splits > 1:
-        fitted += (
-            f" So few left open what helps, so the pairs were split {protocol.splits} times in all; the learning curve "
-            "is of the first."
-        )
+        fitted += f" The pairs were split {protocol.splits} times, each time into so many."
     counted = (
         " An item of the query’s class is right."
         if results.answered
