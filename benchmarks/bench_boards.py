@@ -15,7 +15,7 @@ from holdfast.bench.ranking import leaderboard_of
 from holdfast.reports.leaderboard import headline, write_leaderboard_page, write_tables
 
 RESULTS = Path(__file__).parent / "results" / "bench"
-SUITES = ("frozen-text", "omniglot-small", "text-upgrade", "tiny-imagenet-small")
+SUITES = ("frozen-text", "image-upgrade", "omniglot-small", "text-upgrade", "tiny-imagenet-small")
 
 
 def main() -> None:
