@@ -7,9 +7,9 @@ Table and clients are those of `attached_tables.py`. The same application has a 
 which nobody attaches, and its clients send statements in turns with those of the table: a table that has just been
 filled, and a server that has just started, are faster than ones that have been written to for minutes, and the twin
 grows old with the table. It stands for the time before; how far the two are apart before one is attached says how far
-the measure may be trusted. Every pace is measured alone, in turns with the twin and with
-the attached table at rest, each after a pause, in which what the former turn left to be written is written. A pace
-writes small batches, and a part ends with the batch that it is at. Intervals are of p99 over resampled turns.
+the measure may be trusted. Every pace is measured alone, in turns with the twin and with the attached table at rest,
+each after a pause, in which what the former turn left to be written is written. A pace writes small batches, and a part
+ends with the batch that it is at. Intervals are of p99 over resampled turns.
 
 Writes attached_pace.md.
 """

@@ -97,6 +97,7 @@ def test_where_few_items_leave_open_what_helps_the_pairs_are_split_again(sets, f
     assert again.held_out.old.ids == splits[0].old.ids == once.held_out.old.ids
     told = f"{len(splits[0].old)} held-out items left open what helps, so the pairs were split 5 times"
     assert again.sentences[-1].startswith(told) and again.sentences[:-1] == once.sentences
+    assert adapt(*few, choice, resample="queries", **QUICK).comparison.splits == 1, "splits share items"
     unlabelled = [one.replace(labels=None, class_names=None) for one in few]
     assert adapt(*unlabelled, choice, **QUICK).comparison.splits == 1, "agreement says nothing of what is right"
 

@@ -334,9 +334,12 @@ def adapt(
 
 
 def _left_open(comparison: Comparison, recommendation: Recommendation) -> bool:
-    """Return whether a candidate that finds more was not shown to, by labelled items so few that others may tell."""
-    best = comparison.best
-    few = comparison.held_out < FEW_HELD_OUT and not comparison.provisional
+    """Return whether a candidate that finds more was not shown to, by labelled items so few that others may tell.
+
+    Splits share items, so it takes whole classes to be drawn for an interval over all of them.
+    """
+    best, by_class = comparison.best, comparison.draws.clusters is not None
+    few = comparison.held_out < FEW_HELD_OUT and not comparison.provisional and by_class
     return few and recommendation.candidate is None and best is not None and best.cross_minus_self_old.mean > 0
 
 
