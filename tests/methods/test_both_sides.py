@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from holdfast.adapters.ridge import Ridge
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError
 from holdfast.geometry import Hypersphere
-from holdfast.methods.base import OldModel, Step
+from holdfast.methods.base import Batch, OldModel, Step
 from holdfast.methods.both_sides import BothSides
 from holdfast.models.heads import NormalisedHead
 
@@ -39,7 +40,7 @@ def two_models(make: Made, items: int = 120, dim: int = 4) -> tuple[EmbeddingSet
 def prepared(frozen: EmbeddingSet, gallery: EmbeddingSet, **options: Any) -> BothSides:
     """Return the method before its first step, its hidden layer no longer silent."""
     torch.manual_seed(0)
-    method = BothSides(**options)
+    method = BothSides(**{"dropout": 0.0} | options)
     known = OldModel(embeddings=frozen, classes=("c0", "c1", "c2"), gallery=gallery)
     method.prepare(known, torch.nn.Identity(), NormalisedHead(3, 6), Hypersphere(6))
     torch.nn.init.normal_(method.gallery_map.outer, std=0.3)
@@ -74,7 +75,10 @@ def kept(points: Floats, before: Floats, labels: list[int]) -> float:
 @pytest.mark.parametrize("labels", [[0, -1, 1, -1, -1, 2, 0], [-1] * 7, [0, 1, 2, 0, 1, 2, 0]])
 def test_against_loops(make_step: Any, make_embeddings: Made, labels: list[int]) -> None:
     frozen, gallery = two_models(make_embeddings)
-    method, rows = prepared(frozen, gallery, weight=2.0, keep=3.0, scale=5.0, doubt=1.0), [3, 9, 4, 50, 51, 8, 30]
+    method, rows = (
+        prepared(frozen, gallery, weight=2.0, keep=3.0, scale=5.0, doubt=1.0, dropout=0.0),
+        [3, 9, 4, 50, 51, 8, 30],
+    )
     step, _ = step_of(make_step, frozen, rows, labels)
     terms = {name: term.item() for name, term in method(step).items()}
     state = {name: values.double().numpy() for name, values in method.carried().items()}
@@ -135,8 +139,39 @@ def test_pairs_of_different_items_teach_neither_side(make_step: Any, make_embedd
     assert prepared(frozen, gallery, doubt=1.0).trusted.all()
 
 
+def test_both_maps_see_another_part_of_every_vector(make_step: Any, make_embeddings: Made) -> None:
+    frozen, gallery = two_models(make_embeddings)
+    method, rows = prepared(frozen, gallery, dropout=0.4, doubt=1.0), torch.arange(120)
+    batch = Batch(torch.ones(120, 6), rows % 3, rows, rows < 0)
+    seen = method.change_inputs(batch, torch.Generator().manual_seed(3))
+    assert seen.unique().tolist() == pytest.approx([0.0, 1 / 0.6])
+    assert (seen == 0).float().mean().item() == pytest.approx(0.4, abs=0.06)
+    assert len(seen.unique(dim=0)) > 30  # another part of every row
+    step, _ = step_of(make_step, frozen, rows.tolist(), (rows % 3).tolist())
+    thinned = (
+        gallery.vectors
+        * method.change_inputs(batch._replace(inputs=torch.ones(120, 4)), torch.Generator().manual_seed(7)).numpy()
+        / np.linalg.norm(gallery.vectors, axis=1, keepdims=True)
+    )
+    found = method(dataclasses.replace(step, generator=torch.Generator().manual_seed(7)))["contrast"].item()
+    method.dropout, method.vectors = 0.0, torch.from_numpy(thinned).float()
+    assert found == pytest.approx(method(step)["contrast"].item(), rel=1e-5)
+
+
+def test_all_is_seen_outside_training_and_without_dropout(make_embeddings: Made) -> None:
+    method = prepared(*two_models(make_embeddings), dropout=0.25)
+    batch = Batch(torch.ones(5, 6), *[torch.zeros(5, dtype=torch.int64)] * 3)
+    for inputs in (torch.ones(5, 3, 2, 2), torch.ones(5, 3, 2, 2, dtype=torch.uint8), torch.ones(5, 6).long()):
+        assert method.change_inputs(batch._replace(inputs=inputs), torch.Generator()) is inputs
+    assert method.change_inputs(batch, torch.Generator()) is not batch.inputs
+    assert method.eval().change_inputs(batch, torch.Generator()) is batch.inputs
+    whole = prepared(*two_models(make_embeddings))
+    assert whole.change_inputs(batch, torch.Generator()) is batch.inputs
+
+
 @pytest.mark.parametrize(
-    ("option", "value"), [("weight", -1), ("keep", -0.1), ("scale", 0), ("hidden", 0), ("doubt", 1.5)]
+    ("option", "value"),
+    [("weight", -1), ("keep", -0.1), ("scale", 0), ("hidden", 0), ("doubt", 1.5), ("dropout", 1), ("dropout", -0.1)],
 )
 def test_wrong_options_are_refused(option: str, value: float) -> None:
     with pytest.raises(ConfigError, match=f"{option}={value}"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from holdfast.geometry import Space
 from holdfast.geometry.hypersphere import normalise
 from holdfast.losses.alignment import similarity_alignment
 from holdfast.losses.contrast import each_its_own, high_order_contrast
-from holdfast.methods.base import CompatibilityMethod, Head, OldModel, Read, Step, View, task_of
+from holdfast.methods.base import Batch, CompatibilityMethod, Head, OldModel, Read, Step, View, task_of
 from holdfast.methods.predecessor import require_old
 
 
@@ -62,6 +63,9 @@ class BothSides(CompatibilityMethod):
     Pairs of different items break the contrast. Those that ridge, fitted without them, does not find again are left
     out of all that looks at g (`trusted_pairs`).
 
+    In every step both maps see another part of every vector alone (dropout, Srivastava et al., JMLR 2014): seeing all
+    of it, they learn few items of many numbers by heart, see `benchmarks/both_sides_dropout.py`.
+
     It is for heads over frozen models. Without an older model's vectors, those of the predecessor are mapped. No paper
     proposes this; `benchmarks/partial_labels.py` measures it.
 
@@ -71,11 +75,13 @@ class BothSides(CompatibilityMethod):
         scale: Multiplies the cosines of the contrast.
         hidden: Width of the hidden layer of g; as wide as the new embedding when left out.
         doubt: Pairs that are wrong with a higher probability are left out; 1 leaves none out.
+        dropout: Share of the numbers of a vector that neither map sees in a step, drawn for each alone; 0 shows all.
     """
 
     unlabelled = True
     stays = True
     maps_gallery = True
+    without_draws: ClassVar[Mapping[str, Any]] = {"dropout": 0.0}
     balance = None  # it is for heads, which are chosen on items held out
 
     vectors: Tensor
@@ -89,13 +95,16 @@ class BothSides(CompatibilityMethod):
         scale: float = 6.0,
         hidden: int | None = None,
         doubt: float = 0.5,
+        dropout: float = 0.25,
     ) -> None:
         super().__init__()
         refuse(weight < 0 or keep < 0, f"both_sides was given weight={weight} and keep={keep}", "values of at least 0")
         refuse(scale <= 0, f"both_sides was given scale={scale}", "a value above 0")
         refuse(hidden is not None and hidden < 1, f"both_sides was given hidden={hidden}", "at least 1, or none")
         refuse(not 0 <= doubt <= 1, f"both_sides was given doubt={doubt}", "a probability, from 0 to 1")
+        refuse(not 0 <= dropout < 1, f"both_sides was given dropout={dropout}", "a share of at least 0, below 1")
         self.weight, self.keep, self.scale, self.hidden, self.doubt = weight, keep, scale, hidden, doubt
+        self.dropout = dropout
 
     @property
     def reads(self) -> frozenset[Read]:
@@ -116,10 +125,15 @@ class BothSides(CompatibilityMethod):
         self.register_buffer("vectors", unit, persistent=False)  # a run that is resumed prepares them again
         self.register_buffer("trusted", torch.from_numpy(trusted), persistent=False)
 
+    def change_inputs(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        """Return vectors as the head sees them in this step; images and tokens, which no head reads, as they are."""
+        vectors = batch.inputs.ndim == 2 and batch.inputs.is_floating_point()
+        return self._seen(batch.inputs, generator) if vectors else batch.inputs
+
     def forward(self, step: Step) -> dict[str, Tensor]:
         """Return the task of both views, and the weighted contrast and similarities; each may be 0."""
         space, known, trusted = step.new.space, step.labels >= 0, self.trusted[step.index]
-        mapped = View.of(self.gallery_map(self.vectors[step.index]), space)
+        mapped = View.of(self.gallery_map(self._seen(self.vectors[step.index], step.generator)), space)
         apart = each_its_own(step.labels)
         similarities = space.similarity(step.new.points[trusted], mapped.points[trusted], self.scale)
         return {
@@ -139,6 +153,13 @@ class BothSides(CompatibilityMethod):
         adapter = ResidualMLP("old_to_new", hidden=state["inner"].shape[1])
         adapter.restore(Fitted(old.fingerprint, new.fingerprint, old.space, new.space, len(old), state))
         return adapter
+
+    def _seen(self, rows: Tensor, generator: torch.Generator) -> Tensor:
+        """Return rows (B, D) with their share of numbers set to 0, and the others longer by as much."""
+        if self.dropout == 0 or not self.training:
+            return rows
+        shown = torch.rand(rows.shape, generator=generator).to(rows.device) >= self.dropout
+        return rows * shown / (1 - self.dropout)
 
 
 def _kept(step: Step, view: View, chosen: Tensor) -> Tensor:
