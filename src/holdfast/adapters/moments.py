@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import combinations
 from operator import add
 
 import numpy as np
@@ -257,6 +258,25 @@ def best_penalty(folds: Sequence[Moments]) -> float:
     for held in folds if len(folds) > 1 else ():
         rest = whole - held
         errors += RidgePath.of(rest).squared_errors(*held.sums_about(rest), PENALTIES)
+    return _least(errors)
+
+
+def penalties_without(folds: Sequence[Moments]) -> list[float]:
+    """Return for every fold the penalty that `best_penalty` chooses of the other folds.
+
+    What two folds leave out is decomposed once for both, which halves the work.
+    """
+    errors, whole = np.zeros((len(folds), len(PENALTIES))), total(folds)
+    for one, other in combinations(range(len(folds)), 2):
+        rest = whole - folds[one] - folds[other]
+        path = RidgePath.of(rest)
+        for left_out, held in ((one, other), (other, one)):
+            errors[left_out] += path.squared_errors(*folds[held].sums_about(rest), PENALTIES)
+    return [_least(of_fold) for of_fold in errors]
+
+
+def _least(errors: Floats) -> float:
+    """Return the penalty of the least error; of equally good ones the largest."""
     return PENALTIES[len(errors) - 1 - int(np.argmin(errors[::-1]))]
 
 

@@ -17,8 +17,8 @@ from holdfast.adapters.moments import (
     Moments,
     PairedVectors,
     Rows,
-    best_penalty,
     fold_of_pair,
+    penalties_without,
     ridge,
     total,
     unit_rows,
@@ -297,9 +297,9 @@ def held_out_ranks(pairs: PairedVectors, seed: int = 0, fitted: NDArray[np.bool_
     rows = [np.flatnonzero(fold == part) for part in range(FOLDS)]
     folds = [Moments.of(pairs.select(held if fitted is None else held[fitted[held]])) for held in rows]
     whole, ranks = total(folds), np.empty(len(pairs))
-    for part, held in enumerate(rows):
+    for part, (held, penalty) in enumerate(zip(rows, penalties_without(folds), strict=True)):
         rest = whole - folds[part]
-        weights = ridge(rest, best_penalty([other for other in folds if other is not folds[part]]))
+        weights = ridge(rest, penalty)
         for some in np.array_split(held, -(-len(held) // _RANKED)):
             ranks[some] = _ranks(pairs.select(some), weights, rest.target_mean)
     return ranks
@@ -325,6 +325,8 @@ def trusted_pairs(pairs: PairedVectors, doubt: float = 0.5, seed: int = 0) -> ND
         found = wrong_probability(held_out_ranks(pairs, seed, trusted)) <= doubt
         if found.sum() < FEWEST_TESTED:  # nothing that a linear map could learn
             return np.ones(len(pairs), np.bool_)
+        if (found == trusted).all():  # the same maps again
+            break
         trusted = found
     return trusted
 
