@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import resource
 import shutil
@@ -11,6 +12,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +140,50 @@ def make_world() -> Callable[[Space], samples.World]:
 def world() -> samples.World:
     """A small predecessor on the hypersphere."""
     return samples.make_world(Hypersphere(5))
+
+
+class Logged(logging.Handler):
+    """Keeps what is logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a record."""
+        self.records.append(record)
+
+    @property
+    def text(self) -> str:
+        """All of it as it would be written."""
+        return "\n".join(map(self.format, self.records))
+
+
+@pytest.fixture
+def logged() -> Callable[..., AbstractContextManager[Logged]]:
+    """Keep what a logger and those below it say at a level; pytest's own way looks at every logger in every test."""
+
+    @contextmanager
+    def kept(level: int, name: str = "") -> Iterator[Logged]:
+        logger, handler = logging.getLogger(name), Logged()
+        before = logger.level
+        logger.setLevel(level)
+        logger.addHandler(handler)
+        try:
+            yield handler
+        finally:
+            logger.removeHandler(handler)
+            logger.setLevel(before)
+
+    return kept
+
+
+@pytest.fixture(scope="session", autouse=True)
+def callbacks_of_packages() -> None:
+    """Let Lightning look for callbacks in all installed packages once, not in every training."""
+    from lightning_fabric import fabric
+
+    fabric._load_external_callbacks = cache(fabric._load_external_callbacks)
 
 
 @pytest.fixture(scope="session")

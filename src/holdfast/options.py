@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -62,9 +62,15 @@ def option_types(target: Callable[..., Any]) -> dict[str, object]:
     inner = target.func if isinstance(target, partial) else target
     # a dataclass knows where its inherited fields were written, whose types its own module may not import
     written = inner.__init__ if inspect.isclass(inner) and not is_dataclass(inner) else inner
-    hints = get_type_hints(written, include_extras=True)
+    hints = _hints(written)
     return {
         parameter.name: hints.get(parameter.name, Any)
         for parameter in inspect.signature(inner).parameters.values()
         if parameter.default is not parameter.empty and parameter.name not in fixed
     }
+
+
+@lru_cache(maxsize=1024)
+def _hints(target: Callable[..., Any]) -> Mapping[str, object]:
+    """Return annotations as types, which takes longer than all else that is asked of a signature."""
+    return get_type_hints(target, include_extras=True)

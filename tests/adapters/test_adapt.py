@@ -124,12 +124,11 @@ def test_by_default_every_adapter_that_suits_is_compared(sets, points) -> None:
     usual = tuple(name for name, adapter in ADAPTERS.items() if adapter.usual)
     assert suitable_adapters(other, new) == usual and "mean_drift" not in suitable_adapters(old, new)
     assert len(suitable_adapters(old, new)) == len(usual) - 1 == len(ADAPTERS) - 2, "fastfill only where it is named"
-    narrow = old.select(slice(0, 200)), new.select(slice(0, 200))
-    names = [one.name for one in adapt(*narrow, **QUICK).comparison.candidates]
+    names = [one.name for one in adapt(old, new, **QUICK).comparison.candidates]
     heads = ["head p2s", "head p2s, two layers", "head two-step", "head both sides"]
     assert names[: len(usual) - 1] == list(suitable_adapters(old, new)) and names[-4:] == heads
     assert len(names) == 2 * (len(usual) - 1) + 4
-    with_pairs = [one.name for one in adapt(*narrow, unseen_pairs=True, **QUICK).comparison.candidates]
+    with_pairs = [one.name for one in adapt(old, new, unseen_pairs=True, **QUICK).comparison.candidates]
     assert with_pairs == [*names, "head two-step, free"]
     for heads, more in (
         (usual_heads(), []),

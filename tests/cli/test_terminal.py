@@ -47,13 +47,13 @@ def test_signs_that_steer_a_terminal_are_written_out() -> None:
     assert printable("a\nb\u2028c\udc80", keep="\n") == "a\nb\\u2028c\\udc80"
 
 
-def test_errors_are_calm_for_people_and_exact_for_programs(caplog) -> None:
+def test_errors_are_calm_for_people_and_exact_for_programs(logged) -> None:
     error = DataError(f"The id '{WILD}'.", expected=f"not {WILD}", to_do="leave it out.")
     assert error.given == f"The id '{WILD}'." and error.expected == f"not {WILD}"
     assert str(error).splitlines() == [f"The id '{TAME}'.", f"Expected: not {TAME}", "Next: leave it out."]
-    with caplog.at_level(logging.ERROR):
+    with logged(logging.ERROR) as log:
         logging.getLogger("somebody's").error("failed: %s", error)
-    assert calm(caplog.text)
+    assert calm(log.text)
 
 
 def test_hits_are_shown_and_printed_as_json(gallery: str, capsys) -> None:

@@ -127,6 +127,8 @@ def test_without_a_data_root_the_message_says_how_to_name_one() -> None:
 def test_a_data_set_that_is_not_there_says_where_it_was_looked_for(tmp_path: Path, name: str) -> None:
     with pytest.raises(DataError, match=rf"no folder {tmp_path / name}(.|\n)*HOLDFAST_DATA"):
         load_dataset(name, tmp_path)
+    with pytest.raises(DataError, match=rf"no folder {tmp_path / name}"):
+        load_dataset(name, str(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -26,3 +26,9 @@ def make_images() -> Callable[..., ImageSet]:
 def images(make_images: Callable[..., ImageSet]) -> ImageSet:
     """Thirty-two images of four classes."""
     return make_images(32, 4)
+
+
+@pytest.fixture
+def every_epoch_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a checkpoint be written after every epoch, however short it was."""
+    monkeypatch.setattr("holdfast.training.loop.SHORT", 0.0)

@@ -142,7 +142,7 @@ def test_a_release_of_before_codes_were_recorded_is_kept_and_said_to_be_unknown(
 
 
 def test_an_unfinished_run_is_not_continued_by_other_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    every_epoch_kept: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "first"
     words = ["train", "--data", "glyphs", "--method", "independent", "--out", str(out), *FAST]

@@ -6,7 +6,9 @@ import csv
 import json
 import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -99,20 +101,20 @@ def test_an_offline_run_of_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_upgrades_are_told_and_nothing_is_printed(
-    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+    logged: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = np.eye(4, dtype=np.float32)
     old = EmbeddingSet(StringArray.of("abcd"), rows, "declared:a", Hypersphere(4))
     assert any(isinstance(one, logging.NullHandler) for one in logging.getLogger("holdfast").handlers)
     space = Hypersphere(4)
     with (
-        caplog.at_level(logging.INFO, "holdfast"),
+        logged(logging.INFO, "holdfast") as log,
         Gallery.create("memory://", fingerprint="declared:a", space=space) as gallery,
     ):
         gallery.add(old)
         gallery.prepare("declared:b", space)
         gallery.abandon()
         gallery.delete(["a"])
-    told = [one.getMessage().partition(":")[0] for one in caplog.records if one.name == "holdfast.galleries"]
+    told = [one.getMessage().partition(":")[0] for one in log.records if one.name == "holdfast.galleries"]
     assert told == ["create", "prepare", "abandon"], told
     assert capsys.readouterr() == ("", "")

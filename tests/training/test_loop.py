@@ -137,16 +137,38 @@ class Interrupt:
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("method", sorted(METHODS))
+@pytest.fixture(scope="module")
+def uninterrupted() -> dict[str, tuple[dict[str, torch.Tensor], History]]:
+    """What runs of methods came to that nothing stopped."""
+    return {}
+
+
 @pytest.mark.parametrize("stop", [1, 2, 3, 5, 8])
-def test_interrupted_and_resumed_equals_uninterrupted(run, method, stop, tmp_path) -> None:
-    whole, history = run(method)
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_interrupted_and_resumed_equals_uninterrupted(run, uninterrupted, method, stop, tmp_path) -> None:
+    if method not in uninterrupted:
+        uninterrupted[method] = run(method)
+    whole, history = uninterrupted[method]
     path = tmp_path / "checkpoint.safetensors"
     with pytest.raises(KeyboardInterrupt):
         run(method, checkpoint=path, checkpoint_seconds=0, on_step=Interrupt(stop))
     resumed, again = run(method, checkpoint=path, checkpoint_seconds=0)
     assert same(whole, resumed)
     assert again == history
+
+
+def test_a_checkpoint_is_written_once_there_is_a_second_to_lose(run, tmp_path, monkeypatch) -> None:
+    path, clock = tmp_path / "checkpoint.safetensors", [0.0]
+    monkeypatch.setattr("holdfast.training.loop.time.monotonic", lambda: clock[0])
+    found = []
+
+    def look(event: dict[str, Any]) -> None:
+        if event["step"] == 0:
+            found.append(path.exists())
+        clock[0] += 0.4 / event["steps"]
+
+    run("bct", checkpoint=path, epochs=4, on_step=look)
+    assert found == [False, False, False, True] and path.exists(), "three epochs of 0.4 seconds"
 
 
 @pytest.mark.parametrize("name", ["ndpp", "odpp"])

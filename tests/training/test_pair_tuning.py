@@ -124,7 +124,9 @@ def test_triplets_are_trained_by_both_losses(encoder: TextEncoder, tmp_path: Pat
     assert made.release.record.data["loss"] == "TripletLoss(margin=0.5)"
 
 
-def test_an_epoch_takes_every_pair_once_and_a_stopped_run_goes_on(encoder: TextEncoder, tmp_path: Path) -> None:
+def test_an_epoch_takes_every_pair_once_and_a_stopped_run_goes_on(
+    every_epoch_kept: None, encoder: TextEncoder, tmp_path: Path
+) -> None:
     seen: list[TrainingStep] = []
     asked = experiment(recipe=dataclasses.replace(QUICK, epochs=2, batch_size=10))
     old = by_old(FEW.texts)

@@ -228,7 +228,7 @@ def test_seed_decides_the_result(images: ImageSet, base: Release, tmp_path: Path
     ],
 )
 def test_neither_a_finished_nor_an_unfinished_run_continues_with_other_settings(
-    change: dict[str, Any], images: ImageSet, tmp_path: Path
+    change: dict[str, Any], every_epoch_kept: None, images: ImageSet, tmp_path: Path
 ) -> None:
     def stop(event: dict[str, Any]) -> None:
         if event["epoch"] == 1:
@@ -329,7 +329,9 @@ def test_refusals_before_training(images: ImageSet, base: Release, tmp_path: Pat
     assert not any(tmp_path.iterdir())
 
 
-def test_a_loss_that_is_not_finite_is_never_saved(images: ImageSet, tmp_path: Path, monkeypatch) -> None:
+def test_a_loss_that_is_not_finite_is_never_saved(
+    every_epoch_kept: None, images: ImageSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Explodes(CompatibilityMethod):
         needs_old = False
 

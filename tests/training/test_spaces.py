@@ -264,7 +264,9 @@ def test_a_curvature_learned_over_a_predecessor_lifts_its_gallery_again(images, 
     assert train_release(images, experiment, tmp_path / "new", old=old).fingerprint == new.fingerprint, "finished"
 
 
-def test_a_finished_or_unfinished_run_of_another_start_or_predecessor_is_refused(images, olds, tmp_path) -> None:
+def test_a_finished_or_unfinished_run_of_another_start_or_predecessor_is_refused(
+    every_epoch_kept, images, olds, tmp_path
+) -> None:
     def learning(start: float) -> Experiment:
         return replace(BASE, geometry=Geometry("lorentz", curvature=start, learn_curvature=True))
 

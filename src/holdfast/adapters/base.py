@@ -341,7 +341,7 @@ class Adapter(OnHub):
         for name in sorted(fitted.state):
             values = np.ascontiguousarray(fitted.state[name])
             digest.update(f"{name}:{values.dtype.str}:{values.shape};".encode())
-            digest.update(values.data if values.size else b"")
+            digest.update(values.reshape(-1).view(np.uint8).data)
         return f"adapter:{digest.hexdigest()}"
 
     @property

@@ -95,7 +95,7 @@ DATASETS: Registry[Dataset[RetrievalData]] = Registry(
 )
 
 
-def load_dataset(name_or_path: str | Path, root: Path | None = None, **options: Any) -> RetrievalData:
+def load_dataset(name_or_path: str | Path, root: str | Path | None = None, **options: Any) -> RetrievalData:
     """Open a data set by name, or your own images by path.
 
     Args:
@@ -121,7 +121,9 @@ def load_dataset(name_or_path: str | Path, root: Path | None = None, **options: 
     return reader(path, **bound(reader, options, f"data in '{path}'"))
 
 
-def open_named(known: Mapping[str, Dataset[Data]], name: str, root: Path | None, options: Mapping[str, object]) -> Data:
+def open_named(
+    known: Mapping[str, Dataset[Data]], name: str, root: str | Path | None, options: Mapping[str, object]
+) -> Data:
     """Open one entry of a table of data sets.
 
     Args:
@@ -144,14 +146,15 @@ def open_named(known: Mapping[str, Dataset[Data]], name: str, root: Path | None,
             expected=f"a folder that holds '{dataset.folder}'",
             to_do="set HOLDFAST_DATA=FOLDER, or pass --data-root FOLDER.",
         )
-    if not (root / dataset.folder).is_dir():
+    folder = Path(root) / dataset.folder
+    if not folder.is_dir():
         get = f"get them from {dataset.obtained} and " if dataset.obtained else ""
         raise DataError(
-            f"The data set '{name}' is not in {root}: there is no folder {root / dataset.folder}.",
-            expected=f"the files of {name} in {root / dataset.folder}",
+            f"The data set '{name}' is not in {root}: there is no folder {folder}.",
+            expected=f"the files of {name} in {folder}",
             to_do=f"{get}put them there, or set HOLDFAST_DATA=FOLDER or pass --data-root FOLDER to say where they are.",
         )
-    return dataset.read((root / dataset.folder), **checked)
+    return dataset.read(folder, **checked)
 
 
 def option_names(name_or_path: str | Path) -> list[str]:

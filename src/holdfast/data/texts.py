@@ -32,7 +32,7 @@ TEXT_DATASETS: Registry[Dataset[TextData]] = Registry(
 )
 
 
-def load_texts(name_or_path: str | Path, root: Path | None = None, **options: Any) -> TextData | TextSet:
+def load_texts(name_or_path: str | Path, root: str | Path | None = None, **options: Any) -> TextData | TextSet:
     """Open texts by name, with their protocol, or a file of your own.
 
     Args:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 _log = logger("training")
+SHORT = 1.0
+"""Seconds of training that are sooner trained again than a checkpoint is written."""
 
 
 def fit(
@@ -85,7 +87,8 @@ def fit(
             `torch.channels_last` while training, the predecessor's too: what GPUs convolve fastest in bfloat16. They
             are rounded otherwise. Afterwards the weights lie as before.
         checkpoint: File that keeps the state of the run; None keeps none.
-        checkpoint_seconds: Longest time between two writes of it within an epoch.
+        checkpoint_seconds: Longest time between two writes of it within an epoch. After an epoch it is written where
+            a second has passed, or these: what took less is sooner trained again than written.
         identity: Plain values of everything else that decides the run (data, learning rate, options, ...); a
             checkpoint written under other values is refused.
         select: Scores the model, in evaluation mode, after every epoch; the weights of the first best one are kept.
@@ -146,6 +149,7 @@ class _Run:
     on_step: Callable[[TrainingStep], object]
     seconds: float
     generator: torch.Generator = field(default_factory=torch.Generator)
+    written: float = 0.0
 
     @property
     def objective(self) -> Objective:
@@ -154,6 +158,7 @@ class _Run:
 
     def to_the_end(self) -> History:
         epoch, first_step = self.state.restore()
+        self.written = time.monotonic()
         if self.old is not None and self.old.encoder is not None:
             self.fabric.to_device(self.old.encoder).eval()
         self.old_rows = self.fabric.to_device(self.old_rows)
@@ -180,16 +185,15 @@ class _Run:
         self.wrapped.train()
         sampler: Any = self.loader.sampler
         sampler.set_position(epoch, first_step)
-        steps, written = len(self.loader), time.monotonic()
+        steps = len(self.loader)
         for step, cpu_batch in enumerate(self._batches(), first_step):
             self._reseed(epoch, step + 1)
             factor = self.schedule.at(epoch, step, steps, self.epochs)
             for group in self.state.optimizer.param_groups:
                 group["lr"] = factor * group.setdefault("initial_lr", group["lr"])
             loss, terms = self._step(cpu_batch, epoch, (epoch * steps + step) / (self.epochs * steps))
-            if step + 1 < steps and time.monotonic() - written >= self.seconds:
-                self.state.save(epoch, step + 1)
-                written = time.monotonic()
+            if step + 1 < steps:
+                self._keep(epoch, step + 1, self.seconds)
             self.on_step(
                 {"epoch": epoch, "epochs": self.epochs, "step": step, "steps": steps, "loss": loss, "terms": terms,
                  "measures": self.state.measures, "learning_rate": self.state.optimizer.param_groups[0]["lr"],
@@ -290,7 +294,13 @@ class _Run:
         self.state.history.epochs.append(means | self.state.measures)
         told = ", ".join(f"{name} {value:.4g}" for name, value in means.items())
         _log.info("epoch %d of %d: %s", epoch + 1, self.epochs, told)
-        self.state.save(epoch + 1, 0)
+        self._keep(epoch + 1, 0, min(self.seconds, SHORT))
+
+    def _keep(self, epoch: int, step: int, pause: float) -> None:
+        """Write the checkpoint with which step of which epoch a resumed run begins, if the last is so old."""
+        if time.monotonic() - self.written >= pause:
+            self.state.save(epoch, step)
+            self.written = time.monotonic()
 
     def _score(self, select: Callable[[nn.Module], float], epoch: int) -> float:
         self.objective.model.eval()

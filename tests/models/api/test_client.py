@@ -87,14 +87,14 @@ def test_what_may_pass_is_tried_again(
 
 
 def test_pauses_grow_and_end_with_what_to_do(
-    server: ApiServer, settings: Build, hours: Any, caplog: pytest.LogCaptureFixture
+    server: ApiServer, settings: Build, hours: Any, logged: Callable[..., Any]
 ) -> None:
     server.answers = [Answer(500) for _ in range(9)]
-    with caplog.at_level(logging.WARNING, "holdfast"), pytest.raises(ApiError) as caught:
+    with logged(logging.WARNING, "holdfast") as log, pytest.raises(ApiError) as caught:
         client(server, settings(retries=8)).embed(TEXTS)
     assert hours.slept == [0.5, 1, 2, 4, 8, 16, 30, 30]
     assert "answered with status 500, 9 times in a row" in str(caught.value) and "--api-retries" in str(caught.value)
-    assert "trying again in 0.5 s" in caplog.text
+    assert "trying again in 0.5 s" in log.text
 
 
 def test_a_server_that_asks_for_an_hour_is_not_waited_for(server: ApiServer, settings: Build, hours: Any) -> None:
@@ -201,20 +201,20 @@ def test_nobody_answers(server: ApiServer, settings: Build, hours: Any) -> None:
 
 @pytest.mark.parametrize("status", [401, 404, 400, 500])
 def test_the_key_is_in_no_message_no_log_and_no_repr(
-    server: ApiServer, settings: Build, status: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    server: ApiServer, settings: Build, status: int, monkeypatch: pytest.MonkeyPatch, logged: Callable[..., Any]
 ) -> None:
     secret = "sk-very-secret-1234"
     monkeypatch.setenv("OPENAI_API_KEY", secret)
     said = {"error": {"message": f"Incorrect key provided: {secret}, ask for another"}}
     server.answers = [Answer(status, body=said), Answer(status, body=said)]
     asking = client(server, settings(retries=1))
-    with caplog.at_level(logging.DEBUG), pytest.raises(HoldfastError) as caught:
+    with logged(logging.DEBUG) as log, pytest.raises(HoldfastError) as caught:
         asking.embed(TEXTS)
     error: BaseException | None = caught.value
     while error is not None:
         assert secret not in str(error) + repr(error) + repr(vars(error))
         error = error.__cause__ or error.__context__
-    assert secret not in caplog.text + repr(asking) + repr(asking.settings)
+    assert secret not in log.text + repr(asking) + repr(asking.settings)
 
 
 @pytest.mark.parametrize("key", ["two words", "ключ", "a\nb"])
