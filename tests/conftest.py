@@ -9,15 +9,17 @@ import os
 import resource
 import shutil
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 # Everything that tests import is looked through whenever garbage is, which took a third of the time of some tests.
-gc.set_threshold(50_000, 20, 20)
+gc.set_threshold(100_000, 50, 100)
 
 # Two test processes on two cores, and what they start: more threads would only wait for each other. Read at import.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -61,9 +63,13 @@ hypothesis.settings.load_profile("unhurried")
 
 
 def pytest_collection_finish() -> None:
-    """Let the code of a method that a test defines be that of its file, not of the whole package of tests."""
-    if "tests" in sys.modules:
+    """Set right what modules do that were imported for all tests."""
+    if "tests" in sys.modules:  # the code of a method that a test defines is that of its file, not of all tests
         vars(sys.modules["tests"]).pop("__path__", None)
+    if fabric := sys.modules.get("lightning_fabric.fabric"):  # looks through all packages in every training
+        fabric._load_external_callbacks = cache(fabric._load_external_callbacks)
+    if grpc := sys.modules.get("pymilvus.client.grpc_handler"):  # waits half a second before it asks for an index
+        grpc.time = SimpleNamespace(time=time.time, sleep=lambda seconds: time.sleep(min(seconds, 0.02)))
 
 
 @pytest.fixture(scope="session")
@@ -176,14 +182,6 @@ def logged() -> Callable[..., AbstractContextManager[Logged]]:
             logger.setLevel(before)
 
     return kept
-
-
-@pytest.fixture(scope="session", autouse=True)
-def callbacks_of_packages() -> None:
-    """Let Lightning look for callbacks in all installed packages once, not in every training."""
-    from lightning_fabric import fabric
-
-    fabric._load_external_callbacks = cache(fabric._load_external_callbacks)
 
 
 @pytest.fixture(scope="session")
