@@ -110,8 +110,8 @@ def precision(query: EmbeddingSet, gallery: EmbeddingSet) -> NDArray[np.float64]
     return 100 * rank_metrics(query, gallery, ("map",), exclude_same_id=True)["map"]
 
 
-def measured(items: Items, half: bool, seed: int, shares: tuple[float, ...]) -> dict[str, list[float | None]]:
-    """Return `MEASURES` of every head and adapter by name, and of both models as they are."""
+def measured(items: Items, half: bool, seed: int, tried: Mapping[str, Experiment]) -> dict[str, list[float | None]]:
+    """Return `MEASURES` of these heads and of adapters by name, and of both models as they are."""
     (old, new), (gallery, query) = items
     missing = np.zeros(len(old.class_names or ()), np.bool_)
     if half:
@@ -127,7 +127,7 @@ def measured(items: Items, half: bool, seed: int, shares: tuple[float, ...]) -> 
         "old model as it is": [*row(before, before), None, None],
         "everything embedded anew": [*row(anew, anew), None, None],
     }
-    choice = Choice(("ridge", "local"), heads=heads(shares), direction="old_to_new")
+    choice = Choice(("ridge", "local"), heads=tried, direction="old_to_new")
     with tempfile.TemporaryDirectory() as folder:
         for one in candidates_of(choice, True, Path(folder), seed):
             started = time.process_time()
@@ -170,9 +170,9 @@ def parts() -> dict[str, Part]:
     return found
 
 
-def table(part: Part, runs: Mapping[str, Mapping[str, list[float | None]]]) -> list[str]:
-    """Return the lines on a part."""
-    lines = [f"## {part.title}", "", f"| mAP | {' | '.join(MEASURES)} |", "| --- |" + " ---: |" * len(MEASURES)]
+def table(title: str, runs: Mapping[str, Mapping[str, list[float | None]]]) -> list[str]:
+    """Return the lines on a part, of runs by seed."""
+    lines = [f"## {title}", "", f"| mAP | {' | '.join(MEASURES)} |", "| --- |" + " ---: |" * len(MEASURES)]
     of_seeds = [runs[seed] for seed in sorted(runs)]
     for name in of_seeds[0]:
         columns = zip(*(run[name] for run in of_seeds), strict=True)
@@ -186,7 +186,7 @@ def page(found: Mapping[str, Mapping[str, Mapping[str, list[float | None]]]]) ->
     lines = ["# How much of a vector both_sides is to leave out in training", "", about, ""]
     for name, part in parts().items():
         if found.get(name):
-            lines += table(part, found[name])
+            lines += table(part.title, found[name])
     return "\n".join([*lines, f"{describe('torch', 'efficientnet-lite-pytorch')}; one thread."]) + "\n"
 
 
@@ -205,7 +205,8 @@ def main() -> None:
         for seed in given.seeds:
             if str(seed) not in runs:
                 print(f"{name}, seed {seed}", flush=True)
-                runs[str(seed)] = measured(part.items(given.data, given.work, seed), part.half, seed, part.shares)
+                items = part.items(given.data, given.work, seed)
+                runs[str(seed)] = measured(items, part.half, seed, heads(part.shares))
                 given.out.write_text(json.dumps(found, indent=1) + "\n")
                 given.out.with_suffix(".md").write_text(page(found))
     given.out.with_suffix(".md").write_text(page(found))

