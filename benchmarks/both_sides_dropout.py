@@ -29,19 +29,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from holdfast import embed_images, load_dataset
+from holdfast import load_dataset
 from holdfast.adapters.adapt import Choice, candidates_of, usual_heads
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.embedding_set import joined
-from holdfast.embeddings.storage import load, save
-from holdfast.evaluation.retrieval import rank_metrics
 from holdfast.experiment import Experiment
-from image_encoders import lite0_at_64, lite2
 from machine import describe
-from partial_labels import RESULTS, apart, cell
+from partial_labels import IMAGE_MODELS, RESULTS, apart, cell, embedded_images, precisions
 from partial_labels import embedded as embedded_texts
 
-MODELS = {"old": lite0_at_64, "new": lite2}
 CLASSES, FITTED, MOST_FITTED, SEARCHED, DRAW = 60, 30, 120, 50, 11
 HELD_OUT = 5  # one text of so many
 SHARES = (0.0, 0.25, 0.5)
@@ -72,12 +68,9 @@ def photographs(root: Path, work: Path, per_class: int) -> Items:
     for part, rows in parts.items():
         taken = images.select(np.sort(np.concatenate([of_class[rows] for of_class in drawn]))).compact()
         sets = []
-        for model, open_model in MODELS.items():
+        for model in IMAGE_MODELS:
             file = work / "photographs" / f"{model}-{part}.safetensors"
-            if not file.exists():
-                file.parent.mkdir(parents=True, exist_ok=True)
-                save(embed_images(open_model(), taken, batch_size=32), file)
-            sets.append(load(file))
+            sets.append(embedded_images(model, taken, file))
             if list(sets[-1].ids) != list(taken.ids):
                 raise SystemExit(f"{file} holds other images: give another --work.")
         found[part] = (sets[0], sets[1])
@@ -107,7 +100,7 @@ def heads(shares: tuple[float, ...]) -> dict[str, Experiment]:
 
 def precision(query: EmbeddingSet, gallery: EmbeddingSet) -> NDArray[np.float64]:
     """Return average precisions in percent, no item asking for itself."""
-    return 100 * rank_metrics(query, gallery, ("map",), exclude_same_id=True)["map"]
+    return 100 * precisions(query, gallery)
 
 
 def measured(items: Items, half: bool, seed: int, tried: Mapping[str, Experiment]) -> dict[str, list[float | None]]:

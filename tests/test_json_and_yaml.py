@@ -6,13 +6,16 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
+import holdfast
 from holdfast.bench.suite import read_suite
 from holdfast.cli import main
 from holdfast.config import read_yaml
 from holdfast.documents import DEPTH_LIMIT, SIZE_LIMIT, parsed_json, parsed_yaml
 from holdfast.errors import ConfigError
 
+SUITES = Path(holdfast.__file__).parent / "recipes"
 LAUGHS = "\n".join(["a0: &a0 [x, x]", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 60))])
 
 NOT_YAML = {
@@ -103,3 +106,10 @@ def test_plain_values_come_back() -> None:
         "a": [1, 2], "b": [1, 2], "c": {"d": 1, "e": 0.5}
     }  # fmt: skip
     assert parsed_yaml("", "here", "") is None
+
+
+def test_yaml_is_what_pyyaml_alone_makes_of_it() -> None:
+    """Whether libyaml reads it or not: on suites with anchors, merges, quotes and numbers of every sort."""
+    for path in sorted(SUITES.glob("*.yaml"))[::5]:
+        text = path.read_text(encoding="utf-8")
+        assert parsed_yaml(text, path.name, "a suite") == yaml.load(text, yaml.SafeLoader)

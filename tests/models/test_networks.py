@@ -38,7 +38,7 @@ def test_size_of_backbones(name: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(BACKBONES))
-@pytest.mark.parametrize("channels", [3, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("channels", [1, 3])
 def test_every_backbone_embeds_small_images(name: str, channels: int) -> None:
     encoder = Encoder(EncoderSpec(backbone=name, dim=16, channels=channels, image_size=32)).eval()
     images = torch.randint(0, 256, (2, channels, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))

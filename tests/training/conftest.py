@@ -31,4 +31,4 @@ def images(make_images: Callable[..., ImageSet]) -> ImageSet:
 @pytest.fixture
 def every_epoch_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a checkpoint be written after every epoch, however short it was."""
-    monkeypatch.setattr("holdfast.training.loop.SHORT", 0.0)
+    monkeypatch.setattr("holdfast.training.loop.CHECKPOINT_PAUSE", 0.0)

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 _log = logger("training")
-SHORT = 1.0
-"""Seconds of training that are sooner trained again than a checkpoint is written."""
+CHECKPOINT_PAUSE = 1.0
+"""Seconds from a checkpoint until one is written after an epoch: what took less is sooner trained again."""
 
 
 def fit(
@@ -193,7 +193,7 @@ class _Run:
                 group["lr"] = factor * group.setdefault("initial_lr", group["lr"])
             loss, terms = self._step(cpu_batch, epoch, (epoch * steps + step) / (self.epochs * steps))
             if step + 1 < steps:
-                self._keep(epoch, step + 1, self.seconds)
+                self._save(epoch, step + 1, self.seconds)
             self.on_step(
                 {"epoch": epoch, "epochs": self.epochs, "step": step, "steps": steps, "loss": loss, "terms": terms,
                  "measures": self.state.measures, "learning_rate": self.state.optimizer.param_groups[0]["lr"],
@@ -294,10 +294,10 @@ class _Run:
         self.state.history.epochs.append(means | self.state.measures)
         told = ", ".join(f"{name} {value:.4g}" for name, value in means.items())
         _log.info("epoch %d of %d: %s", epoch + 1, self.epochs, told)
-        self._keep(epoch + 1, 0, min(self.seconds, SHORT))
+        self._save(epoch + 1, 0, min(self.seconds, CHECKPOINT_PAUSE))
 
-    def _keep(self, epoch: int, step: int, pause: float) -> None:
-        """Write the checkpoint with which step of which epoch a resumed run begins, if the last is so old."""
+    def _save(self, epoch: int, step: int, pause: float) -> None:
+        """Write a checkpoint of a run that goes on with this step, unless the last is younger than so many seconds."""
         if time.monotonic() - self.written >= pause:
             self.state.save(epoch, step)
             self.written = time.monotonic()
