@@ -24,7 +24,7 @@ from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, DataError, EmptyOverlapError, ReleaseError, SpaceMismatchError
 from holdfast.evaluation.protocols.relevance_lists import Pairs, Relevance
 from holdfast.experiment import HEAD_RECIPE, Experiment, head_recipe
-from holdfast.geometry import Lorentz
+from holdfast.geometry import Hypersphere, Lorentz
 from holdfast.models.release import load_release
 
 FAST = dataclasses.replace(HEAD_RECIPE, epochs=2, batch_size=64)
@@ -228,8 +228,24 @@ def test_few_items_have_smaller_batches_unless_a_recipe_was_chosen(sets, tmp_pat
         save_link("head p2s", *sets, Choice((), heads=heads), folder, on_step=steps.append)
         return steps[0]["steps"]
 
-    assert head_recipe(600).batch_size == 37 and batches(HEAD_RECIPE, tmp_path / "usual") == 600 // 37
+    assert head_recipe(600, 8).batch_size == 37 and batches(HEAD_RECIPE, tmp_path / "usual") == 600 // 37
     assert batches(dataclasses.replace(HEAD_RECIPE, epochs=1), tmp_path / "chosen") == 600 // 256
+
+
+def test_wide_vectors_are_learned_from_more_slowly_unless_a_recipe_was_chosen(sets, points, tmp_path) -> None:
+    """Where heads are compared as where one is saved: what was measured is what is to be used."""
+    old, new = (one.select(np.arange(64)) for one in sets)
+    wide = new.replace(vectors=np.tile(new.vectors, 64) / np.float32(8), space=Hypersphere(64 * new.dim))
+    recipes = {"usual": HEAD_RECIPE, "chosen": dataclasses.replace(HEAD_RECIPE, epochs=1)}
+    choice = Choice((), heads={name: Experiment(method="p2s", recipe=recipe) for name, recipe in recipes.items()})
+    rates = [head_recipe(len(old), wide.dim).learning_rate, 0.004]
+    for candidate, rate in zip(candidates_of(choice, True, tmp_path), rates, strict=True):
+        before = set(tmp_path.iterdir())
+        candidate.fit(old, wide, None)
+        (compared,) = set(tmp_path.iterdir()) - before
+        saved = save_link(candidate.name, old, wide, choice, tmp_path / candidate.name)
+        assert [load_release(one).record.recipe["learning_rate"] for one in (compared, saved)] == [rate, rate]
+    assert rates[0] < 0.002
 
 
 def test_an_unknown_candidate_is_not_saved(sets, tmp_path) -> None:
@@ -251,7 +267,7 @@ def test_what_is_saved_is_fitted_on_pairs_with_the_labels_that_were_measured(set
     )  # fmt: skip
     choice = Choice((), heads={"p2s": Experiment(method="p2s", recipe=HEAD_RECIPE)})
     release = load_release(save_link("head p2s", old, more, choice, tmp_path))
-    assert release.record.recipe["batch_size"] == head_recipe(len(old)).batch_size != head_recipe(1500).batch_size
+    assert release.record.recipe["batch_size"] == head_recipe(600, 8).batch_size != head_recipe(1500, 8).batch_size
     assert release.record.data["vectors"] == str(len(old))
 
 

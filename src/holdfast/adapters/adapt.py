@@ -110,7 +110,7 @@ class Choice:
         adapters: Names of `ADAPTERS`, none twice.
         adapter_options: Options by adapter.
         heads: How every head is trained, by its name; tried where there are labels. With the recipe `HEAD_RECIPE`,
-            batches of few items are smaller (`head_recipe`).
+            batches of few items are smaller, and wide vectors are learned from more slowly (`head_recipe`).
         direction: What is mapped: the new queries, the old gallery, or each in turn. Heads that the old gallery is
             taken to are left out where only queries are.
         usual: Whether this is what is compared where nothing was named; what is then left out for want of an extra is
@@ -408,7 +408,7 @@ def candidates_of(
     def head(experiment: Experiment, old: EmbeddingSet, new: EmbeddingSet, unlabelled: Unlabelled) -> Link:
         from holdfast.training.compatible_head import train_head
 
-        place, how = Path(tempfile.mkdtemp(dir=folder)), _for_items(experiment, len(old), seed)
+        place, how = Path(tempfile.mkdtemp(dir=folder)), _for(experiment, new, seed)
         return link_of_head(train_head(old, new, how, place, unlabelled=unlabelled, on_step=on_step))
 
     directed = choice.directed().items()
@@ -426,11 +426,11 @@ def _stays(head: Experiment) -> bool:
     return build_method(head.method, head.method_options).stays
 
 
-def _for_items(experiment: Experiment, items: int, seed: int) -> Experiment:
-    """Return how a head is trained on so many items: the usual recipe depends on their number."""
+def _for(experiment: Experiment, new: EmbeddingSet, seed: int) -> Experiment:
+    """Return how a head is trained on these vectors: the usual recipe depends on how many, and how wide, they are."""
     recipe = experiment.recipe
     if dataclasses.replace(recipe, schedule=HEAD_RECIPE.schedule) == HEAD_RECIPE:
-        recipe = dataclasses.replace(head_recipe(items), schedule=recipe.schedule)
+        recipe = dataclasses.replace(head_recipe(len(new), new.dim), schedule=recipe.schedule)
     return dataclasses.replace(experiment, recipe=recipe, seed=seed)
 
 
@@ -480,7 +480,7 @@ def save_link(
     heads = [HEAD + method for method in choice.fitting_heads()]
     if name not in heads:
         raise unknown_name("candidate", name, [*choice.directed(), *heads])
-    experiment = _for_items(choice.heads[name.removeprefix(HEAD)], len(old), seed)
+    experiment = _for(choice.heads[name.removeprefix(HEAD)], new, seed)
     from holdfast.training.compatible_head import train_head
 
     place = folder / "head"
