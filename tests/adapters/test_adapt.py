@@ -230,6 +230,9 @@ def test_few_items_have_smaller_batches_unless_a_recipe_was_chosen(sets, tmp_pat
 
     assert head_recipe(600, 8).batch_size == 37 and batches(HEAD_RECIPE, tmp_path / "usual") == 600 // 37
     assert batches(dataclasses.replace(HEAD_RECIPE, epochs=1), tmp_path / "chosen") == 600 // 256
+    machine = dataclasses.replace(HEAD_RECIPE, accelerator="cpu")
+    assert batches(machine, tmp_path / "machine") == 600 // 37, "where it is trained does not choose how"
+    assert load_release(tmp_path / "machine" / "head").record.recipe["accelerator"] == "cpu"
 
 
 def test_wide_vectors_are_learned_from_more_slowly_unless_a_recipe_was_chosen(sets, points, tmp_path) -> None:

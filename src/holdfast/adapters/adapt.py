@@ -429,8 +429,9 @@ def _stays(head: Experiment) -> bool:
 def _for(experiment: Experiment, new: EmbeddingSet, seed: int) -> Experiment:
     """Return how a head is trained on these vectors: the usual recipe depends on how many, and how wide, they are."""
     recipe = experiment.recipe
-    if dataclasses.replace(recipe, schedule=HEAD_RECIPE.schedule) == HEAD_RECIPE:
-        recipe = dataclasses.replace(head_recipe(len(new), new.dim), schedule=recipe.schedule)
+    if dataclasses.replace(recipe, schedule=HEAD_RECIPE.schedule).decides() == HEAD_RECIPE.decides():
+        usual = head_recipe(len(new), new.dim)
+        recipe = dataclasses.replace(recipe, batch_size=usual.batch_size, learning_rate=usual.learning_rate)
     return dataclasses.replace(experiment, recipe=recipe, seed=seed)
 
 

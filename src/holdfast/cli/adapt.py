@@ -330,7 +330,8 @@ class Compared(Options):
         projection: Of the heads of --method: linear, mlp (two layers), or residual (what two layers add; for keep).
         head: Classifier that trains the head; normalised when left out, lorentz on the lorentz space.
         head_options: Options of that classifier.
-        recipe: How heads are trained; left as it is, batches are smaller where there are fewer than 4,096 items.
+        recipe: How heads are trained; left as it is, batches are smaller where there are fewer than 4,096 items, and so
+            is the rate where vectors have more than 384 numbers.
     """
 
     auto: bool = False
