@@ -83,16 +83,21 @@ def _order(values: dict[CASE, float]) -> tuple[int, float]:
     return -len(values), float(np.mean([*values.values()])) if values else 0.0
 
 
-def main() -> None:
+def page() -> str:
+    """Return left_out.md."""
     places = read_places()
     about = " ".join((__doc__ or "").split("\n\n")[2].split())
-    page = ["# Whether what leads on other data sets leads on the next", "", about, ""]
+    lines = ["# Whether what leads on other data sets leads on the next", "", about, ""]
     for title, suites in BOARDS.items():
         of = [place for place in places if place.suite in suites]
-        page += section(title, of, False)
+        lines += section(title, of, False)
         if any(row.gallery == "mapped" for place in of for row in place.rows):
-            page += section(f"{title}: those that leave the old gallery as it is", of, True)
-    (RESULTS / "left_out.md").write_text("\n".join([*page, "`python benchmarks/left_out.py`", ""]), encoding="utf-8")
+            lines += section(f"{title}: those that leave the old gallery as it is", of, True)
+    return "\n".join([*lines, "`python benchmarks/left_out.py`", ""])
+
+
+def main() -> None:
+    (RESULTS / "left_out.md").write_text(page(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -179,6 +179,7 @@ def test_frozen_models_and_items_without_labels_go_to_adapt() -> None:
     heads = places({"texts": {"p2s": steady(0.1)}}, kind="features", scenario="seen")
     frozen = look_up(Situation(frozen=True), heads, embeddings="new.npz")
     assert "adapt --old OLD --new new.npz" in frozen.next and frozen.places
+    assert "led on the third" in frozen.cannot_tell[0] and "does not on the next" not in told(frozen)
     texts = look_up(Situation(frozen=True), heads, data="texts.csv")
     assert "--texts texts.csv" in texts.next
     bare = look_up(Situation(labelled=False), heads)
