@@ -114,9 +114,8 @@ def models(root: Path | None, work: Path, per_intent: int | None) -> Models:
         return EmbeddingSet(one.ids, both, "declared:minilm-and-words", Hypersphere(both.shape[1]),
                             labels=one.labels, class_names=one.class_names)  # fmt: skip
 
-    new = wide(fitted)
-    recipe = head_recipe(len(new), new.dim)
-    head = train_head(by(OLD, fitted), new, Experiment(method="p2s", recipe=recipe), work / "head")
+    recipe = head_recipe(len(fitted))
+    head = train_head(by(OLD, fitted), wide(fitted), Experiment(method="p2s", recipe=recipe), work / "head")
     return Models(
         {"old": by(OLD, query), "new": head.query(wide(query))}, {"old": by(OLD, table), "new": head.query(wide(table))}
     )

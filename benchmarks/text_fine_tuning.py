@@ -118,7 +118,7 @@ class Cell:
 
     def head(self) -> Callable[[TextSet], EmbeddingSet]:
         old, new = (self.by(one, self.sentences.fitted) for one in (self.old, self.new))
-        head = train_head(old, new, self._experiment(head_recipe(len(old), new.dim)), self.work / "release")
+        head = train_head(old, new, self._experiment(head_recipe(len(old))), self.work / "release")
         return lambda texts: head.query(self.by(self.new, texts))
 
     def ridge(self) -> Callable[[TextSet], EmbeddingSet]:

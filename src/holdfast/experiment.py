@@ -318,22 +318,23 @@ _SMALLEST_BATCH = 32
 _WIDTH = 384  # of the vectors that the rate of `HEAD_RECIPE` is for
 
 
-def head_recipe(items: int, width: int) -> Recipe:
-    """Return how a head is trained on so many vectors of so many numbers.
+def head_recipe(items: int, width: int = 0) -> Recipe:
+    """Return how a head is trained on so many items: with smaller batches where an epoch would have too few steps.
 
-    Batches are smaller where an epoch would have too few steps. The learning rate falls in proportion as vectors are
-    wider than those that it was found on: a step by Adam moves every weight alike, so that what a layer gives moves
-    with the number of its inputs (Yang et al., "Tensor Programs V", 2022, table 3).
+    Args:
+        items: How many there are.
+        width: Numbers of a vector, for a method with `CompatibilityMethod.slower_when_wide`: beyond the 384 that the
+            rate was found on it falls in proportion. 0 for the others, whose rate is one.
 
-    >>> head_recipe(15_000, 384).batch_size, head_recipe(1_000, 384).batch_size, head_recipe(100, 384).batch_size
+    >>> head_recipe(15_000).batch_size, head_recipe(1_000).batch_size, head_recipe(100).batch_size
     (256, 62, 32)
-    >>> head_recipe(15_000, 256).learning_rate, head_recipe(15_000, 1280).learning_rate
+    >>> head_recipe(15_000).learning_rate, head_recipe(15_000, 1280).learning_rate
     (0.004, 0.0012)
     """
     return dataclasses.replace(
         HEAD_RECIPE,
         batch_size=min(HEAD_RECIPE.batch_size, max(_SMALLEST_BATCH, items // _FEWEST_STEPS)),
-        learning_rate=HEAD_RECIPE.learning_rate * min(1.0, _WIDTH / width),
+        learning_rate=HEAD_RECIPE.learning_rate * min(1.0, _WIDTH / max(width, 1)),
     )
 
 

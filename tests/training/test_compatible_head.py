@@ -252,12 +252,13 @@ def test_embeddings_are_carried_over_in_blocks(
 
 
 def test_few_items_are_trained_on_in_small_batches() -> None:
-    assert [head_recipe(items, 8).batch_size for items in (10, 800, 4096, 10**6)] == [32, 50, 256, 256]
-    assert dataclasses.replace(head_recipe(800, 8), batch_size=256) == HEAD_RECIPE
+    assert [head_recipe(items).batch_size for items in (10, 800, 4096, 10**6)] == [32, 50, 256, 256]
+    assert dataclasses.replace(head_recipe(800), batch_size=256) == HEAD_RECIPE
 
 
-def test_wide_vectors_are_learned_from_more_slowly() -> None:
-    assert [head_recipe(10**6, width).learning_rate for width in (1, 384, 768, 1280)] == [0.004, 0.004, 0.002, 0.0012]
+def test_the_rate_falls_with_a_width_that_is_given() -> None:
+    rates = [head_recipe(10**6, width).learning_rate for width in (0, 1, 384, 768, 1280)]
+    assert rates == [0.004, 0.004, 0.004, 0.002, 0.0012]
     assert dataclasses.replace(head_recipe(10**6, 768), learning_rate=0.004) == HEAD_RECIPE
 
 

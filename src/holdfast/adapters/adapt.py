@@ -110,7 +110,7 @@ class Choice:
         adapters: Names of `ADAPTERS`, none twice.
         adapter_options: Options by adapter.
         heads: How every head is trained, by its name; tried where there are labels. With the recipe `HEAD_RECIPE`,
-            batches of few items are smaller, and wide vectors are learned from more slowly (`head_recipe`).
+            batches of few items are smaller, and some methods learn from wide vectors more slowly (`head_recipe`).
         direction: What is mapped: the new queries, the old gallery, or each in turn. Heads that the old gallery is
             taken to are left out where only queries are.
         usual: Whether this is what is compared where nothing was named; what is then left out for want of an extra is
@@ -427,10 +427,11 @@ def _stays(head: Experiment) -> bool:
 
 
 def _for(experiment: Experiment, new: EmbeddingSet, seed: int) -> Experiment:
-    """Return how a head is trained on these vectors: the usual recipe depends on how many, and how wide, they are."""
+    """Return how a head is trained on these vectors: the usual recipe depends on how many they are, and how wide."""
     recipe = experiment.recipe
     if dataclasses.replace(recipe, schedule=HEAD_RECIPE.schedule).decides() == HEAD_RECIPE.decides():
-        usual = head_recipe(len(new), new.dim)
+        slower = build_method(experiment.method, experiment.method_options).slower_when_wide
+        usual = head_recipe(len(new), new.dim if slower else 0)
         recipe = dataclasses.replace(recipe, batch_size=usual.batch_size, learning_rate=usual.learning_rate)
     return dataclasses.replace(experiment, recipe=recipe, seed=seed)
 

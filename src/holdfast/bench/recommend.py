@@ -1,9 +1,9 @@
 """What leaderboards say of data like a user's: a look-up of measured rows, and no rule that chooses for people.
 
 A rule that took the best method of the nearest data sets did worse on data that it had not seen than always taking the
-same method (benchmarks/results/recommend.md), so nothing is chosen here: rows are shown with what they rest on. Of heads
-over frozen models it would by now be right on three data sets (left_out.md, beside it), and `holdfast adapt` compares
-the few that lead on the user's own.
+same method (benchmarks/results/recommend.md), so nothing is chosen here: rows are shown with what they rest on. Over
+frozen models it would by now be right on three data sets (left_out.md, beside it); `holdfast adapt` compares what leads
+there on the user's own.
 """
 
 from __future__ import annotations

@@ -331,7 +331,7 @@ class Compared(Options):
         head: Classifier that trains the head; normalised when left out, lorentz on the lorentz space.
         head_options: Options of that classifier.
         recipe: How heads are trained; left as it is, batches are smaller where there are fewer than 4,096 items, and so
-            is the rate where vectors have more than 384 numbers.
+            is the rate of two-step where vectors have more than 384 numbers.
     """
 
     auto: bool = False

@@ -343,6 +343,8 @@ class CompatibilityMethod(nn.Module):
     padded with zeros without being asked for."""
     unlabelled: ClassVar[bool] = False
     """Whether it learns from items whose class nobody knows, too: their label is -1."""
+    slower_when_wide: ClassVar[bool] = False
+    """Whether a head that it trains comes apart on wide vectors at the rate that suits narrow ones (`head_recipe`)."""
     stays: ClassVar[bool] = False
     """Whether a head that it trains stays in the space of the frozen model below, where an adapter takes the gallery of
     an older one, instead of moving to where that gallery is."""

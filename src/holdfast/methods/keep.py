@@ -28,6 +28,7 @@ class Keep(CompatibilityMethod):
     spaces = EVERY_SPACE
     unlabelled = True
     stays = True
+    slower_when_wide = True
     balance = None  # where every item has a class, there is nothing to weigh
 
     def __init__(self, weight: float = 100.0) -> None:

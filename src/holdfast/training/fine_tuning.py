@@ -251,7 +251,7 @@ def _start(
         on_step: Told after every step.
     """
     if start == "head":
-        recipe = dataclasses.replace(head_recipe(len(old), new.dim), accelerator=experiment.recipe.accelerator)
+        recipe = dataclasses.replace(head_recipe(len(old)), accelerator=experiment.recipe.accelerator)
         head = train_head(
             old, new, dataclasses.replace(experiment, recipe=recipe), folder / START, on_step=on_step
         ).release
