@@ -23,8 +23,8 @@ BOARDS = {
     "Heads and adapters over frozen models": ("text-upgrade", "image-upgrade"),
     "Models that are trained": ("omniglot-small", "tiny-imagenet-small"),
 }
-CASE = tuple[str, str]  # scenario and data set
-Gains = dict[CASE, dict[str, float]]  # P_comp of the rows of every case that keep P_up
+Case = tuple[str, str]  # scenario and data set
+Gains = dict[Case, dict[str, float]]  # P_comp of the rows of every case that keep P_up
 
 
 def chosen(others: Sequence[dict[str, float]]) -> str:
@@ -34,7 +34,7 @@ def chosen(others: Sequence[dict[str, float]]) -> str:
     return shared[int(np.mean(ranks, axis=0).argmin())]
 
 
-def led_elsewhere(gains: Gains) -> dict[CASE, str]:
+def led_elsewhere(gains: Gains) -> dict[Case, str]:
     """Return the row that is taken in every case."""
     return {
         (scenario, data): chosen([rows for (of, one), rows in gains.items() if of == scenario and one != data])
@@ -42,7 +42,7 @@ def led_elsewhere(gains: Gains) -> dict[CASE, str]:
     }
 
 
-def regret(gains: Gains, taken: dict[CASE, str]) -> dict[CASE, float]:
+def regret(gains: Gains, taken: dict[Case, str]) -> dict[Case, float]:
     """Return the regret of every case whose row keeps P_up."""
     return {case: max(rows.values()) - rows[taken[case]] for case, rows in gains.items() if taken[case] in rows}
 
@@ -79,7 +79,7 @@ def section(title: str, places: Sequence[Place], as_it_is: bool) -> Iterator[str
     yield ""
 
 
-def _order(values: dict[CASE, float]) -> tuple[int, float]:
+def _order(values: dict[Case, float]) -> tuple[int, float]:
     return -len(values), float(np.mean([*values.values()])) if values else 0.0
 
 

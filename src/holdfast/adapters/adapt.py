@@ -408,7 +408,7 @@ def candidates_of(
     def head(experiment: Experiment, old: EmbeddingSet, new: EmbeddingSet, unlabelled: Unlabelled) -> Link:
         from holdfast.training.compatible_head import train_head
 
-        place, how = Path(tempfile.mkdtemp(dir=folder)), _for(experiment, new, seed)
+        place, how = Path(tempfile.mkdtemp(dir=folder)), _for_vectors(experiment, new, seed)
         return link_of_head(train_head(old, new, how, place, unlabelled=unlabelled, on_step=on_step))
 
     directed = choice.directed().items()
@@ -426,7 +426,7 @@ def _stays(head: Experiment) -> bool:
     return build_method(head.method, head.method_options).stays
 
 
-def _for(experiment: Experiment, new: EmbeddingSet, seed: int) -> Experiment:
+def _for_vectors(experiment: Experiment, new: EmbeddingSet, seed: int) -> Experiment:
     """Return how a head is trained on these vectors: the usual recipe depends on how many they are, and how wide."""
     recipe = experiment.recipe
     if dataclasses.replace(recipe, schedule=HEAD_RECIPE.schedule).decides() == HEAD_RECIPE.decides():
@@ -482,7 +482,7 @@ def save_link(
     heads = [HEAD + method for method in choice.fitting_heads()]
     if name not in heads:
         raise unknown_name("candidate", name, [*choice.directed(), *heads])
-    experiment = _for(choice.heads[name.removeprefix(HEAD)], new, seed)
+    experiment = _for_vectors(choice.heads[name.removeprefix(HEAD)], new, seed)
     from holdfast.training.compatible_head import train_head
 
     place = folder / "head"
