@@ -324,7 +324,7 @@ def head_recipe(items: int, width: int = 0) -> Recipe:
     Args:
         items: How many there are.
         width: Numbers of a vector, for a method with `CompatibilityMethod.slower_when_wide`: beyond the 384 that the
-            rate was found on it falls in proportion. 0 for the others, whose rate is one.
+            rate was found on it falls in proportion. 0 for the others, whose rate stays.
 
     >>> head_recipe(15_000).batch_size, head_recipe(1_000).batch_size, head_recipe(100).batch_size
     (256, 62, 32)

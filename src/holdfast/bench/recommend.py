@@ -2,8 +2,8 @@
 
 A rule that took the best method of the nearest data sets did worse on data that it had not seen than always taking the
 same method (benchmarks/results/recommend.md), so nothing is chosen here: rows are shown with what they rest on. Over
-frozen models it would by now be right on three data sets (left_out.md, beside it); `holdfast adapt` compares what leads
-there on the user's own.
+frozen models it would by now be right, or nearly, on three data sets (left_out.md, beside it); what leads there is what
+`holdfast adapt` compares on the user's own.
 """
 
 from __future__ import annotations
@@ -401,7 +401,7 @@ def _cannot_tell(situation: Situation, places: Sequence[Place]) -> Iterator[str]
         return
     data = list(dict.fromkeys(place.trained_on for place in places))
     if situation.frozen:
-        yield "The order of methods on your data, though on three data sets what led on the other two led on the third."
+        yield "The order of methods on your data; what led on two of three data sets led on the third, or nearly."
     else:
         yield "The order of methods on your data: what leads on one of the measured data sets does not on the next."
     if len(data) < ENOUGH:
