@@ -34,6 +34,7 @@ from holdfast.data.revisited import RevisitedTruth
 from holdfast.data.text_files import texts
 from holdfast.embeddings import EmbeddingSet, storage
 from holdfast.evaluation.evaluate import evaluate
+from holdfast.evaluation.ranking.cohort import Cohort, pack_cohort, unpack_cohort
 from holdfast.evaluation.results import EvaluationResults
 from holdfast.evaluation.retrieval import top_k
 from holdfast.evaluation.test_sets import CombinationResults, combine
@@ -186,6 +187,16 @@ def _make_score_map(folder: Path) -> None:
 
 def _read_score_map(folder: Path) -> None:
     load_score_map(folder / "score_map.json").apply([0.15, 2.0])
+
+
+def _make_cohort(folder: Path) -> None:
+    sides = drawn("old").vectors, drawn("newer").vectors
+    (folder / "cohort").write_bytes(pack_cohort(Cohort(*sides, 0.5, 3)))
+
+
+def _read_cohort(folder: Path) -> None:
+    cohort = unpack_cohort((folder / "cohort").read_bytes(), "cohort")
+    cohort.lines(cohort.own[:2], cohort.other[:2])
 
 
 # Imports
@@ -343,6 +354,7 @@ FORMATS: Mapping[str, Format] = {
     "embeddings": Format(_make_embeddings, _read_embeddings, _sign_embeddings),
     "adapter": Format(_make_adapters, lambda folder: load_adapter(folder).map(drawn("newer").vectors), _sign_adapter),
     "score map": Format(_make_score_map, _read_score_map),
+    "cohort": Format(_make_cohort, _read_cohort),
     "parquet": Format(_make_parquet, _read_parquet),
     "npy": Format(_make_numpy, _read_numpy),
     "npz": Format(lambda folder: storage.to_npz(drawn("old"), folder / "a.npz"), _read_archive),

@@ -1,4 +1,4 @@
-"""Scores of both parts of a half-backfilled gallery on one scale, learnt from items with vectors of both models."""
+"""Scores of both parts of a half-backfilled gallery on one scale, by items with vectors of both models."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.adapters import Procrustes
+from holdfast.adapters import Procrustes, ScoreMap
 from holdfast.cli import main
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import GalleryError
-from holdfast.evaluation.ranking.merging import calibrated_merge
+from holdfast.evaluation.ranking.cohort import Cohort
 from holdfast.galleries import Gallery
 from holdfast.galleries.calibration import FEWEST
+from holdfast.galleries.rehearsal.sample import Upgrade
 from holdfast.geometry import Hypersphere
 
 SPHERE = Hypersphere(6)
@@ -59,33 +60,33 @@ def shop(place: str, adapter: Procrustes) -> Iterator[Gallery]:
         yield gallery
 
 
-def test_hits_are_merged_by_scores_that_both_vectors_taught(shop: Gallery, adapter: Procrustes) -> None:
-    """The map follows the truth: what it makes of old scores is near the new scores of the same pairs."""
+def test_hits_are_merged_by_scores_beside_those_on_items_with_both_vectors(shop: Gallery, adapter: Procrustes) -> None:
+    """What a query scores on an old vector becomes what it would be if the cohort's nearest scored it as their new."""
     assert shop.search(ASKED, 20).merge == "rank"
     link, items = shop.calibrate()
     assert items == ITEMS // 2
     assert (link.query, link.gallery, link.how) == ("g2", "g1", "adapter")
     reply = shop.search(ASKED, 20)
     assert reply.merge == "calibrated"
-    score_map = shop.files.score_map(str(link.score_map))
+    cohort = shop.files.scores(str(link.score_map))
+    assert isinstance(cohort, Cohort)
     fresh = shop.store.vectors("g2", IDS)[0]
+    both = NEW.select(NEW.ids.find(fresh)).vectors
+    np.testing.assert_allclose(np.sort(cohort.own, axis=0), np.sort(both, axis=0), atol=1e-6)
     left = [one for one in IDS if one not in fresh]
     mapped = adapter.apply(ASKED).vectors
     for row, hits in enumerate(reply.hits):
+        means = [np.mean(np.sort(side @ query)[-5:]) for side, query in
+                 ((cohort.own, ASKED.vectors[row]), (cohort.other, mapped[row]))]  # fmt: skip
         new = {one: float(ASKED.vectors[row] @ NEW.vectors[IDS.index(one)]) for one in fresh}
-        old = {one: float(mapped[row] @ OLD.vectors[IDS.index(one)]) for one in left}
-        parts = [(list(part), list(part.values())) for part in (new, old)]
-        ids, scores = calibrated_merge(parts, [None, score_map])
-        assert [hit.id for hit in hits] == ids[:20].tolist()
-        np.testing.assert_allclose([hit.score for hit in hits], scores[:20], atol=1e-5)
-    queries = adapter.apply(NEW).vectors
-    before, after = (queries @ OLD.vectors.T)[:, :60].ravel(), (NEW.vectors @ NEW.vectors.T)[:, :60].ravel()
-    off = np.abs(score_map.apply(before).values - after).mean()
-    assert off < 0.6 * np.abs(before - after).mean()
-    assert off < 0.8 * np.abs(after - np.median(after)).mean()  # better than one score for all
+        old = {one: cohort.factor * (float(mapped[row] @ OLD.vectors[IDS.index(one)]) - means[1]) + means[0]
+               for one in left}  # fmt: skip
+        expected = sorted((new | old).items(), key=lambda item: -item[1])[:20]
+        assert [hit.id for hit in hits] == [name for name, _ in expected]
+        np.testing.assert_allclose([hit.score for hit in hits], [score for _, score in expected], atol=1e-5)
 
 
-def test_the_map_is_part_of_the_gallery_and_of_the_way_back(shop: Gallery) -> None:
+def test_the_cohort_is_part_of_the_gallery_and_of_the_way_back(shop: Gallery) -> None:
     before = shop.calibrate()[0]
     shop.backfill(Source(), budget=20)
     again = shop.calibrate()[0]
@@ -127,15 +128,44 @@ def test_mapped_vectors_are_calibrated_too() -> None:
         assert (link.gallery, link.how, items) == ("g2", "mapped", ITEMS // 2)
         reply = gallery.search(ASKED, ITEMS)
         assert reply.merge == "calibrated"
-        score_map = gallery.files.score_map(str(link.score_map))
-        for hits, former in zip(reply.hits, before.hits, strict=True):
+        cohort = gallery.files.scores(str(link.score_map))
+        assert isinstance(cohort, Cohort)
+        lines = cohort.lines(ASKED.vectors, ASKED.vectors)
+        for hits, former, line in zip(reply.hits, before.hits, lines, strict=True):
             was = {hit.id: hit for hit in former}
             assert sorted(was) == sorted(hit.id for hit in hits)
             for hit in hits:
                 old = was[hit.id].score
-                expected = old if hit.generation == "g3" else float(score_map.apply(old).values)
+                expected = old if hit.generation == "g3" else line.slope * old + line.start
                 assert (hit.generation, hit.score) == (was[hit.id].generation, pytest.approx(expected, abs=1e-6))
             assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+
+
+def test_a_map_that_came_with_the_adapter_serves_until_there_is_a_cohort(place: str, adapter: Procrustes) -> None:
+    halved = ScoreMap("old_to_new", np.array([-1.0, 1.0]), np.array([-0.5, 0.5]))
+    with Gallery.create(place, fingerprint=OLD.fingerprint, space=SPHERE) as gallery:
+        gallery.add(OLD)
+        gallery.prepare(NEW.fingerprint, SPHERE, adapter=adapter, score_map=halved)
+        gallery.swap()
+        gallery.backfill(Source(), order="random", budget=ITEMS // 2)
+        reply = gallery.search(ASKED, ITEMS)
+        assert reply.merge == "calibrated"
+        by_id = {hit.id: hit for hit in reply.hits[0]}
+        mapped = adapter.apply(ASKED).vectors[0] @ OLD.vectors.T
+        for name, score in zip(IDS, mapped, strict=True):
+            if by_id[name].generation == "g1":
+                assert by_id[name].score == pytest.approx(score / 2, abs=1e-6)
+        link, _ = gallery.calibrate()
+        assert isinstance(gallery.files.scores(str(link.score_map)), Cohort)
+
+
+def test_a_rehearsal_takes_the_cohort_of_the_gallery(shop: Gallery) -> None:
+    link, _ = shop.calibrate()
+    upgrade = Upgrade.of(shop, Source(), (), None, None)  # type: ignore[arg-type]
+    with Gallery.create("memory://", fingerprint=OLD.fingerprint, space=SPHERE) as copy:
+        copy.add(OLD)
+        assert upgrade.prepare(copy, Source()) == "adapter"  # type: ignore[arg-type]
+        assert [one.score_map for one in copy.state.links if one.adapter] == [link.score_map]
 
 
 def test_a_link_that_changes_meanwhile_is_left_alone(shop: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +181,7 @@ def test_a_link_that_changes_meanwhile_is_left_alone(shop: Gallery, monkeypatch:
         shop.calibrate()
 
 
-def test_the_command_says_what_taught_it(tmp_path: Path, adapter: Procrustes, capsys) -> None:
+def test_the_command_says_by_what_it_merges(tmp_path: Path, adapter: Procrustes, capsys) -> None:
     url = f"memory:{tmp_path / 'live'}"
     with Gallery.create(url, fingerprint=OLD.fingerprint, space=SPHERE) as gallery:
         gallery.add(OLD)
@@ -159,4 +189,4 @@ def test_the_command_says_what_taught_it(tmp_path: Path, adapter: Procrustes, ca
         gallery.backfill(Source(), budget=60)
     assert main(["gallery", "calibrate", url]) == 0
     said = " ".join(capsys.readouterr().err.split())
-    assert "Hits of g2 and g1 are merged by score from now on, as 60 items with vectors of both have taught." in said
+    assert "Hits of g2 and g1 are merged by score from now on, by a cohort of 60 items with vectors of both." in said

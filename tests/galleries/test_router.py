@@ -116,7 +116,7 @@ def test_a_score_map_makes_two_scales_one() -> None:
         (Source("g2"), hits({"b": 0.75, "d": 0.25})),
         (adapted("g2", "g1"), hits({"a": 0.4375, "c": 0.0625})),
     ]
-    lists, merge = merged(found, 4, {"g1": doubled})
+    lists, merge = merged(found, 4, {"g1": [doubled]})
     assert merge == "calibrated"
     assert shown(lists) == [[("a", 0.875, "g1"), ("b", 0.75, "g2"), ("d", 0.25, "g2"), ("c", 0.125, "g1")]]
 
@@ -128,7 +128,7 @@ def test_one_generation_without_a_map_sends_all_to_ranks() -> None:
         (adapted("g3", "g2"), hits({"a": 0.5})),
         (adapted("g3", "g1"), hits({"c": 9.0})),
     ]
-    lists, merge = merged(found, 3, {"g2": doubled})
+    lists, merge = merged(found, 3, {"g2": [doubled]})
     assert merge == "rank"
     assert [hit.id for hit in lists[0]] == ["b", "a", "c"]
 

@@ -32,7 +32,7 @@ from holdfast.errors import (
 )
 from holdfast.galleries.backfill import Backfill, Backfilled, BackfillOptions
 from holdfast.galleries.backup import Backup, back_up
-from holdfast.galleries.calibration import calibrated
+from holdfast.galleries.calibration import drawn_cohort
 from holdfast.galleries.links import Bridge, Files, is_outside, link_from_report, packed_outside
 from holdfast.galleries.router import Reply, merged, remainders, route
 from holdfast.galleries.rows import Batch, batches, checked_columns, rows_of
@@ -68,6 +68,7 @@ from holdfast.stores.where import read_filter
 
 if TYPE_CHECKING:
     from holdfast.adapters import Adapter, ScoreMap
+    from holdfast.evaluation.ranking.cohort import Cohort
     from holdfast.galleries.two_stage import Rescoring
 
 Metadata = Mapping[str, Sequence[Any]]
@@ -406,16 +407,19 @@ class Gallery:
         columns = state.columns
         filter_ = read_filter([where], columns) if isinstance(where, str) else checked(where, columns)
         sources = route(state, query.name)[: 1 if alone else None]
-        searched = [
-            (source, self.store.search(
-                self._form(asked, source.link, state.by_name[source.generation].geometry), k,
-                generation=source.generation, without=source.without,
-                where=filter_, exact=exact or not query.geometry.approximable, at=pointer,
-            ))
+        forms = [
+            (source, self._form(asked, source.link, state.by_name[source.generation].geometry))
             for source in sources if source.rows(pointer) or source.link is None
         ]  # fmt: skip
+        searched = [
+            (source, self.store.search(
+                form, k, generation=source.generation, without=source.without,
+                where=filter_, exact=exact or not query.geometry.approximable, at=pointer,
+            ))
+            for source, form in forms
+        ]  # fmt: skip
         rows = {source.generation: source.rows(pointer) for source in sources}
-        hits, merge = merged(searched, k, self.files.score_maps(sources), rows)
+        hits, merge = merged(searched, k, self.files.scales(forms), rows)
         names = [source.generation for source in sources]
         return Reply(
             hits, asked.fingerprint, state.active, tuple(names), pointer.covered(names), pointer.items,
@@ -471,7 +475,7 @@ class Gallery:
         *,
         reports: Sequence[Path] = (),
         adapter: Path | Adapter | None = None,
-        score_map: Path | ScoreMap | None = None,
+        score_map: Path | ScoreMap | Cohort | None = None,
         note: str = "",
         on_step: Progress | None = None,
     ) -> Generation:
@@ -595,11 +599,12 @@ class Gallery:
         """Let searches of a half-backfilled gallery merge its two parts by scores on one scale.
 
         Where an adapter maps queries, that is in place of ranks; where old vectors are mapped, in place of their scores
-        as they are. Items that have vectors of both models tell what scores mean, see `holdfast.galleries.calibration`.
-        Another call learns from more items.
+        as they are. A cohort of items that have vectors of both models tells what scores mean, see
+        `holdfast.galleries.calibration`; the gallery keeps these vectors, also of items that are removed, until another
+        call or the end of the upgrade, and `gc`.
 
         Returns:
-            The link, with its score map, and how many items it was learnt from.
+            The link, with its cohort, and how many items that is.
 
         Raises:
             GalleryError: New queries search no other vectors, or too few items have vectors of both models.
@@ -613,10 +618,10 @@ class Gallery:
                 expected="an upgrade that was prepared with an adapter",
                 to_do="search as it is; the gallery is intact.",
             )
-        from holdfast.adapters.score_map import pack_score_map
+        from holdfast.evaluation.ranking.cohort import pack_cohort
 
-        score_map, items = calibrated(self, link, seed=seed)
-        content = pack_score_map(score_map)
+        cohort = drawn_cohort(self, link, seed=seed)
+        content = pack_cohort(cohort)
         found = replace(link, score_map=digest_of(content))
         with self.writing("calibrate") as pointer:
             now = self._state(pointer)
@@ -627,7 +632,7 @@ class Gallery:
                 )  # fmt: skip
             event: Event = {"kind": "link", "link": vars(found)}
             self._commit(now, event, Changes(files={digest_of(content): content}))
-        return found, items
+        return found, len(cohort.own)
 
     def swap(self, *, force: str | None = None) -> GalleryState:
         """Make the prepared generation the active one: encoder, adapter, vectors and search rule at once.

@@ -1,7 +1,8 @@
 """Why queries of one model find vectors of another: a report on the two, or an adapter between them.
 
-Adapters and score maps are part of the gallery: the commit that names one writes it, packed, under its digest. Only
-format version 1 named them by their paths; the first write takes them in where they are still what they were.
+Adapters, score maps and cohorts are part of the gallery: the commit that names one writes it, packed, under its
+digest. Only format version 1 named adapters and maps by their paths; the first write takes them in where they are still
+what they were.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from holdfast.errors import ConfigError, GalleryError, HoldfastError, SpaceMismatchError
 from holdfast.galleries.router import Source
 from holdfast.galleries.state import GalleryState, Generation, Link
@@ -22,6 +26,8 @@ from holdfast.stores.base import Store, digest_of
 if TYPE_CHECKING:
     from holdfast.adapters import Adapter
     from holdfast.adapters.score_map import ScoreMap
+    from holdfast.evaluation.ranking.cohort import Cohort
+    from holdfast.evaluation.ranking.merging import Scale
     from holdfast.evaluation.results import Evaluation, EvaluationResults, System
     from holdfast.results import ModelIdentity
 
@@ -145,7 +151,7 @@ class Bridge:
         cls,
         state: GalleryState,
         adapter: Path | Adapter,
-        score_map: Path | ScoreMap | None,
+        score_map: Path | ScoreMap | Cohort | None,
         fingerprint: str,
         space: Space,
     ) -> Bridge:
@@ -155,7 +161,7 @@ class Bridge:
             ConfigError: It is between other models.
             SpaceMismatchError: It is between other spaces.
         """
-        from holdfast.adapters.score_map import load_score_map, pack_score_map
+        from holdfast.adapters.score_map import load_score_map
         from holdfast.adapters.storage import load_adapter, pack_adapter
 
         given = load_adapter(adapter) if isinstance(adapter, Path) else adapter
@@ -176,7 +182,7 @@ class Bridge:
             return cls(origin, old, mapped, digest, None, files)
         if score_map is None:
             return cls(origin, old, None, digest, None, files)
-        scores = pack_score_map(load_score_map(score_map) if isinstance(score_map, Path) else score_map)
+        scores = packed_scores(load_score_map(score_map) if isinstance(score_map, Path) else score_map)
         return cls(origin, old, None, digest, digest_of(scores), {**files, digest_of(scores): scores})
 
     def link(self, new: str) -> Link:
@@ -206,7 +212,7 @@ def _refuse_others(adapter: Adapter, what: str, old: Generation, fingerprint: st
 
 
 class Files:
-    """Adapters and score maps of a gallery, each read once; what is under a digest never changes.
+    """Adapters, score maps and cohorts of a gallery, each read once; what is under a digest never changes.
 
     Args:
         store: The gallery's.
@@ -221,15 +227,31 @@ class Files:
         adapter: Adapter = self._once(read_adapter, name)
         return adapter
 
-    def score_map(self, name: str) -> ScoreMap:
-        """Return a score map that the state names."""
-        score_map: ScoreMap = self._once(read_score_map, name)
-        return score_map
+    def scores(self, name: str) -> ScoreMap | Cohort:
+        """Return the score map or the cohort that the state names."""
+        scores: ScoreMap | Cohort = self._once(read_scores, name)
+        return scores
 
-    def score_maps(self, sources: Sequence[Source]) -> dict[str, ScoreMap]:
-        """Return the score maps of the sources that have one, by generation."""
-        links = {source.generation: source.link for source in sources if source.link is not None}
-        return {name: self.score_map(link.score_map) for name, link in links.items() if link.score_map is not None}
+    def scales(self, asked: Sequence[tuple[Source, NDArray[np.float32]]]) -> dict[str, Sequence[Scale]]:
+        """Return what takes scores of sources to those of the queries' own vectors, where there is such a thing.
+
+        Args:
+            asked: Sources and the queries as each is searched (Q, D), the queries' own first.
+
+        Returns:
+            One for each query, by generation.
+        """
+        from holdfast.evaluation.ranking.cohort import Cohort
+
+        scales: dict[str, Sequence[Scale]] = {}
+        for source, form in asked:
+            if source.link is not None and source.link.score_map is not None:
+                scores = self.scores(source.link.score_map)
+                own = asked[0][1]
+                scales[source.generation] = (
+                    scores.lines(own, form) if isinstance(scores, Cohort) else [scores] * len(form)
+                )
+        return scales
 
     def _once(self, read: Callable[[Store, str], Any], name: str) -> Any:
         loaded = self._loaded.get((read, name))
@@ -252,16 +274,28 @@ def read_adapter(store: Store, name: str) -> Adapter:
     return load_adapter(name) if is_outside(name) else unpack_adapter(store.file(name), name)
 
 
-def read_score_map(store: Store, name: str) -> ScoreMap:
-    """Read a score map that a state names.
+def read_scores(store: Store, name: str) -> ScoreMap | Cohort:
+    """Read the score map or the cohort that a state names.
 
     Raises:
         GalleryError: The gallery does not have it.
         DataError: It is none, or its file is gone where the state names a file.
     """
     from holdfast.adapters.score_map import load_score_map, unpack_score_map
+    from holdfast.evaluation.ranking.cohort import is_cohort, unpack_cohort
 
-    return load_score_map(name) if is_outside(name) else unpack_score_map(store.file(name), name)
+    if is_outside(name):
+        return load_score_map(name)
+    content = store.file(name)
+    return unpack_cohort(content, name) if is_cohort(content) else unpack_score_map(content, name)
+
+
+def packed_scores(scores: ScoreMap | Cohort) -> bytes:
+    """Return a score map or a cohort as one value, the same for the same one."""
+    from holdfast.adapters.score_map import ScoreMap, pack_score_map
+    from holdfast.evaluation.ranking.cohort import pack_cohort
+
+    return pack_score_map(scores) if isinstance(scores, ScoreMap) else pack_cohort(scores)
 
 
 def is_outside(name: str) -> bool:
@@ -309,7 +343,6 @@ def packed_outside(store: Store, state: GalleryState) -> dict[str, bytes]:
 
     What is gone, damaged or another one now is left out: `doctor` says so.
     """
-    from holdfast.adapters.score_map import pack_score_map
     from holdfast.adapters.storage import pack_adapter
 
     packed = {}
@@ -320,5 +353,5 @@ def packed_outside(store: Store, state: GalleryState) -> dict[str, bytes]:
     for link in state.links:
         if link.score_map is not None and is_outside(link.score_map):
             with suppress(HoldfastError):
-                packed[link.score_map] = pack_score_map(read_score_map(store, link.score_map))
+                packed[link.score_map] = packed_scores(read_scores(store, link.score_map))
     return packed

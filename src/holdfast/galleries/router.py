@@ -3,7 +3,7 @@
 A query is answered from its own model's vectors, and for items that have none from those of other generations that a
 link vouches for, newest first. Generations whose scores are on one scale make one ranking by score. Where an adapter
 maps queries into another model's space, its scores are on another scale, and so are those of a calibrated link (see
-`Gallery.calibrate`): lists are merged by scores that a score map makes comparable, or by rank (see
+`Gallery.calibrate`): lists are merged by scores that a cohort or a score map makes comparable, or by rank (see
 `holdfast.evaluation.ranking.merging`).
 """
 
@@ -20,7 +20,7 @@ from holdfast.stores.base import Hits, Pointer
 from holdfast.stores.filters import Metadata
 
 if TYPE_CHECKING:
-    from holdfast.adapters import ScoreMap
+    from holdfast.evaluation.ranking.merging import Scale
 
 Merge = Literal["score", "calibrated", "rank", "rescored"]
 
@@ -124,7 +124,7 @@ def remainders(state: GalleryState) -> list[tuple[str, frozenset[str]]]:
 def merged(
     searched: Sequence[tuple[Source, Hits]],
     k: int,
-    score_maps: Mapping[str, ScoreMap],
+    scales: Mapping[str, Sequence[Scale]],
     rows: Mapping[str, int] | None = None,
 ) -> tuple[list[list[Hit]], Merge]:
     """Make one list per query out of those of several sources.
@@ -132,7 +132,7 @@ def merged(
     Args:
         searched: Hits of every source that was searched, the query's own first.
         k: Hits per query.
-        score_maps: Maps from scores of a generation to those of the query's own, by generation name.
+        scales: What takes scores of a generation to those of the query's own, one for each query, by generation name.
         rows: How many items every source answers for, by generation; a merge by rank takes them for alike without.
     """
     own = [(source, hits) for source, hits in searched if source.on_one_scale]
@@ -144,9 +144,12 @@ def merged(
         return [of_query[0][:k] for of_query in lists], "score"
     from holdfast.evaluation.ranking.merging import calibrated_merge, reciprocal_rank_merge
 
-    if all(source.generation in score_maps for source, _ in others):
-        maps = [None, *(score_maps[source.generation] for source, _ in others)]
-        return [_joined(one, calibrated_merge(_pairs(one), maps))[:k] for one in lists], "calibrated"
+    if all(source.generation in scales for source, _ in others):
+        maps = zip(*(scales[source.generation] for source, _ in others), strict=True)
+        return [
+            _joined(one, calibrated_merge(_pairs(one), [None, *of_query]))[:k]
+            for one, of_query in zip(lists, maps, strict=True)
+        ], "calibrated"
     sizes = None if rows is None else [max(1, sum(rows[source.generation] for source, _ in part)) for part in parts]
     return [_joined(one, reciprocal_rank_merge(_pairs(one), sizes=sizes))[:k] for one in lists], "rank"
 

@@ -112,8 +112,9 @@ class Link:
         evidence: Numbers of the report, as far as there are any.
         adapter: Digest of the adapter that maps queries among the files of the store; None where they are used as they
             are.
-        score_map: Digest of the map from scores of these vectors to those of the queries' own, if there is one: with an
-            adapter of queries, or of a link that was calibrated. Format version 1 kept the paths of both.
+        score_map: Digest of what takes scores of these vectors to those of the queries' own, if there is such a thing:
+            the map that came with an adapter of queries, or the cohort (or map, formerly) of a link that was
+            calibrated. Format version 1 kept the paths of adapter and map.
     """
 
     query: str

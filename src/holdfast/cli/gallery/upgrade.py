@@ -84,14 +84,15 @@ def _direction(gallery: Gallery, query: str | None, of: str | None) -> tuple[str
 
 
 def calibrate(on: WriterOptions, seed: int = 0) -> int:
-    """Let searches merge old and new vectors by scores on one scale, learnt without labels from items that have both.
+    """Let searches merge old and new vectors by scores on one scale, told without labels by items that have both.
 
     For an upgrade whose adapter maps queries or old vectors, once a part is backfilled. Until then hits are merged by
-    rank where it maps queries, and by scores as they are where it maps vectors.
+    rank where it maps queries, and by scores as they are where it maps vectors. What a query scores in either part is
+    compared with what it scores on a cohort of up to 1,000 items that have vectors of both.
 
     Args:
         on: The gallery.
-        seed: Of the items that are compared.
+        seed: Of the cohort's draw.
 
     Examples:
         holdfast gallery calibrate --gallery live
@@ -99,8 +100,8 @@ def calibrate(on: WriterOptions, seed: int = 0) -> int:
     with on.opened() as it:
         made, items = it.calibrate(seed=seed)
         console.print(
-            f"Hits of {made.query} and {made.gallery} are merged by score from now on, as {items:,} items with vectors "
-            "of both have taught."
+            f"Hits of {made.query} and {made.gallery} are merged by score from now on, by a cohort of {items:,} items "
+            "with vectors of both."
         )
         return _tell(it, on, {"query": made.query, "gallery": made.gallery, "items": items})
 

@@ -1,24 +1,30 @@
 """One list of results from a gallery of two generations, whose scores cannot be compared.
 
 While a gallery is backfilled, some of its rows are embedded by the old model and some by the new one, and each part is
-searched in its own space. The lists are merged by rank, or by scores that a `ScoreMap` makes comparable.
+searched in its own space. The lists are merged by rank, or by scores that a `ScoreMap` or a `Cohort` makes comparable.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.adapters.score_map import ScoreMap
+from holdfast.adapters.score_map import MappedScores
 from holdfast.errors import DataError, refuse
 
 Hits = tuple[Sequence[Any] | NDArray[Any], Sequence[float] | NDArray[np.floating]]
 """What one generation found for one query: ids (n,) and their scores (n,), larger is better, in any order."""
 Merged = tuple[NDArray[Any], NDArray[np.float64]]
 """Ids, each once, and their merged scores, best first."""
+
+
+class Scale(Protocol):
+    """What takes the scores of one query on one generation to a common scale, and never turns their order."""
+
+    def apply(self, scores: NDArray[np.float64], /) -> MappedScores: ...  # noqa: D102
 
 
 def reciprocal_rank_merge(lists: Sequence[Hits], k: float = 60, sizes: Sequence[int] | None = None) -> Merged:
@@ -61,7 +67,7 @@ def reciprocal_rank_merge(lists: Sequence[Hits], k: float = 60, sizes: Sequence[
     ])  # fmt: skip
 
 
-def calibrated_merge(hits: Sequence[Hits], maps: Sequence[ScoreMap | None]) -> Merged:
+def calibrated_merge(hits: Sequence[Hits], maps: Sequence[Scale | None]) -> Merged:
     """Merge by scores on one scale: those of every generation as its map gives them.
 
     Where a map is level or clips, items of one list keep their order; of items of different lists that merge with equal
@@ -69,11 +75,13 @@ def calibrated_merge(hits: Sequence[Hits], maps: Sequence[ScoreMap | None]) -> M
 
     Args:
         hits: One list per generation.
-        maps: The score map of every generation; None where its scores are on the common scale already.
+        maps: The score map of every generation, or the line that a cohort gives this query; None where its scores are
+            on the common scale already.
 
     Raises:
         DataError: There is not one map per list, ids and scores of a list differ in number, or a score is not finite.
 
+    >>> from holdfast.adapters import ScoreMap
     >>> to_new = ScoreMap.fit([0.0, 1.0], [0.5, 0.7])
     >>> ids, scores = calibrated_merge([(["a", "b"], [0.9, 0.1]), (["c"], [0.6])], [to_new, None])
     >>> ids.tolist(), scores.round(2).tolist()
@@ -88,7 +96,7 @@ def calibrated_merge(hits: Sequence[Hits], maps: Sequence[ScoreMap | None]) -> M
     ])  # fmt: skip
 
 
-def on_the_common_scale(scores: NDArray[np.float64], score_map: ScoreMap) -> NDArray[np.float64]:
+def on_the_common_scale(scores: NDArray[np.float64], score_map: Scale) -> NDArray[np.float64]:
     """Map scores that never rise (n,) so that the outcome never rises; rounding between two knots can exceed a knot.
 
     Raises:

@@ -15,7 +15,7 @@ from holdfast.embeddings.embedding_set import shown
 from holdfast.errors import HoldfastError
 from holdfast.galleries.doctor.findings import NAMED, Finding, Severity
 from holdfast.galleries.items import draw, pages
-from holdfast.galleries.links import adapters_of, is_outside, link_from_report, read_fitting_adapter, read_score_map
+from holdfast.galleries.links import adapters_of, is_outside, link_from_report, read_fitting_adapter, read_scores
 from holdfast.galleries.router import route
 from holdfast.galleries.state import GalleryState, How, Link, replay
 from holdfast.stores.base import Pointer, Store
@@ -188,8 +188,8 @@ def link_findings(store: Store, state: GalleryState) -> list[Finding]:
         findings += _file_findings(what, name, generation, lambda: read_fitting_adapter(store, name, ends))  # noqa: B023
     for link in state.links:
         if link.score_map is not None:
-            what, name = f"The score map of {link.query} for {link.gallery}", link.score_map
-            findings += _file_findings(what, name, link.gallery, lambda: read_score_map(store, name))  # noqa: B023
+            what, name = f"What brings scores of {link.query} for {link.gallery}", link.score_map
+            findings += _file_findings(what, name, link.gallery, lambda: read_scores(store, name))  # noqa: B023
     return findings
 
 

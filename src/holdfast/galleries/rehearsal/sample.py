@@ -21,6 +21,7 @@ from holdfast.stores.filters import Metadata
 
 if TYPE_CHECKING:
     from holdfast.adapters import Adapter, ScoreMap
+    from holdfast.evaluation.ranking.cohort import Cohort
 
 EMBEDDED_AT_ONCE = 256
 
@@ -45,7 +46,7 @@ class Upgrade:
     links: tuple[Link, ...] = ()
     reports: Sequence[Path] = ()
     adapter: Path | Adapter | None = None
-    score_map: Path | ScoreMap | None = None
+    score_map: Path | ScoreMap | Cohort | None = None
 
     @classmethod
     def of(
@@ -89,7 +90,7 @@ class Upgrade:
         own = next((gallery.files.adapter(name) for name in names if name is not None), None)
         if own is None:
             return cls(state.by_name[old], new, new.note, links, reports, adapter, score_map)
-        maps = (gallery.files.score_map(link.score_map) for link in links if link.score_map is not None)
+        maps = (gallery.files.scores(link.score_map) for link in links if link.score_map is not None)
         return cls(state.by_name[old], new, new.note, links, reports, own, next(maps, None))
 
     def prepare(self, copy: Gallery, source: VectorSource) -> Linked:
