@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from half_backfilled import maps, merged
+from half_backfilled import by_cohort, merged
 from holdfast.adapters.adapt import Choice, candidates_of, suitable_adapters
 from holdfast.adapters.compare import measure
 from holdfast.adapters.held_out import hold_out
@@ -98,9 +98,10 @@ def drawn(found: Collection, relevance: Relevance, share: str, seed: int) -> tup
         if one.direction == "old_to_new" and not embedded.all():
             vectors = np.where(embedded[:, None], documents["new"].vectors, gallery.vectors)
             scores[one.name + WITH_PAIRS] = score(query, gallery.replace(vectors=vectors), relevance)
-            fitted = maps((new, gallery.select(rows)), (new, new), np.random.default_rng(seed))
             sides = query.vectors @ gallery.vectors.T, query.vectors @ documents["new"].vectors.T
-            mixed = dict(merged(*sides, embedded, fitted))["expected"]
+            pairs = (new, gallery.select(rows)), (new, new)
+            scaled = by_cohort(sides[0], (query, query), *pairs, seed, (0.04,))
+            [mixed] = (scores for way, scores in merged(*sides, embedded, scaled) if way in scaled)
             scores[one.name + CALIBRATED] = gain(mixed, found.relevant)
     agreement = measure(candidates, hold_out(old, new, seed=seed), resamples=2)
     return scores, {one.name: one.cross.mean for one in agreement.candidates if one.cross}

@@ -181,12 +181,23 @@ def test_a_link_that_changes_meanwhile_is_left_alone(shop: Gallery, monkeypatch:
         shop.calibrate()
 
 
+def asks_for_it(gallery: Gallery, capsys: Any) -> bool:
+    """Say whether `status` names the command among what to type next."""
+    assert main(["gallery", "status", gallery.store.url]) == 0
+    return f"holdfast gallery calibrate --gallery {gallery.store.url}" in "".join(capsys.readouterr().err.split("\n"))
+
+
 def test_the_command_says_by_what_it_merges(tmp_path: Path, adapter: Procrustes, capsys) -> None:
     url = f"memory:{tmp_path / 'live'}"
     with Gallery.create(url, fingerprint=OLD.fingerprint, space=SPHERE) as gallery:
         gallery.add(OLD)
         gallery.prepare(NEW.fingerprint, SPHERE, adapter=adapter)
-        gallery.backfill(Source(), budget=60)
+        gallery.backfill(Source(), budget=FEWEST - 1)
+        assert not asks_for_it(gallery, capsys)
+        gallery.backfill(Source(), budget=11)
+        assert asks_for_it(gallery, capsys)
     assert main(["gallery", "calibrate", url]) == 0
     said = " ".join(capsys.readouterr().err.split())
     assert "Hits of g2 and g1 are merged by score from now on, by a cohort of 60 items with vectors of both." in said
+    with Gallery.open(url) as gallery:
+        assert not asks_for_it(gallery, capsys)
