@@ -51,7 +51,7 @@ TOLERANCES = {torch.float64: {"rtol": 1e-7, "atol": 1e-7}, torch.float32: {"rtol
 
 
 # Children of a fork leave alone what was garbage before: its destructors may wait for threads that only the parent has.
-os.register_at_fork(before=gc.freeze, after_in_parent=gc.unfreeze)
+os.register_at_fork(before=lambda: (gc.collect(), gc.freeze()))
 
 # Seeding accelerators that are not there notes the stack for each of them, every time.
 if not torch.accelerator.is_available():
@@ -62,8 +62,24 @@ hypothesis.settings.register_profile("unhurried", deadline=None)  # others may k
 hypothesis.settings.load_profile("unhurried")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep workers from sending what nobody reads: that tests begin and end, and that a fixture was made."""
+    if hasattr(config, "workerinput") and not config.option.xmlpath and config.option.durations is None:
+        [worker] = (it for it in config.pluginmanager.get_plugins() if type(it).__name__ == "WorkerInteractor")
+        send: Callable[..., None] = worker.sendevent
+
+        def sendevent(name: str, **told: Any) -> None:
+            report = told.get("data", {})
+            made = name == "testreport" and report["when"] != "call" and report["outcome"] == "passed"
+            if not made and name not in {"logstart", "logfinish"}:
+                send(name, **told)
+
+        worker.sendevent = sendevent
+
+
 def pytest_collection_finish() -> None:
     """Set right what modules do that were imported for all tests."""
+    gc.freeze()  # what was imported and collected is no garbage
     if "tests" in sys.modules:  # the code of a method that a test defines is that of its file, not of all tests
         vars(sys.modules["tests"]).pop("__path__", None)
     if fabric := sys.modules.get("lightning_fabric.fabric"):  # looks through all packages in every training
