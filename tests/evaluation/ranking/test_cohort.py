@@ -104,6 +104,12 @@ def test_spaces_that_have_nothing_to_do_with_each_other_are_refused() -> None:
         Cohort.of(own, np.ones_like(own), own, own * 0)
 
 
+def test_scores_without_bound_are_refused() -> None:
+    vast = np.full((9, 3), 3e38, np.float32)
+    with pytest.raises(DataError, match="without bound"), np.errstate(all="ignore"):
+        Cohort(vast, vast, 1.0, 5).lines(10 * drawn(1, 2, 3), drawn(1, 2, 3))
+
+
 def test_queries_of_other_widths_are_refused() -> None:
     with pytest.raises(DataError, match="Queries of 3 numbers"):
         made().lines(drawn(1, 2, 3), drawn(1, 2, OTHER))

@@ -116,7 +116,7 @@ class Cohort:
             other_queries: The same in the other one (Q, E).
 
         Raises:
-            DataError: They have other numbers of dimensions than the cohort.
+            DataError: They have other numbers of dimensions than the cohort, or score without bound on it.
         """
         sides = (own_queries, self.own), (other_queries, self.other)
         for queries, vectors in sides:
@@ -128,7 +128,10 @@ class Cohort:
         own, other = (
             self._nearest((queries @ vectors.T).astype(np.float64)).mean(axis=1) for queries, vectors in sides
         )
-        return [ScoreLine(self.factor, float(a - self.factor * b)) for a, b in zip(own, other, strict=True)]
+        starts = own - self.factor * other
+        if not np.isfinite(starts).all():
+            raise DataError("A query scores without bound on a cohort.", expected="finite scores")
+        return [ScoreLine(self.factor, start) for start in starts.tolist()]
 
     def _nearest(self, scores: Scores) -> Scores:
         """Return the best scores of every query, in any order (Q, nearest)."""

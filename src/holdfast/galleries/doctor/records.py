@@ -188,7 +188,7 @@ def link_findings(store: Store, state: GalleryState) -> list[Finding]:
         findings += _file_findings(what, name, generation, lambda: read_fitting_adapter(store, name, ends))  # noqa: B023
     for link in state.links:
         if link.score_map is not None:
-            what, name = f"What brings scores of {link.query} for {link.gallery}", link.score_map
+            what, name = f"The cohort or map of scores of {link.query} for {link.gallery}", link.score_map
             findings += _file_findings(what, name, link.gallery, lambda: read_scores(store, name))  # noqa: B023
     return findings
 
