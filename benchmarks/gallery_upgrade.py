@@ -1,15 +1,16 @@
 """Whole upgrades of a live gallery: swap, backfill in several orders while queries are served, and the way back.
 
-    python benchmarks/gallery_upgrade.py                     # about 40 minutes on two cores, with training
+    python benchmarks/gallery_upgrade.py                     # about an hour on two cores, with training
+    python benchmarks/gallery_upgrade.py --only calibrated   # upgrades whose name has this; others as they were
     python benchmarks/gallery_upgrade.py --tables-only       # the page again, from the committed records
 
 Omniglot's evaluation images with a compatible release on the hypersphere and one in Lorentz space, and CLINC150 with
-two frozen text models that only an adapter links. For every order a fresh gallery (LanceDB) is made by the old model,
-the new one is prepared and swapped in, and the backfill goes from 0 to 100 % in tenths. At every tenth new queries are
-asked and scored; all the time another thread sends queries, and checks that every score is the inner product of its
-query with the vector of the generation that the hit names (where lists are merged by rank: that it has the item). At
-the end the upgrade is completed and rolled back, and the old queries are asked again. Finished runs are kept in the
-work folder; started again, the script goes on.
+two frozen text models that only an adapter links, with and without `holdfast gallery calibrate` after every tenth. For
+every order a fresh gallery (LanceDB) is made by the old model, the new one is prepared and swapped in, and the backfill
+goes from 0 to 100 % in tenths. At every tenth new queries are asked and scored; all the time another thread sends
+queries, and checks that every score is the inner product of its query with the vector of the generation that the hit
+names (where a merge makes other scores of them: that it has the item). At the end the upgrade is completed and rolled
+back, and the old queries are asked again. Finished runs are kept in the work folder; started again, the script goes on.
 
 Average precision counts the first 300 hits and divides by all relevant items ("map@300"). Writes
 gallery_upgrade.json and gallery_upgrade.md.
@@ -74,7 +75,7 @@ class Serving(threading.Thread):
 
     def _fits(self, row: int, hit: Any, by_score: bool) -> bool:
         at = self.known.get(hit.generation, {}).get(hit.id)
-        if at is None or not by_score:  # scores of a merge by rank are no inner products
+        if at is None or not by_score:  # scores of other merges are no inner products
             return at is not None
         return abs(float(self.forms[hit.generation][at] @ self.form[row]) - hit.score) < 1e-3
 
@@ -115,6 +116,8 @@ def upgraded(upgrade: Upgrade, order: str, seed: int, folder: Path) -> dict[str,
         if tenth:
             left = round(len(old) * tenth / TENTHS) - round(len(old) * (tenth - 1) / TENTHS)
             gallery.backfill(source, order=order, budget=left if tenth < TENTHS else None, batch=256, seed=seed)
+            if upgrade.calibrated and tenth < TENTHS:
+                gallery.calibrate(seed=seed)
         reply, score = scored(gallery, asked_new)
         curve.append({**score, "covered": reply.covered})
     counts = server.stop()
@@ -140,7 +143,12 @@ def measured(arguments: argparse.Namespace) -> dict[str, Any]:
     root = data_root(arguments.root)
     assert root is not None, "set HOLDFAST_DATA"
     started, records = time.monotonic(), []
+    if arguments.only:
+        found = read_json(arguments.out / "gallery_upgrade.json")["records"]
+        records = [record for record in found if arguments.only not in record["upgrade"]]
     for number, (name, make) in enumerate(UPGRADES.items()):
+        if arguments.only not in name:
+            continue
         for seed in arguments.seeds:
             work = arguments.work / f"{number}-{seed}"
             files = {order: work / f"{order}.json" for order in ORDERS}
@@ -167,6 +175,7 @@ def main() -> None:
     parser.add_argument("--root", type=Path, help="data root (default: the environment variable HOLDFAST_DATA)")
     parser.add_argument("--work", type=Path, default=RUNS / "gallery_upgrade")
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--only", default="", help="part of the names of upgrades")
     parser.add_argument("--again", action="store_true", help="forget finished upgrades, but not the models")
     parser.add_argument("--tables-only", action="store_true")
     arguments = parser.parse_args()

@@ -36,12 +36,14 @@ class Upgrade:
         new: The same items by the new model.
         report: results.json that vouches for new queries on the old gallery.
         adapter: Folder of an adapter, where only that links the two.
+        calibrated: Whether a cohort is drawn after every tenth, by which scores of old and new vectors are compared.
     """
 
     old: tuple[EmbeddingSet, EmbeddingSet]
     new: tuple[EmbeddingSet, EmbeddingSet]
     report: Path
     adapter: Path | None = None
+    calibrated: bool = False
 
 
 def hypersphere(seed: int, root: Path, work: Path) -> Upgrade:
@@ -83,6 +85,11 @@ def adapter_of_queries(seed: int, root: Path, work: Path) -> Upgrade:
     return _adapted("procrustes", "new_to_old", seed, root, work)
 
 
+def calibrated(make: Callable[[int, Path, Path], Upgrade]) -> Callable[[int, Path, Path], Upgrade]:
+    """The same, with `holdfast gallery calibrate` after every tenth."""
+    return lambda seed, root, work: replace(make(seed, root, work), calibrated=True)
+
+
 def _adapted(name: str, direction: str, seed: int, root: Path, work: Path) -> Upgrade:
     split = load_texts("clinc150", root, seed=seed).parts()
     parts = {}
@@ -113,4 +120,6 @@ UPGRADES: dict[str, Callable[[int, Path, Path], Upgrade]] = {
     "omniglot, Lorentz space (hbct)": lorentz,
     "clinc150, adapter of the gallery (ridge)": adapter_of_gallery,
     "clinc150, adapter of queries (procrustes), merged by rank": adapter_of_queries,
+    "clinc150, adapter of the gallery (ridge), calibrated": calibrated(adapter_of_gallery),
+    "clinc150, adapter of queries (procrustes), calibrated": calibrated(adapter_of_queries),
 }
