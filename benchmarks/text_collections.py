@@ -8,10 +8,11 @@ are fitted on nowhere. Numbers are nDCG@10 of the judged queries in percent; "- 
 old model, with intervals of 95 % over queries, and "of the gain" its share of what embedding everything anew brings.
 With all documents as pairs the new model has embedded everything once, and the map spares only to store it; with half
 of them it has not. "and new pairs" are mapped galleries in which documents of the pairs have what the new model gave
-them (`holdfast gallery backfill --vectors`); "calibrated" takes scores of the mapped ones to the others' scale, learnt
-from the documents of the pairs (`holdfast gallery calibrate`). "by agreement" is what `holdfast adapt` takes without
-judgements, from documents that ask for each other; "by judged queries" is what it takes with `--relevant`, the old
-model among the choices: each half of the queries is measured with what the other half chose, over five divisions.
+them (`holdfast gallery backfill --vectors`); "calibrated" takes scores of the mapped ones to the others' scale, by
+what queries score on the documents of the pairs (`holdfast gallery calibrate`). "by agreement" is what `holdfast adapt`
+takes without judgements, from documents that ask for each other; "by judged queries" is what it takes with
+`--relevant`, the old model among the choices: each half of the queries is measured with what the other half chose, over
+five divisions.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from half_backfilled import by_cohort, merged
+from half_backfilled import CHOSEN, by_cohort, merged
 from holdfast.adapters.adapt import Choice, candidates_of, suitable_adapters
 from holdfast.adapters.compare import measure
 from holdfast.adapters.held_out import hold_out
@@ -100,7 +101,7 @@ def drawn(found: Collection, relevance: Relevance, share: str, seed: int) -> tup
             scores[one.name + WITH_PAIRS] = score(query, gallery.replace(vectors=vectors), relevance)
             sides = query.vectors @ gallery.vectors.T, query.vectors @ documents["new"].vectors.T
             pairs = (new, gallery.select(rows)), (new, new)
-            scaled = by_cohort(sides[0], (query, query), *pairs, seed, (0.04,))
+            scaled = by_cohort(sides[0], (query, query), *pairs, seed, (CHOSEN,))
             [mixed] = (scores for way, scores in merged(*sides, embedded, scaled) if way in scaled)
             scores[one.name + CALIBRATED] = gain(mixed, found.relevant)
     agreement = measure(candidates, hold_out(old, new, seed=seed), resamples=2)
