@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.adapters import Procrustes, ScoreMap
 from holdfast.cli import main
-from holdfast.embeddings import EmbeddingSet
+from holdfast.embeddings import EmbeddingSet, storage
 from holdfast.errors import GalleryError
 from holdfast.evaluation.ranking.cohort import Cohort
 from holdfast.galleries import Gallery
@@ -181,6 +181,10 @@ def test_a_link_that_changes_meanwhile_is_left_alone(shop: Gallery, monkeypatch:
         shop.calibrate()
 
 
+def heard(capsys: Any) -> str:
+    return " ".join(capsys.readouterr().err.split())
+
+
 def asks_for_it(gallery: Gallery, capsys: Any) -> bool:
     """Say whether `status` names the command among what to type next."""
     assert main(["gallery", "status", gallery.store.url]) == 0
@@ -194,10 +198,13 @@ def test_the_command_says_by_what_it_merges(tmp_path: Path, adapter: Procrustes,
         gallery.prepare(NEW.fingerprint, SPHERE, adapter=adapter)
         gallery.backfill(Source(), budget=FEWEST - 1)
         assert not asks_for_it(gallery, capsys)
-        gallery.backfill(Source(), budget=11)
+    file = storage.save(NEW, tmp_path / "new.safetensors")
+    assert main(["gallery", "backfill", url, "--vectors", str(file), "--budget", "11"]) == 0
+    assert "The same command continues. Next, to compare hits of old and new vectors" in heard(capsys)
+    with Gallery.open(url) as gallery:
         assert asks_for_it(gallery, capsys)
     assert main(["gallery", "calibrate", url]) == 0
-    said = " ".join(capsys.readouterr().err.split())
+    said = heard(capsys)
     assert "Hits of g2 and g1 are merged by score from now on, by a cohort of 60 items with vectors of both." in said
     with Gallery.open(url) as gallery:
         assert not asks_for_it(gallery, capsys)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,7 +66,7 @@ def backfill(
     Examples:
         holdfast gallery backfill --gallery live --release runs/link/head --texts requests.csv --budget 200
     """
-    from holdfast.cli.gallery.words import fill_command, next_commands
+    from holdfast.cli.gallery.words import fill_command, next_commands, one_scale, tell_next
 
     limit = spending.items(budget)
     with on.opened() as it:
@@ -89,11 +89,12 @@ def backfill(
             ),
         )  # fmt: skip
         missing = list(_lacking(it, done.generation)) if done.missing and done.stopped == "done" else []
-        steps = next_commands(it.status(), on.gallery)
+        status = it.status()
     api.tell()
     cost = spending.cost(done.embedded)
     verb = "read" if source.vectors else "embedded"  # vectors of files are not embedded
-    _tell(done, missing, cost, steps, "carried over" if source.vectors and (source.release or source.adapter) else verb)
+    _tell(done, missing, cost, "carried over" if source.vectors and (source.release or source.adapter) else verb)
+    tell_next(one_scale(status, on.gallery) if status.lacking else next_commands(status, on.gallery)[:1])
     if missing_out is not None and done.stopped == "done":
         text = "".join(f"{one}\n" for one in missing)
         write_atomically(missing_out, lambda part: part.write_text(text, encoding="utf-8"))
@@ -155,10 +156,8 @@ def _lacking(gallery: Gallery, generation: str) -> Iterator[str]:
         yield from items.ids
 
 
-def _tell(
-    done: Backfilled, missing: list[str], cost: float | None, steps: Sequence[tuple[str, str]], verb: str
-) -> None:
-    """Say what was done, what is left, and what to type next."""
+def _tell(done: Backfilled, missing: list[str], cost: float | None, verb: str) -> None:
+    """Say what was done, and what is left."""
     speed = f", {done.embedded / done.seconds:,.0f} items/s" if done.seconds > 0 and done.embedded else ""
     paid = "" if cost is None else f" for {cost:,.2f}"
     if done.embedded or done.lacking:
@@ -177,5 +176,3 @@ def _tell(
         )
     else:
         console.print(f"Every item has a vector of {done.generation}.")
-        for purpose, typed in steps[:1]:
-            console.print(f"Next, to {purpose}: {typed}")

@@ -149,10 +149,10 @@ def next_commands(found: Status, url: str, known: Sequence[str] = ()) -> list[tu
     tidy = ("free their room", command("gc", url))
     steps: Sequence[tuple[str, str]]
     if found.phase == "prepared":
-        steps = [*_before_swap(found, url, fill), *_one_scale(found, url), ("give it up", command("abandon", url))]
+        steps = [*_before_swap(found, url, fill), *one_scale(found, url), ("give it up", command("abandon", url))]
     elif found.phase == "swapped":
         done = ("finish the upgrade", command("complete", url))
-        steps = [fill, *_one_scale(found, url), back] if found.lacking else [done, back]
+        steps = [fill, *one_scale(found, url), back] if found.lacking else [done, back]
     elif found.phase == "completed":
         steps = [("free the room of former vectors", command("gc", url)), back]
     elif not found.items:
@@ -164,7 +164,7 @@ def next_commands(found: Status, url: str, known: Sequence[str] = ()) -> list[tu
     return [*steps, *([tidy] if found.retired and tidy not in steps else [])]
 
 
-def _one_scale(found: Status, url: str) -> list[tuple[str, str]]:
+def one_scale(found: Status, url: str) -> list[tuple[str, str]]:
     """Return what lets hits of old and new vectors be compared, where an adapter stands between them."""
     rows = next(one.rows for one in found.generations if one.name == found.target)
     open_ = any(link.query == found.target and link.how in ("adapter", "mapped") and link.score_map is None
