@@ -166,9 +166,8 @@ def unpack_cohort(content: bytes, where: str) -> Cohort:
         factor, nearest = (arrays[name].reshape(()) for name in ("factor", "nearest"))
         return Cohort(arrays["own"], arrays["other"], float(factor), int(nearest))
     except (SafetensorError, DataError, KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
-        given = error.given if isinstance(error, DataError) else reason(error)
         raise DataError(
-            f"Cannot read the cohort '{where}': {given}",
+            f"Cannot read the cohort '{where}': {reason(error)}.",
             expected="one as `holdfast gallery calibrate` takes it",
             to_do="take it again: `holdfast gallery calibrate`.",
         ) from error
