@@ -88,6 +88,11 @@ def pytest_collection_finish() -> None:
         grpc.time = SimpleNamespace(time=time.time, sleep=lambda seconds: time.sleep(min(seconds, 0.02)))
 
 
+def pytest_sessionfinish() -> None:
+    """Leave what all tests left to the end of the process, which does not look through it first, as pytest would."""
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def golden() -> Callable[[str], dict[str, np.ndarray]]:
     """Load a file of reference numbers by name; a missing file is a failure, never a skip."""
