@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.metadata
 import logging
 import os
 import resource
@@ -82,8 +83,7 @@ def pytest_collection_finish() -> None:
     gc.freeze()  # what was imported and collected is no garbage
     if "tests" in sys.modules:  # the code of a method that a test defines is that of its file, not of all tests
         vars(sys.modules["tests"]).pop("__path__", None)
-    if fabric := sys.modules.get("lightning_fabric.fabric"):  # looks through all packages in every training
-        fabric._load_external_callbacks = cache(fabric._load_external_callbacks)
+    importlib.metadata.entry_points = cache(importlib.metadata.entry_points)  # lightning asks in every training
     if grpc := sys.modules.get("pymilvus.client.grpc_handler"):  # waits half a second before it asks for an index
         grpc.time = SimpleNamespace(time=time.time, sleep=lambda seconds: time.sleep(min(seconds, 0.02)))
 
