@@ -150,7 +150,7 @@ def stopping_at(number: int) -> Callable[[TrainingStep], None]:
 
 @pytest.mark.parametrize("trainable", [Trainable(), Trainable(last=1), Trainable(lora=2)])
 def test_a_run_that_was_stopped_ends_with_the_same_bits(
-    trainable: Trainable, encoder: TextEncoder, tmp_path: Path
+    trainable: Trainable, every_epoch_kept: None, encoder: TextEncoder, tmp_path: Path
 ) -> None:
     """With dropout, batches of like lengths, and two rates."""
     recipe = dataclasses.replace(QUICK, epochs=3, batch_size=8, backbone_rate=0.1, trainable=trainable)
