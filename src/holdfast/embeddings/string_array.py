@@ -170,7 +170,10 @@ class StringArray(Sequence[str]):
         """Return the strings that occur more than once, in order of first appearance."""
         import pyarrow.compute as pc
 
-        counts = pc.value_counts(self.arrow())
+        strings = self.arrow()
+        if len(pc.unique(strings)) == len(strings):
+            return []
+        counts = pc.value_counts(strings)
         repeated = pc.greater(counts.field("counts"), 1)
         values: list[str] = counts.field("values").filter(repeated).to_pylist()
         return values

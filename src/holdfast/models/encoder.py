@@ -119,9 +119,8 @@ def central(images: Tensor, size: tuple[int, int]) -> Tensor:
 
 def rest_frozen(module: nn.Module) -> None:
     """Switch the outermost parts of which no parameter learns to evaluation mode."""
-    learns = [parameter.requires_grad for parameter in module.parameters()]
-    if learns and not any(learns):
+    if any(parameter.requires_grad for parameter in module.parameters()):
+        for child in module.children():
+            rest_frozen(child)
+    elif any(True for _ in module.parameters()):
         module.eval()
-        return
-    for child in module.children():
-        rest_frozen(child)
