@@ -45,7 +45,7 @@ def bars(per_class: int, classes: int = 6, side: int = 12, seed: int = 0, prefix
 
 def three_sessions() -> Setting:
     """Three sessions of two new classes each, with fresh images of the old ones."""
-    images = bars(24)
+    images = bars(16)
     plan = general_incremental(
         images.labels, first_classes=2, new_classes=2, old_share=0.3, sessions=3, validation=1, seed=3
     )
@@ -171,7 +171,10 @@ def stopping(after: int, counted: list[int]):
 
 
 @pytest.mark.parametrize("name", ["cvs", "rwalk", "ewc", "rainbow"])
-def test_interrupted_anywhere_it_ends_with_the_same_numbers(name, setting, base, finished, tmp_path) -> None:
+def test_interrupted_anywhere_it_ends_with_the_same_numbers(
+    name, setting, base, finished, tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setattr("holdfast.training.loop.CHECKPOINT_PAUSE", 0.0)
     learners, counted, stops = {name: replace(base, method=name)}, [0], 0
     for after in (3, 9, 17, 26):  # in the first session, at an epoch's end, in later sessions
         try:
@@ -428,6 +431,6 @@ WRONG: dict[str, tuple[Callable[[Setting], dict[str, Any]], str]] = {
 @pytest.mark.parametrize("what", WRONG)
 def test_images_that_do_not_go_together_are_refused(what, setting) -> None:
     values, expected = WRONG[what]
-    given = {"images": bars(24), "test": bars(3, seed=1, prefix="q"), **values(setting)}
+    given = {"images": bars(16), "test": bars(3, seed=1, prefix="q"), **values(setting)}
     with pytest.raises(DataError, match=expected):
         Setting.of("bars", given["images"], given["test"], setting.plan)
