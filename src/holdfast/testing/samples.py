@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -121,6 +122,16 @@ class World:
 
 def make_world(space: Space) -> World:
     """Build a small predecessor on a space of 5 dimensions."""
+    embeddings, own, old_rows, rows, new = _made(space)
+    assert embeddings.labels is not None
+    old_head, head = (PlainHead(torch.tensor(values, dtype=torch.float32)) for values in (old_rows, rows))
+    old = OldModel(embeddings=embeddings, classes=("c3", "c2", "c1", "c0"), head=old_head, own_training=own)
+    return World(space, embeddings, embeddings.labels, old, head, torch.tensor(new, dtype=torch.float32))
+
+
+@cache
+def _made(space: Space) -> tuple[EmbeddingSet, EmbeddingSet, NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Return both sets of the predecessor, the rows of both classifiers, and new features: what is always the same."""
     rng = np.random.default_rng(3)
     labels = np.repeat(np.arange(6), 8)
     vectors = rng.normal(size=(6, 5))[labels] + 0.3 * rng.normal(size=(48, 5))
@@ -128,8 +139,4 @@ def make_world(space: Space) -> World:
     embeddings = make_embeddings(vectors, labels, space=space)
     own = embeddings.select(np.flatnonzero(labels < 4))
     own = own.replace(class_names=["c3", "c2", "c1", "c0"], labels=3 - labels[labels < 4])
-    old_head = PlainHead(torch.tensor(rng.normal(size=(4, 5)), dtype=torch.float32))
-    old = OldModel(embeddings=embeddings, classes=("c3", "c2", "c1", "c0"), head=old_head, own_training=own)
-    head = PlainHead(torch.tensor(rng.normal(size=(6, 5)), dtype=torch.float32))
-    new = torch.tensor(vectors + rng.normal(size=(48, 5)), dtype=torch.float32)
-    return World(space, embeddings, labels, old, head, new)
+    return embeddings, own, rng.normal(size=(4, 5)), rng.normal(size=(6, 5)), vectors + rng.normal(size=(48, 5))
