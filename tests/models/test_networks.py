@@ -40,7 +40,9 @@ def test_size_of_backbones(name: str, size: int) -> None:
 @pytest.mark.parametrize("name", sorted(BACKBONES))
 @pytest.mark.parametrize("channels", [1, 3])
 def test_every_backbone_embeds_small_images(name: str, channels: int) -> None:
-    encoder = Encoder(EncoderSpec(backbone=name, dim=16, channels=channels, image_size=32)).eval()
+    options = {"layers": 1} if name.startswith("vit") else {}
+    spec = EncoderSpec(backbone=name, dim=16, channels=channels, image_size=32, backbone_options=options)
+    encoder = spec.build().eval()
     images = torch.randint(0, 256, (2, channels, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     features = encoder(images)
     assert features.shape == (2, 16) and features.dtype == torch.float32 and torch.isfinite(features).all()
