@@ -121,9 +121,10 @@ def test_an_altered_release_is_refused(saved, alter, message) -> None:
         load_release(saved)
 
 
-def test_loading_never_unpickles(saved) -> None:
+def test_loading_never_unpickles_and_needs_no_library_of_losses(saved) -> None:
     code = textwrap.dedent(f"""
-        import pickle, torch
+        import pickle, sys, torch
+        sys.modules["pytorch_metric_learning"] = None
         def refuse(*args, **kwargs): raise SystemExit("unpickled")
         pickle.load = pickle.loads = pickle.Unpickler = torch.load = refuse
         from holdfast.models.release import load_release
