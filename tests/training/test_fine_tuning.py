@@ -48,6 +48,13 @@ def encoder(folder: Path) -> TextEncoder:
     return open_text_encoder(folder)
 
 
+@pytest.fixture
+def hasty_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the head that comes first take a single step."""
+    recipe = dataclasses.replace(QUICK, backbone_rate=None)
+    monkeypatch.setattr("holdfast.training.fine_tuning.head_recipe", lambda items: recipe)
+
+
 def by_old(texts: TextSet) -> EmbeddingSet:
     """Embed with static words of 8 dimensions, those of a class near each other."""
     rng = np.random.default_rng(9)
@@ -204,7 +211,7 @@ def test_what_is_finished_is_opened_and_other_settings_are_refused(tuned: FineTu
 
 
 @pytest.mark.parametrize("method", FOR_ONE_UPGRADE)
-def test_every_method_fine_tunes(method: str, encoder: TextEncoder, tmp_path: Path) -> None:
+def test_every_method_fine_tunes(method: str, hasty_head: None, encoder: TextEncoder, tmp_path: Path) -> None:
     made = fine_tune(by_old(FEW), FEW, encoder, experiment(method), tmp_path)
     query, gallery = made.embed(FEW), made.gallery(by_old(FEW))
     assert np.isfinite(query.vectors).all() and query.space == gallery.space
@@ -276,12 +283,12 @@ def test_training_begins_with_a_head_that_is_kept(encoder: TextEncoder, tmp_path
     torch.testing.assert_close(*weights)
 
 
-def test_two_layers_over_the_text_model(encoder: TextEncoder, tmp_path: Path) -> None:
+def test_two_layers_over_the_text_model(hasty_head: None, encoder: TextEncoder, tmp_path: Path) -> None:
     made = fine_tune(by_old(FEW), FEW, encoder, experiment(model=EncoderSpec(projection="mlp")), tmp_path)
     assert made.release.record.encoder.projection == "mlp" and made.embed(FEW).dim == 8
 
 
-def test_labels_may_come_with_the_old_embeddings(encoder: TextEncoder, tmp_path: Path) -> None:
+def test_labels_may_come_with_the_old_embeddings(hasty_head: None, encoder: TextEncoder, tmp_path: Path) -> None:
     unlabelled = TextSet(FEW.texts, None, (), FEW.ids)
     here, there = (
         fine_tune(by_old(FEW), texts, encoder, experiment(), tmp_path / name)
