@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,10 +30,16 @@ SIZES = {
 }
 
 
+@pytest.fixture
+def undrawn() -> Iterator[None]:
+    """Let networks have shapes and no numbers."""
+    with torch.device("meta"):
+        yield
+
+
 @pytest.mark.parametrize(("name", "size"), SIZES)
-def test_size_of_backbones(name: str, size: int) -> None:
-    with torch.device("meta"):  # nothing is drawn
-        backbone = build_backbone(name, 3, size, None, {})
+def test_size_of_backbones(name: str, size: int, undrawn: None) -> None:
+    backbone = build_backbone(name, 3, size, None, {})
     millions = sum(parameter.numel() for parameter in backbone.parameters()) / 1e6
     assert millions == pytest.approx(SIZES[name, size], abs=0.06)
 
@@ -59,7 +66,7 @@ def test_every_backbone_embeds_upright_images(name: str) -> None:
     assert not torch.equal(features[0], features[1])
 
 
-def test_what_backbones_make_of_256_by_128_pixels() -> None:
+def test_what_backbones_make_of_256_by_128_pixels(undrawn: None) -> None:
     """Sizes worked out by hand: iResNets halve both sides four times; 256 / 16 × 128 / 16 patches and a class token."""
     assert build_backbone("iresnet18", 3, (256, 128), None, {}).width == 512 * 16 * 8
     assert build_backbone("iresnet18", 3, (100, 30), None, {}).width == 512 * 7 * 2
@@ -70,7 +77,7 @@ def test_what_backbones_make_of_256_by_128_pixels() -> None:
         assert tuple(small.shape[-2:]) == stem
 
 
-def test_small_stem_keeps_the_resolution() -> None:
+def test_small_stem_keeps_the_resolution(undrawn: None) -> None:
     small = build_backbone("resnet18", 3, 32, None, {})
     large = build_backbone("resnet18", 3, 32, None, {"stem": "imagenet"})
     assert small.body.model.embedder(torch.zeros(1, 3, 32, 32)).shape[-1] == 32
