@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from attached.evidence import evaluation
-from attached.shop import GOODS, Shop
+from attached.shop import Shop, lasting_shop
 from crash.server import Server
 
 
 @pytest.fixture(scope="module")
 def make_shop(postgres_server: Server) -> Iterator[Callable[..., Shop]]:
     """Make a shop, with a table of goods of one's own if its statements are given; the one before is gone then."""
-    name = f"shop_{uuid.uuid4().hex}"
-    yield lambda made=GOODS: Shop(postgres_server, name, made)
-    postgres_server.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+    with lasting_shop(postgres_server) as shop:
+        yield shop.renew
 
 
 @pytest.fixture

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import subprocess
+import uuid
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -59,17 +61,30 @@ def written(side: Side, text: str) -> str:
 
 
 class Shop:
-    """A schema with a table of goods, in a database where nothing else is left."""
+    """A schema with a table of goods, in a database of its own.
 
-    def __init__(self, server: Server, name: str, made: str = GOODS) -> None:
-        self.server, self.name = server, name
-        try:
-            server.execute(f"CREATE DATABASE {name}")
-        except psycopg.errors.DuplicateDatabase:
-            self.execute(LEFT)
-        else:
-            self.execute("CREATE EXTENSION vector")
+    Args:
+        server: Where to make the database.
+        name: Of the database.
+        lasting: Whether statements share a session, which each finds as if it were new; each has one of its own if not.
+    """
+
+    def __init__(self, server: Server, name: str, *, lasting: bool = False) -> None:
+        self.server, self.name, self.lasting = server, name, lasting
+        self.sessions: list[psycopg.Connection[Any]] = []  # those that wait for the next statement
+        server.execute(f"CREATE DATABASE {name}")
+        self.execute(f"CREATE EXTENSION vector; {GOODS}")
+
+    def renew(self, made: str = GOODS) -> Shop:
+        """Remove all that was left in the database, and make the table of goods again, or one of one's own."""
+        self.execute(LEFT)
         self.execute(made)
+        return self
+
+    def end_sessions(self) -> None:
+        """Let the next statement have a session that begins with it."""
+        while self.sessions:
+            self.sessions.pop().close()
 
     @property
     def database(self) -> str:
@@ -83,9 +98,17 @@ class Shop:
         return "&".join([self.database.replace("postgres@", f"{user}@"), f"table={table}", *further])
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        with psycopg.connect(self.database, autocommit=True) as connection:
-            cursor = connection.execute(statement.encode(), values or None)
+        session = self.sessions.pop() if self.sessions else psycopg.connect(
+            self.database, autocommit=True, prepare_threshold=None)  # fmt: skip
+        try:
+            cursor = session.execute(statement.encode(), values or None)
             return cursor.fetchall() if cursor.description else []
+        finally:
+            if self.lasting:
+                session.execute("DISCARD ALL")
+                self.sessions.append(session)
+            else:
+                session.close()
 
     def fill(self, rows: int, side: Side = "old") -> None:
         self.execute(
@@ -119,6 +142,15 @@ class Shop:
         """Return which model made the vector that serves each row."""
         rows = self.execute("SELECT id, emb::text FROM shop.items ORDER BY id")
         return {row: None if emb is None else made_by(emb) for row, emb in rows}
+
+
+@contextmanager
+def lasting_shop(server: Server) -> Iterator[Shop]:
+    """Make a shop for several tests, which renew it."""
+    shop = Shop(server, f"shop_{uuid.uuid4().hex}", lasting=True)
+    yield shop
+    shop.end_sessions()
+    server.execute(f"DROP DATABASE {shop.name} WITH (FORCE)")
 
 
 def indexed(it: PostgresAttachment) -> None:

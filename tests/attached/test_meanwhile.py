@@ -171,10 +171,12 @@ def settings(shop: Shop) -> Iterator[Callable[[str], None]]:
     def give(setting: str) -> None:
         names.append(setting.split(" = ")[0])
         shop.server.execute(f"ALTER DATABASE {shop.name} SET {setting}")
+        shop.end_sessions()
 
     yield give
     for name in names:
         shop.server.execute(f"ALTER DATABASE {shop.name} RESET {name}")
+    shop.end_sessions()
 
 
 @pytest.mark.parametrize("level", ["repeatable read", "serializable"])
@@ -270,6 +272,7 @@ def test_nobody_waits_behind_a_swap_that_an_automatic_vacuum_hinders(shop: Shop)
         shop.execute("SELECT pg_reload_conf()")
         try:
             shop.execute("UPDATE shop.items SET price = 2")
+            shop.end_sessions()  # the server counts its rows then
             vacuums = ("SELECT 1 FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE usesysid IS NULL AND granted "
                        "AND relation = 'shop.items'::regclass AND mode = 'ShareUpdateExclusiveLock'")  # fmt: skip
             until = time.monotonic() + 60

@@ -231,7 +231,8 @@ def test_many_replaced_rows_are_to_be_vacuumed(shop: Shop) -> None:
     with attached(shop, 1200) as it:
         assert it.verify().problems == ()
         shop.execute("UPDATE shop.items SET price = 2")
-        until = time.monotonic() + 120  # the server counts them once the session has ended
+        shop.end_sessions()  # the server counts them then
+        until = time.monotonic() + 120
         while not it.verify().problems and time.monotonic() < until:
             time.sleep(0.05)
         [problem] = it.verify().problems

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from attached.evidence import evaluation
-from attached.shop import GOODS, Shop, vector, written
+from attached.shop import Shop, lasting_shop, vector, written
 from crash.server import Server
 from holdfast.cli import main
 from holdfast.embeddings import storage
@@ -33,9 +33,15 @@ class Terminal:
         return dict(json.loads(captured.out))
 
 
+@pytest.fixture(scope="module")
+def lasting(postgres_server: Server) -> Iterator[Shop]:
+    with lasting_shop(postgres_server) as shop:
+        yield shop
+
+
 @pytest.fixture
-def terminal(postgres_server: Server, capsys: pytest.CaptureFixture[str]) -> Terminal:
-    shop = Shop(postgres_server, "terminal", GOODS)
+def terminal(lasting: Shop, capsys: pytest.CaptureFixture[str]) -> Terminal:
+    shop = lasting.renew()
     shop.fill(12)
     return Terminal(shop, capsys)
 
