@@ -37,7 +37,7 @@ class Application(threading.Thread):
 
     def run(self) -> None:
         with psycopg.connect(self.shop.database, autocommit=True, prepare_threshold=self.prepare) as connection:
-            while not self.ended.is_set():
+            while not self.ended.wait(0.002):
                 try:
                     self._act(connection)
                 except BaseException as error:
