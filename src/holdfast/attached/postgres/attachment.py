@@ -35,7 +35,6 @@ from holdfast.attached.postgres.layout import (
     layout_in,
     layout_of,
     outlast_vacuum,
-    relation_of,
 )
 from holdfast.attached.postgres.ledger import SCHEMA, Entry, Ledger, Record
 from holdfast.attached.postgres.rows import TableTexts, TableVectors, id_of
@@ -699,12 +698,7 @@ class PostgresAttachment:
             self._session.rows(drop_statement(entry))
             if record.aside:
                 self._session.rows(f"DROP TABLE IF EXISTS {SCHEMA}.vectors_{entry.id}")
-            try:
-                relation = relation_of(self._session, entry)
-            except StoreError:
-                raise
-            except GalleryError:
-                relation = ""
+            relation = "" if entry.gone else record.table.identifier
             if relation and record.shared:
                 self._put_back_abandoned(relation, record, stays)
             if relation and not record.aside:

@@ -385,7 +385,7 @@ def held(session: Session, number: int, mode: str = "ACCESS SHARE") -> tuple[Ent
         entry.record.shared and mode == "ROW EXCLUSIVE"
     ):  # nobody turns it over meanwhile, and no lock of a table says so
         ledger.hold(number)
-    relation = relation_of(session, entry)
+    relation = relation_of(entry)
     if "EXCLUSIVE" in mode and mode != "ROW EXCLUSIVE" and not entry.record.aside:
         outlast_vacuum(session, relation, entry.record.table.oid)
     session.rows(f"LOCK TABLE {relation} IN {'ACCESS SHARE' if entry.record.aside else mode} MODE")
@@ -429,16 +429,14 @@ def layout_of(session: Session, entry: Entry) -> AnyLayout:
     """
     record = entry.record
     columns = session.rows(
-        "SELECT nspname, relname, attnum, attname, format_type(atttypid, atttypmod) FROM pg_class "
-        "JOIN pg_namespace ON pg_namespace.oid = relnamespace JOIN pg_attribute ON attrelid = pg_class.oid "
-        "WHERE pg_class.oid = %s AND attnum > 0 AND NOT attisdropped", [record.table.oid],
+        "SELECT attnum, attname, format_type(atttypid, atttypmod) FROM pg_attribute "
+        "WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped", [record.table.oid],
     )  # fmt: skip
-    relation = quoted(*map(str, columns[0][:2])) if columns else relation_of(session, entry)
-    layout = layout_in(entry, relation, entry.state)
+    layout = layout_in(entry, relation_of(entry), entry.state)
     expected = {record.table.vector.number: (layout.home, record.table.vector.type)}
     expected |= {getattr(record, number): column for number, column in layout.added.items()}
     expected |= {column.number: (column.name, column.type) for column in (*record.table.key, *record.table.texts)}
-    found = {int(number): (str(name), str(kind)) for _, _, number, name, kind in columns}
+    found = {int(number): (str(name), str(kind)) for number, name, kind in columns}
     changed = [
         f"{name} is gone" if number not in found else f"{name} ({kind}) is {' of type '.join(found[number])} now"
         for number, (name, kind) in expected.items()
@@ -455,20 +453,16 @@ def layout_of(session: Session, entry: Entry) -> AnyLayout:
     return layout
 
 
-def relation_of(session: Session, entry: Entry) -> str:
+def relation_of(entry: Entry) -> str:
     """Return the table in SQL, however it is called by now.
 
     Raises:
         GalleryError: It is gone.
     """
-    found = session.rows(
-        "SELECT nspname, relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
-        "WHERE pg_class.oid = %s", [entry.record.table.oid],
-    )  # fmt: skip
-    if not found:
+    if entry.gone:
         raise GalleryError(
             f"The table {entry.record.table.schema}.{entry.record.table.name} is gone.",
             expected="the table that was attached",
             to_do="`holdfast attach detach --abandon` removes what is left of the attachment.",
         )
-    return quoted(str(found[0][0]), str(found[0][1]))
+    return entry.record.table.identifier

@@ -90,12 +90,14 @@ class Entry:
         record: What it is made of; its table is called as it is now.
         state: Where it stands.
         started: When it began.
+        gone: Whether its table is there no more.
     """
 
     id: int
     record: Record
     state: AttachmentState
     started: datetime
+    gone: bool = False
 
 
 _RECORD, _STATE = TypeAdapter(Record), TypeAdapter(AttachmentState)
@@ -121,12 +123,13 @@ class Ledger:
         kept = self.session.kept
         if kept is not None and SCHEMA in kept:
             return True
-        if self.session.rows(f"SELECT to_regclass('{SCHEMA}.attachments')") == [(None,)]:
-            return False
-        [(held, owner, role)] = self.session.rows(
+        there = self.session.rows(
             "SELECT pg_has_role(nspowner, 'USAGE'), quote_ident(pg_get_userbyid(nspowner)), quote_ident(current_user) "
-            "FROM pg_namespace WHERE nspname = %s", [SCHEMA],
-        )  # fmt: skip
+            f"FROM pg_namespace WHERE nspname = '{SCHEMA}' AND to_regclass('{SCHEMA}.attachments') IS NOT NULL"
+        )
+        if not there:
+            return False
+        [(held, owner, role)] = there
         if not held:
             raise LastingStoreError(
                 f"The ledger, the schema {SCHEMA}, belongs to {owner}, and this role is {role}.",
@@ -205,7 +208,7 @@ class Ledger:
             made = _RECORD.validate_python(record)
             if name is not None:  # the table may have another name by now
                 made = replace(made, table=replace(made.table, schema=str(schema), name=str(name)))
-            entries.append(Entry(int(number), made, _STATE.validate_python(state), started))
+            entries.append(Entry(int(number), made, _STATE.validate_python(state), started, gone=name is None))
         return entries
 
     def step(self, entry: Entry, event: Event) -> AttachmentState:
