@@ -224,8 +224,11 @@ class Answers:
 
     def overlap(self, other: Answers) -> Values:
         """Return the share of the other's first ten items that are among the first ten here, per query (Q,)."""
-        pairs = zip(self.rows, other.rows, strict=True)
-        return np.array([np.isin(b[:DEPTH], a[:DEPTH]).mean() if len(b) else 1.0 for a, b in pairs])
+        shares = []
+        for mine, others in zip(self.rows, other.rows, strict=True):
+            first, wanted = set(mine[:DEPTH].tolist()), others[:DEPTH].tolist()
+            shares.append(sum(row in first for row in wanted) / len(wanted) if wanted else 1.0)
+        return np.array(shares)
 
     def first_right(self, queries: Queries) -> NDArray[np.bool_] | None:
         """Return whether the first item of every query is right (Q,); None where nobody knows."""

@@ -165,6 +165,7 @@ class _Run:
         self.tell({"step": "copying"})
         with self.items.copy(self.upgrade.old.note) as copy:
             self.before = self._ask(copy, self.queries.old, "before")
+            self.right_before = self.before.right(self.queries)
             with self._step("prepare"):
                 self.linked = self.upgrade.prepare(copy, self.made)
             self.at_once = len(route(copy.state, copy.state.target)) > 1
@@ -224,7 +225,8 @@ class _Run:
             reply = search(range(len(queries)), len(self.items))
             self._count(copy, reply)
             answers = Answers.of_hits(reply.hits, queries, self.items.old.ids)
-        values, gains = self._per_query(answers), self._gains(answers)
+        values = self._per_query(answers)
+        gains = self._gains(values)
         self.two_stage = TwoStages(
             candidates=count,
             values={name: float(np.nanmean(value)) for name, value in values.items()},
@@ -402,16 +404,20 @@ class _Run:
         values: dict[str, list[float]] = {}
         differences: dict[str, list[Gain]] = {}
         for of_share in answers.values():
-            for name, value in self._per_query(of_share).items():
+            per_query = self._per_query(of_share)
+            for name, value in per_query.items():
                 values.setdefault(name, []).append(float(np.nanmean(value)))
-            for name, gain in self._gains(of_share).items():
+            for name, gain in self._gains(per_query).items():
                 differences.setdefault(name, []).append(gain)
         return OrderCurve.of(tuple(answers), values, differences or None)
 
-    def _gains(self, answers: Answers) -> dict[str, Gain]:
-        """Return how far answers are above those before the swap, by metric of `RIGHT`; none without labels."""
-        old, now = self.before.right(self.queries), answers.right(self.queries)
-        gains = {name: now[name] - before for name, before in old.items()}
+    def _gains(self, values: Mapping[str, Values]) -> dict[str, Gain]:
+        """Return how far answers are above those before the swap, by metric of `RIGHT`; none without labels.
+
+        Args:
+            values: What the answers of every query are worth (Q,), by metric.
+        """
+        gains = {name: values[name] - before for name, before in self.right_before.items()}
         intervals = mean_intervals(gains, seed=self.seed, clusters=self.queries.classes) if gains else {}
         return {name: (float(np.nanmean(gains[name])), low, high) for name, (low, high) in intervals.items()}
 
@@ -473,10 +479,10 @@ def disagreeing(hits: Sequence[Sequence[Hit]], scores: Scores, ids: StringArray)
     1
     """
     wrong = 0
-    for of_one, row in zip(hits, scores, strict=True):
+    found = np.split(ids.find([hit.id for of_one in hits for hit in of_one]), np.cumsum([*map(len, hits)]))[:-1]
+    for of_one, row, rows in zip(hits, scores, found, strict=True):
         said = np.array([hit.score for hit in of_one])
-        own = row[ids.find([hit.id for hit in of_one])]
         best = np.sort(row)[::-1][: len(said)]
         tolerance = _ROUNDING * max(1.0, np.abs(said).max())
-        wrong += not all(np.allclose(said, expected, rtol=0, atol=tolerance) for expected in (own, best))
+        wrong += not np.abs(np.stack([row[rows], best]) - said).max() <= tolerance
     return wrong
