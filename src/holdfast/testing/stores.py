@@ -822,7 +822,7 @@ def a_search_goes_on_at_its_pointer_while_others_write(place: Place) -> None:
 
     def read(reader: Store) -> None:
         rounds = 0
-        while rounds < 3 or not done.is_set():
+        while rounds < 3 or not done.wait(0.005):  # so that the writer gets on
             at, rounds = reader.pointer(), rounds + 1
             value = cast(int, at.manifest["value"])
             hits = reader.search(np.ones((1, 4), np.float32), 50, generation="g1", at=at)
