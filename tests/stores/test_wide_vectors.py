@@ -115,7 +115,7 @@ def wide(request: pytest.FixtureRequest, postgres_server: Server) -> Iterator[Ga
 
 
 def queries(gallery: Gallery) -> EmbeddingSet:
-    return embeddings(gallery.state.by_name["g1"].geometry.dim, 30, first=ROWS)
+    return embeddings(gallery.state.by_name["g1"].geometry.dim, 15, first=ROWS)
 
 
 def recall(gallery: Gallery, k: int = 10, where: Condition | None = None) -> float:
