@@ -59,7 +59,7 @@ def test_what_readers_do_wrong_is_counted(does: Callable[[], None], outcome: str
 
     planted = Format(lambda folder: (folder / "a").write_bytes(b"as it was"), read)
     monkeypatch.setattr(trials, "FORMATS", {"planted": planted})
-    monkeypatch.setattr(trials, "CPU_SECONDS", 0.5)
+    monkeypatch.setattr(trials, "CPU_SECONDS", 0.3)
     monkeypatch.setattr(trials, "MEMORY_BOUND", 2**24)
     counts = trials.run("planted", 3, seed=0)
     assert counts.mutations == 3 and getattr(counts, outcome) >= 1

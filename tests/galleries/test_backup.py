@@ -112,12 +112,12 @@ def test_taken_while_others_write_it_holds_one_commit_and_goes_on_elsewhere(
     writer = Writer(place, embed)
     writer.start()
     while writer.commits < 8:
-        assert writer.failure is None
+        assert writer.failure is None and not writer.enough.wait(0.002)
     told: list[dict[str, object]] = []
     taken = filled.backup(tmp_path / "backup", on_step=told.append)
     after = writer.commits
     while writer.commits < after + 4:  # writing went on
-        assert writer.failure is None
+        assert writer.failure is None and not writer.enough.wait(0.002)
     writer.enough.set()
     writer.join()
     assert writer.failure is None and {one["state"] for one in told} == {"copying", "checking"}
