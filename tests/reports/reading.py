@@ -14,12 +14,16 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def words(chart: Chart, label: str = "") -> list[str]:
     """Return the texts beside those of the axes, of one label or all."""
-    return [text.get_text() for text in chart.axes.texts if not label or text.get_label() == label]
+    return [
+        text.get_text()
+        for text in chart.axes.texts
+        if text.get_label() == label or (not label and "tick" not in text.get_label())
+    ]
 
 
 def ticks(chart: Chart, axis: str = "x") -> list[str]:
     """Return what stands at the ticks of an axis."""
-    return [text.get_text() for text in getattr(chart.axes, f"get_{axis}ticklabels")()]
+    return words(chart, f"{axis} tick")
 
 
 def lines(chart: Chart, label: str) -> list[Line2D]:

@@ -132,7 +132,7 @@ def test_numbers_of_pairs_are_left_out_where_they_do_not_fit(adapted: AdaptResul
 
     crowded = changed(adapted, crowd)
     chart = learning_curve(crowded, crowded.learning_curve, width=350)
-    places = [chart.at(at) for at, told in zip(chart.axes.get_xticks(), ticks(chart), strict=True) if told]
+    places = [chart.at(item.xy[0]) for item in chart.axes.texts if item.get_label() == "x tick" and item.get_text()]
     assert 2 <= len(places) < 10 and min(np.diff(places)) >= width_of("10,000", 12)
     assert ticks(chart)[-1] == "10,590"
 

@@ -26,7 +26,7 @@ from holdfast.reports.charts.panels import (
     written,
 )
 
-from ..reading import assert_page_ready
+from ..reading import assert_page_ready, ticks
 
 
 def spread(low: float, high: float | None = None) -> Spread:
@@ -76,7 +76,7 @@ def test_a_band_spans_the_seeds_and_is_left_out_of_one_seed() -> None:
 def test_a_logarithmic_setting_is_drawn_by_its_exponent() -> None:
     chart = lines_panel(LINES, "", "weight", "", log=True)
     assert [x for x, _ in drawn(chart, "line a")] == [0.0, 2.0]
-    assert [item.get_text() for item in chart.axes.get_xticklabels()] == ["1", "10", "100"]
+    assert ticks(chart) == ["1", "10", "100"]
 
 
 def test_lines_of_nothing_still_draw_axes() -> None:
@@ -88,7 +88,7 @@ def test_many_points_have_no_marks_and_few_ticks() -> None:
     many = Line(label="a", measure="cross", points=[Point(at=float(n), value=spread(n / 40)) for n in range(40)])
     chart = lines_panel(LinePanel(place="", lines=[many]), "", "", "")
     assert drawn(chart, "a") == [] and len(drawn(chart, "line a")) == 40
-    assert len(chart.axes.get_xticks()) < 12
+    assert 2 <= len(ticks(chart)) < 12
 
 
 @pytest.mark.parametrize("width", [350, 640])

@@ -422,10 +422,8 @@ def growth_plot(growth: Growth, most: int, *, width: float = 520) -> Chart:
     span = width / count
     step, across = tick_step(count, span), min(0.68 * span, 84.0) / span
     sessions = list(range(1, count + 1))
-    chart.x_axis(
-        sessions, "images in the gallery after session", labels=["" if (n - 1) % step else str(n) for n in sessions]
-    )
-    chart.axes.grid(visible=False)
+    labels = ["" if (n - 1) % step else str(n) for n in sessions]
+    chart.x_axis(sessions, "images in the gallery after session", labels=labels, grid=False)
     chart.line(chart.axes.get_xlim(), [0, 0], HAIR, label="base", behind=True)
     for session, rows in enumerate(growth.gallery, start=1):
         layers = growth.layers(session - 1)
@@ -502,8 +500,7 @@ def cost_columns(
     span = chart.inner / count
     step, across = tick_step(count, span), min(0.62 * span, 34.0) / span
     sessions = list(range(1, count + 1))
-    chart.axes.set_xticks(sessions, ["" if (n - 1) % step else str(n) for n in sessions])
-    chart.axes.tick_params("x", pad=7)
+    chart.x_ticks(sessions, ["" if (n - 1) % step else str(n) for n in sessions], grid=False)
     words = f"session; the highest column is {form(most)}"
     half = width_of(words, 12) / 2
     middle = min(max(left + chart.inner / 2, half), width - half)
