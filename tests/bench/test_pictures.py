@@ -29,7 +29,7 @@ from holdfast.evaluation.pictures.histograms import angles
 from holdfast.reports.leaderboard import leaderboard_text, render_leaderboard
 from holdfast.reports.suite_figures import write_figures
 
-from ..reports.browser import BROWSER, measured
+from ..reports.browser import BROWSER, started
 
 IMAGES: dict[str, Any] = {
     "scenarios": {"extended-class": {"old_fraction": 0.5}},
@@ -223,6 +223,7 @@ def test_pictures_are_written_and_shown_and_come_back(images_ran: Ran, sessions_
 @pytest.mark.browser
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
 def test_pictures_fit_a_desk_a_tablet_and_a_phone(images_ran: Ran, sessions_ran: Ran, tmp_path: Path) -> None:
-    for ran in (images_ran, sessions_ran):
-        for found in measured(ran.page, tmp_path).values():
-            assert found["scroll"] == found["client"] and found["outside"] == [] and found["smallest"] >= 9
+    with started(tmp_path) as browser:
+        shown = [found for ran in (images_ran, sessions_ran) for found in browser.measured(ran.page).values()]
+    for found in shown:
+        assert found["scroll"] == found["client"] and found["outside"] == [] and found["smallest"] >= 9

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import html
 import json
-import re
+import os
+import select
 import shutil
 import subprocess
-from base64 import b64decode
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 WIDTHS = (1280, 768, 390)
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --hide-scrollbars --window-size=1400,900 --virtual-time-budget=20000"
+    "--disable-component-update --disable-sync --hide-scrollbars --window-size=1400,900 --remote-debugging-pipe"
 )
-MEASURE = """
-const results = [...document.querySelectorAll('iframe')].map(frame => {
+MEASURE = """(async (frames) => {
+document.body.innerHTML = frames;
+const shownIn = [...document.querySelectorAll('iframe')];
+await Promise.all(shownIn.map(frame => new Promise(loaded => { frame.onload = loaded; })));
+return shownIn.map(frame => {
   const page = frame.contentDocument, root = page.documentElement, overlaps = [], outside = [];
   page.querySelectorAll('details').forEach(details => { details.open = true; });
   const shown = e => e.getClientRects().length > 0;
@@ -40,26 +44,61 @@ const results = [...document.querySelectorAll('iframe')].map(frame => {
           smallest: Math.min(...[...page.querySelectorAll('svg.chart text')].filter(shown)
                              .map(e => e.getBoundingClientRect().height))};
 });
-document.body.innerHTML = '<pre id="result">' + btoa(encodeURIComponent(JSON.stringify(results))) + '</pre>';
-"""
+})"""
 
 
-def measured(page: str, folder: Path) -> dict[int, dict[str, Any]]:
-    """Show a page in frames of all widths and return what the browser measured, by width."""
-    frames = "".join(
-        f'<iframe width="{width}" height="900" style="border:0" srcdoc="{html.escape(page)}"></iframe>'
-        for width in WIDTHS
+class Browser:
+    """A browser told what to do in its DevTools protocol, by pipes."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process, self._asked, self._read = process, 0, b""
+
+    def ask(self, method: str, session: str | None = None, **values: Any) -> dict[str, Any]:
+        """Return what a command answers."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._asked += 1
+        command = {"id": self._asked, "method": method, "params": values}
+        self._process.stdin.write(json.dumps(command | ({"sessionId": session} if session else {})).encode() + b"\0")
+        self._process.stdin.flush()
+        while True:
+            while b"\0" not in self._read:
+                assert select.select([self._process.stdout], [], [], 120)[0], f"no answer to {method}"
+                self._read += (more := os.read(self._process.stdout.fileno(), 1 << 20))
+                assert more, f"the browser ended at {method}"
+            message, _, self._read = self._read.partition(b"\0")
+            answer = json.loads(message)
+            if answer.get("id") == self._asked:
+                assert "error" not in answer, answer
+                result: dict[str, Any] = answer["result"]
+                return result
+
+    def measured(self, page: str) -> dict[int, dict[str, Any]]:
+        """Show a page in frames of all widths and return what the browser measured, by width."""
+        frames = "".join(
+            f'<iframe width="{width}" height="900" style="border:0" srcdoc="{html.escape(page)}"></iframe>'
+            for width in WIDTHS
+        )
+        tab = self.ask("Target.createTarget", url="about:blank")["targetId"]
+        session = self.ask("Target.attachToTarget", targetId=tab, flatten=True)["sessionId"]
+        script = f"{MEASURE}({json.dumps(frames)})"
+        answer = self.ask("Runtime.evaluate", session, expression=script, awaitPromise=True, returnByValue=True)
+        self.ask("Target.closeTarget", targetId=tab)
+        assert "exceptionDetails" not in answer, answer
+        results: dict[int, dict[str, Any]] = {result["client"]: result for result in answer["result"]["value"]}
+        assert list(results) == list(WIDTHS)
+        return results
+
+
+@contextmanager
+def started(profile: Path) -> Iterator[Browser]:
+    """Start a browser, which reads commands from its descriptor 3 and answers on 4."""
+    command = [str(BROWSER), *FLAGS.split(), f"--user-data-dir={profile}"]
+    process = subprocess.Popen(
+        ["sh", "-c", 'exec "$@" 3<&0 4>&1 </dev/null >/dev/null 2>&1', "sh", *command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
-    script = f"<script>window.addEventListener('load', () => {{ {MEASURE} }});</script>"
-    wrapper = folder / "wrapper.html"
-    wrapper.write_text(f"<!DOCTYPE html><meta charset=utf-8><body>{frames}{script}</body>", encoding="utf-8")
-    profile = f"--user-data-dir={folder / 'profile'}"
-    command = [str(BROWSER), *FLAGS.split(), profile, "--dump-dom", wrapper.as_uri()]
-    dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
-    found = re.search(r'<pre id="result">([A-Za-z0-9+/=]+)</pre>', dom)
-    assert found is not None, dom[:500]
-    results: dict[int, dict[str, Any]] = {
-        result["client"]: result for result in json.loads(unquote(b64decode(found[1]).decode()))
-    }
-    assert list(results) == list(WIDTHS)
-    return results
+    with process:
+        browser = Browser(process)
+        yield browser
+        browser.ask("Browser.close")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,17 +27,18 @@ from holdfast.geometry import Lorentz
 from holdfast.results import Data, packages
 from holdfast.version import __version__
 
-from .browser import measured
+from .browser import started
 
 CLASSES, ITEMS, DIM = 12, 8, 12
 WROTE = {"holdfast": __version__, "versions": packages()}
 CLUSTERS = Data(name="clusters", description="simulated points", numbers={"classes": CLASSES})
 
 
-@pytest.fixture
-def measure(tmp_path: Path) -> Callable[[str], dict[int, dict[str, Any]]]:
-    """Show a page in a browser and return what it measured, by width."""
-    return lambda page: measured(page, tmp_path)
+@pytest.fixture(scope="package")
+def measure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], dict[int, dict[str, Any]]]]:
+    """Show a page in a browser, the same for all, and return what it measured, by width."""
+    with started(tmp_path_factory.mktemp("browser")) as browser:
+        yield browser.measured
 
 
 @pytest.fixture(scope="session")
