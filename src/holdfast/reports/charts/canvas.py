@@ -235,8 +235,10 @@ class Chart:
             label: The kind of text, for who looks for it in the figure.
             zorder: What is drawn before all that has a greater one.
         """
+        from holdfast.reports.charts.renderer import Words
+
         units = {"data": "data", "page": "figure points"}
-        self.axes.annotate(
+        text = Words(
             NOT_XML.sub("", words),
             (x, y),
             xycoords=(units[across], units[up]),
@@ -252,7 +254,9 @@ class Chart:
             zorder=zorder,
             parse_math=False,
             annotation_clip=False,
+            clip_on=False,
         )
+        self.axes.add_artist(text)
 
     def mark(
         self,

@@ -12,15 +12,15 @@ from matplotlib.backend_bases import RendererBase
 from matplotlib.colors import to_hex
 from matplotlib.font_manager import weight_dict
 from matplotlib.path import Path
+from matplotlib.text import Annotation
 from matplotlib.transforms import Affine2D
 
 from holdfast.reports.charts.canvas import NOTE, VARIABLES
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.backend_bases import GraphicsContextBase
     from matplotlib.figure import Figure
-    from matplotlib.font_manager import FontProperties
-    from matplotlib.text import Text
     from matplotlib.transforms import Transform
 
 _LETTERS = {Path.MOVETO: "M", Path.LINETO: "L", Path.CURVE3: "Q", Path.CURVE4: "C", Path.CLOSEPOLY: "z"}
@@ -33,6 +33,17 @@ def draw_on(page: Element, figure: Figure) -> None:
     figure.draw(_PageRenderer(page, *(72 * figure.get_size_inches())))
 
 
+class Words(Annotation):
+    """A line of text, placed without a look at its font where the reader's is used."""
+
+    def draw(self, renderer: RendererBase) -> None:
+        """Draw it, onto a page as text."""
+        if not isinstance(renderer, _PageRenderer):
+            super().draw(renderer)
+        elif self.get_text():
+            renderer.write(self)
+
+
 class _PageRenderer(RendererBase):
     def __init__(self, page: Element, width: float, height: float) -> None:
         super().__init__()
@@ -42,9 +53,6 @@ class _PageRenderer(RendererBase):
 
     def get_canvas_width_height(self) -> tuple[float, float]:
         return self.width, self.height
-
-    def get_text_width_height_descent(self, s: str, prop: FontProperties, ismath: Any) -> tuple[float, float, float]:
-        return 0.0, 0.0, 0.0  # the fonts are those of the reader: no place depends on a size
 
     def option_scale_image(self) -> bool:
         return True
@@ -56,9 +64,7 @@ class _PageRenderer(RendererBase):
 
     def close_group(self, s: str) -> None:
         kind, self.page = self._groups.pop()
-        if kind == "halo":
-            self.page[-1].set("class", "halo")
-        elif kind == "crisp":
+        if kind == "crisp":
             self.page[-1].set("shape-rendering", "crispEdges")
 
     def draw_path(self, gc: GraphicsContextBase, path: Path, transform: Transform, rgbFace: Any = None) -> None:  # noqa: N803
@@ -83,25 +89,17 @@ class _PageRenderer(RendererBase):
             moved = f"translate({' '.join(map(_number, point.tolist()))})"
             SubElement(self.page, "path", {"d": shape, "transform": moved, "style": whole})
 
-    def draw_text(
-        self,
-        gc: GraphicsContextBase,
-        x: float,
-        y: float,
-        s: str,
-        prop: FontProperties,
-        angle: float,
-        ismath: Any = False,
-        mtext: Text | None = None,
-    ) -> None:
-        weight = str(prop.get_weight())
+    def write(self, words: Words) -> None:
+        axes = cast("Axes", words.axes)
+        ends = zip(words.xy, words.xycoords, axes.transData.transform(words.xy), words.xyann, strict=True)
+        x, y = ((at if unit == "data" else value) + shift for value, unit, at, shift in ends)
+        weight = str(words.get_fontweight())
         style = {} if weight == "normal" else {"font-weight": str(weight_dict[weight])}
-        style["font-size"] = f"{_number(prop.get_size_in_points())}px"
-        if mtext is not None:  # as it is for each of several lines
-            style["text-anchor"] = _ANCHORS[mtext.get_horizontalalignment()]
-        style["fill"] = _colour(gc.get_rgb())
-        place = {"x": _number(x), "y": _number(y)}
-        SubElement(self.page, "text", {**place, "style": _css(style)}).text = s
+        style |= {"font-size": f"{_number(float(words.get_fontsize()))}px"}
+        style |= {"text-anchor": _ANCHORS[words.get_horizontalalignment()], "fill": _colour(words.get_color())}
+        place = {"x": _number(x), "y": _number(self.height - y), "style": _css(style)}
+        kind = {"class": "halo"} if words.get_gid() == "halo" else {}
+        SubElement(self.page, "text", place | kind).text = words.get_text()
 
     def draw_image(self, gc: GraphicsContextBase, x: float, y: float, im: Any, transform: Any = None) -> None:
         from PIL import Image
@@ -163,7 +161,7 @@ def _css(style: dict[str, str]) -> str:
     return ";".join(f"{key}:{value}" for key, value in style.items())
 
 
-def _colour(rgb: Sequence[float]) -> str:
+def _colour(rgb: Any) -> str:
     return f"var(--{VARIABLES[to_hex(rgb)]})"
 
 
