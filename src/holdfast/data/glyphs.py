@@ -136,6 +136,7 @@ def common_characters(fonts: Sequence[Path]) -> list[str]:
     return [chr(code) for code in sorted(counts) if counts[code] >= _LEAST_FONTS and _usable(chr(code))]
 
 
+@cache
 def covered_codes(font: Path) -> frozenset[int]:
     """Return the code points for which the font has a glyph of its own."""
     from fontTools.ttLib import TTFont
@@ -167,13 +168,14 @@ def render(characters: Sequence[str], fonts: Sequence[Path]) -> GlyphBank:
 
 def _draw(font: ImageFont.FreeTypeFont, character: str, canvas: NDArray[np.uint8], outline: NDArray[np.uint8]) -> bool:
     """Draw into the canvas, and stretched into the outline; return whether there was enough ink to draw."""
-    from PIL import Image
+    from PIL import Image, ImageDraw
 
-    mask = font.getmask(character, mode="L")
-    box = mask.getbbox()
+    paper = Image.new("L", (4 * _FONT_SIZE, 3 * _FONT_SIZE))
+    ImageDraw.Draw(paper).text((_FONT_SIZE, _FONT_SIZE), character, fill=255, font=font)
+    box = paper.getbbox()
     if box is None or max(box[2] - box[0], box[3] - box[1]) < _SMALLEST_INK:
         return False
-    ink = Image.frombytes("L", mask.size, bytes(mask)).crop(box)
+    ink = paper.crop(box)
     scale = _BOX / max(ink.size)
     width, height = (max(1, round(side * scale)) for side in ink.size)
     scaled = np.asarray(ink.resize((width, height), Image.Resampling.BILINEAR))
@@ -185,8 +187,7 @@ def _draw(font: ImageFont.FreeTypeFont, character: str, canvas: NDArray[np.uint8
 
 def _narrowness(bank: GlyphBank) -> NDArray[np.float64]:
     """Return per character the smallest ratio of shorter to longer side over its fonts (C,), in (0, 1]."""
-    ink = bank.pixels > 0
-    sides = np.stack([_extent(np.logical_or.reduce(ink, axis=axis)) for axis in (2, 3)])
+    sides = np.stack([_extent(bank.pixels.max(axis=axis) > 0) for axis in (2, 3)])
     ratio = sides.min(axis=0) / np.maximum(sides.max(axis=0), 1)
     smallest: NDArray[np.float64] = np.where(bank.present, ratio, 1.0).min(axis=1)
     return smallest
@@ -211,9 +212,9 @@ def look_alikes(bank: GlyphBank) -> NDArray[np.bool_]:
         vectors = bank.outlines[:, column].reshape(count, -1).astype(np.float64)
         products = vectors @ vectors.T
         lengths = np.maximum(np.sqrt(products.diagonal()), 1.0)
-        cosine = products / (lengths[:, None] * lengths[None, :])
-        total += cosine
-        np.maximum(highest, cosine, out=highest)
+        products /= lengths[:, None] * lengths[None, :]  # in place: more memory at a time is slow to get
+        total += products
+        np.maximum(highest, products, out=highest)
     alike: NDArray[np.bool_] = (total > MEAN_SIMILARITY * common) | (highest > ANY_SIMILARITY)
     return alike
 
