@@ -30,6 +30,7 @@ _PASS = 0.2  # nanoseconds per score of a comparison; the other costs are relati
 _CALL = 3_000.0
 _INSERT = 90.0
 _BINNED = 4.2
+_BIN = 2.0  # of those of a query, made once for all tiles
 
 
 @dataclass(eq=False)
@@ -131,7 +132,8 @@ class Part:
             some = products[:, ::_LOOKED_AT]
             found = np.count_nonzero(some >= self.lowest) / some.size * products.size
             cost[FILTER] = 3 * _PASS * products.size + _INSERT * found
-            cost[HISTOGRAM] = _BINNED * products.size + _INSERT * found * self.asked_share
+            bins = _BIN * BINS / self.gallery_size
+            cost[HISTOGRAM] = (_BINNED + bins) * products.size + _INSERT * found * self.asked_share
         return min(cost, key=cost.__getitem__)
 
     @cached_property
@@ -216,7 +218,7 @@ class Part:
     @cached_property
     def asked_share(self) -> float:
         """Share of the bins that are asked for, between the lowest and the highest."""
-        return min(1.0, 2 * len(self.items) / len(self.asked_bins))
+        return min(1.0, 2 * len(self.items) / (BINS * len(self.error)))
 
     @cached_property
     def runs(self) -> tuple[Integers, Integers, Integers]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import lru_cache
@@ -20,8 +20,12 @@ Result = TypeVar("Result")
 def side_by_side(function: Callable[[Given], Result], things: Iterable[Given], workers: int) -> Iterator[Result]:
     """Yield the result for each thing, in their order, with so many computed at once and no more waiting than that.
 
-    Matrix products keep to the thread that asks for them meanwhile: threads of their own would get in the way.
+    Matrix products keep to the thread that asks for them meanwhile: threads of their own would get in the way. A single
+    thing is computed by who asks: a thread takes as long as ranking a few items.
     """
+    if isinstance(things, Sequence) and len(things) == 1:
+        yield function(things[0])
+        return
     waiting: deque[Future[Result]] = deque()
     alone = _libraries(len(sys.modules)).limit(limits=1, user_api="blas") if workers > 1 else nullcontext()
     with alone, ThreadPoolExecutor(workers) as pool:
