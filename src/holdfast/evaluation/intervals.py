@@ -37,6 +37,7 @@ Name = TypeVar("Name", bound=Hashable)
 FEW = 10
 """Fewer groups than these have Student's interval."""
 _DRAWS_AT_ONCE = 2_000_000  # bounds memory: 16 MB of counts and as much of drawn rows
+_COUNTED_AT_ONCE = 65_536  # of these: few enough for the caches
 
 
 def resampled_means(
@@ -346,8 +347,11 @@ def _draws(groups: int, resamples: int, seed: int) -> Iterator[NDArray[np.float6
     generator = np.random.default_rng(seed)
     for start in range(0, resamples, step := max(1, _DRAWS_AT_ONCE // groups)):
         counts = np.empty((min(step, resamples - start), groups))
-        for row, drawn in zip(counts, generator.integers(groups, size=counts.shape), strict=True):
-            row[:] = np.bincount(drawn, minlength=groups)
+        drawn = generator.integers(groups, size=counts.shape)
+        rows = max(1, _COUNTED_AT_ONCE // groups)
+        for first in range(0, len(counts), rows):
+            part = drawn[first : first + rows] + groups * np.arange(min(rows, len(counts) - first))[:, None]
+            counts[first : first + rows] = np.bincount(part.ravel(), minlength=part.size).reshape(part.shape)
         yield counts
 
 
