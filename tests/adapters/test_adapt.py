@@ -118,17 +118,19 @@ def test_without_labels_heads_are_left_out(two_models) -> None:
         adapt(*two_models(labelled=False), Choice((), heads=HEADS), **QUICK)
 
 
-def test_by_default_every_adapter_that_suits_is_compared(sets, points) -> None:
+def test_by_default_every_adapter_that_suits_is_compared(sets, points, monkeypatch) -> None:
+    monkeypatch.setattr(adapting, "FEW_HELD_OUT", 0)
     old, new = sets
     other = points(new.vectors @ np.eye(14) + 0.1, "other")
     usual = tuple(name for name, adapter in ADAPTERS.items() if adapter.usual)
     assert suitable_adapters(other, new) == usual and "mean_drift" not in suitable_adapters(old, new)
     assert len(suitable_adapters(old, new)) == len(usual) - 1 == len(ADAPTERS) - 2, "fastfill only where it is named"
-    names = [one.name for one in adapt(old, new, **QUICK).comparison.candidates]
+    few = [one.select(slice(0, 120)) for one in sets]
+    names = [one.name for one in adapt(*few, **QUICK).comparison.candidates]
     heads = ["head p2s", "head p2s, two layers", "head two-step", "head both sides"]
     assert names[: len(usual) - 1] == list(suitable_adapters(old, new)) and names[-4:] == heads
     assert len(names) == 2 * (len(usual) - 1) + 4
-    with_pairs = [one.name for one in adapt(old, new, unseen_pairs=True, **QUICK).comparison.candidates]
+    with_pairs = [one.name for one in adapt(*few, unseen_pairs=True, **QUICK).comparison.candidates]
     assert with_pairs == [*names, "head two-step, free"]
     for heads, more in (
         (usual_heads(), []),
@@ -222,22 +224,24 @@ def test_a_saved_head_is_trained_on_all_pairs_and_says_how_its_model_is_opened(s
 
 
 def test_few_items_have_smaller_batches_unless_a_recipe_was_chosen(sets, tmp_path) -> None:
+    few = [one.select(slice(0, 300)) for one in sets]
+
     def batches(recipe, folder):
         steps = []
         heads = {"p2s": Experiment(method="p2s", recipe=recipe)}
-        save_link("head p2s", *sets, Choice((), heads=heads), folder, on_step=steps.append)
+        save_link("head p2s", *few, Choice((), heads=heads), folder, on_step=steps.append)
         return steps[0]["steps"]
 
-    assert head_recipe(600).batch_size == 37 and batches(HEAD_RECIPE, tmp_path / "usual") == 600 // 37
-    assert batches(dataclasses.replace(HEAD_RECIPE, epochs=1), tmp_path / "chosen") == 600 // 256
+    assert head_recipe(300).batch_size == 32 and batches(HEAD_RECIPE, tmp_path / "usual") == 300 // 32
+    assert batches(dataclasses.replace(HEAD_RECIPE, epochs=1), tmp_path / "chosen") == 300 // 256
     machine = dataclasses.replace(HEAD_RECIPE, accelerator="cpu")
-    assert batches(machine, tmp_path / "machine") == 600 // 37, "where it is trained does not choose how"
+    assert batches(machine, tmp_path / "machine") == 300 // 32, "where it is trained does not choose how"
     assert load_release(tmp_path / "machine" / "head").record.recipe["accelerator"] == "cpu"
 
 
 def test_two_step_learns_from_wide_vectors_more_slowly_unless_a_recipe_was_chosen(sets, points, tmp_path) -> None:
     """Where heads are compared as where one is saved: what was measured is what is to be used."""
-    old, new = (one.select(np.arange(64)) for one in sets)
+    old, new = (one.select(np.arange(36)) for one in sets)
     wide = new.replace(vectors=np.tile(new.vectors, 64) / np.float32(8), space=Hypersphere(64 * new.dim))
     recipes = {"usual": HEAD_RECIPE, "chosen": dataclasses.replace(HEAD_RECIPE, epochs=1)}
     heads = {name: Experiment(method="keep", recipe=recipe) for name, recipe in recipes.items()}

@@ -184,23 +184,14 @@ def test_loading_never_unpickles_and_needs_no_torch(saved) -> None:
     assert result.stdout.startswith("adapter:") and result.stdout.strip().endswith("False")
 
 
-def test_a_full_disk_leaves_the_old_adapter(related, make_set, tmp_path) -> None:
-    saved = save_adapter(fitted(related, make_set, (64, 64)), tmp_path / "adapter")
+def test_a_full_disk_leaves_the_old_adapter(related, make_set, tmp_path, small_disk) -> None:
+    adapter = fitted(related, make_set, (64, 64))
+    saved = save_adapter(adapter, tmp_path / "adapter")
     before = {file.name: file.read_bytes() for file in saved.iterdir()}
-    code = textwrap.dedent(f"""
-        import resource, signal
-        from holdfast.errors import ReleaseError
-        from holdfast.adapters.storage import load_adapter, save_adapter
-        adapter = load_adapter({str(saved)!r})
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
-        try:
-            save_adapter(adapter, {str(saved)!r})
-        except ReleaseError as error:
-            print(error)
-    """)
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "Could not save the adapter" in result.stdout and "that was there before is intact" in result.stdout
+    with small_disk(20_000), pytest.raises(ReleaseError) as refused:
+        save_adapter(adapter, saved)
+    told = str(refused.value)
+    assert "Could not save the adapter" in told and "that was there before is intact" in told
     assert {file.name: file.read_bytes() for file in saved.iterdir()} == before
 
 

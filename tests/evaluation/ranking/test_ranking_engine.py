@@ -133,7 +133,7 @@ def test_a_device_that_is_not_there() -> None:
 
 
 def test_the_cheapest_way_is_taken() -> None:
-    """One relevant item: compared. Many, below most of the gallery: binned; above nearly all: picked out."""
+    """One relevant item: compared. Many, below most of the gallery: binned; above nearly all, or of few: picked out."""
     rng = np.random.default_rng(6)
     gallery = np.sort(rng.normal(size=(20_000, 1)).astype(np.float32), axis=0)
     query, taken = np.ones((16, 1), np.float32), []
@@ -146,7 +146,8 @@ def test_the_cheapest_way_is_taken() -> None:
         patch.setattr(tiles, "TILE_ROWS", 20_000)
         for items in ([19_000], range(0, 20_000, 400), range(19_900, 19_950)):
             rank(query, gallery, RowLists.of([items] * 16))
-    assert taken == ["compare", "histogram", "filter"]
+        rank(query, gallery[:100], RowLists.of([range(1, 100, 2)] * 16))
+    assert taken == ["compare", "histogram", "filter", "filter"]
 
 
 @pytest.mark.parametrize(("queries", "columns", "size"), [(1, 3, 33), (3, 129, 1001), (17, 64, 1001), (64, 300, 500)])
