@@ -242,7 +242,7 @@ def test_few_items_have_smaller_batches_unless_a_recipe_was_chosen(sets, tmp_pat
 def test_two_step_learns_from_wide_vectors_more_slowly_unless_a_recipe_was_chosen(sets, points, tmp_path) -> None:
     """Where heads are compared as where one is saved: what was measured is what is to be used."""
     old, new = (one.select(np.arange(36)) for one in sets)
-    wide = new.replace(vectors=np.tile(new.vectors, 64) / np.float32(8), space=Hypersphere(64 * new.dim))
+    wide = new.replace(vectors=np.tile(new.vectors, 55) / np.float32(55**0.5), space=Hypersphere(55 * new.dim))
     recipes = {"usual": HEAD_RECIPE, "chosen": dataclasses.replace(HEAD_RECIPE, epochs=1)}
     heads = {name: Experiment(method="keep", recipe=recipe) for name, recipe in recipes.items()}
     choice = Choice((), heads={**heads, "another": Experiment(method="p2s", recipe=HEAD_RECIPE)})
