@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import importlib.metadata
+import linecache
 import logging
 import os
 import resource
@@ -81,6 +82,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish() -> None:
     """Set right what modules do that were imported for all tests."""
     gc.freeze()  # what was imported and collected is no garbage
+    check = linecache.checkcache  # every doctest asks of all files that were ever shown whether they changed
+    linecache.checkcache = lambda filename=None: filename and check(filename)
     if "tests" in sys.modules:  # the code of a method that a test defines is that of its file, not of all tests
         vars(sys.modules["tests"]).pop("__path__", None)
     importlib.metadata.entry_points = cache(importlib.metadata.entry_points)  # lightning asks in every training
