@@ -381,10 +381,9 @@ def held(session: Session, number: int, mode: str = "ACCESS SHARE") -> tuple[Ent
     """
     ledger = Ledger(session)
     entry = ledger.entry(number)
-    if (
-        entry.record.shared and mode == "ROW EXCLUSIVE"
-    ):  # nobody turns it over meanwhile, and no lock of a table says so
-        ledger.hold(number)
+    if entry.record.shared and mode == "ROW EXCLUSIVE":
+        ledger.hold(number)  # nobody turns it over meanwhile, and no lock of a table says so
+        entry = ledger.entry(number)
     relation = relation_of(entry)
     if "EXCLUSIVE" in mode and mode != "ROW EXCLUSIVE" and not entry.record.aside:
         outlast_vacuum(session, relation, entry.record.table.oid)

@@ -7,9 +7,9 @@ imported when the first chart is drawn.
 
 from __future__ import annotations
 
-import pickle
 import re
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from functools import cache, wraps
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 from xml.etree import ElementTree
@@ -81,8 +81,8 @@ def _defaults() -> dict[str, Any]:
 
 @cache
 @own_style
-def _blank() -> bytes:
-    """Return a figure with axes without ticks, read back in an eighth of the time that making one takes."""
+def _blank() -> Figure:
+    """Return a figure with axes without ticks, which is copied in half of the time that making one takes."""
     from matplotlib.figure import Figure
 
     figure = Figure(dpi=DPI, facecolor="none")
@@ -90,7 +90,7 @@ def _blank() -> bytes:
     axes.set_axis_off()
     for axis in (axes.xaxis, axes.yaxis):
         del axis.majorTicks, axis.minorTicks  # which are made again where somebody asks for them
-    return pickle.dumps(figure)
+    return figure
 
 
 def round_ticks(low: float, high: float, about: int = 5) -> list[float]:
@@ -139,7 +139,7 @@ class Chart:
         left, top, right, bottom = room
         self.top, self.bottom = top, self.height - bottom
         inner = (self.width - left - right, self.height - top - bottom)
-        self.figure: Figure = pickle.loads(_blank())  # noqa: S301 (what this process wrote)
+        self.figure: Figure = deepcopy(_blank())
         self.figure.set_size_inches(self.width / DPI, self.height / DPI)
         self.axes: Axes = self.figure.axes[0]
         self.axes.set_position((left / self.width, bottom / self.height, inner[0] / self.width, inner[1] / self.height))
