@@ -34,8 +34,6 @@ import hypothesis
 import numpy as np
 import pytest
 import torch
-from lightning_utilities.core import imports as lightning_imports
-from packaging.version import Version
 
 from holdfast.embeddings import EmbeddingSet
 from holdfast.geometry import Hypersphere, Space
@@ -61,14 +59,6 @@ os.register_at_fork(before=lambda: (gc.collect(), gc.freeze()))
 if not torch.accelerator.is_available():
     for accelerator in (torch.cuda, torch.xpu, torch.mtia):
         accelerator.manual_seed_all = lambda seed: None
-
-# Lightning imports all of torchmetrics, and what that reads texts with, to ask which version it is.
-compare_version = lightning_imports.compare_version
-lightning_imports.compare_version = lambda package, fits, version, *options: (
-    fits(Version(importlib.metadata.version(package)), Version(version))
-    if package == "torchmetrics"
-    else compare_version(package, fits, version, *options)
-)
 
 hypothesis.settings.register_profile("unhurried", deadline=None)  # others may keep the machine busy
 hypothesis.settings.load_profile("unhurried")
