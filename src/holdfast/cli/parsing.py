@@ -185,7 +185,7 @@ def parse(function: Callable[..., Any], words: Sequence[str], command: str) -> K
             f"the {first} once: `holdfast {command} {first.upper()} …`",
         )
         words = [f"--{first}", *words]
-    parser, groups, told = _parser(function, command)
+    parser, usual, groups, told = _parser(function, command)
     if "-h" in words or "--help" in words:
         from holdfast.cli.help import help_of
 
@@ -196,16 +196,20 @@ def parse(function: Callable[..., Any], words: Sequence[str], command: str) -> K
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the parser's own next version
-            namespace = parser.parse_args(simple)
+            whole = any(  # where a group is given as one, the parser fills in what it leaves out
+                optional_groups(known.get(name.rpartition(".")[0])) or any(one.startswith(f"{name}.") for one in known)
+                for name, _ in settings
+            )
+            namespace = usual.clone()  # all of which the parser would check as if it had been typed
+            namespace.update(parser.parse_args(simple, defaults=whole))
             within = [one for one in settings if one[0] not in known or get_origin(known[one[0]]) is dict]
             for name, value in within:
                 _put(namespace, name, value, known)
             del namespace["config"]
-            text: str = parser.dump(namespace) if Settings in told.values() else ""
-            if not text:  # then the same is refused here
-                repr(namespace)  # whole numbers longer than Python writes
-                if within:
-                    parser.validate(namespace)
+            repr(namespace)  # refuses whole numbers longer than Python writes
+            if within:
+                parser.validate(namespace)
+            text: str = parser.dump(namespace, skip_validation=True) if Settings in told.values() else ""
             arguments: Keywords = vars(parser.instantiate(namespace))
     except _PARSER_ERRORS as error:
         if isinstance(error, ConfigError):
@@ -224,8 +228,8 @@ def parse(function: Callable[..., Any], words: Sequence[str], command: str) -> K
 @cache  # programs and tests that call `main` again wait for it once
 def _parser(
     function: Callable[..., Any], command: str
-) -> tuple[Any, dict[str, type[Options]], dict[str, type[Settings | Typed]]]:
-    """Return a parser of a function's options, and of its other parameters the groups, and those told of the words."""
+) -> tuple[Any, Any, dict[str, type[Options]], dict[str, type[Settings | Typed]]]:
+    """Return a parser of a function's options with their defaults, the groups, and the parameters told of the words."""
     from jsonargparse import ArgumentParser
     from jsonargparse.typing import register_type
 
@@ -242,7 +246,7 @@ def _parser(
     parser.add_function_arguments(function, fail_untyped=True, skip={*groups, *told})
     for group in groups.values():
         parser.add_class_arguments(group, fail_untyped=True)
-    return parser, groups, told
+    return parser, parser.get_defaults(skip_validation=True), groups, told
 
 
 def _with_types(kind: Any) -> None:
