@@ -13,7 +13,7 @@ import json
 import sys
 import sysconfig
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
 from itertools import count
 from pathlib import Path
@@ -37,10 +37,18 @@ def bare_code(source: str) -> str:
     'def one():\n    return 1'
     """
     tree = ast.parse(source)
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             node.body = [one for one in node.body if not _is_text(one)] or [ast.Pass()]
     return ast.unparse(tree)
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield a node and the statements within it; definitions are nowhere else, and most nodes are expressions."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            yield from _statements(child)
 
 
 def digest_of(paths: Iterable[Path]) -> str:
