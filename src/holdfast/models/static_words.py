@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,8 @@ class StaticWords:
         self._matrix = _matrix(files, truncate_dim)
         self._normalised = bool(config.get("normalize", False))
         max_length = max_length or (config.get("max_length", LONGEST) if files.distilled else None)
-        self._tokenizer = _tokenizer(files.tokenizer, max_length)
+        digests = {"weights": file_digest(files.weights), "tokenizer": file_digest(files.tokenizer)}
+        self._tokenizer = _tokenizer(files.tokenizer, digests["tokenizer"], max_length)
         tokens = self._tokenizer.get_vocab_size()
         refuse(
             tokens > len(self._matrix),
@@ -98,7 +100,7 @@ class StaticWords:
         self.prompts: dict[str, str | None] = {"query": "", "document": "", "both": None}
         contract: dict[str, Any] = {
             "kind": "static",
-            "files": {"weights": file_digest(files.weights), "tokenizer": file_digest(files.tokenizer)},
+            "files": digests,
             "pooling": "mean of all tokens" if self._left_out is None else "mean of known tokens",
             "normalised": self._normalised,
             "dtype": "float32",
@@ -164,7 +166,9 @@ def _matrix(files: StaticFiles, truncate_dim: int | None) -> NDArray[np.float32]
     return np.ascontiguousarray(matrix if factors is None else matrix * factors[:, None])
 
 
-def _tokenizer(path: Path, max_length: int | None) -> Any:
+@lru_cache(maxsize=4)  # reading one takes longer than all else about a model
+def _tokenizer(path: Path, digest: str, max_length: int | None) -> Any:
+    """Return the tokenizer in a file, which changes with the digest of the file."""
     with needing("A model of static words"):
         from tokenizers import Tokenizer
     try:
