@@ -112,7 +112,7 @@ def test_the_best_is_the_best_on_items_that_nobody_saw(
 ) -> None:
     folder = planted(tmp_path / "seen", items, damped=damped)
     words = ["--auto", "--direction", "new_to_old", "--no-guard", "--recipe.epochs", "10", "--recipe.batch-size", "32"]
-    named = ["--old-model", "o", "--new-model", "n", "--out", tmp_path / "out"]
+    named = ["--old-model", "o", "--new-model", "n", "--report", "none", "--out", tmp_path / "out"]
     found = run(capsys, *sides(folder), *words, *named)
     advised, saved = found["recommendation"], tmp_path / "out" / kind
     assert advised["action"] == {"adapter": "adapt", "head": "train a head"}[kind]
@@ -144,7 +144,7 @@ def precision(query: EmbeddingSet, gallery: EmbeddingSet) -> float:
 def test_what_was_mapped_can_be_evaluated(capsys, planted: Plant, linked: Path, tmp_path: Path) -> None:
     fresh = planted(tmp_path / "fresh", seed=2)
     given = ["evaluate", "--old", fresh / "old.npz", "--new", fresh / "new.npz", *NAMED, "--resamples", "50"]
-    found = run(capsys, *given, "--adapter", linked / "adapter", "--out", tmp_path / "e")
+    found = run(capsys, *given, "--adapter", linked / "adapter", "--report", "none", "--out", tmp_path / "e")
     assert found["verdict"] == "compatible" and found["cross"]["map"] > found["self_old"]["map"]
     mapped = ["embed", "stored", fresh / "new.npz", "--model", "b", "--adapter", linked / "adapter"]
     (entry,) = run(capsys, *mapped, "--out", tmp_path / "mapped")["embeddings"]
@@ -163,7 +163,7 @@ def test_pairs_that_were_mixed_up(capsys, planted: Plant, tmp_path: Path, wrong:
     assert SuspectPairs(*(found["suspects"][key] for key in ("share", "low", "high", "tested"))) == suspects
     assert suspects.low < wrong + 1e-9 and abs(suspects.share - wrong) < 0.12
     assert {file.name for file in out.iterdir()} == {"results.json", "report.html", "adapt.yaml"}
-    said = told(capsys, *sides(folder), *WITH_PAGE, "--out", out, code=1)
+    said = told(capsys, *sides(folder), *RIDGE, "--out", out, code=1)
     assert "Check the pairs first" in said and "saved" not in said and "next" not in said
 
 
@@ -434,8 +434,8 @@ def typed(said: str, **words: object) -> list[str]:
 
 @pytest.mark.parametrize("direction", ["new_to_old", "old_to_new"])
 def test_the_next_command_does_what_it_says(capsys, good: Path, planted: Plant, tmp_path: Path, direction: str) -> None:
-    words = ["--adapter", "ridge", "--direction", direction, "--resamples", "100", "--old-model", "the old one"]
-    said = told(capsys, *sides(good), *words, "--out", tmp_path / "my out")
+    words = ["--adapter", "ridge", "--direction", direction, "--resamples", "100", "--report", "none"]
+    said = told(capsys, *sides(good), *words, "--old-model", "the old one", "--out", tmp_path / "my out")
     fresh, mapped = planted(tmp_path / "fresh", seed=2), tmp_path / "mapped"
     (fresh / "new.npz").replace(good / "queries.npz")
     new_side = direction == "new_to_old"
@@ -461,7 +461,8 @@ def test_names_are_printed_as_they_are_and_differ(capsys, mine: Path, tmp_path: 
 
 def of_texts(root: Path) -> list[object]:
     return ["adapt", "--texts", root / "requests.csv", "--old", root / "old.npz", "--text-model", "wordllama",
-            "--truncate-dim", "32", "--adapter", "procrustes", "--direction", "new_to_old"]  # fmt: skip
+            "--truncate-dim", "32", "--adapter", "procrustes", "--direction", "new_to_old",
+            "--report", "none"]  # fmt: skip
 
 
 def test_texts_are_embedded_once(

@@ -114,7 +114,7 @@ def test_every_item_may_be_a_query_among_all_others(
     old, new = (storage.load(frozen / name / "wordllama" / "gallery.safetensors") for name in ("old", "new"))
     files = [storage.save(part, tmp_path / f"{name}.safetensors") for name, part in (("adapter", new), ("old", old))]
     words = ["evaluate", "--old", files[1], "--new", files[0], "--adapter", frozen / "new_to_old", "--out",
-             tmp_path / "out", "--resamples", "50", "--json"]  # fmt: skip
+             tmp_path / "out", "--resamples", "50", "--report", "none", "--json"]  # fmt: skip
     capsys.readouterr()
     main([str(word) for word in words])
     found = json.loads(capsys.readouterr().out)
@@ -159,7 +159,7 @@ def vectors(frozen: Path, tmp_path: Path) -> tuple[list[str], Adapter]:
     save_adapter(adapter, tmp_path / "map")
     files = [raw(part, tmp_path / f"{name}.npz") for name, part in (("a", old), ("b", new))]
     words = ["evaluate", "--old", files[0], "--new", files[1], "--adapter", tmp_path / "map", "--resamples", "50",
-             "--out", tmp_path / "out"]  # fmt: skip
+             "--report", "none", "--out", tmp_path / "out"]  # fmt: skip
     return [str(word) for word in words], adapter
 
 

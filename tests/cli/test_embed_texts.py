@@ -129,7 +129,7 @@ def test_the_outcome_can_be_evaluated(capsys, fails: Fails, root: Path, tmp_path
     embed(capsys, root, tmp_path / "narrow", "--truncate-dim", "64")
     words = ["evaluate", "--old", tmp_path / "short", "--out", tmp_path / "e", "--resamples", "50", "--new"]
     capsys.readouterr()
-    code = main([*map(str, [*words, tmp_path / "whole"]), "--json"])
+    code = main([*map(str, [*words, tmp_path / "whole"]), "--report", "none", "--json"])
     found = json.loads(capsys.readouterr().out)
     assert code == (0 if found["verdict"] == "compatible" else 1)
     assert 0 < found["self_old"]["map"] < found["self_new"]["map"] <= 1, "of three tokens less can be told"

@@ -23,7 +23,7 @@ from holdfast.training.encode import embed_features
 
 Fails = Callable[..., str]
 FAST = ["--method", "p2s", "--recipe.epochs", "5", "--recipe.batch-size", "32", "--resamples", "200",
-        "--resample", "queries", "--unseen-share", "0"]  # fmt: skip
+        "--resample", "queries", "--unseen-share", "0", "--report", "none"]  # fmt: skip
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> dict[str, Any]:
@@ -187,7 +187,7 @@ def test_a_head_over_vectors_searches_the_old_gallery(capsys, planted: Callable[
         "--resamples",
         "50",
     ]
-    found = run(capsys, *words, "--out", tmp_path / "e")
+    found = run(capsys, *words, "--report", "none", "--out", tmp_path / "e")
     assert found["verdict"] == "compatible" and found["cross"]["map"] > found["self_old"]["map"]
     expected = np.nanmean(rank_metrics(mapped, old, ("map",), exclude_same_id=True)["map"])
     assert found["cross"]["map"] == pytest.approx(expected)

@@ -164,7 +164,7 @@ def test_sessions_of_before_codes_were_recorded_are_said_to_be_unknown(
         )
     capsys.readouterr()
     words = ["general-incremental", "--data", str(made / "photos"), *PLAN, *FAST, *METHODS, "--out", str(out), "--json"]
-    assert main(["sessions", *words]) == 0
+    assert main(["sessions", *words, "--report", "none"]) == 0
     shown = capsys.readouterr()
     assert json.loads(shown.out)["code"] == {"cvs": "unknown", "finetune": "same", "joint": "same"}
     assert "made before it was recorded which code made it" in " ".join(shown.err.split())

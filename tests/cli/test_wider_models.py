@@ -41,7 +41,7 @@ def test_old_vectors_count_as_padded_where_that_is_said(made: Path, wider: Path,
     assert "--pad-old" in fails("evaluate", *sides)
     found = told(capsys, "evaluate", *sides, "--pad-old")
     plain = ["--old", made / "embedded" / "old", "--new", made / "embedded" / "bct", "--out", tmp_path / "plain"]
-    assert found["self_old"] == told(capsys, "evaluate", *plain)["self_old"]
+    assert found["self_old"] == told(capsys, "evaluate", *plain, "--report", "none")["self_old"]
     models = json.loads((tmp_path / "report" / "results.json").read_text())["models"]
     assert models["old"]["dim"] == 16 and models["old"]["padded_to"] == 20
     assert "adapter" in fails("evaluate", *sides, "--pad-old", "--adapter", tmp_path)
