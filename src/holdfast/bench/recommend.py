@@ -116,9 +116,9 @@ class Interval(Part):
         mean, several = float(np.mean(values)), len(values) > 1
         if not several:
             return cls(mean=mean, low=None, high=None)
-        from scipy.stats import t
+        from scipy.special import stdtrit
 
-        margin = float(t.ppf((1 + LEVEL) / 2, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values)))
+        margin = float(stdtrit(len(values) - 1, (1 + LEVEL) / 2) * np.std(values, ddof=1) / math.sqrt(len(values)))
         return cls(mean=mean, low=mean - margin, high=mean + margin)
 
 
