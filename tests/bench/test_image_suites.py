@@ -48,7 +48,7 @@ def one_seed(name: str, **changes: object) -> Suite:
     return SUITES[name].model_copy(update={"seeds": (0,), **changes})
 
 
-@pytest.mark.parametrize(("name", "heads", "embedded"), [("image-upgrade", 19 * 2, 2), ("image-chain", 12 * 2, 3)])
+@pytest.mark.parametrize(("name", "heads", "embedded"), [("image-upgrade", 20 * 2, 2), ("image-chain", 12 * 2, 3)])
 def test_suites_of_images_plan_what_they_say(name: str, heads: int, embedded: int, encoders: None) -> None:
     root = Path(os.environ.get("HOLDFAST_DATA", ""))
     if not (root / "tiny-imagenet-32").is_dir():
