@@ -53,7 +53,7 @@ TOLERANCES = {torch.float64: {"rtol": 1e-7, "atol": 1e-7}, torch.float32: {"rtol
 
 
 # Children of a fork leave alone what was garbage before: its destructors may wait for threads that only the parent has.
-os.register_at_fork(before=lambda: (gc.collect(), gc.freeze()))
+os.register_at_fork(before=gc.freeze)
 
 # Seeding accelerators that are not there notes the stack for each of them, every time.
 if not torch.accelerator.is_available():
