@@ -627,15 +627,15 @@ def test_ordinary_writes_keep_pieces_and_files_few(
     store: LanceStore, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.stores.lance.store.KEPT_SECONDS", 0.0)
-    monkeypatch.setattr("holdfast.stores.lance.store.TRIMMED_EVERY", 16)
+    monkeypatch.setattr("holdfast.stores.lance.store.TRIMMED_EVERY", 8)
     pieces, files = [], []
-    for number in range(100):
+    for number in range(60):
         commit(store, written(names(1, number % 40)))
         table = store._tables.reader(places_of(store).tables[G1])
         pieces.append(sum(piece.physical_rows < 1_024 for piece in table.get_fragments()))
         files.append(sum(len(inside) for _, _, inside in os.walk(folder)))
     assert max(pieces) <= lance_care.PIECES[1_024] + 1
-    assert max(files[64:]) <= 1.2 * max(files[:64]), "no more than between two trims"
+    assert max(files[32:]) <= 1.2 * max(files[:32]), "no more than between two trims"
     assert found(store) == found(store, G1, [G2]) == names(40)
 
 
