@@ -493,7 +493,7 @@ def test_a_forked_child_and_its_parent_search_at_the_same_time(store: PgvectorSt
     answers = search(store, at=pointer).ids
 
     def ask() -> None:
-        for _ in range(50):
+        for _ in range(20):
             assert search(store).ids == answers
 
     def ask_and_close() -> None:
