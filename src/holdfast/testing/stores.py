@@ -248,7 +248,7 @@ def met(where: Filter, metadata: Mapping[str, object]) -> bool:
         case Exists():
             return found is not None
         case In(_, values):
-            return any(alike(found, value) and found == value for value in values)
+            return any(found == value and alike(found, value) for value in values)
         case Condition(_, comparison, value):
             return alike(found, value) and COMPARE[comparison](found, value)
 
