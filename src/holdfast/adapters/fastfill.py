@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import scipy.special
 from numpy.typing import NDArray
 
 from holdfast.adapters.moments import Floats, PairedVectors, unit_rows
@@ -44,9 +43,11 @@ class FastFill(ResidualMLP):
 
     def variances(self, vectors: NDArray[np.floating]) -> Floats:
         """Return the squared distance to be expected between the image of every vector (N, S) and its target (N,)."""
+        from scipy.special import ndtr  # takes longer to import than all the rest of this package
+
         state, rows = self.fitted.state, unit_rows(np.asarray(vectors))
         inner = rows @ state["inner"] + state["inner_offset"]
-        active = inner * scipy.special.ndtr(inner)  # GELU
+        active = inner * ndtr(inner)  # GELU
         found: Floats = np.exp(rows @ state["spread"] + active @ state["spread_inner"] + state["spread_offset"])
         return found
 

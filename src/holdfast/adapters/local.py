@@ -8,7 +8,6 @@ from operator import add
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
-import scipy.special
 
 from holdfast.adapters.base import Adapter, State
 from holdfast.adapters.moments import (
@@ -109,7 +108,9 @@ class Local(Adapter):
         state = self.fitted.state
         cosines, weights = rows @ state["centres"].T, state["weights"]
         if self.assignment == "soft":
-            shares = scipy.special.softmax(cosines / self.temperature, axis=1)
+            from scipy.special import softmax  # takes longer to import than all the rest of this package
+
+            shares = softmax(cosines / self.temperature, axis=1)
             every = (share[:, None] * (rows @ w[:-1] + w[-1]) for share, w in zip(shares.T, weights, strict=True))
             mean: Floats = reduce(add, every)
             return mean

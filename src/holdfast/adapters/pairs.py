@@ -9,7 +9,6 @@ from typing import Literal
 import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from scipy.optimize import isotonic_regression
 
 from holdfast.adapters.moments import (
     BLOCK,
@@ -358,6 +357,8 @@ def wrong_probability(ranks: NDArray[np.float64]) -> NDArray[np.float64]:
     >>> wrong_probability(np.array([0.0] * 9 + [0.7, 0.9])).round(2).tolist()
     [0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 1.0, 1.0]
     """
+    from scipy.optimize import isotonic_regression  # takes longer to import than all the rest of this package
+
     place = np.minimum((ranks * _RANGES).astype(np.int64), _RANGES - 1)
     counts = np.bincount(place, minlength=_RANGES).astype(np.float64)
     density = isotonic_regression(counts * (_RANGES / len(ranks)), increasing=False).x

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import scipy.special
 from numpy.typing import NDArray
 
 from holdfast.adapters.base import Adapter, State
@@ -95,9 +94,11 @@ class ResidualMLP(Adapter):
 
     def images(self, rows: Floats) -> Floats:
         """Return the sum of the linear map and the network."""
+        from scipy.special import ndtr  # takes longer to import than all the rest of this package
+
         state = self.fitted.state
         inner = rows @ state["inner"] + state["inner_offset"]
-        active = inner * scipy.special.ndtr(inner)  # GELU
+        active = inner * ndtr(inner)  # GELU
         images: Floats = rows @ state["skip"] + state["skip_offset"] + active @ state["outer"] + state["outer_offset"]
         return images
 

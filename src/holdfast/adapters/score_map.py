@@ -9,7 +9,6 @@ from typing import NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import isotonic_regression
 
 from holdfast.adapters.moments import FOLDS
 from holdfast.adapters.pairs import Direction
@@ -218,6 +217,8 @@ def _finite(what: str, scores: ArrayLike) -> Scores:
 
 def _isotonic(source: Scores, target: Scores) -> tuple[Scores, Scores]:
     """Return the ends of the steps that pool adjacent violators finds; pairs of equal source score are averaged."""
+    from scipy.optimize import isotonic_regression  # takes longer to import than all the rest of this package
+
     knots, place, counts = np.unique(source, return_inverse=True, return_counts=True)
     means = np.bincount(place, weights=target) / counts
     values: Scores = isotonic_regression(means, weights=counts.astype(np.float64)).x

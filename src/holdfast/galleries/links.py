@@ -241,11 +241,11 @@ class Files:
         Returns:
             One for each query, by generation.
         """
-        from holdfast.evaluation.ranking.cohort import Cohort
-
         scales: dict[str, Sequence[Scale]] = {}
         for source, form in asked:
             if source.link is not None and source.link.score_map is not None:
+                from holdfast.evaluation.ranking.cohort import Cohort
+
                 scores = self.scores(source.link.score_map)
                 own = asked[0][1]
                 scales[source.generation] = (
