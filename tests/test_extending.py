@@ -77,7 +77,7 @@ def test_the_commands_of_the_method_page_run(steady: None, capsys: pytest.Captur
     lines = re.findall(r"^holdfast (.*)$", PAGES[0].read_text(encoding="utf-8"), flags=re.M)
     assert [line.split()[0] for line in lines] == ["methods", "methods", "train", "embed"]
     for line in lines:
-        more = f"{SMALL} {QUICK}" if line.startswith("train") else SMALL if "--data" in line else ""
+        more = f"{SMALL} {QUICK}" if line.startswith("train") else SMALL if "glyphs" in line else ""
         assert main([*line.split(), *more.split()]) == 0
     assert "steady keeps all" in capsys.readouterr().err
     both = f"{lines[2]} {SMALL} {QUICK} --recipe.old_view same --out runs/same"
