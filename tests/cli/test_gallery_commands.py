@@ -368,7 +368,7 @@ def test_a_rehearsal_on_a_copy(vectors: Path, tmp_path: Path, run: Run) -> None:
     assert run("status", galleries["better"])["sequence"] == 2  # nothing was changed
     found = run("rehearse", galleries["worse"], "--vectors", files["v1"], *V1, *words, code=1)
     assert (found["verdict"], found["linked"]) == ("worse", "none")
-    found = run("rehearse", galleries["untold"], "--vectors", files["v2"], *V2, *words)
+    found = run("rehearse", galleries["untold"], "--vectors", files["v2"], *V2, *words, "--sample", 40)
     assert found["verdict"] == "unlabelled" and found["passed"]
     asked = ["--queries", files["v1"], files["v2"], "--old-model", "v1"]
     found = run("rehearse", galleries["better"], "--vectors", files["v2"], *V2, *asked, *words)
