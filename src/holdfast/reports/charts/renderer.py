@@ -15,7 +15,7 @@ from matplotlib.path import Path
 from matplotlib.text import Annotation
 from matplotlib.transforms import Affine2D
 
-from holdfast.reports.charts.canvas import NOTE, VARIABLES
+from holdfast.reports.charts.canvas import DPI, NOTE, VARIABLES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +30,7 @@ _CAPS = {"projecting": "square"}
 
 def draw_on(page: Element, figure: Figure) -> None:
     """Add what a figure shows, with as many pixels as it has points, to an element of a page."""
-    figure.draw(_PageRenderer(page, *(72 * figure.get_size_inches())))
+    figure.draw(_PageRenderer(page, *(DPI * figure.get_size_inches())))
 
 
 class Words(Annotation):
