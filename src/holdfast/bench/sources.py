@@ -318,11 +318,6 @@ def _image_items(name: str, root: Path | None, options: str, aside: str, part: s
     return Items(train, searched, searched, unlabelled)
 
 
-def whole_of(data: Settings) -> dict[str, Any]:
-    """Return what a frozen model embeds once for all divisions: all texts of a data set, or what is kept of images."""
-    return {"name": data["name"], "options": {} if data["name"] in TEXT_DATASETS else dict(data["options"])}
-
-
 def digests_of(data: Settings, root: Path | None) -> dict[str, str]:
     """Return the digest of every part of `open_items`, 24 hexadecimal digits; computed once."""
     return dict(_item_digests(json.dumps(data, sort_keys=True), root))

@@ -33,7 +33,6 @@ from holdfast.bench.sources import (
     rows_of_all,
     searched_facts,
     split_of,
-    whole_of,
 )
 from holdfast.bench.suite import EvaluationSet, InScenario, Suite, Values, Variant, changed
 from holdfast.continual.plans import PLANS
@@ -546,7 +545,7 @@ class Planner:
 
     def _embedded(self, source: Values, model: str, name: str) -> Task:
         """Return the parts of one division, out of all items that are kept, which are embedded once for all of them."""
-        everything = whole_of(source)
+        everything: Values = {"name": source["name"], "options": {} if self.suite.of_texts else {**source["options"]}}
         items = open_items(everything, self.root)
         everything["digest"] = digests_of(everything, self.root)
         work = float(len(items.train) + len(items.query) + (0 if items.leave_one_out else len(items.gallery)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import re
 import sys
@@ -31,6 +33,9 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 fine, 1 a verdict failed, 2 wrong use or bad input."""
+    if arguments is None:  # a process of its own, which would look for garbage in all that it imports, and at its end
+        gc.set_threshold(50_000)
+        atexit.register(gc.freeze)
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help", "help"):
         print(_help())
