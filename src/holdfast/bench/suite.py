@@ -285,9 +285,13 @@ class Suite(_Part):
         """Whether the data are texts; images otherwise."""
         return all(data in TEXT_DATASETS for data in self.data)
 
+    def within(self, scenario: str) -> InScenario:
+        """Return what is said of a scenario, which may be nothing."""
+        return self.by_scenario.get(scenario, InScenario())
+
     def frozen_in(self, scenario: str) -> dict[Literal["old", "new"], str]:
         """Return the frozen models of a scenario."""
-        return {**self.frozen, **self.by_scenario.get(scenario, InScenario()).frozen}
+        return {**self.frozen, **self.within(scenario).frozen}
 
     @property
     def rows(self) -> dict[str, Entry]:
@@ -329,7 +333,7 @@ class Suite(_Part):
 
         The old model is the first generation, and a model without a predecessor of its own row the second.
         """
-        within = self.by_scenario.get(scenario, InScenario())
+        within = self.within(scenario)
         asks = 2 if within.predecessor is None else self.generations(within.predecessor)[0] + 1
         return asks, 1 if within.searched is None else self.generations(within.searched)[0]
 
@@ -361,7 +365,7 @@ class Suite(_Part):
         What is said of the old model or of a row goes before what is said of the scenario, that before what is said
         of the data set.
         """
-        within = self.by_scenario.get(scenario, InScenario())
+        within = self.within(scenario)
         layers: list[Suite | Overrides] = [self, self.by_data.get(data, Overrides())]
         entry = None if label is None else self.rows[label]
         if not old:
@@ -547,7 +551,7 @@ def _check_chains(suite: Suite) -> None:
         link: str | None = name
         while link is not None:
             seen.append(link)
-            within = suite.by_scenario.get(link, InScenario())
+            within = suite.within(link)
             for role in ("predecessor", "searched"):
                 given = getattr(within, role)
                 if given is not None:
@@ -555,7 +559,7 @@ def _check_chains(suite: Suite) -> None:
             link = within.predecessor
             refuse(link in seen, f"The predecessors {' < '.join([*seen, str(link)])} come round to where they began.",
                    "a first model without a predecessor of its own")  # fmt: skip
-        _check_links(suite, name, suite.by_scenario.get(name, InScenario()))
+        _check_links(suite, name, suite.within(name))
 
 
 def _check_links(suite: Suite, name: str, within: InScenario) -> None:

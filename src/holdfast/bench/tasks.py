@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 import holdfast
 from holdfast.adapters import ADAPTERS
-from holdfast.bench.settings import Changes, of_machine, opened_model, own_settings, resolved_settings
+from holdfast.bench.settings import Changes, of_machine, own_settings, resolved_settings
 from holdfast.bench.sources import (
     APART,
     EVALUATION,
@@ -34,7 +34,7 @@ from holdfast.bench.sources import (
     searched_facts,
     split_of,
 )
-from holdfast.bench.suite import EvaluationSet, InScenario, Suite, Values, Variant, changed
+from holdfast.bench.suite import EvaluationSet, Suite, Values, Variant, changed
 from holdfast.continual.plans import PLANS
 from holdfast.data.datasets import option_names
 from holdfast.data.retrieval_data import RetrievalData
@@ -44,6 +44,7 @@ from holdfast.errors import ConfigError
 from holdfast.evaluation.metrics import metrics_named
 from holdfast.evaluation.protocols import PROTOCOLS, RankingProtocol
 from holdfast.methods import build_method
+from holdfast.models.named_models import open_release
 from holdfast.models.release import Release
 from holdfast.models.specs import EncoderSpec
 from holdfast.models.text_encoders import is_service
@@ -173,125 +174,6 @@ class Model(NamedTuple):
     def channels(self) -> int:
         """Channels of the images that it takes."""
         return int(self.task.settings["experiment"]["model"]["channels"])
-
-
-@dataclass(frozen=True)
-class ImageTasks:
-    """Makes the tasks of rows on images.
-
-    Args:
-        suite: The suite.
-        root: Folder that holds the folders of the named data sets.
-        data_options: Further options of the data sets, such as those that set validation classes apart.
-        part: What is searched: the evaluation or the validation images.
-        chosen: What was chosen for data set, scenario and label; the settings of predecessors.
-    """
-
-    suite: Suite
-    root: Path | None
-    data_options: Mapping[str, Values]
-    part: str
-    chosen: Mapping[tuple[str, str, str], Changes]
-    _searched: dict[str, dict[str, Search]] = field(default_factory=dict, repr=False)
-
-    def scored(self, case: Case, changes: Changes) -> Iterator[Scored]:
-        """Yield what a row scores on everything that is searched."""
-        within = self._within(case.scenario)
-        old, independent, new = self._old(case), self._independent(case), self._new(case, changes)
-        gallery = baseline = old
-        if within.searched is not None:
-            there = case._replace(scenario=within.searched)
-            gallery = self._new(there, self._chosen(there))
-            baseline = gallery if within.baseline == "own" else self._independent(there)
-        models = {"old": baseline, "searched": gallery, "new": new, "independent": independent}
-        if case.data not in self._searched:
-            self._searched[case.data] = self._opened(case.data)
-        for name, search in self._searched[case.data].items():
-            for model in models.values():
-                refuse_other_channels(search.source, self.root, model.channels, model.task.label)
-            sides = {role: search.embedded(model.task) for role, model in models.items()}
-            label = f"score {case.label} ({name}, {case.scenario}, seed {case.seed})"
-            needs = {**sides, "model": new.task}
-            task = Task("score", search.settings(), needs, float(search.images), label)
-            classifies = self.suite.accuracy and self.part == EVALUATION
-            further = (self._classified(case, name, search, models),) if classifies else ()
-            yield Scored(name, search.gate_metric, task, further)
-
-    def _classified(self, case: Case, name: str, search: Search, models: Mapping[str, Model]) -> Task:
-        """Return the task that measures how well the classifiers of models name the classes of what is searched."""
-        refuse_unknown_classes(name, search.source, self._source(case.data), self.root)
-        features = dataclasses.replace(search, form="features", flip=False)
-        needs = {role: features.embedded(model.task) for role, model in models.items() if role != "searched"}
-        needs |= {f"{role}_model": model.task for role, model in models.items()}
-        label = f"accuracy of {case.label} ({name}, {case.scenario}, seed {case.seed})"
-        return Task("accuracy", {}, needs, float(search.images), label)
-
-    def _old(self, case: Case) -> Model:
-        values = self.suite.settings(case.data, scenario=case.scenario, old=True)
-        return self._model(case, "old", values, self._split(case).old, None)
-
-    def _independent(self, case: Case) -> Model:
-        split = self._split(case)
-        rows = split.new if self.suite.upper_bound == "new" else rows_of_all(split)
-        return self._model(case, "independent", self.suite.settings(case.data, scenario=case.scenario), rows, None)
-
-    def _new(self, case: Case, changes: Changes) -> Model:
-        """Return the new model of a row, the successor of the old one or of that row's model of another scenario."""
-        values = changed(self.suite.settings(case.data, case.label, scenario=case.scenario), changes)
-        predecessor = None
-        if build_method(values["method"], values["options"]).needs_old:
-            before = self._within(case.scenario).predecessor
-            there = case if before is None else case._replace(scenario=before)
-            predecessor = self._old(case) if before is None else self._new(there, self._chosen(there))
-        return self._model(case, case.label, values, self._split(case).new, predecessor)
-
-    def _model(self, case: Case, what: str, values: Values, rows: Rows, old: Model | None) -> Model:
-        """Return a task that is the same for every scenario in which a model of these settings sees these rows."""
-        source = self._source(case.data)
-        settings = {
-            "data": {**source, "digest": part_digest(source, self.root, "train")},
-            "rows": hashlib.sha256(np.ascontiguousarray(rows, np.int64).tobytes()).hexdigest()[:24],
-            **resolved_settings(values, case.seed, self.root),
-        }
-        task = Task(
-            "train",
-            settings,
-            {} if old is None else {"old": old.task},
-            float(len(rows) * settings["experiment"]["recipe"]["epochs"]),
-            f"{what} ({case.data}, {case.scenario}, seed {case.seed})",
-            {"train_on": rows, "old_trained_on": None if old is None else old.rows, "machine": of_machine(values)},
-        )
-        model = Model(task, rows)
-        refuse_other_channels(source, self.root, model.channels, what)
-        return model
-
-    def _split(self, case: Case) -> Split:
-        options = {"seed": case.seed, **self.suite.scenarios[case.scenario]}
-        options.pop("scenario", None)
-        scenario = {"name": self.suite.scenario_of(case.scenario), "options": options}
-        return split_of(self._source(case.data), scenario, self.root)
-
-    def _source(self, data: str) -> Values:
-        return {"name": data, "options": {**self.suite.data[data], **self.data_options.get(data, {})}}
-
-    def _within(self, scenario: str) -> InScenario:
-        return self.suite.by_scenario.get(scenario, InScenario())
-
-    def _chosen(self, case: Case) -> Changes:
-        return self.chosen.get((case.data, case.scenario, case.label), {})
-
-    def _opened(self, data: str) -> dict[str, Search]:
-        suite = self.suite
-        if self.part != EVALUATION or not suite.test_sets:
-            own = EvaluationSet(metrics=suite.metrics, gate_metric=suite.gate_metric)
-            return {data: search_of(data, self._source(data), own, self.part, self.root)}
-        only = len(suite.data) == 1
-        return {
-            name if only else f"{name}, trained on {data}": search_of(
-                name, {"name": asked.data or name, "options": dict(asked.options)}, asked, EVALUATION, self.root
-            )
-            for name, asked in suite.tests().items()
-        }
 
 
 @dataclass(frozen=True)
@@ -428,6 +310,7 @@ class Planner:
     data_options: Mapping[str, Values]
     part: str = EVALUATION
     chosen: Mapping[tuple[str, str, str], Changes] = field(default_factory=dict)
+    _searched: dict[str, dict[str, Search]] = field(default_factory=dict, init=False, repr=False)
 
     def of(self, data: str, scenario: str, label: str, seed: int, changes: Changes) -> list[Row]:
         """Return the rows of one run: one for everything that is searched."""
@@ -446,11 +329,14 @@ class Planner:
             for scenario in suite.conditions:
                 for label in suite.rows:
                     for seed in suite.seeds:
-                        yield from self.of(data, scenario, label, seed, self.chosen.get((data, scenario, label), {}))
+                        case = Case(data, scenario, label, seed)
+                        yield from self.of(*case, self._chosen(case))
 
-    @cached_property
-    def _image_tasks(self) -> ImageTasks:
-        return ImageTasks(self.suite, self.root, self.data_options, self.part, self.chosen)
+    def _source(self, data: str) -> Values:
+        return {"name": data, "options": {**self.suite.data[data], **self.data_options.get(data, {})}}
+
+    def _chosen(self, case: Case) -> Changes:
+        return self.chosen.get((case.data, case.scenario, case.label), {})
 
     @cached_property
     def _frozen(self) -> Mapping[str, Mapping[Literal["old", "new"], str]]:
@@ -466,17 +352,102 @@ class Planner:
     @cached_property
     def _image_models(self) -> Mapping[str, Release]:
         """The frozen models of images, opened once."""
-        return {model: opened_model(model) for frozen in self._frozen.values() for model in frozen.values()}
+        return {model: open_release(model) for frozen in self._frozen.values() for model in frozen.values()}
 
     def _images(self, case: Case, changes: Changes) -> Iterator[Scored]:
         if self.part == VALIDATION:
-            options = {**self.suite.data[case.data], **self.data_options.get(case.data, {})}
-            refuse_without_validation(case.data, open_images({"name": case.data, "options": options}, self.root))
-        yield from self._image_tasks.scored(case, changes)
+            refuse_without_validation(case.data, open_images(self._source(case.data), self.root))
+        within = self.suite.within(case.scenario)
+        old, independent, new = self._old(case), self._independent(case), self._new(case, changes)
+        gallery = baseline = old
+        if within.searched is not None:
+            there = case._replace(scenario=within.searched)
+            gallery = self._new(there, self._chosen(there))
+            baseline = gallery if within.baseline == "own" else self._independent(there)
+        models = {"old": baseline, "searched": gallery, "new": new, "independent": independent}
+        if case.data not in self._searched:
+            self._searched[case.data] = self._opened(case.data)
+        for name, search in self._searched[case.data].items():
+            for model in models.values():
+                refuse_other_channels(search.source, self.root, model.channels, model.task.label)
+            sides = {role: search.embedded(model.task) for role, model in models.items()}
+            label = f"score {case.label} ({name}, {case.scenario}, seed {case.seed})"
+            needs = {**sides, "model": new.task}
+            task = Task("score", search.settings(), needs, float(search.images), label)
+            classifies = self.suite.accuracy and self.part == EVALUATION
+            further = (self._classified(case, name, search, models),) if classifies else ()
+            yield Scored(name, search.gate_metric, task, further)
+
+    def _classified(self, case: Case, name: str, search: Search, models: Mapping[str, Model]) -> Task:
+        """Return the task that measures how well the classifiers of models name the classes of what is searched."""
+        refuse_unknown_classes(name, search.source, self._source(case.data), self.root)
+        features = dataclasses.replace(search, form="features", flip=False)
+        needs = {role: features.embedded(model.task) for role, model in models.items() if role != "searched"}
+        needs |= {f"{role}_model": model.task for role, model in models.items()}
+        label = f"accuracy of {case.label} ({name}, {case.scenario}, seed {case.seed})"
+        return Task("accuracy", {}, needs, float(search.images), label)
+
+    def _old(self, case: Case) -> Model:
+        values = self.suite.settings(case.data, scenario=case.scenario, old=True)
+        return self._model(case, "old", values, self._split(case).old, None)
+
+    def _independent(self, case: Case) -> Model:
+        split = self._split(case)
+        rows = split.new if self.suite.upper_bound == "new" else rows_of_all(split)
+        return self._model(case, "independent", self.suite.settings(case.data, scenario=case.scenario), rows, None)
+
+    def _new(self, case: Case, changes: Changes) -> Model:
+        """Return the new model of a row, the successor of the old one or of that row's model of another scenario."""
+        values = changed(self.suite.settings(case.data, case.label, scenario=case.scenario), changes)
+        predecessor = None
+        if build_method(values["method"], values["options"]).needs_old:
+            before = self.suite.within(case.scenario).predecessor
+            there = case if before is None else case._replace(scenario=before)
+            predecessor = self._old(case) if before is None else self._new(there, self._chosen(there))
+        return self._model(case, case.label, values, self._split(case).new, predecessor)
+
+    def _model(self, case: Case, what: str, values: Values, rows: Rows, old: Model | None) -> Model:
+        """Return a task that is the same for every scenario in which a model of these settings sees these rows."""
+        source = self._source(case.data)
+        settings = {
+            "data": {**source, "digest": part_digest(source, self.root, "train")},
+            "rows": hashlib.sha256(np.ascontiguousarray(rows, np.int64).tobytes()).hexdigest()[:24],
+            **resolved_settings(values, case.seed, self.root),
+        }
+        task = Task(
+            "train",
+            settings,
+            {} if old is None else {"old": old.task},
+            float(len(rows) * settings["experiment"]["recipe"]["epochs"]),
+            f"{what} ({case.data}, {case.scenario}, seed {case.seed})",
+            {"train_on": rows, "old_trained_on": None if old is None else old.rows, "machine": of_machine(values)},
+        )
+        model = Model(task, rows)
+        refuse_other_channels(source, self.root, model.channels, what)
+        return model
+
+    def _split(self, case: Case) -> Split:
+        options = {"seed": case.seed, **self.suite.scenarios[case.scenario]}
+        options.pop("scenario", None)
+        scenario = {"name": self.suite.scenario_of(case.scenario), "options": options}
+        return split_of(self._source(case.data), scenario, self.root)
+
+    def _opened(self, data: str) -> dict[str, Search]:
+        suite = self.suite
+        if self.part != EVALUATION or not suite.test_sets:
+            own = EvaluationSet(metrics=suite.metrics, gate_metric=suite.gate_metric)
+            return {data: search_of(data, self._source(data), own, self.part, self.root)}
+        only = len(suite.data) == 1
+        return {
+            name if only else f"{name}, trained on {data}": search_of(
+                name, {"name": asked.data or name, "options": dict(asked.options)}, asked, EVALUATION, self.root
+            )
+            for name, asked in suite.tests().items()
+        }
 
     def _features(self, case: Case, changes: Changes) -> Iterator[Scored]:
         data, scenario, label, seed = case
-        within = self.suite.by_scenario.get(scenario, InScenario())
+        within = self.suite.within(scenario)
         frozen = self._frozen_tasks(case)
         head = self._head(case, changes)
         searched = baseline = frozen["old"]
@@ -492,13 +463,10 @@ class Planner:
         task = Task("score", asked, sides, label=f"score {label} ({data}, {scenario}, seed {seed})")
         yield Scored(data, self.suite.gate_metric, task)
 
-    def _chosen(self, case: Case) -> Changes:
-        return self.chosen.get((case.data, case.scenario, case.label), {})
-
     def _head(self, case: Case, changes: Changes) -> Task:
         """Return the task of a head or an adapter: for the gallery of the old model, or of the predecessor's head."""
         data, scenario, label, seed = case
-        within, frozen = self.suite.by_scenario.get(scenario, InScenario()), self._frozen_tasks(case)
+        within, frozen = self.suite.within(scenario), self._frozen_tasks(case)
         old = frozen["old"]
         if within.predecessor is not None:
             there = case._replace(scenario=within.predecessor)
@@ -560,7 +528,7 @@ class Planner:
     def _sessions(self, case: Case, changes: Changes) -> Iterator[Scored]:
         data, plan, label, seed = case
         suite, name = self.suite, f"{data}, {plan}, seed {seed}"
-        source = {"name": data, "options": {**suite.data[data], **self.data_options.get(data, {})}}
+        source = self._source(data)
         asked = bound(PLANS[plan], {"seed": seed, **suite.plans[plan]}, f"plan '{plan}'")
         shared: Values = {"data": source, "plan": {"name": plan, "options": asked}}
         shared["divided"] = {"test_images": suite.test_images, "classes": suite.classes}
