@@ -2,13 +2,13 @@
 
 Here is only what is asked for. `holdfast.bench.gathering` says which further tasks a figure needs and what it comes to,
 by the class of what was asked (`needed_tasks` and `gathered`); `holdfast.bench.figure_values` are the values, and
-`holdfast.reports.suite_figures` draws and tabulates each kind of value. A new kind is a class here, in `FIGURES`, and a
+`holdfast.reports.suite_figures` draws and tabulates each kind of value. A new kind is a class here, in `Figure`, and a
 function registered in each of these places; nothing else asks for the kind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -65,8 +65,8 @@ class FigureSpec(BaseModel):
             f"The figure '{name}' is of the kind '{self.kind}', and the suite of the track '{suite.track}'.",
             f"a suite of the track {' or '.join(self.TRACKS)}",
         )
-        _check_known(f"data set in the figure '{name}':", self.data, suite.searched)
-        _check_known(f"scenario in the figure '{name}':", self.scenarios, suite.conditions)
+        check_known(f"data set in the figure '{name}':", self.data, suite.searched)
+        check_known(f"scenario in the figure '{name}':", self.scenarios, suite.conditions)
 
     def places(self, suite: Suite) -> Iterator[tuple[str, str]]:
         """Yield what was searched and the scenario, in the order of the suite."""
@@ -87,7 +87,7 @@ class _OfRows(FigureSpec):
     def check(self, name: str, suite: Suite) -> None:
         """Refuse rows that are not there."""
         super().check(name, suite)
-        _check_known(f"row in the figure '{name}':", self.rows, suite.rows)
+        check_known(f"row in the figure '{name}':", self.rows, suite.rows)
 
     def labels(self, suite: Suite) -> tuple[str, ...]:
         """Return the labels of its rows."""
@@ -233,7 +233,7 @@ class SessionCurve(_OfRows):
     def check(self, name: str, suite: Suite) -> None:
         """Refuse what is not measured after sessions."""
         super().check(name, suite)
-        _check_known(f"measure in the figure '{name}':", [self.measure], [f"recall@{k}" for k in KS])
+        check_known(f"measure in the figure '{name}':", [self.measure], [f"recall@{k}" for k in KS])
 
 
 class LossCurve(_OfRows):
@@ -389,18 +389,13 @@ class ClassDistribution(FigureSpec):
     kind: Literal["class-distribution"]
 
 
-FIGURES: dict[str, type[FigureSpec]] = {
-    spec.name_of_kind(): spec
-    for spec in (
-        Curve, Bars, Table, Matrix, SessionCurve, LossCurve, Embedding, Histogram, Strips, ClassDistribution,
-    )
-}  # fmt: skip
-"""By what a suite calls them."""
-
 Figure = Annotated[
     Curve | Bars | Table | Matrix | SessionCurve | LossCurve | Embedding | Histogram | Strips | ClassDistribution,
     Field(discriminator="kind"),
 ]
+
+FIGURES: dict[str, type[FigureSpec]] = {spec.name_of_kind(): spec for spec in get_args(get_args(Figure)[0])}
+"""By what a suite calls them."""
 
 
 def measures_of(suite: Suite) -> tuple[str, ...]:
@@ -414,11 +409,12 @@ def default_measure(suite: Suite) -> str:
 
 
 def _check_measured(name: str, suite: Suite, metrics: Sequence[str | None], measures: Collection[str]) -> None:
-    _check_known(f"metric in the figure '{name}':", [one for one in metrics if one is not None], suite.measured)
-    _check_known(f"measure in the figure '{name}':", measures, measures_of(suite))
+    check_known(f"metric in the figure '{name}':", [one for one in metrics if one is not None], suite.measured)
+    check_known(f"measure in the figure '{name}':", measures, measures_of(suite))
 
 
-def _check_known(what: str, names: Collection[str], known: Collection[str]) -> None:
+def check_known(what: str, names: Iterable[str], known: Collection[str]) -> None:
+    """Refuse names that are not known, and suggest the nearest."""
     for name in names:
         if name not in known:
             raise unknown_name(what, name, known)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from holdfast.bench.figure_values import FigureValue
+from holdfast.bench.figure_values import Exact, FigureValue
 from holdfast.results import Count, Defined, Disagreement, Part, Positive, Results, Several, Share
 
 Rank = Annotated[float, Field(ge=1)]
@@ -23,12 +23,6 @@ class _Open(Part):
     """A part that may say more; every number is finite."""
 
     model_config = ConfigDict(allow_inf_nan=False)
-
-
-class _Exact(_Open):
-    """A part that says nothing else."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 class Facts(_Open):
@@ -77,7 +71,7 @@ class SuiteRecord(_Open):
     facts: FactsByPlace = Field(default_factory=dict)
 
 
-class Varied(_Exact):
+class Varied(Exact):
     """What sets a row apart from the row that it is a variant of.
 
     Args:
@@ -211,7 +205,7 @@ class BenchRuns(_Open):
     facts: FactsByPlace = Field(default_factory=dict)
 
 
-class Mean(_Exact):
+class Mean(Exact):
     """A mean with the standard deviation over seeds, divided by n - 1; None where there is none, as of one seed."""
 
     mean: float
@@ -230,7 +224,7 @@ class CellMean(Mean):
     cells: Several
 
 
-class InCell(_Exact):
+class InCell(Exact):
     """What a label came to in a cell.
 
     Args:
@@ -248,7 +242,7 @@ class InCell(_Exact):
     means: dict[str, SeedMean | None]
 
 
-class LeaderboardCell(_Exact):
+class LeaderboardCell(Exact):
     """One data set in one scenario.
 
     Args:
@@ -268,7 +262,7 @@ class LeaderboardCell(_Exact):
     labels: dict[str, InCell]
 
 
-class Entry(_Exact):
+class Entry(Exact):
     """A label.
 
     Args:
@@ -311,7 +305,7 @@ class Entry(_Exact):
         return bool(self.failed or self.missing)
 
 
-class Front(_Exact):
+class Front(Exact):
     """Which labels no other beats in both P_comp and P_up, over how many cells, and which take no part."""
 
     labels: list[str]
@@ -319,7 +313,7 @@ class Front(_Exact):
     incomplete: list[str]
 
 
-class FriedmanTest(_Exact):
+class FriedmanTest(Exact):
     """Whether labels differ at all; see `holdfast.bench.statistics.Friedman`. F is None where it is infinite."""
 
     chi_square: Positive
@@ -331,7 +325,7 @@ class FriedmanTest(_Exact):
     differ: bool
 
 
-class NemenyiTest(_Exact):
+class NemenyiTest(Exact):
     """Which labels are not told apart at a level: average ranks less than the critical difference apart."""
 
     level: Annotated[float, Field(gt=0, lt=1)]
@@ -339,7 +333,7 @@ class NemenyiTest(_Exact):
     groups: list[list[str]]
 
 
-class Standings(_Exact):
+class Standings(Exact):
     """Means, ranks and what they tell apart.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin
@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from holdfast.adapters import Direction, build_adapter
-from holdfast.bench.figures import ACCURACY, FIGURES, Figure
+from holdfast.bench.figures import ACCURACY, FIGURES, Figure, check_known
 from holdfast.continual.plans import KS, PLANS
 from holdfast.data.datasets import DATASETS
 from holdfast.data.scenarios import SCENARIOS
@@ -519,19 +519,19 @@ def _check_settings(values: Values) -> None:
         values["weights"] = start  # it brings its weights
     Experiment.from_settings(values)
     spec = encoder_spec(**values["model"])
-    _check_known("backbone", (spec.backbone,), BACKBONES)
+    check_known("backbone", (spec.backbone,), BACKBONES)
     bound(BACKBONES[spec.backbone], spec.backbone_options, f"backbone '{spec.backbone}'")
     head, options = values["head"], values["head_options"]
     if head is None:  # the first one that reads the space, which only the predecessor may decide
         first = [next(name for name, kind in HEADS.items() if space in kind.spaces) for space in SPACES]
         head = next((name for name in first if set(options) <= set(option_types(HEADS[name]))), first[0])
-    _check_known("head", (head,), HEADS)
+    check_known("head", (head,), HEADS)
     bound(HEADS[head], options, f"head '{head}'")
 
 
 def _check_images(suite: Suite) -> None:
     _refuse_settings(suite, "plans", "budget", "test_images", "classes", "frozen")
-    _check_known("scenario", map(suite.scenario_of, suite.scenarios), SCENARIOS)
+    check_known("scenario", map(suite.scenario_of, suite.scenarios), SCENARIOS)
     for name, within in suite.by_scenario.items():
         refuse(bool(within.frozen), f"'{name}' names frozen models, on the track '{suite.track}'.", "none there")
     _check_chains(suite)
@@ -539,7 +539,7 @@ def _check_images(suite: Suite) -> None:
         data = test.data or name
         if data not in DATASETS and not Path(data).exists():
             raise unknown_name("data set of a test", data, DATASETS, listing="holdfast data")
-        _check_known("protocol", (test.protocol,), PROTOCOLS)
+        check_known("protocol", (test.protocol,), PROTOCOLS)
         bound(PROTOCOLS[test.protocol], test.protocol_options, f"protocol '{test.protocol}'")
     metrics_named((*suite.metrics, suite.gate_metric))
 
@@ -555,7 +555,7 @@ def _check_chains(suite: Suite) -> None:
             for role in ("predecessor", "searched"):
                 given = getattr(within, role)
                 if given is not None:
-                    _check_known(f"scenario as {role} of '{link}'", (given,), suite.scenarios)
+                    check_known(f"scenario as {role} of '{link}'", (given,), suite.scenarios)
             link = within.predecessor
             refuse(link in seen, f"The predecessors {' < '.join([*seen, str(link)])} come round to where they began.",
                    "a first model without a predecessor of its own")  # fmt: skip
@@ -642,8 +642,8 @@ def _check_sessions(suite: Suite) -> None:
         "The tuning has data_options, and plans set their validation queries apart themselves.",
         "a tuning without data_options",
     )
-    _check_known("plan", suite.plans, PLANS)
-    _check_known("metric of sessions", (*suite.metrics, suite.gate_metric), SESSION_SCORES)
+    check_known("plan", suite.plans, PLANS)
+    check_known("metric of sessions", (*suite.metrics, suite.gate_metric), SESSION_SCORES)
     for label, entry in suite.rows.items():
         method, own = build_method(suite.method_of(label), entry.options), entry.budget
         remembers = method.memory not in (None, "everything")
@@ -674,12 +674,6 @@ def _refuse_settings(suite: Suite, *names: str) -> None:
     for name in names:
         given = getattr(suite, name) != Suite.model_fields[name].get_default() and bool(getattr(suite, name))
         refuse(given, f"The track '{suite.track}' has no use for '{name}'.", f"a suite without '{name}'")
-
-
-def _check_known(what: str, names: Iterable[str], known: Iterable[str]) -> None:
-    for name in names:
-        if name not in known:
-            raise unknown_name(what, name, known)
 
 
 PAGE = "docs/suites.md"
@@ -773,8 +767,6 @@ def _known_beside(place: tuple[str, ...]) -> list[str]:
     part, depth = parts.get(place[0], (BaseModel, 0))
     return list(part.model_fields) if len(place) == depth else []
 
-
-__all__ = ["SESSION_SCORES", "Suite", "Tuning", "Values", "read_suite", "suite_from"]
 
 FREE_NAMES = {
     "methods": "{method: p2s}",
