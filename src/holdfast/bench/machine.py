@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from functools import cache
 from importlib.metadata import version
@@ -22,7 +21,8 @@ def machine(*packages: str, shared: bool = False) -> str:
     import numpy as np
     import torch
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    from holdfast.evaluation.ranking.side_by_side import available_cores
+
     cards = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     known = {"Python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}
     versions = {**known, "holdfast": __version__, **{name: version(name) for name in packages}}
@@ -31,7 +31,7 @@ def machine(*packages: str, shared: bool = False) -> str:
     names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     parts = [
         next(names, platform.processor() or platform.machine()),
-        f"{cores} cores{' (shared)' if shared else ''}",
+        f"{available_cores()} cores{' (shared)' if shared else ''}",
         *cards,
         platform.system(),
     ]

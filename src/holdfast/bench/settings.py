@@ -15,6 +15,7 @@ from holdfast.experiment import Experiment
 from holdfast.methods import METHODS
 from holdfast.models.backbones import BACKBONES
 from holdfast.models.heads import HEADS
+from holdfast.models.named_models import open_release
 from holdfast.models.published_weights import PUBLISHED
 from holdfast.models.release import Release
 from holdfast.models.specs import EncoderSpec
@@ -28,7 +29,7 @@ def resolved_settings(values: Values, seed: int, root: Path | None) -> Values:
     """Return everything that decides a run, defaults too: what the address of its task is made of."""
     values = {**values, "seed": seed}
     name = values.pop("starts_from", None)
-    start = None if name is None else opened_model(name)
+    start = None if name is None else open_release(name)
     experiment = experiment_of(values, start)
     found: Values = {"experiment": experiment.settings()}
     if start is not None:
@@ -102,7 +103,7 @@ def proven_model(asked: Mapping[str, str]) -> Release:
     Raises:
         ConfigError: It is gone, or another one than when the task was made.
     """
-    found = opened_model(asked["model"])
+    found = open_release(asked["model"])
     if found.fingerprint != asked["fingerprint"]:
         raise ConfigError(
             f"The model '{asked['model']}' has the fingerprint {found.fingerprint}.",
@@ -110,13 +111,6 @@ def proven_model(asked: Mapping[str, str]) -> Release:
             to_do="run the suite again; what is trained and embedded is kept.",
         )
     return found
-
-
-def opened_model(name: str) -> Release:
-    """Open a model as people name it; see `holdfast.models.named_models.open_release`."""
-    from holdfast.models.named_models import open_release
-
-    return open_release(name)
 
 
 def experiment_on(

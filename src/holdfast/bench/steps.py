@@ -57,7 +57,7 @@ from holdfast.methods.predecessor import labelled_features
 from holdfast.models.lifting import lift_embeddings
 from holdfast.models.named_models import needs_module, open_release
 from holdfast.models.release import Release, load_record
-from holdfast.training.encode import as_points, cached_embeddings, embed_images
+from holdfast.training.encode import as_points, cached_embeddings, embed_images, embed_texts
 
 SEARCHED = ("query", "gallery")
 RUN, LEARNER = "run", "learner"
@@ -234,21 +234,14 @@ def train(settings: Settings, place: Place) -> Trained:
 
 def embed(settings: Settings, place: Place) -> dict[str, int]:
     """Embed queries and gallery with the release of "model"."""
-    from holdfast.training.encode import embed_images
-
     data = open_images(settings["data"], place.root)
     release = released(place, "model")
     query, gallery = searched(data, settings["part"])
-    device = torch.device(place.device)
-    labelled = data.labelled or settings["part"] != EVALUATION
-
-    def embedded(images: ImageSet) -> EmbeddingSet:
-        how = {"form": settings["form"], "flip": settings["flip"], "labelled": labelled}
-        return embed_images(release, images, device=device, **how)
-
-    found = embedded(gallery)
+    how = {"device": torch.device(place.device), "form": settings["form"], "flip": settings["flip"]}
+    how["labelled"] = data.labelled or settings["part"] != EVALUATION
+    found = embed_images(release, gallery, **how)
     storage.save(found, place.folder / "gallery.safetensors")
-    storage.save(found if query is gallery else embedded(query), place.folder / "query.safetensors")
+    storage.save(found if query is gallery else embed_images(release, query, **how), place.folder / "query.safetensors")
     return {"queries": len(query), "gallery": len(gallery), "leave_one_out": query is gallery}
 
 
@@ -311,8 +304,6 @@ def accuracy(settings: Settings, place: Place) -> dict[str, dict[str, dict[str, 
 
 def session_accuracy(settings: Settings, place: Place) -> dict[str, dict[str, dict[str, float | None]]]:
     """Measure how often the last model of "learner" names the class of a test query, of all classes of the plan."""
-    from holdfast.training.encode import embed_images
-
     setting, folder = open_setting(settings, place.root), place.needs["learner"]
     release = released(place, "learner", f"{RUN}/{ending_of(folder, setting.plan.sessions).release}")
     queries = setting.queries(setting.plan.sessions - 1)
@@ -336,16 +327,6 @@ def accuracy_of(release: Release, parts: Sequence[EmbeddingSet]) -> float | None
     return sum((share or 0.0) * items for share, items in found) / sum(items for _, items in found)
 
 
-def texts(settings: Settings, place: Place) -> dict[str, int]:
-    """Embed all parts of a set of texts with a frozen model, or take them out of "whole", where all are embedded."""
-    return each_part(settings, place, _text_embedder)
-
-
-def frozen_images(settings: Settings, place: Place) -> dict[str, int]:
-    """Embed all parts of a set of images with a frozen model, or take them out of "whole" likewise."""
-    return each_part(settings, place, _image_embedder)
-
-
 UNLABELLED = "unlabelled"
 
 Embedder = Callable[[Any], EmbeddingSet]
@@ -353,7 +334,10 @@ Embedder = Callable[[Any], EmbeddingSet]
 
 
 def each_part(settings: Settings, place: Place, opened: Callable[[Settings, Place], Embedder]) -> dict[str, int]:
-    """Save all parts as a frozen model embeds them; queries that are the gallery are embedded once."""
+    """Save all parts as a frozen model embeds them; queries that are the gallery are embedded once.
+
+    With "whole" in its needs, where all are embedded, they are taken out of that.
+    """
     items = open_items(settings["data"], place.root)
     if "whole" in place.needs:
         folder = place.needs["whole"]
@@ -372,7 +356,6 @@ def each_part(settings: Settings, place: Place, opened: Callable[[Settings, Plac
 
 def _text_embedder(settings: Settings, place: Place) -> Embedder:
     from holdfast.models.text_encoders import open_text_encoder
-    from holdfast.training.encode import embed_texts
 
     encoder = open_text_encoder(settings["model"], device=place.device, api=place.api)
     return partial(embed_texts, encoder, cache=place.cache)
@@ -638,7 +621,9 @@ def arrivals(settings: Settings, place: Place) -> dict[str, list[JsonValue]]:
 
 
 STEPS: dict[str, Step] = {
-    **{"train": train, "embed": embed, "score": score, "texts": texts, "frozen-images": frozen_images},
+    **{"train": train, "embed": embed, "score": score},
+    "texts": partial(each_part, opened=_text_embedder),
+    "frozen-images": partial(each_part, opened=_image_embedder),
     **{"head": head, "adapter": adapter},
     **{"first-session": first_session, "sessions": sessions},
     **{"accuracy": accuracy, "session-accuracy": session_accuracy},
