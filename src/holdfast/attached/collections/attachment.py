@@ -26,6 +26,7 @@ from holdfast.attached.base import AttachmentStatus, FillOptions, ModelIdentity,
 from holdfast.attached.collections.due import Due, Pair, due
 from holdfast.attached.collections.engine import AT_ONCE, Engine
 from holdfast.attached.collections.ledger import Entry, Ledger
+from holdfast.attached.filling import Run, check_model
 from holdfast.attached.state import AttachmentState, Event, Side, advance
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.embedding_set import shown
@@ -34,14 +35,11 @@ from holdfast.errors import (
     ConfigError,
     DataError,
     GalleryError,
-    SpaceMismatchError,
     UpgradeStateError,
     reason,
-    refuse,
 )
 from holdfast.galleries.backfill import Backfilled
 from holdfast.galleries.sources import VectorSource, points_of
-from holdfast.galleries.state import Told
 from holdfast.geometry import Hypersphere, Space
 from holdfast.sources.schemaless import value_at
 
@@ -216,29 +214,14 @@ class CollectionAttachment:
         found = run.run()
         lacking = len(found.lacking(of))
         done = "filled" if run.stopped == "done" and of == "new" else "fill"
-        missing = tuple(sorted(run.missing))
         self.ledger.step(self.number, {"kind": done, "of": of, "written": run.written, "lacking": lacking,
-                                       "missing": len(missing), "stopped": run.stopped})  # fmt: skip
-        return Backfilled(
-            self.state.fingerprint(of), run.embedded, run.written, len(missing), missing[:20], lacking, run.elapsed,
-            run.stopped,
-        )  # fmt: skip
+                                       "missing": len(run.missing), "stopped": run.stopped})  # fmt: skip
+        return run.backfilled(self.state.fingerprint(of), lacking)
 
     def _check_source(self, source: VectorSource, side: Side) -> None:
         record = self.entry.record
         model = record.new if side == "new" else record.old
-        if source.fingerprint != model.fingerprint:
-            raise DataError(
-                f"The source makes vectors of {source.fingerprint}.",
-                expected=f"those of the {side} model, {model.note + ', ' if model.note else ''}{model.fingerprint}",
-                to_do="give the model or the files that were named when the collection was attached; nothing was "
-                "changed.",
-            )
-        if source.space.dim != model.dim or source.space.curvature is not None:
-            raise SpaceMismatchError(
-                f"The source is on the {source.space}.", expected=f"vectors of dimension {model.dim} without curvature",
-                to_do="nothing was changed.",
-            )  # fmt: skip
+        check_model(source, model, side, attached="collection", ranked=" without curvature")
 
     def index(self) -> None:
         """Build the index over the new vectors as the one over the old ones is, beside reads and writes."""
@@ -440,7 +423,7 @@ class StoredVectors:
         return points_of(self, there, vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
 
 
-class _Filling:
+class _Filling(Run):
     """Passes of one run: compare, remove what was deleted, fill what lacks; and again, until nothing is due."""
 
     def __init__(
@@ -452,28 +435,14 @@ class _Filling:
         *,
         changed: bool = True,
     ) -> None:
-        self.changed = changed
-        self.batch = options.get("batch", AT_ONCE)
-        self.budget, self.rate, self.seconds = options.get("budget"), options.get("rate"), options.get("seconds")
-        self.share, self.rest = options.get("share"), 0.0
-        refuse(self.batch < 1, f"batch={self.batch}", "at least 1")
-        refuse(self.share is not None and not 0 < self.share <= 1, f"share={self.share}", "more than 0, and at most 1")
-        refuse(self.rate is not None and self.rate <= 0, f"rate={self.rate}", "more than 0 items a second")
-        refuse(self.budget is not None and self.budget < 0, f"budget={self.budget}", "at least 0 items")
-        self.at, self.source, self.of, self.on_step = attachment, source, of, options.get("on_step")
-        self.embedded = self.written = self.total = 0
-        self.missing: dict[str, None] = {}
-        self.started, self.stopped = time.monotonic(), "done"
-
-    @property
-    def elapsed(self) -> float:
-        return time.monotonic() - self.started
+        super().__init__(source, of, options, batch=AT_ONCE, items="items")
+        self.at, self.changed, self.rest = attachment, changed, 0.0
 
     def run(self) -> Comparison:
         """Return what the last comparison found."""
         for _ in range(PASSES):
             found, written = self.at._compare(), self.written
-            wanted = [one for one in found.lacking(self.of) if self.changed or one not in found.changed]
+            wanted = [one for one in found.lacking(self.side) if self.changed or one not in found.changed]
             self.total, self.missing = self.written + len(wanted), {}
             self.at._tidy(found)
             for ids in _parts(wanted, self.batch):
@@ -486,13 +455,11 @@ class _Filling:
     def _fill(self, ids: Sequence[str]) -> bool:
         """Fill items, and return whether to go on."""
         left = len(ids) if self.budget is None else min(len(ids), self.budget - self.embedded)
-        wait = max(self.rest, 0.0 if self.rate is None else self.embedded / self.rate - self.elapsed)
-        time.sleep(max(0.0, wait if self.seconds is None else min(wait, self.seconds - self.elapsed)))
-        if self.seconds is not None and self.elapsed >= self.seconds:
-            self.stopped = "time"
+        self.pace(self.embedded, self.rest)
+        if not self.in_time():
             return False
         engine, ledger, number = self.at.engine, self.at.ledger, self.at.number
-        other = _OTHER[self.of]
+        other = _OTHER[self.side]
         rows = {row.id: row for row in engine.fetch(other, ids[:left])}
         known = {one: row.digest for one, row in rows.items() if row.vector is not None}
         try:
@@ -510,23 +477,20 @@ class _Filling:
             made = made.select([place for place, one in enumerate(made.ids) if now.get(one) == known[one]])
             ledger.keep(number, {one: self._pair(known[one], None) for one in made.ids})
             vectors = zip(made.ids, made.vectors, strict=True)
-            engine.put(self.of, [replace(rows[one], vector=vector) for one, vector in vectors])
-            read = {row.id: row.digest for row in engine.fetch(self.of, list(made.ids))}
+            engine.put(self.side, [replace(rows[one], vector=vector) for one, vector in vectors])
+            read = {row.id: row.digest for row in engine.fetch(self.side, list(made.ids))}
             pairs = {one: self._pair(known[one], read[one]) for one in made.ids if read.get(one) is not None}
             ledger.keep(number, pairs)
             self.written += len(pairs)
             self.rest = rest_after(time.monotonic() - began, self.share)
         self.missing |= dict.fromkeys(sorted(known.keys() - made_ids))
-        if self.on_step is not None:
-            told: Told = {"done": self.written + len(self.missing), "total": self.total, "embedded": self.embedded,
-                          "written": self.written, "missing": len(self.missing), "seconds": self.elapsed}  # fmt: skip
-            self.on_step(told)
+        self.tell()
         if left < len(ids):
             self.stopped = "budget"
         return left == len(ids)
 
     def _pair(self, other: bytes | None, own: bytes | None) -> Pair:
-        return Pair(other, own) if self.of == "new" else Pair(own, other)
+        return Pair(other, own) if self.side == "new" else Pair(own, other)
 
     def _check_made(self, made: EmbeddingSet, asked: dict[str, bytes | None]) -> None:
         strangers = [one for one in made.ids if one not in asked]

@@ -10,9 +10,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
-from holdfast.attached.base import rest_after
+from holdfast.attached.base import FillOptions, rest_after
+from holdfast.attached.filling import Run, check_model
 from holdfast.attached.postgres.layout import Layout, OneColumn, arrays, held, key_texts, keys
 from holdfast.attached.postgres.ledger import Entry, Ledger
 from holdfast.attached.postgres.rows import id_of
@@ -21,10 +22,9 @@ from holdfast.attached.postgres.table import firing_triggers
 from holdfast.attached.state import Side
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.embedding_set import shown
-from holdfast.errors import BudgetError, DataError, SpaceMismatchError, refuse
+from holdfast.errors import BudgetError, DataError
 from holdfast.galleries.backfill import Backfilled
 from holdfast.galleries.sources import VectorSource
-from holdfast.galleries.state import Progress
 
 MOST_PASSES = 4  # each up to the last row of its beginning, so that it ends however fast an application writes
 LOCK_TIMEOUT = 5.0  # seconds; a swap holds the table for less
@@ -149,28 +149,12 @@ def put_back_batch(
 
 
 def check_made(source: VectorSource, entry: Entry, side: Side) -> None:
-    """Refuse a source of another model, or whose vectors a column cannot hold.
-
-    Raises:
-        DataError: It is of another model.
-        SpaceMismatchError: It is of another dimension, or of a curved space.
-    """
+    """Refuse a source of another model, or whose vectors a column cannot hold; see `check_model`."""
     model = entry.record.new if side == "new" else entry.record.old
-    if source.fingerprint != model.fingerprint:
-        raise DataError(
-            f"The source makes vectors of {source.fingerprint}.",
-            expected=f"those of the {side} model, {model.note + ', ' if model.note else ''}{model.fingerprint}",
-            to_do="give the model or the files that were named when the table was attached; nothing was changed.",
-        )
-    if source.space.dim != model.dim or source.space.curvature is not None:
-        raise SpaceMismatchError(
-            f"The source is on the {source.space}.",
-            expected=f"vectors of dimension {model.dim}, whose directions or distances pgvector ranks",
-            to_do="nothing was changed.",
-        )
+    check_model(source, model, side, attached="table", ranked=", whose directions or distances pgvector ranks")
 
 
-class Filling:
+class Filling(Run):
     """One run; several may go on at once, in as many processes.
 
     Args:
@@ -178,14 +162,9 @@ class Filling:
         number: Of the attachment.
         source: Where vectors come from.
         side: Of which model.
-        batch: Rows embedded and written at a time.
-        budget: Embed at most so many in this run.
-        rate: Embed at most so many a second.
-        share: Spend at most such a share of the time in transactions that write, each of them shorter than otherwise.
-        seconds: Begin no further batch after so many seconds.
         made: Pass over rows that the application changed after this moment, when the source's vectors were made; None
             for a source that reads rows as they are.
-        on_step: Told after every batch.
+        options: See `FillOptions`. With a share of the time, transactions that write are shorter than otherwise.
     """
 
     def __init__(
@@ -195,25 +174,12 @@ class Filling:
         source: VectorSource,
         side: Side,
         *,
-        batch: int = 512,
-        budget: int | None = None,
-        rate: float | None = None,
-        share: float | None = None,
-        seconds: float | None = None,
         made: datetime | None = None,
-        on_step: Progress | None = None,
+        **options: Unpack[FillOptions],
     ) -> None:
-        refuse(batch < 1, f"batch={batch}", "at least 1")
-        refuse(rate is not None and rate <= 0, f"rate={rate}", "more than 0 rows a second")
-        refuse(share is not None and not 0 < share <= 1, f"share={share}", "more than 0, and at most 1")
-        refuse(budget is not None and budget < 0, f"budget={budget}", "at least 0 rows")
-        self.session, self.ledger, self.number = session, Ledger(session), number
-        self.source, self.side, self.batch, self.budget, self.made = source, side, batch, budget, made
-        self.rate, self.share, self.seconds, self.on_step = rate, share, seconds, on_step
-        self.held, self.at_a_time = HELD if share is None else HELD_AT_A_SHARE, min(batch, FIRST)
-        self.total = self.embedded = self.written = 0
-        self.missing_ids: dict[str, None] = {}
-        self.started, self.stopped = time.monotonic(), "done"
+        super().__init__(source, side, options, batch=512, items="rows")
+        self.session, self.ledger, self.number, self.made = session, Ledger(session), number, made
+        self.held, self.at_a_time = HELD if self.share is None else HELD_AT_A_SHARE, min(self.batch, FIRST)
 
     def run(self) -> Backfilled:
         """Fill rows, as far as budget and time go.
@@ -226,17 +192,13 @@ class Filling:
         entry = self._reach(self._begin)
         shared = self.side == "new" and self.made is None
         for passes in range(MOST_PASSES):
-            embedded, written, self.missing_ids = self.embedded, self.written, {}  # further ones: what others left
+            embedded, written, self.missing = self.embedded, self.written, {}  # further ones: what others left
             if not self._pass(entry, shared=shared and not passes):
                 break
             if passes and self.embedded - embedded == self.written - written < self.batch:
                 break  # an application that goes on writing always leaves a few
         lacking = self._reach(self._end)
-        missing = tuple(sorted(self.missing_ids))
-        model = entry.state.fingerprint(self.side)
-        return Backfilled(
-            model, self.embedded, self.written, len(missing), missing[:20], lacking, self._elapsed, self.stopped
-        )
+        return self.backfilled(entry.state.fingerprint(self.side), lacking)
 
     def _begin(self) -> Entry:
         with self.session.transaction():
@@ -252,7 +214,7 @@ class Filling:
             lacking = lacking_rows(self.session, held(self.session, self.number)[1], self.side)
             done = "filled" if self.stopped == "done" and self.side == "new" else "fill"
             self.ledger.step(entry, {"kind": done, "of": self.side, "written": self.written, "lacking": lacking,
-                                     "missing": len(self.missing_ids), "stopped": self.stopped})  # fmt: skip
+                                     "missing": len(self.missing), "stopped": self.stopped})  # fmt: skip
             return lacking
 
     def _pass(self, entry: Entry, *, shared: bool) -> bool:
@@ -264,7 +226,7 @@ class Filling:
             if limit < 1:
                 self.stopped = "budget"
                 return False
-            if not self._in_time():
+            if not self.in_time():
                 return False
             batch = self._reach(lambda: self._next(after, upto, limit, shared=shared))  # noqa: B023
             if not batch.keys:
@@ -279,14 +241,10 @@ class Filling:
             if (made.fingerprint, made.form) != (model, "points"):
                 raise DataError(f"The source made {made}.", expected=f"points by {model}")
             self.embedded += len(made)
-            self.missing_ids |= dict.fromkeys(sorted(set(batch.ids) - set(made.ids)))
+            self.missing |= dict.fromkeys(sorted(set(batch.ids) - set(made.ids)))
             if len(made):
                 self.written += self._write(batch, made)
-            if self.on_step is not None:
-                self.on_step({
-                    "done": self.written + len(self.missing_ids), "total": self.total, "embedded": self.embedded,
-                    "written": self.written, "missing": len(self.missing_ids), "seconds": self._elapsed,
-                })  # fmt: skip
+            self.tell()
         return True
 
     def _last(self) -> list[str] | None:
@@ -312,7 +270,7 @@ class Filling:
             part, began = made.select(slice(done, done + self.at_a_time)), time.monotonic()
             written += self._reach(lambda: self._write_part(batch, part))  # noqa: B023
             done += len(part)
-            self._pace(self.embedded - len(made) + done, rest_after(time.monotonic() - began, self.share))
+            self.pace(self.embedded - len(made) + done, rest_after(time.monotonic() - began, self.share))
         return written
 
     def _write_part(self, batch: Batch, part: EmbeddingSet) -> int:
@@ -326,21 +284,6 @@ class Filling:
 
     def _reach(self, call: Callable[[], Result]) -> Result:
         return self.session.patiently(lambda: self.session.reached(call, RETRIES), RETRIES)
-
-    def _in_time(self) -> bool:
-        """Return whether there is time left."""
-        in_time = self.seconds is None or self._elapsed < self.seconds
-        self.stopped = "done" if in_time else "time"
-        return in_time
-
-    def _pace(self, rows: int, rest: float) -> None:
-        """Wait until so many rows are due at the rate, and no shorter than a rest, or until the time is up."""
-        wait = max(rest, 0.0 if self.rate is None else rows / self.rate - self._elapsed)
-        time.sleep(max(0.0, wait if self.seconds is None else min(wait, self.seconds - self._elapsed)))
-
-    @property
-    def _elapsed(self) -> float:
-        return time.monotonic() - self.started
 
 
 def lacking_rows(session: Session, layout: Layout, side: Side) -> int:
