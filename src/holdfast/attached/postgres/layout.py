@@ -65,11 +65,11 @@ class Layout(Protocol):
 
     def lacking(self, side: Side) -> str:
         """Return whether a row lacks a vector of a model."""
-        ...
+        return f"{self.vector(side)} IS NULL AND {self.wanted}"
 
     def displaced(self, side: Side) -> str:
         """Return whether a row would be without a vector of a model if that one alone stayed."""
-        ...
+        return self.lacking(side)
 
     def make(self, grants: Sequence[tuple[str, str]]) -> list[str]:
         """Return what makes room; grants are rights on the column of vectors, each with who has it."""
@@ -127,7 +127,7 @@ def _adding(record: Record, added: Mapping[str, tuple[str, str]], *further: str)
     return ", ".join([*parts, *further])
 
 
-class Columns:
+class Columns(Layout):
     """Both vectors are in columns of the application's table: the one that serves has the application's name.
 
     Args:
@@ -142,11 +142,11 @@ class Columns:
         self.served, self.hidden_name = table.vector.name, added_name(table.vector.name, other(serving))
         self.edited_name = added_name(table.vector.name, "edited")
         self.edited, self.home = f"t.{quoted(self.edited_name)}", self.name("old")
-        self.added: Mapping[str, tuple[str, str]] = {
+        self.added = {
             "new_number": (self.name("new"), self.record.new_type),
             "edited_number": (self.edited_name, "bigint"),
         }
-        self.triggers: tuple[str, ...] = ("insert", "moved", *(["source"] if table.texts else []), "row")
+        self.triggers = ("insert", "moved", *(["source"] if table.texts else []), "row")
         self.wanted = (
             f"CASE WHEN {self.edited} IS NULL THEN {self.vector('old')} IS NOT NULL ELSE {self.edited} > 0 END"
         )
@@ -158,14 +158,6 @@ class Columns:
     def vector(self, side: Side) -> str:
         """Return the vector of a model."""
         return f"t.{quoted(self.name(side))}"
-
-    def lacking(self, side: Side) -> str:
-        """Return whether a row lacks a vector of a model."""
-        return f"{self.vector(side)} IS NULL AND {self.wanted}"
-
-    def displaced(self, side: Side) -> str:
-        """Return whether a row would be without a vector of a model if that one alone stayed."""
-        return self.lacking(side)
 
     def make(self, grants: Sequence[tuple[str, str]]) -> list[str]:
         """Return what makes room; grants are rights on the column of vectors, each with who has it."""
@@ -197,7 +189,7 @@ def _unchanged(layout: Columns | OneColumn, record: Record, side: Side) -> str:
     )
 
 
-class OneColumn:
+class OneColumn(Layout):
     """Vectors of both models are in the application's own column, and a mark says of which each one is.
 
     That is for models whose vectors may be compared with one another. A second column keeps the vector of the other
@@ -220,20 +212,16 @@ class OneColumn:
         self.own, self.kept = f"t.{quoted(self.home)}", f"t.{quoted(self.kept_name)}"
         self.edited, self.wanted = f"t.{quoted(self.edited_name)}", f"{self.own} IS NOT NULL"
         self.model = f"coalesce(t.{quoted(self.model_name)}, 'old')"
-        self.added: Mapping[str, tuple[str, str]] = {
+        self.added = {
             "new_number": (self.kept_name, table.vector.type),
             "edited_number": (self.edited_name, "bigint"),
             "model_number": (self.model_name, "text"),
         }
-        self.triggers: tuple[str, ...] = ("insert", *(["source"] if table.texts else []), "row")
+        self.triggers = ("insert", *(["source"] if table.texts else []), "row")
 
     def vector(self, side: Side) -> str:
         """Return the vector of a model."""
         return f"(CASE {self.model} WHEN '{side}' THEN {self.own} WHEN '{other(side)}' THEN {self.kept} END)"
-
-    def lacking(self, side: Side) -> str:
-        """Return whether a row lacks a vector of a model."""
-        return f"{self.vector(side)} IS NULL AND {self.wanted}"
 
     def displaced(self, side: Side) -> str:
         """Return whether a row would be without a vector of a model if that one alone stayed."""
@@ -293,7 +281,7 @@ class OneColumn:
         )
 
 
-class Aside:
+class Aside(Layout):
     """New vectors are in a table of their own; the application's table stays as it is.
 
     Args:
@@ -307,20 +295,12 @@ class Aside:
         self.rows = f"{relation} AS t LEFT JOIN {self.table} AS s ON {same_key(entry.record, 't', 's')}"
         self.edited, self.home = "s.edited", entry.record.table.vector.name
         self.wanted = f"{self.vector('old')} IS NOT NULL"
-        self.added: Mapping[str, tuple[str, str]] = {}
-        self.triggers: tuple[str, ...] = ("insert", "row", "delete", "truncate")
+        self.added = {}
+        self.triggers = ("insert", "row", "delete", "truncate")
 
     def vector(self, side: Side) -> str:
         """Return the vector of a model."""
         return f"t.{quoted(self.record.table.vector.name)}" if side == "old" else "s.vector"
-
-    def lacking(self, side: Side) -> str:
-        """Return whether a row lacks a vector of a model."""
-        return f"{self.vector(side)} IS NULL AND {self.wanted}"
-
-    def displaced(self, side: Side) -> str:
-        """Return whether a row would be without a vector of a model if that one alone stayed."""
-        return self.lacking(side)
 
     def make(self, grants: Sequence[tuple[str, str]]) -> list[str]:
         """Return what makes room; grants are rights to read it."""
