@@ -15,7 +15,7 @@ from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import DataError, EmptyOverlapError
 from holdfast.evaluation.protocols.base import PerUnit, Protocol
 from holdfast.evaluation.protocols.operating_points import parsed
-from holdfast.evaluation.protocols.templates import first_labels, templates_of
+from holdfast.evaluation.protocols.templates import first_labels, rows_of_numbers, templates_of
 from holdfast.evaluation.ranking.scores import repeated_rows
 from holdfast.evaluation.sides import check_sides
 
@@ -107,10 +107,10 @@ class Identification(Protocol):
     def _searched(self, query: EmbeddingSet, gallery: EmbeddingSet, block: int) -> Iterator[Searched]:
         wanted, people = self.probes
         built = templates_of(query, wanted, "queries")
-        probes = built.vectors[built.rows(wanted, "queries")]
+        probes = built.vectors[rows_of_numbers(built.numbers, wanted, "queries")]
         for numbers, subjects in self.galleries:
             templates = templates_of(gallery, numbers, "gallery")
-            rows = templates.vectors[templates.rows(numbers, "gallery")]
+            rows = templates.vectors[rows_of_numbers(templates.numbers, numbers, "gallery")]
             ranking = searched(probes, people, rows, subjects, block)
             if (ranking.place < 0).all():
                 raise EmptyOverlapError(

@@ -38,28 +38,16 @@ def accepted_at(target: float, genuine: Scores, impostor: Scores, rule: Rule = "
     >>> [accepted_at(0.25, np.array([0.95, 0.6, 0.55]), impostor, rule).tolist() for rule in ("full", "strict")]
     [[True, True, True], [True, False, False]]
     """
-    false = _FALSE_ACCEPTS[rule](target, genuine, impostor)
+    if rule == "strict":  # the largest number of impostors whose share is at most the target
+        ends = _ends(impostor)
+        false = int(ends[: np.searchsorted(ends / len(impostor), target, "right")].max(initial=0))
+    else:
+        points = corners(genuine, impostor) if rule == "nearest" else _ends(impostor)
+        false = _nearest(target, np.append(0, points), len(impostor))
     if false >= len(impostor):
         return np.ones(len(genuine), np.bool_)
     accepted: NDArray[np.bool_] = genuine > impostor[false]
     return accepted
-
-
-def _strict(target: float, genuine: Scores, impostor: Scores) -> int:
-    """Return the largest number of impostors at most whose share lets a threshold accept."""
-    ends = _ends(impostor)
-    return int(ends[: np.searchsorted(ends / len(impostor), target, "right")].max(initial=0))
-
-
-def _full(target: float, genuine: Scores, impostor: Scores) -> int:
-    return _nearest(target, np.append(0, _ends(impostor)), len(impostor))
-
-
-def _corner(target: float, genuine: Scores, impostor: Scores) -> int:
-    return _nearest(target, np.append(0, corners(genuine, impostor)), len(impostor))
-
-
-_FALSE_ACCEPTS = {"nearest": _corner, "full": _full, "strict": _strict}
 
 
 def corners(genuine: Scores, impostor: Scores) -> NDArray[np.int64]:

@@ -30,21 +30,13 @@ class TemplateVectors:
     numbers: NDArray[np.int64]
     vectors: NDArray[np.float64]
 
-    def rows(self, wanted: NDArray[np.int64], side: str) -> NDArray[np.int64]:
-        """Return the row of every wanted number (N,).
-
-        Args:
-            wanted: Numbers of templates.
-            side: Whose templates these are, for the message.
-
-        Raises:
-            DataError: A number is not there.
-        """
-        return rows_of_numbers(self.numbers, wanted, side)
-
 
 def rows_of_numbers(numbers: NDArray[np.int64], wanted: NDArray[np.int64], side: str) -> NDArray[np.int64]:
-    """Return where every wanted number is among ascending numbers, or refuse those that are not there."""
+    """Return where every wanted number of a template is among ascending ones of a side (N,).
+
+    Raises:
+        DataError: A number is not there.
+    """
     rows = np.searchsorted(numbers, wanted).clip(max=max(len(numbers) - 1, 0))
     absent = np.unique(wanted[numbers[rows] != wanted]) if len(numbers) else np.unique(wanted)
     if len(absent):

@@ -15,7 +15,7 @@ from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import DataError, unknown_name
 from holdfast.evaluation.protocols.base import PerUnit, Protocol
 from holdfast.evaluation.protocols.operating_points import Rule, accepted_at, parsed
-from holdfast.evaluation.protocols.templates import TemplateVectors, first_labels, templates_of
+from holdfast.evaluation.protocols.templates import TemplateVectors, first_labels, rows_of_numbers, templates_of
 from holdfast.evaluation.sides import check_sides
 
 _PAIRS_AT_ONCE = 4096  # bounds memory: 32 MB for each side at 1024 dimensions
@@ -128,6 +128,7 @@ def pair_scores(
     scores = np.empty(len(pairs))
     for start in range(0, len(pairs), block):
         part = pairs[start : start + block]
-        left, right = first.rows(part[:, 0], "gallery"), second.rows(part[:, 1], "queries")
+        left = rows_of_numbers(first.numbers, part[:, 0], "gallery")
+        right = rows_of_numbers(second.numbers, part[:, 1], "queries")
         np.einsum("pd,pd->p", first.vectors[left], second.vectors[right], out=scores[start : start + block])
     return scores
