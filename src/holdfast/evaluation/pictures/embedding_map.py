@@ -16,7 +16,7 @@ from pydantic import Field
 
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.errors import DataError, SpaceMismatchError, refuse, unknown_name
-from holdfast.evaluation.pictures.layouts import LayoutName, laid_out
+from holdfast.evaluation.pictures.layouts import LayoutName, canonical_points, laid_out
 from holdfast.results import Part
 
 OLD, PROTOTYPES, NEW = "old", "old-prototypes", "new"
@@ -91,15 +91,13 @@ def prototypes_of(embeddings: EmbeddingSet) -> EmbeddingSet:
 
     labels = _labels(embeddings)
     present, own = np.unique(labels, return_inverse=True)
-    space, rows = embeddings.space, torch.from_numpy(np.array(embeddings.vectors))
-    points = space.canonical(rows) if embeddings.form == "points" else space.project(rows)
-    means, _ = space.mean(points, torch.from_numpy(own), len(present))
+    means, _ = embeddings.space.mean(canonical_points(embeddings), torch.from_numpy(own), len(present))
     names = StringArray.of(_names(embeddings)[present])
     return EmbeddingSet(
         ids=names,
         vectors=means.numpy().astype(np.float32),
         fingerprint=embeddings.fingerprint,
-        space=space,
+        space=embeddings.space,
         labels=np.arange(len(present)),
         class_names=names,
     )
@@ -250,7 +248,7 @@ def embedding_map(
     wanted = prototypes.select(np.flatnonzero(np.isin(_names(prototypes), list(classes))))
     parts = [*shown.values(), *([wanted] if PROTOTYPES in show else [])]
     refuse(not parts, "A picture of nothing.", f"some of {', '.join(SHOWN)} to show")
-    vectors = np.concatenate([_vectors_as_points(part) for part in parts])
+    vectors = np.concatenate([canonical_points(part).numpy() for part in parts])
     together = EmbeddingSet(
         ids=StringArray.of(map(str, range(len(vectors)))), vectors=vectors, fingerprint=old.fingerprint, space=old.space
     )
@@ -287,15 +285,6 @@ def _check_alike(old: EmbeddingSet, new: Mapping[str, EmbeddingSet]) -> None:
             )
         if embeddings.ids != old.ids:
             raise DataError(f"'{name}' and the old model embedded different items.", expected="the same, in one order")
-
-
-def _vectors_as_points(embeddings: EmbeddingSet) -> NDArray[np.float32]:
-    """Return the vectors as points of their space, scaled as `Space.project` scales them."""
-    import torch
-
-    space, rows = embeddings.space, torch.from_numpy(np.array(embeddings.vectors))
-    found: NDArray[np.float32] = (space.canonical(rows) if embeddings.form == "points" else space.project(rows)).numpy()
-    return found
 
 
 def _labels(embeddings: EmbeddingSet) -> NDArray[np.int64]:

@@ -14,14 +14,17 @@ import warnings
 from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import refuse
 from holdfast.extras import needing
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LayoutName = Literal["tsne", "umap", "hyperboloid"]
 Plane = NDArray[np.float64]  # (N, 2)
@@ -46,17 +49,21 @@ def library(module: str) -> ModuleType:
         return import_module(module)
 
 
+def canonical_points(embeddings: EmbeddingSet, dtype: DTypeLike | None = None) -> Tensor:
+    """Return the vectors as points of their space, scaled as `Space.project` scales them; of their own type if None."""
+    import torch
+
+    rows = torch.from_numpy(np.array(embeddings.vectors, dtype))
+    return embeddings.space.canonical(rows) if embeddings.form == "points" else embeddings.space.project(rows)
+
+
 def distances_of(points: EmbeddingSet) -> NDArray[np.float64]:
     """Return the distances of all pairs (N, N): symmetric, 0 on the diagonal.
 
     Raises:
         ConfigError: The space has similarities that are no distances.
     """
-    import torch
-
-    space = points.space
-    rows = torch.from_numpy(np.array(points.vectors, np.float64))
-    rows = space.canonical(rows) if points.form == "points" else space.project(rows)
+    space, rows = points.space, canonical_points(points, np.float64)
     found: NDArray[np.float64] = space.distance(space.similarity(rows, rows)).numpy()
     refuse(
         bool((found < 0).any()), f"Vectors of the {space} are to be laid out by their distances.",
