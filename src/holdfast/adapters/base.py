@@ -9,17 +9,17 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, Unpack, get_args, overload
+from typing import Any, ClassVar, Literal, Self, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.adapters.moments import BLOCK, Floats, PairedVectors, unit_rows
-from holdfast.adapters.pairs import Direction, PairReport, matched, paired_vectors
+from holdfast.adapters.pairs import Direction, PairReport, check_direction, matched, paired_vectors
 from holdfast.embeddings import EmbeddingSet, StringArray
 from holdfast.embeddings.embedding_set import shown
 from holdfast.embeddings.same_items import refuse_lengths, refuse_one_model
-from holdfast.errors import ConfigError, DataError, SpaceMismatchError, refuse
+from holdfast.errors import ConfigError, DataError, SpaceMismatchError
 from holdfast.geometry import Hypersphere, Space
 from holdfast.hub import HubPlace, OnHub, fetched
 from holdfast.options import bound
@@ -89,9 +89,7 @@ class Adapter(OnHub):
     """Every option but the direction: beside which others, and with which value, it changes the map of its contract."""
 
     def __init__(self, direction: Direction = "new_to_old") -> None:
-        refuse(
-            direction not in get_args(Direction), f"direction='{direction}'", f"one of {', '.join(get_args(Direction))}"
-        )
+        check_direction(direction)
         self.direction: Direction = direction
         self.report: PairReport | None = None
         self._fitted: Fitted | None = None

@@ -264,7 +264,7 @@ Scorer = Callable[[EmbeddingSet, EmbeddingSet], Mapping[str, Values]]
 OnFit = Callable[[Fit], None]
 Column = str | tuple[str, str]  # a system, or what was measured of a candidate
 
-_FIRST = 10  # items compared by AGREEMENT
+FIRST = 10  # items compared by AGREEMENT
 
 
 def identity(embeddings: EmbeddingSet) -> EmbeddingSet:
@@ -350,7 +350,8 @@ def measure(
         DataError: The metric needs labels, and there are none.
     """
     splits = (held_out, *further)
-    draws = _checked(candidates, draws_of(splits, resamples, level, seed, resample))
+    draws = draws_of(splits, resamples, level, seed, resample)
+    _check_names(candidates)
     metric = metric_for(held_out, metric)
     guards = _guarded(guards, held_out.answered and metric != AGREEMENT)
     scored = [metric, *(name for name in guards if name not in (UNSEEN, metric))]
@@ -441,23 +442,23 @@ def score_by(metrics: Sequence[str], held_out: HeldOut) -> Scorer:
     """
     judged = held_out.judged
     if AGREEMENT in metrics:
-        return _agreement_with(held_out.asking[1], held_out.new)
+        again = first_ten(held_out.asking[1], held_out.new)
+        return lambda query, gallery: {AGREEMENT: share_of(again, first_ten(query, gallery))}
     if judged is not None:
         return lambda query, gallery: judged.relevance.measure(query, gallery, tuple(metrics))
     return lambda query, gallery: rank_metrics(query, gallery, tuple(metrics), exclude_same_id=True)
 
 
-def _agreement_with(asking: EmbeddingSet, new: EmbeddingSet) -> Scorer:
-    """Score by the share of the first ten items that re-embedding finds as well."""
-    wanted = top_k(asking, new, _FIRST, exclude_same_id=True).rows
-    found = np.maximum((wanted >= 0).sum(axis=1), 1)
+def first_ten(query: EmbeddingSet, gallery: EmbeddingSet) -> NDArray[np.int64]:
+    """Return the rows that each query finds first, itself left out (Q, 10); -1 where there are fewer."""
+    return top_k(query, gallery, FIRST, exclude_same_id=True).rows
 
-    def score(query: EmbeddingSet, gallery: EmbeddingSet) -> dict[str, Values]:
-        rows = top_k(query, gallery, _FIRST, exclude_same_id=True).rows
-        same = (rows[:, :, None] == wanted[:, None, :]) & (rows >= 0)[:, :, None]
-        return {AGREEMENT: same.any(axis=2).sum(axis=1) / found}
 
-    return score
+def share_of(wanted: NDArray[np.int64], rows: NDArray[np.int64]) -> Values:
+    """Return which share of the wanted items of every query (Q, k) is among others (Q, m); -1 stands for none."""
+    same = (rows[:, :, None] == wanted[:, None, :]) & (wanted >= 0)[:, None, :]
+    found: Values = same.any(axis=1).sum(axis=1) / np.maximum((wanted >= 0).sum(axis=1), 1)
+    return found
 
 
 def cross_of(link: Link, held_out: HeldOut, score: Scorer) -> Mapping[str, Values]:
@@ -480,13 +481,12 @@ def _mapped(map_: Map, embeddings: EmbeddingSet) -> EmbeddingSet:
     return found
 
 
-def _checked(candidates: Sequence[Candidate], draws: Draws) -> Draws:
+def _check_names(candidates: Sequence[Candidate]) -> None:
     """Refuse before any computing what would fail after it."""
     names = [candidate.name for candidate in candidates]
     refuse(not names, "No candidates.", "at least one adapter or head to compare")
     repeated = sorted({name for name in names if names.count(name) > 1})
     refuse(bool(repeated), f"Several candidates of one name: {', '.join(repeated)}.", "one name per candidate")
-    return draws
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from holdfast.adapters.base import Adapter, State
 from holdfast.adapters.moments import Floats, PairedVectors
-from holdfast.adapters.pairs import Direction
 from holdfast.errors import SpaceMismatchError
 from holdfast.steps import Affine, Steps
 
@@ -23,9 +22,6 @@ class MeanDrift(Adapter):
     kind = "mean_drift"
     turns = "with both models"
     equal_dimensions = True
-
-    def __init__(self, direction: Direction = "new_to_old") -> None:
-        super().__init__(direction)
 
     def solve(self, pairs: PairedVectors) -> State:
         """Return the shift (D,).

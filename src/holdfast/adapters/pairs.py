@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import pyarrow.compute as pc
@@ -29,6 +29,12 @@ from holdfast.errors import DataError, EmptyOverlapError, refuse
 from holdfast.wording import whole_percent
 
 Direction = Literal["new_to_old", "old_to_new"]
+
+
+def check_direction(direction: str) -> None:
+    """Refuse another direction."""
+    refuse(direction not in get_args(Direction), f"direction='{direction}'", f"one of {', '.join(get_args(Direction))}")
+
 
 LENGTH_TOLERANCE = 1e-3  # lengths that differ by less were meant to be equal
 FEWEST_TESTED = 20

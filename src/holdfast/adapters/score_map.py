@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from holdfast.adapters.moments import FOLDS
-from holdfast.adapters.pairs import Direction
+from holdfast.adapters.moments import fold_of_pair
+from holdfast.adapters.pairs import Direction, check_direction
 from holdfast.documents import parsed_json
 from holdfast.embeddings.storage import write_atomically
 from holdfast.errors import ConfigError, DataError, reason, refuse
@@ -83,11 +83,7 @@ class ScoreMap:
     values: Scores
 
     def __post_init__(self) -> None:
-        refuse(
-            self.direction not in get_args(Direction),
-            f"direction='{self.direction}'",
-            f"one of {', '.join(get_args(Direction))}",
-        )
+        check_direction(self.direction)
         shapes = self.knots.shape, self.values.shape
         if not (shapes[0] == shapes[1] and self.knots.ndim == 1 and len(self.knots)):
             raise ConfigError(f"Knots and values of shapes {shapes[0]} and {shapes[1]}.", expected="(K,) for both")
@@ -234,8 +230,7 @@ def _folds(pairs: int, queries: ArrayLike | None, seed: int) -> NDArray[np.int64
     names, group = np.unique(groups, return_inverse=True)
     if len(names) < 2:
         raise DataError(f"{len(names)} query to leave out in turn.", expected="at least two")
-    fold: NDArray[np.int64] = np.random.default_rng(seed).permutation(np.arange(len(names)) % min(FOLDS, len(names)))
-    return fold[group]
+    return fold_of_pair(len(names), seed=seed)[group]
 
 
 def save_score_map(

@@ -6,24 +6,28 @@ Old queries find candidates on the old gallery, the new model scores them again;
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from holdfast.adapters.compare import AGREEMENT, Gap, Score, draws_of, means_of, metric_for, score_by
+from holdfast.adapters.compare import (
+    AGREEMENT,
+    FIRST,
+    Gap,
+    Score,
+    Values,
+    draws_of,
+    first_ten,
+    means_of,
+    metric_for,
+    score_by,
+    share_of,
+)
 from holdfast.adapters.held_out import HeldOut
 from holdfast.evaluation.intervals import Resampled
-from holdfast.evaluation.retrieval import top_k
 from holdfast.evaluation.sides import Sides
 from holdfast.evaluation.two_stage import Rescored, rescored, rescored_metrics
 from holdfast.results import Count, Defined, Part, Positive, Share
 
 MOST_CANDIDATES = 100
 FEWEST_CANDIDATES = 10
-_FIRST = 10  # items compared by AGREEMENT
-
-Values = NDArray[np.float64]  # one per query
 
 
 class TwoStage(Part):
@@ -116,13 +120,6 @@ def _scores(held_out: HeldOut, old: Sides, new: Sides, count: int, metric: str) 
 
 def _agreement(old: Sides, new: Sides, found: Rescored) -> Mapping[str, Values]:
     """Return which share of the first ten items of re-embedding each finds among its first ten (Q,)."""
-    wanted = top_k(*new, _FIRST, exclude_same_id=True).rows
-    known = np.maximum((wanted >= 0).sum(axis=1), 1)
-
-    def share(rows: Any) -> Values:
-        same = (rows[:, :_FIRST, None] == wanted[:, None, :]) & (wanted >= 0)[:, None, :]
-        values: Values = same.any(axis=1).sum(axis=1) / known
-        return values
-
-    before = top_k(*old, _FIRST, exclude_same_id=True).rows
-    return {"self_old": share(before), "cross": share(found.rows), "self_new": share(wanted)}
+    again = first_ten(*new)
+    first = {"self_old": first_ten(*old), "cross": found.rows[:, :FIRST], "self_new": again}
+    return {system: share_of(again, rows) for system, rows in first.items()}
