@@ -30,13 +30,12 @@ _BACKBONE = "Backbone"
 _WITHOUT_POOLER = {"add_pooling_layer": False}
 
 
-def open_tower(place: str, output: str | None = None, weights: Kept = "copy") -> Encoder:
+def open_tower(place: str, weights: Kept = "copy") -> Encoder:
     """Open an image tower as an encoder.
 
     Args:
         place: A folder with ``config.json``, ``preprocessor_config.json`` and weights in safetensors; or a name on the
             hub (owner/name) whose files are in its cache.
-        output: What is taken of what it returns; see `holdfast.models.own_modules.selected`.
         weights: Whether a release of it holds them, or leaves them there.
 
     Raises:
@@ -51,10 +50,7 @@ def open_tower(place: str, output: str | None = None, weights: Kept = "copy") ->
     contract = contract_of(folder / "preprocessor_config.json")
     with seeded(0):
         model = with_weights(partial(kind, **options), config, folder)
-    if output is None and kind.__name__.endswith(_BACKBONE):
-        output = "feature_maps"
-    if output is None and options:
-        output = "cls"
+    output = "feature_maps" if kind.__name__.endswith(_BACKBONE) else "cls" if options else None
     origin = {
         "kind": "transformers",
         "place": place,

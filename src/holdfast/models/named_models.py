@@ -130,15 +130,17 @@ def rebuild(origin: ModuleOrigin) -> nn.Module:
 
 def _made(text: str, weights: Kept) -> Release:
     """Make a release of what is no folder of one."""
-    libraries: dict[str, Callable[[str], Release]] = {
-        "hf": lambda place: _of_transformers(place, weights),
-        "timm": lambda place: _of_timm(place, weights),
-    }
     in_file, prefixed = _IN_FILE.fullmatch(text), _PREFIXED.fullmatch(text)
     if in_file:
         return _of_file(Path(in_file["file"]), in_file["function"])
-    if prefixed and prefixed["library"] in libraries:
-        return libraries[prefixed["library"]](prefixed["place"])
+    if prefixed and prefixed["library"] == "hf":
+        from holdfast.models.image_towers import open_tower
+
+        return release_of(open_tower(prefixed["place"], weights))
+    if prefixed and prefixed["library"] == "timm":
+        from holdfast.models.timm_models import open_timm
+
+        return release_of(open_timm(prefixed["place"], weights))
     if text.startswith(PREFIX):
         raise ConfigError(
             f"'{text}' is a model of texts.",
@@ -152,18 +154,6 @@ def _made(text: str, weights: Kept) -> Release:
     if "/" in text or Path(text).exists() or not ENCODERS.names():
         return load_release(text)  # which says what a release is
     raise ENCODERS.unknown(text)
-
-
-def _of_transformers(place: str, weights: Kept) -> Release:
-    from holdfast.models.image_towers import open_tower
-
-    return release_of(open_tower(place, weights=weights))
-
-
-def _of_timm(place: str, weights: Kept) -> Release:
-    from holdfast.models.timm_models import open_timm
-
-    return release_of(open_timm(place, weights=weights))
 
 
 def _installed(name: str) -> Release:

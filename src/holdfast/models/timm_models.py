@@ -44,13 +44,12 @@ def timm_library() -> Any:
     return timm
 
 
-def open_timm(place: str, output: str | None = None, weights: Kept = "copy") -> Encoder:
+def open_timm(place: str, weights: Kept = "copy") -> Encoder:
     """Open a model of the timm library, without its classifier, as an encoder.
 
     Args:
         place: A folder with ``config.json`` and ``model.safetensors``, as such models are published; or a name on the
             hub (owner/name) whose files are in its cache.
-        output: What is taken of what it returns; see `holdfast.models.own_modules.selected`.
         weights: Whether a release of it holds them, or leaves them there.
 
     Raises:
@@ -74,7 +73,7 @@ def open_timm(place: str, output: str | None = None, weights: Kept = "copy") -> 
         "weights": weights,
         "weights_at": str(folder.resolve()) if weights == "keep" else None,
     }
-    return module_encoder(model, contract_of(settings["pretrained_cfg"]), output=output, origin=origin)
+    return module_encoder(model, contract_of(settings["pretrained_cfg"]), origin=origin)
 
 
 def rebuild(origin: ModuleOrigin) -> nn.Module:
