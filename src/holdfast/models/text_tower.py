@@ -169,14 +169,9 @@ def _refuse_more_than_tokens(tower: TextTower, network: SentenceModel) -> None:
     batch = np.full((len(tokens), max(map(len, tokens))), PADDING, np.int64)
     for row, one in enumerate(tokens):
         batch[row, : len(one)] = one
-    inside = torch.from_numpy(batch) != PADDING
-    features = {
-        "input_ids": torch.from_numpy(batch).masked_fill(~inside, tower.padding),
-        "attention_mask": inside.long(),
-    }
     tower.eval()
     with torch.no_grad():
-        found = tower.backbone(features)["sentence_embedding"][:, : tower.spec.width].float().numpy()
+        found = tower.vectors_of(torch.from_numpy(batch)).float().numpy()
     expected = network(list(_PROBED), "")
     off = float(np.abs(found - expected).max() / max(np.abs(expected).max(), 1e-12))
     if not off <= _SAME:

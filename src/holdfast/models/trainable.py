@@ -31,7 +31,7 @@ def train_last(encoder: EmbeddingNetwork, blocks: int) -> None:
     found = blocks_of(backbone)
     refuse(
         len(found) < blocks,
-        f"The recipe was given trainable.last={blocks}, and {_spec_name(encoder)} has {len(found)} blocks.",
+        f"The recipe was given trainable.last={blocks}, and {encoder.spec.name} has {len(found)} blocks.",
         f"at most {len(found)}, or nothing, to train all of it" if found else "nothing: to train all of it, or lora",
     )
     first = next(iter(found[-blocks].parameters()))
@@ -77,7 +77,7 @@ def add_lora(encoder: EmbeddingNetwork, rank: int) -> None:
     named = [(name, part) for name, part in backbone.named_modules() if id(part) not in attention]  # reads weights only
     layers = [name for name, part in named if isinstance(part, nn.Linear)]
     layers = layers or [name for name, part in named if isinstance(part, nn.Conv2d) and part.groups == 1]
-    refuse(not layers, f"The recipe was given trainable.lora={rank}, for {_spec_name(encoder)}.",
+    refuse(not layers, f"The recipe was given trainable.lora={rank}, for {encoder.spec.name}.",
            "a network with linear layers or convolutions")  # fmt: skip
     inject_adapter_in_model(
         LoraConfig(r=rank, lora_alpha=rank, target_modules=layers, lora_dropout=0.0, bias="none"), backbone
@@ -99,11 +99,7 @@ def _backbone(encoder: EmbeddingNetwork) -> nn.Module:
     backbone = encoder.pretrained
     if backbone is None:
         raise ConfigError(
-            f"The recipe was given trainable, for a {_spec_name(encoder)}.",
+            f"The recipe was given trainable, for a {encoder.spec.name}.",
             expected="it only for a backbone; a network over a frozen model is trained as a whole",
         )
     return backbone
-
-
-def _spec_name(encoder: EmbeddingNetwork) -> str:
-    return encoder.spec.name
