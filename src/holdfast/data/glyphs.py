@@ -424,12 +424,10 @@ def _drawn(
     bank: GlyphBank, distortions: int, strength: float, image_size: int, seed: list[int]
 ) -> tuple[ImageSet, NDArray[np.int64]]:
     """Return the images of all characters of the bank, class by class, and the font of each (N,)."""
-    import torch
+    from holdfast.data.loading import generator_at
 
-    state = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0])
-    generator = torch.Generator().manual_seed(state)
     rows, fonts = (np.repeat(found, distortions) for found in np.nonzero(bank.present))
-    pixels = distort(bank.pixels, rows, fonts, image_size=image_size, strength=strength, generator=generator)
+    pixels = distort(bank.pixels, rows, fonts, image_size=image_size, strength=strength, generator=generator_at(*seed))
     copies = np.tile(np.arange(distortions), len(rows) // distortions)
     names = tuple(unicodedata.name(character) for character in bank.characters)
     codes = [f"U+{ord(character):04X}" for character in bank.characters]

@@ -17,7 +17,7 @@ from holdfast.data.image_set import ImageSet
 from holdfast.data.image_size import SquareSize, readable_sides
 from holdfast.data.images import PreparedImages, keep_decoded
 from holdfast.data.layout import Needed, read_columns, refuse_missing_images, require, unlike
-from holdfast.data.retrieval_data import RetrievalData
+from holdfast.data.retrieval_data import UNLABELLED, RetrievalData
 from holdfast.embeddings import StringArray
 from holdfast.errors import DataError
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 
 OBTAINED = "NIST, on request (IARPA Janus Benchmark C), cropped and listed as for the insightface evaluation"
-UNLABELLED = "unlabelled"
-"""The one class name of images whose labels mean nothing."""
 
 TEMPLATE = np.array(
     [[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366], [41.5493, 92.3655], [70.7299, 92.2041]], np.float64

@@ -12,7 +12,7 @@ from holdfast.data.hold_out import hold_out
 from holdfast.data.image_set import ImageSet
 from holdfast.data.image_size import ImageSize, readable_sides
 from holdfast.data.images import FileImages, keep_decoded
-from holdfast.data.retrieval_data import RetrievalData
+from holdfast.data.retrieval_data import UNLABELLED, RetrievalData
 from holdfast.embeddings import StringArray
 from holdfast.errors import DataError
 
@@ -21,8 +21,6 @@ _LAYOUTS = (
     "folder/train/CLASS/*.png with folder/test/CLASS/*.png, or with folder/query and folder/gallery; "
     "or folder/CLASS/*.png, of which a share is held out; or images without classes, which cannot be trained on"
 )
-_NO_CLASS = "unlabelled"
-"""The one class name of images whose labels mean nothing."""
 
 
 def image_folder(
@@ -105,7 +103,7 @@ def _without_classes(path: Path, shape: tuple[int, int, int], fit: Fit) -> Retri
     return RetrievalData.of_one_set(
         name=path.name,
         train=None,
-        evaluation=ImageSet(keep_decoded(FileImages(files, shape, fit=fit)), labels, (_NO_CLASS,), ids),
+        evaluation=ImageSet(keep_decoded(FileImages(files, shape, fit=fit)), labels, (UNLABELLED,), ids),
         description=f"{len(files)} images without classes, each searches the others",
         labelled=False,
     )

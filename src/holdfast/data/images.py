@@ -11,7 +11,6 @@ import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -366,7 +365,7 @@ class PreparedImages(FileImages):
     def content_digest(self, rows: Rows) -> bytes:
         """Return the sha256 of the digests of the files and of the numbers."""
         numbers: NDArray[Any] = np.ascontiguousarray(self._numbers[rows])
-        return sha256(super().content_digest(rows) + numbers.tobytes()).digest()
+        return hashlib.sha256(super().content_digest(rows) + numbers.tobytes()).digest()
 
     def _decoded(self, row: int) -> Pixels:
         with opened(self._paths[row], f"the file {self._paths[row]}") as image:

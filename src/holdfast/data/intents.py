@@ -148,9 +148,8 @@ def banking77(
     names = official_json(path)
     if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
         raise DataError(f"{path} holds no list of names.", expected="the official categories.json")
-    intents = names
     return intent_data(
-        "banking77", parts, intents, seed=seed, class_share=class_share, unseen_share=unseen_share,
+        "banking77", parts, names, seed=seed, class_share=class_share, unseen_share=unseen_share,
         unlabelled_share=unlabelled_share,
     )  # fmt: skip
 

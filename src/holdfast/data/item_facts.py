@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.data.text_files import FILE_READERS, id_column_of
+from holdfast.data.text_files import FILE_READERS, column_of
 from holdfast.data.text_set import TextData
 from holdfast.data.texts import TEXT_DATASETS, load_texts
 from holdfast.embeddings import EmbeddingSet, StringArray
@@ -59,7 +59,7 @@ def _tables(data: str, root: Path | None) -> list[tuple[StringArray, Mapping[str
     path = Path(data)
     if data not in TEXT_DATASETS and path.suffix in _TABLES:
         columns = dict(FILE_READERS[path.suffix](path))
-        name = id_column_of(path, columns)
+        name = column_of(path, "id", columns, None)
         if name is None:
             raise DataError(
                 f"'{path}' has the columns {', '.join(columns) or 'none'}.",

@@ -18,7 +18,7 @@ from holdfast.data.hold_out import set_classes_apart
 from holdfast.data.image_set import ImageSet
 from holdfast.data.image_size import ImageSize
 from holdfast.data.layout import Needed, listed_images, read_columns, require, unlike
-from holdfast.data.retrieval_data import RetrievalData
+from holdfast.data.retrieval_data import UNLABELLED, RetrievalData
 from holdfast.errors import ConfigError, DataError
 
 Usage = Literal["Public", "Private", "both"]
@@ -111,8 +111,6 @@ def solution_in(path: Path) -> Path:
 
 
 OBTAINED = "the home page of Google Landmarks v2 (github.com/cvdfoundation/google-landmark)"
-UNLABELLED = "unlabelled"
-"""The one class name of images whose labels mean nothing."""
 
 _ID = re.compile(r"[0-9a-f]{16}")
 _CLEAN = Needed("train_clean.csv", "landmark_id,images of the cleaned training set", ("train/train_clean.csv",))

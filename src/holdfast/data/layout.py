@@ -119,12 +119,13 @@ def refuse_missing_images(root: Path, files: Sequence[str]) -> None:
     Raises:
         DataError: Some are missing; the message counts them and names the first three.
     """
-    folders: dict[str, frozenset[str]] = {}
+    folders: dict[str, set[str]] = {}
     missing = []
     for file in files:
         folder, _, name = file.rpartition("/")
         if folder not in folders:
-            folders[folder] = _names_in(root / folder)
+            place = root / folder
+            folders[folder] = {entry.name for entry in os.scandir(place)} if place.is_dir() else set()
         if name not in folders[folder]:
             missing.append(file)
     if missing:
@@ -133,10 +134,6 @@ def refuse_missing_images(root: Path, files: Sequence[str]) -> None:
             expected="every image that the lists of the data set name",
             to_do="unpack the images again; the archive may not have been complete.",
         )
-
-
-def _names_in(folder: Path) -> frozenset[str]:
-    return frozenset(entry.name for entry in os.scandir(folder)) if folder.is_dir() else frozenset()
 
 
 def text_of(path: Path) -> str:

@@ -9,6 +9,9 @@ import numpy as np
 from holdfast.data.image_set import ImageSet
 from holdfast.errors import DataError
 
+UNLABELLED = "unlabelled"
+"""The one class name of images whose labels mean nothing."""
+
 
 @dataclass(frozen=True)
 class RetrievalData:

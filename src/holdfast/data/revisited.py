@@ -20,7 +20,7 @@ from holdfast.data.image_size import ImageSize
 from holdfast.data.images import PreparedImages, keep_decoded
 from holdfast.data.layout import Needed, listed_images, refuse_missing_images, require, unlike
 from holdfast.data.plain_pickle import SIZE_LIMIT, read_plain_pickle
-from holdfast.data.retrieval_data import RetrievalData
+from holdfast.data.retrieval_data import UNLABELLED, RetrievalData
 from holdfast.documents import read_json
 from holdfast.embeddings import StringArray
 from holdfast.errors import DataError
@@ -109,7 +109,9 @@ class RevisitedTruth:
         path = _file_in(path)
         content = _read_json(path) if path.suffix == ".json" else read_plain_pickle(path)
         try:
-            queries = [_Query.of(entry) for entry in _listed(content["gnd"])]
+            entries = _listed(content["gnd"])
+            boxes = np.array([_box(entry["bbx"]) for entry in entries], np.float64).reshape(len(entries), 4)
+            lists = {part: tuple(_rows(entry[part]) for entry in entries) for part in LISTS}
             gallery, names = (_names(content[key]) for key in ("imlist", "qimlist"))
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise DataError(
@@ -117,26 +119,14 @@ class RevisitedTruth:
                 expected=_LAYOUT,
                 to_do="use the file of the authors.",
             ) from error
-        lists = {part: tuple(getattr(query, part) for query in queries) for part in LISTS}
-        boxes = np.array([query.box for query in queries], np.float64).reshape(len(queries), 4)
         return cls(gallery, names, **lists, boxes=boxes)
 
 
-@dataclass(frozen=True)
-class _Query:
-    """The entry of one query."""
-
-    easy: Rows
-    hard: Rows
-    junk: Rows
-    box: tuple[float, ...]
-
-    @classmethod
-    def of(cls, entry: Any) -> _Query:
-        box = tuple(float(side) for side in _listed(entry["bbx"]))
-        if len(box) != 4:
-            raise ValueError(f"bbx has {len(box)} numbers")
-        return cls(_rows(entry["easy"]), _rows(entry["hard"]), _rows(entry["junk"]), box)
+def _box(value: Any) -> list[float]:
+    box = [float(side) for side in _listed(value)]
+    if len(box) != 4:
+        raise ValueError(f"bbx has {len(box)} numbers")
+    return box
 
 
 def _listed(value: Any) -> Sequence[Any]:
@@ -186,8 +176,6 @@ def _file_in(path: Path) -> Path:
 
 
 OBTAINED = "the project page of the revisited benchmarks (revisitop, Radenović et al., CVPR 2018)"
-UNLABELLED = "unlabelled"
-"""The one class name of images whose labels mean nothing."""
 
 
 def roxford(root: Path, *, image_size: ImageSize = 224, fit: Fit = "crop", crop_queries: bool = True) -> RetrievalData:

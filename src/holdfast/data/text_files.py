@@ -190,15 +190,6 @@ def column_of(path: Path, role: str, columns: Columns, chosen: str | None) -> st
     return found[0] if found else None
 
 
-def id_column_of(path: Path, columns: Columns) -> str | None:
-    """Return the name of the column of ids, by its usual names; None where there is none.
-
-    Raises:
-        DataError: Two could be meant.
-    """
-    return column_of(path, "id", columns, None)
-
-
 def written_texts(path: Path, name: str, values: Sequence[Any]) -> list[str]:
     """Return the texts and whole numbers of a column as texts.
 
