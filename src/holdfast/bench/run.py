@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import JsonValue
 
 from holdfast.bench import pictures  # noqa: F401 - says what figures that show models need
-from holdfast.bench.cache import TaskCache, TaskRecord
+from holdfast.bench.cache import TaskCache
 from holdfast.bench.executor import Progress, blocked_by, run_tasks
 from holdfast.bench.figures import LEARNER
 from holdfast.bench.gathering import Finished, figure_notes, figure_tasks, figure_values
@@ -23,7 +23,7 @@ from holdfast.bench.settings import Changes
 from holdfast.bench.sources import VALIDATION, Settings
 from holdfast.bench.suite import Suite
 from holdfast.bench.tasks import Planner, Row, Task, code_version, in_order
-from holdfast.evaluation.compatibility import PMetrics, SelfAndCross
+from holdfast.evaluation.compatibility import PMetrics, SelfAndCross, mean_of
 from holdfast.models.api.settings import ApiSettings
 
 Place = tuple[str, str, str]  # data set, scenario, label
@@ -148,19 +148,12 @@ def _trial(place: Place, rows: Sequence[Row], cache: TaskCache) -> Trial:
     if failure is not None:
         return Trial(place, rows[0].changes, None, None, failure, chosen=False)
     results = [result_of(row, cache) for row in rows]
-    p_comp, p_up = _mean(result.p_comp for result in results), _mean(result.p_up for result in results)
-    recall = _mean(
+    p_comp, p_up = mean_of(result.p_comp for result in results), mean_of(result.p_up for result in results)
+    recall = mean_of(
         READINGS[row.score.kind].validation_recall(record.values) if (record := cache.record(row.score)) else None
         for row in rows
     )
     return Trial(place, rows[0].changes, p_comp, p_up, None, chosen=False, recall=recall)
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    """Return the mean; None where one is not defined."""
-    found = list(values)
-    known = [value for value in found if value is not None]
-    return float(np.mean(known)) if len(known) == len(found) else None
 
 
 def facts_of(rows: Sequence[Row], cache: TaskCache) -> FactsByPlace:
@@ -229,13 +222,13 @@ def result_of(row: Row, cache: TaskCache, sharing: Mapping[str, int] | None = No
         if (found := cache.record(task)) is not None
     )
     trained = cache.record(reading.trained(row.score))
-    speed, cost = _speed(trained), _cost(trained)
+    told = {} if trained is None else trained.values
     values = reading.values(record.values, row.metric)
     for further in row.further:
         known = cache.record(further)
         scores = {} if known is None else known.values["scores"]
         values["measured"] |= {name: reading.measured(of_one) for name, of_one in scores.items()}
-    return Run(**head, **values, **speed, **cost, seconds=seconds)
+    return Run(**head, **values, **_speed(told), **_cost(told), seconds=seconds)
 
 
 def own_tasks(row: Row) -> list[Task]:
@@ -245,18 +238,16 @@ def own_tasks(row: Row) -> list[Task]:
     return list({task.address: task for task in tasks}.values())
 
 
-def _speed(trained: TaskRecord | None) -> dict[str, float]:
+def _speed(values: Settings) -> dict[str, float]:
     """Return how fast a model was trained, where its task says so."""
-    values = {} if trained is None else trained.values
     seen, seconds = values.get("seen"), values.get("seconds")
     if not seen or not seconds:
         return {}
     return {"images_per_second": seen / seconds, "waiting": values["waiting"] / seconds}
 
 
-def _cost(trained: TaskRecord | None) -> dict[str, Any]:
+def _cost(values: Settings) -> dict[str, Any]:
     """Return what a row needs of gallery, pairs and labels, where its task says so."""
-    values = {} if trained is None else trained.values
     return {name: values[name] for name in ("gallery", "pairs", "labels")} if "gallery" in values else {}
 
 
@@ -316,7 +307,7 @@ READINGS = {
         lambda task: task,
         ("first",),
         _of_sessions,
-        lambda values: _mean(session["validation_recall"] for session in values["sessions"]),
+        lambda values: mean_of(session["validation_recall"] for session in values["sessions"]),
     ),
 }
 """By the kind of the task that a row ends with."""

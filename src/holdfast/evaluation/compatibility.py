@@ -7,7 +7,7 @@ P metrics per test set, then averaged: a P metric of averaged scores is another 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -179,9 +179,9 @@ class PMetrics(Part):
         if not of_sets:
             raise DataError("No test set.", expected="scores of at least one")
         return PMetrics(
-            p_up={variant: _mean([one.p_up.get(variant) for one in of_sets]) for variant in get_args(Variant)},
-            p_comp={variant: _mean([one.p_comp.get(variant) for one in of_sets]) for variant in get_args(Variant)},
-            p_score=_mean([one.p_score for one in of_sets]),
+            p_up={variant: mean_of(one.p_up.get(variant) for one in of_sets) for variant in get_args(Variant)},
+            p_comp={variant: mean_of(one.p_comp.get(variant) for one in of_sets) for variant in get_args(Variant)},
+            p_score=mean_of(one.p_score for one in of_sets),
         )
 
     def variants(self) -> Iterator[tuple[tuple[str, Variant], float | None]]:
@@ -192,9 +192,11 @@ class PMetrics(Part):
         yield ("p_score", "sigmoid"), self.p_score
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    given = [value for value in values if value is not None]
-    return float(np.mean(given)) if len(given) == len(values) else None
+def mean_of(values: Iterable[float | None]) -> float | None:
+    """Return the mean; None where one is not defined."""
+    found = list(values)
+    given = [value for value in found if value is not None]
+    return float(np.mean(given)) if len(given) == len(found) else None
 
 
 def compatible(cross: ArrayLike, old_self: ArrayLike) -> NDArray[np.bool_]:
