@@ -225,11 +225,6 @@ def _images(name: str, root: Path | None, options: str) -> RetrievalData:
     return load_dataset(name, root, **json.loads(options))
 
 
-def open_texts(data: Settings, root: Path | None) -> TextData:
-    """Open a set of texts by name; for a trial, "part" is `VALIDATION`, and only texts to fit on are returned."""
-    return _texts(data["name"], root, json.dumps(data["options"], sort_keys=True), data.get("part", EVALUATION))
-
-
 @lru_cache(maxsize=32)
 def _texts(name: str, root: Path | None, options: str, part: str) -> TextData:
     found = load_texts(name, root, **json.loads(options))
@@ -292,11 +287,12 @@ def open_items(data: Settings, root: Path | None) -> Items:
             items to train on are returned.
         root: Folder that holds the folders of the named data sets.
     """
-    if data["name"] in TEXT_DATASETS:
-        texts = open_texts(data, root)
-        return Items(texts.train, texts.query, texts.gallery, texts.unlabelled)
     options, aside = (json.dumps(data.get(key, {}), sort_keys=True) for key in ("options", "apart"))
-    return _image_items(data["name"], root, options, aside, data.get("part", EVALUATION))
+    part = data.get("part", EVALUATION)
+    if data["name"] in TEXT_DATASETS:
+        texts = _texts(data["name"], root, options, part)
+        return Items(texts.train, texts.query, texts.gallery, texts.unlabelled)
+    return _image_items(data["name"], root, options, aside, part)
 
 
 @lru_cache(maxsize=32)
