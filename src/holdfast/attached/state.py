@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from holdfast.errors import ConfigError, UpgradeStateError
+from holdfast.errors import ConfigError, UpgradeStateError, refuse
 
 Phase = Literal[
     "none", "attached", "filling", "filled", "indexed", "swapped", "rolled back", "completed", "detached"
@@ -98,8 +98,7 @@ def advance(state: AttachmentState, event: Event) -> AttachmentState:
         ConfigError: The kind, or a value, is unknown.
     """
     kind = str(event.get("kind"))
-    if kind not in _STEPS:
-        raise ConfigError(f"An event of the kind '{kind}'.", expected=f"one of {', '.join(_STEPS)}")
+    refuse(kind not in _STEPS, f"An event of the kind '{kind}'.", f"one of {', '.join(_STEPS)}")
     allowed = (_FROM | _FROM_SHARED if state.shared else _FROM)[kind]
     if state.phase not in allowed:
         raise UpgradeStateError(

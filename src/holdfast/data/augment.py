@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from holdfast.errors import ConfigError, refuse
+from holdfast.errors import refuse
 
 if TYPE_CHECKING:
     import torch
@@ -96,10 +96,8 @@ class Augmentation:
 
     def __post_init__(self) -> None:
         for name in ("crop_padding", "degrees", "scale", "shift"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name} = {getattr(self, name)}.", expected="0 (off) or more")
-        if self.scale >= 1:
-            raise ConfigError(f"scale = {self.scale}.", expected="below 1: a change of size relative to the image")
+            refuse(getattr(self, name) < 0, f"{name} = {getattr(self, name)}.", "0 (off) or more")
+        refuse(self.scale >= 1, f"scale = {self.scale}.", "below 1: a change of size relative to the image")
 
     def __call__(self, images: Tensor, generator: torch.Generator, size: tuple[int, int] | None = None) -> Tensor:
         """Return changed images of the same type.

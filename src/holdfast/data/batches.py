@@ -233,12 +233,10 @@ def check_batching(count: int, batch_size: int, rank: int, world_size: int) -> N
     Raises:
         ConfigError: It is one of these.
     """
-    if batch_size < 1:
-        raise ConfigError(f"batch_size = {batch_size}.", expected="at least 1")
+    refuse(batch_size < 1, f"batch_size = {batch_size}.", "at least 1")
     if not 0 <= rank < world_size:
         raise ConfigError(f"Process {rank} of {world_size}.", expected="a rank from 0, below the number of processes")
-    if count < world_size:
-        raise ConfigError(f"{count} images for {world_size} processes.", expected="at least one image for each")
+    refuse(count < world_size, f"{count} images for {world_size} processes.", "at least one image for each")
 
 
 class Parts(NamedTuple):

@@ -24,7 +24,7 @@ from holdfast.data.images import ArrayImages
 from holdfast.data.retrieval_data import RetrievalData
 from holdfast.data.sampling import generator_of
 from holdfast.embeddings import StringArray
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, refuse
 from holdfast.extras import needing
 
 if TYPE_CHECKING:
@@ -386,10 +386,8 @@ def glyphs(
     side, _ = readable_sides(image_size)
     least = {"training_classes": 2, "validation_classes": 0, "evaluation_classes": 2, "distortions": 1, "strength": 0}
     for name, value in {**classes, "distortions": distortions, "strength": strength}.items():
-        if value < least[name]:
-            raise ConfigError(f"{name} = {value}.", expected=f"at least {least[name]}")
-    if not 8 <= side <= 224:
-        raise ConfigError(f"image_size = {side}.", expected="between 8 and 224 pixels")
+        refuse(value < least[name], f"{name} = {value}.", f"at least {least[name]}")
+    refuse(not 8 <= side <= 224, f"image_size = {side}.", "between 8 and 224 pixels")
     bank = distinct_glyphs()
     parts = _parted(classes, len(bank.characters), seed)
     drawn = [_drawn(bank.select(rows), distortions, strength, side, [seed, part]) for part, rows in enumerate(parts)]

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from holdfast.data.image_set import ImageSet
 from holdfast.data.retrieval_data import RetrievalData
 from holdfast.data.sampling import class_counts, generator_of, lowest_of_each_class
-from holdfast.errors import ConfigError, DataError
+from holdfast.errors import ConfigError, DataError, refuse
 
 
 def hold_out(name: str, images: ImageSet, share: float, seed: int) -> RetrievalData:
@@ -17,8 +17,7 @@ def hold_out(name: str, images: ImageSet, share: float, seed: int) -> RetrievalD
     Raises:
         DataError: No class has two images held out, so that no query could be answered.
     """
-    if not 0 < share < 1:
-        raise ConfigError(f"A held-out share of {share}.", expected="above 0 and below 1")
+    refuse(not 0 < share < 1, f"A held-out share of {share}.", "above 0 and below 1")
     aside = held_out_rows(images.labels, share, seed)
     if len(aside) == 0 or np.bincount(images.labels[aside]).max() < 2:
         raise DataError(
@@ -63,8 +62,7 @@ def set_images_apart(images: ImageSet, share: float, seed: int) -> tuple[ImageSe
     Raises:
         ConfigError: The share is out of range.
     """
-    if not 0 <= share < 1:
-        raise ConfigError(f"validation_fraction = {share}.", expected="at least 0 and below 1")
+    refuse(not 0 <= share < 1, f"validation_fraction = {share}.", "at least 0 and below 1")
     if share == 0:
         return images, None, ""
     aside = held_out_rows(images.labels, share, seed)
@@ -92,8 +90,7 @@ def classes_apart(labels: NDArray[np.int64], classes: int, share: float, seed: i
     >>> classes_apart(np.repeat(np.arange(6), 2), 6, 0.5, seed=0).sum()
     np.int64(6)
     """
-    if not 0 < share < 1:
-        raise ConfigError(f"held_out_classes = {share}.", expected="above 0 and below 1")
+    refuse(not 0 < share < 1, f"held_out_classes = {share}.", "above 0 and below 1")
     count = round(share * classes)
     if not 2 <= count <= classes - 2:
         raise ConfigError(

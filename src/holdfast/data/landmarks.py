@@ -19,7 +19,7 @@ from holdfast.data.image_set import ImageSet
 from holdfast.data.image_size import ImageSize
 from holdfast.data.layout import Needed, listed_images, read_columns, require, unlike
 from holdfast.data.retrieval_data import UNLABELLED, RetrievalData
-from holdfast.errors import ConfigError, DataError
+from holdfast.errors import DataError, refuse
 
 Usage = Literal["Public", "Private", "both"]
 """Which queries of the solution count: its own two parts, or both."""
@@ -74,8 +74,7 @@ class LandmarksTruth:
             ConfigError: An unknown usage.
             DataError: The file is missing, cannot be read, holds another usage or no query of the wanted one.
         """
-        if usage not in _PARTS:
-            raise ConfigError(f"usage = '{usage}'.", expected=f"one of {', '.join(_PARTS)}")
+        refuse(usage not in _PARTS, f"usage = '{usage}'.", f"one of {', '.join(_PARTS)}")
         path = solution_in(path)
         table = read_columns(path, {"id": "text", "images": "text", "Usage": "text"})
         names, images, uses = (table[name].to_pylist() for name in ("id", "images", "Usage"))

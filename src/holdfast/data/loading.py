@@ -192,8 +192,7 @@ def encoding_loader(
 
 def _loader(reader: BatchReader, sampler: Sampler[BatchPlace], workers: int, pin_memory: bool) -> DataLoader[Batch]:
     """Return a loader that takes whole batches, and whose own seed does not come from global random state."""
-    if workers < 0:
-        raise ConfigError(f"workers = {workers}.", expected="0 (read in this process) or more")
+    refuse(workers < 0, f"workers = {workers}.", "0 (read in this process) or more")
     reads = reader.resident is None
     return DataLoader(
         reader,

@@ -14,7 +14,7 @@ from holdfast.data.images import ArrayImages
 from holdfast.data.retrieval_data import RetrievalData
 from holdfast.data.sampling import generator_of
 from holdfast.embeddings import StringArray
-from holdfast.errors import ConfigError, DataError
+from holdfast.errors import ConfigError, DataError, refuse
 
 QUERY_DRAWINGS = 5
 """Drawings 0 to 4 of every evaluation class are queries, the others its gallery."""
@@ -40,10 +40,8 @@ def omniglot(
         seed: Chooses these classes.
     """
     side, _ = readable_sides(image_size)
-    if not 0 < class_share <= 1:
-        raise ConfigError(f"class_share = {class_share}.", expected="above 0 and at most 1")
-    if not 0 <= validation_fraction < 1:
-        raise ConfigError(f"validation_fraction = {validation_fraction}.", expected="at least 0 and below 1")
+    refuse(not 0 < class_share <= 1, f"class_share = {class_share}.", "above 0 and at most 1")
+    refuse(not 0 <= validation_fraction < 1, f"validation_fraction = {validation_fraction}.", "at least 0 and below 1")
     background = _read_part(root / "images_background.npz", "background", side)
     evaluation = _read_part(root / "images_evaluation.npz", "evaluation", side)
     draws = generator_of(seed).spawn(2)  # apart from that of the validation classes

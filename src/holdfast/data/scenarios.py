@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.data.sampling import check_labels, class_counts, generator_of, lowest_of_each_class
-from holdfast.errors import ConfigError, DataError, unknown_name
+from holdfast.errors import ConfigError, DataError, refuse, unknown_name
 from holdfast.options import bound
 
 
@@ -246,8 +246,7 @@ def open_classes(
 def same_data(labels: Labels, *, old_fraction: float = 1.0, seed: int = SEED) -> Split:
     """Both models see everything; only the architecture changes. Nothing is drawn, so the seed has no effect."""
     check_labels(labels)
-    if old_fraction != 1:
-        raise ConfigError(f"old_fraction = {old_fraction}.", expected="1: both models see everything here")
+    refuse(old_fraction != 1, f"old_fraction = {old_fraction}.", "1: both models see everything here")
     everything = np.arange(len(labels))
     return _checked(Split("same-data", labels, everything, everything, shared_allowed=True))
 
@@ -381,5 +380,4 @@ def _class_count(size: float | int, classes: int, rounding: Rounding) -> int:
 
 
 def _check_fraction(fraction: float) -> None:
-    if not 0 < fraction < 1:
-        raise ConfigError(f"old_fraction = {fraction}.", expected="a share above 0 and below 1")
+    refuse(not 0 < fraction < 1, f"old_fraction = {fraction}.", "a share above 0 and below 1")

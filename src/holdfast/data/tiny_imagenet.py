@@ -15,7 +15,7 @@ from holdfast.data.layout import Needed, fields_of, listed_images, require, unli
 from holdfast.data.retrieval_data import RetrievalData
 from holdfast.data.sampling import class_counts, generator_of, lowest_of_each_class
 from holdfast.embeddings import StringArray
-from holdfast.errors import ConfigError, DataError
+from holdfast.errors import DataError, refuse
 
 _COLUMNS = ("image", "label", "file")
 
@@ -39,8 +39,7 @@ def tiny_imagenet_32(
         seed: Chooses classes and images.
     """
     for name, share in (("class_share", class_share), ("image_share", image_share)):
-        if not 0 < share <= 1:
-            raise ConfigError(f"{name} = {share}.", expected="above 0 and at most 1")
+        refuse(not 0 < share <= 1, f"{name} = {share}.", "above 0 and at most 1")
     train, val = (_read_part(root / f"{part}.parquet", part) for part in ("train", "val"))
     if train.class_names != val.class_names:
         raise DataError("train.parquet and val.parquet name other classes.", expected="one list of classes")

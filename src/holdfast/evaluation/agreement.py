@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.errors import ConfigError, DataError
+from holdfast.errors import DataError, refuse
 from holdfast.evaluation.intervals import Draws
 from holdfast.evaluation.ranking.row_lists import RowLists
 from holdfast.evaluation.retrieval import Rows, top_k
@@ -160,8 +160,7 @@ def _shared(first: Lists, second: Lists) -> Floats:
 
 def _extrapolated(shared: Floats, lengths: Lists, persistence: float) -> Floats:
     """Return RBO_ext of lists whose first d share X_d items (Q, k)."""
-    if not 0 < persistence < 1:
-        raise ConfigError(f"A persistence of {persistence:g}.", expected="between 0 and 1, such as 0.9")
+    refuse(not 0 < persistence < 1, f"A persistence of {persistence:g}.", "between 0 and 1, such as 0.9")
     depths = np.arange(1, shared.shape[1] + 1)
     short, long = lengths.min(axis=0)[:, None], lengths.max(axis=0)[:, None]
     at_short = np.take_along_axis(shared, np.maximum(short, 1) - 1, axis=1)

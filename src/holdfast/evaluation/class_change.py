@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from holdfast.errors import ConfigError, DataError
+from holdfast.errors import DataError, refuse
 from holdfast.results import Number, Part
 
 Floats = NDArray[np.float64]
@@ -198,8 +198,7 @@ def class_change(before: ArrayLike, after: ArrayLike, labels: ArrayLike) -> Clas
         raise DataError(
             f"Values of shapes {first.shape} and {second.shape}, labels {numbers.shape}.", expected="one per query each"
         )
-    if numbers.dtype.kind not in "iu":
-        raise ConfigError(f"Labels of type {numbers.dtype}.", expected="whole numbers")
+    refuse(numbers.dtype.kind not in "iu", f"Labels of type {numbers.dtype}.", "whole numbers")
     kept = ~(np.isnan(first) | np.isnan(second))
     if not kept.any():
         raise DataError("No query has a value in both systems.", expected="at least one")

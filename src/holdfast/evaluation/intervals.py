@@ -198,8 +198,7 @@ def percentile_interval(means: NDArray[np.float64], level: float = 0.95, groups:
 
 
 def _check_level(level: float) -> None:
-    if not 0 < level < 1:
-        raise ConfigError(f"An interval at level {level:g}.", expected="a level between 0 and 1, such as 0.95")
+    refuse(not 0 < level < 1, f"An interval at level {level:g}.", "a level between 0 and 1, such as 0.95")
 
 
 def _within(interval: Interval, values: NDArray[np.float64]) -> Interval:

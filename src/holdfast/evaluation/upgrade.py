@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, DataError
+from holdfast.errors import ConfigError, DataError, refuse
 from holdfast.evaluation.metrics import metrics_named
 from holdfast.evaluation.ranking.engine import Ranked, hide, tied_ranks
 from holdfast.evaluation.ranking.row_lists import RowLists
@@ -166,8 +166,7 @@ def upgrade_curves(
 
 def usual_orders(old_gallery: EmbeddingSet, seeds: Sequence[int]) -> dict[str, list[Order]]:
     """Return the orders by name that `upgrade_curves` measures unless it is given others."""
-    if not seeds:
-        raise ConfigError("No seed for the random order.", expected="at least one")
+    refuse(not seeds, "No seed for the random order.", "at least one")
     margin = margin_order(old_gallery)
     random = [random_order(len(old_gallery), seed) for seed in seeds]
     return {"random": random, "margin": [margin], "margin_reversed": [margin[::-1].copy()]}

@@ -106,8 +106,7 @@ class NormalisedHead(TaskHead):
         self, classes: int, dim: int, temperature: float = 0.05, triplet: float = 0.0, triplet_margin: float = 0.3
     ) -> None:
         super().__init__(triplet, triplet_margin)
-        if temperature <= 0:
-            raise ConfigError(f"A head with temperature {temperature}.", expected="a temperature above 0")
+        refuse(temperature <= 0, f"A head with temperature {temperature}.", "a temperature above 0")
         self.weight = _initial_weight(classes, dim)
         self.scale = 1 / temperature
 
