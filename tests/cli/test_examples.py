@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.cli import main
 from holdfast.cli.commands import all_functions, below, function_of
-from holdfast.cli.help import examples_of
-from holdfast.cli.parsing import parse
+from holdfast.cli.help import _is_shown, examples_of
+from holdfast.cli.parsing import _parser, parse
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -32,6 +32,14 @@ def test_the_examples_of_a_command_are_commands_of_its(command: str, capsys: pyt
         main([*command.split(), "--help"])
     assert stopped.value.code == 0
     assert capsys.readouterr().out.rstrip().endswith("\n".join(f"  {example}" for example in examples))
+
+
+@pytest.mark.parametrize("command", all_functions())
+def test_every_option_of_a_command_is_described(command: str) -> None:
+    actions = [
+        one for group in _parser(function_of(command), command)[0]._action_groups for one in group._group_actions
+    ]
+    assert [one.dest for one in actions if _is_shown(one) and not (one.help or "").strip()] == []
 
 
 def test_the_readme_and_the_help_print_the_same_commands() -> None:

@@ -494,14 +494,6 @@ def adapt(
 
     Args:
         out: Folder for results.json, report.html, and what is recommended with its map of scores, score_map.json.
-        models: The two models.
-        compared: What is compared.
-        judged: Queries whose answers people judged.
-        reading: How files of vectors are read.
-        model: How the new model embeds texts.
-        api: How models behind an API are asked.
-        sets: How data is read.
-        settings: Of the command.
         threshold: Thresholds on the old scores, to be told with their new values.
         unseen_share: Share of the classes that your labels do not cover: as many are kept from all fitting, and count
             in what is measured. When left out, a tenth; with --unlabelled, as many as the items without a label look

@@ -208,9 +208,7 @@ def start(
     needs no rights for it.
 
     Args:
-        on: The table.
         source: What will make the new vectors, of which only the identity is taken here.
-        api: How a model behind an API is asked.
         model: What you call the model of the vectors that are there, or its fingerprint.
         new_model: What you call the new model, with --dim where nothing else says it.
         dim: Dimension of its vectors.
@@ -297,9 +295,6 @@ def _tell_plan(found: Plan) -> None:
 def status(on: Attached) -> int:
     """Show where the upgrade stands, what the application may ask, and what to type next.
 
-    Args:
-        on: The table.
-
     Examples:
         holdfast attach status "postgresql://shop@db/shop?table=shop.items"
     """
@@ -326,9 +321,6 @@ def backfill(
     have some of the rows.
 
     Args:
-        on: The table.
-        source: Where vectors come from.
-        api: How a model behind an API is asked.
         of: Whose vectors: new; or old, so that nothing is missing after a rollback.
         batch: Rows embedded and written at a time.
         budget: Embed at most so many now.
@@ -386,9 +378,6 @@ def _moment(text: str) -> datetime:
 def index(on: Attached) -> int:
     """Build the indexes over new vectors that there are over the old ones, while the application reads and writes.
 
-    Args:
-        on: The table.
-
     Examples:
         holdfast attach index "postgresql://shop@db/shop?table=shop.items"
     """
@@ -405,9 +394,7 @@ def swap(on: Attached, source: NewVectors, api: Api, writes: Model | None = None
     filled, and locks nothing.
 
     Args:
-        on: The table.
         source: Where vectors of rows come from that were written a moment ago; refused if there are any, when left out.
-        api: How a model behind an API is asked.
         writes: With which model the application writes from then on; as before when left out.
         allow_missing: So many rows may lack a vector, and are not found until they have one.
 
@@ -430,9 +417,7 @@ def rollback(on: Attached, source: NewVectors, api: Api, writes: Model | None = 
     transactions; the same command goes on where it was stopped.
 
     Args:
-        on: The table.
         source: Where old vectors of rows come from that were written since; refused if there are any, when left out.
-        api: How a model behind an API is asked.
         writes: With which model the application writes from then on; as before when left out.
         allow_missing: So many rows may lack an old vector, and are not found until they have one.
 
@@ -452,7 +437,6 @@ def writes(on: Attached, model: str) -> int:
     """Declare with which model the application writes, where its sessions do not say it by holdfast.writes_with.
 
     Args:
-        on: The table.
         model: old, new, or what the models are called.
 
     Examples:
@@ -467,7 +451,6 @@ def verify(on: Attached, watch: float = 0.0) -> int:
     """Look for what is not as it should be, and for queries of the application that should change; exit code 1 if so.
 
     Args:
-        on: The table.
         watch: Seconds to watch pg_stat_statements: only queries that are still sent are named. All that it remembers
             when 0.
 
@@ -494,7 +477,6 @@ def complete(on: Attached, allow_missing: int = 0) -> int:
     """Count every row, and declare the upgrade finished: `detach` keeps the new vectors then.
 
     Args:
-        on: The table.
         allow_missing: So many rows may lack a new vector.
 
     Examples:
@@ -511,7 +493,6 @@ def detach(on: Attached, allow_missing: int = 0, abandon: bool = False) -> int:
     """Remove everything that was added: the table is as it was, or after `complete` with new vectors for the old ones.
 
     Args:
-        on: The table.
         allow_missing: So many rows may stay without a vector.
         abandon: Remove what is left, whatever became of the table meanwhile.
 
@@ -531,9 +512,6 @@ def detach(on: Attached, allow_missing: int = 0, abandon: bool = False) -> int:
 
 def journal(on: Attached) -> int:
     """List what was done, the last step last.
-
-    Args:
-        on: The table.
 
     Examples:
         holdfast attach journal "postgresql://shop@db/shop?table=shop.items"

@@ -122,9 +122,7 @@ def bench(
     exit code is 1 if something failed.
 
     Args:
-        steps: Of the suite.
         api: How models behind an API are asked, such as openai:MODEL@BASE_URL among the frozen models of a suite.
-        typed: The command.
         suite: One of the suites that come with holdfast, which `holdfast bench` lists, or a YAML file.
         report: Whether to write the page leaderboard.html: html or none. When left out it is written where its packages
             are installed (`pip install 'holdfast[report]'`).
@@ -157,7 +155,6 @@ def plan(suite: str, steps: Steps, json: bool = False) -> int:
 
     Args:
         suite: One of the suites that come with holdfast, which `holdfast bench` lists, or a YAML file.
-        steps: Of the suite.
         json: Print one JSON document with all steps.
 
     Examples:

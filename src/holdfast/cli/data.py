@@ -143,7 +143,6 @@ def describe(data: str, sets: DataSets, json: bool = False) -> int:
     Args:
         data: A data set by name; a folder with one sub-folder of images per class, or of images without classes; an
             .npz file of images; or a .csv, .parquet, .jsonl or .txt file of texts.
-        sets: How data is read.
         json: Print one JSON document instead of a table.
 
     Examples:
@@ -161,7 +160,6 @@ def check(data: str, sets: DataSets, json: bool = False) -> int:
     Args:
         data: A data set by name; a folder with one sub-folder of images per class, or of images without classes; an
             .npz file of images; or a .csv, .parquet, .jsonl or .txt file of texts.
-        sets: How data is read.
         json: Print one JSON document instead of a table.
 
     Examples:

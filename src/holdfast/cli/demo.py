@@ -51,7 +51,6 @@ def demo(
     live gallery is carried from the old model to a compatible one, and back.
 
     Args:
-        settings: Of the command.
         out: Folder for releases, embeddings, results.json, report.html and the gallery; models and embeddings that are
             there already are not made again.
         all: Train every method, not only independent, p2s and bct.

@@ -172,9 +172,6 @@ def images(
             or the URL of a table or collection with a column of their paths (image=COLUMN).
         release: Folders of releases; or models by name: hf:FOLDER, FILE.py:FUNCTION, ..., as `holdfast train --model`
             takes them.
-        destination: Where embeddings go.
-        sets: How data is read.
-        settings: Of the command.
         part: Which images: those for evaluation, those for training, those for validation, or all of them in one set.
         form: Points of the releases' spaces, or the raw features, such as those that face templates pool.
         flip: Add the features of the mirrored image to those of the image, before anything is normalised.
@@ -309,11 +306,6 @@ def texts(
 
     Args:
         texts: Texts by name (clinc150, banking77), or a .csv, .parquet, .jsonl or .txt file.
-        destination: Where embeddings go.
-        model: How the texts are embedded.
-        api: How a model behind an API is asked.
-        sets: How data is read.
-        settings: Of the command.
         text_model: Frozen models of text: folders, installed Python packages that carry weights, names on the hub, or
             openai:MODEL@BASE_URL for one behind an API.
         release: Folders of heads over a frozen model, each of which opens its own; or the one --text-model.
@@ -409,9 +401,6 @@ def stored(
     Args:
         embeddings: With --adapter, those of the model that it maps; with a head, those of its frozen model; with the
             release old-lifted that training wrote beside a new one, those of the old model.
-        destination: Where embeddings go.
-        reading: How they are read.
-        settings: Of the command.
         release: Folders of heads over the frozen model, or a lifted release.
         adapter: Folder of an adapter that `holdfast adapt` fitted.
         model: Name of the model that made them, for .npz, .npy and .parquet files, which carry none; their path when

@@ -213,14 +213,6 @@ def evaluate(
     `holdfast evaluate combine`, several generations of models are measured by `holdfast evaluate chain`.
 
     Args:
-        models: The embeddings.
-        reading: How they are read.
-        answers: Who answers what.
-        judging: How the verdict is found.
-        shown: What items are.
-        sets: How data is read.
-        output: Where results go.
-        settings: Of the command.
         metrics: What to measure, such as recall@K, map, map@r, map@K; the protocol's own choice when left out.
         gate: "interval": the whole interval of cross - self_old must be above 0; "point": the difference itself.
         curve: Whether to measure how search fares while the gallery is embedded anew; "auto" leaves it out of large

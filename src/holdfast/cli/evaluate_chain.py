@@ -36,11 +36,6 @@ def chain(
 
     Args:
         embeddings: Embeddings of the same items by several models, oldest first.
-        reading: How they are read.
-        answers: Who answers what.
-        judging: How the verdict is found.
-        output: Where results go.
-        settings: Of the command.
         independent: The same items by the recipe of every model but the first, trained without alignment, for P_up and
             P_comp.
         old_baseline: Which reading of the old model comes first in P_comp: its "own" model, or the "independent" one;

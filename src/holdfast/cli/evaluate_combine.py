@@ -23,8 +23,6 @@ def combine(results: list[Path], output: Output, settings: Settings, metric: str
 
     Args:
         results: Folders or results.json files of the evaluations, two or more.
-        output: Where results go.
-        settings: Of the command.
         metric: The metric of all sets; each set's own gate metric when left out.
 
     Examples:

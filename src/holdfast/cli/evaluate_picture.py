@@ -150,8 +150,6 @@ def picture(
 
     Args:
         out: The file: .svg, .png, .pdf, or .html for a page with two widths, dark colours and all numbers.
-        reading: How they are read.
-        chosen: Whose items are shown.
         old: Embeddings by the old model: what `holdfast embed` wrote (folder or file), or .npz, .npy or .parquet.
         new: The same items by one or several new models.
         kind: "embedding": in a plane; "angles" between old and new, in degrees; "radii": distances from the origin, of

@@ -189,14 +189,7 @@ def fine_tune(
             themselves as ids.
         text_model: The model to fine-tune: a folder of a sentence-transformers model, an installed Python package that
             carries its weights, or a name on the hub.
-        destination: Where the release goes.
-        old: The old model.
-        tuning: How the new model is trained.
-        reading: How files of vectors are read.
-        model: How the new model embeds texts.
         api: How an old model behind an API is asked.
-        sets: How data is read.
-        settings: Of the command.
         role: What the texts are to the new model; of both, where it has different prefixes for queries and documents,
             every other text is a query, of pairs every anchor.
         device: Where texts are embedded before training: cpu, cuda, cuda:1, mps; --recipe.accelerator says where it

@@ -122,8 +122,6 @@ def recommend(
     on the next.
 
     Args:
-        known: Of your data and your old model.
-        sets: How data is read.
         evidence: Documents of your own benches, to count beside those that come with holdfast.
         json: Print one JSON document.
 

@@ -57,11 +57,7 @@ def sessions(
         test_images: Images of every class that become test queries, the first ones; when left out, the data's own
             queries are asked, if they are of the classes trained on.
         classes: Use only the first so many classes.
-        network: What is trained.
         start: What the first session starts from.
-        training: How.
-        sets: How data is read.
-        settings: Of the command.
         head: Classifier of the training: normalised (cosines over 0.05), softmax or arcface.
         again: Run anew the methods that other code ran, of holdfast or of your method, and all of them where it trained
             the first session; what was there is kept beside it, as FOLDER.before-1.

@@ -192,14 +192,6 @@ def train(
 
     Args:
         data: A data set by name (`holdfast data list`), or a folder with one sub-folder of images per class.
-        destination: Where releases go.
-        predecessor: The old model.
-        network: What is trained.
-        start: What it starts from.
-        on: What embeddings are points of.
-        training: How models are trained.
-        sets: How data is read.
-        settings: Of the command.
         method: One or more compatibility methods (`holdfast methods`).
         head: Classifier of the training: softmax, normalised or arcface on the hypersphere, lorentz on the lorentz
             space; the first of them when left out.

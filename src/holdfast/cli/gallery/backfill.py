@@ -47,11 +47,6 @@ def backfill(
     the items, and 0 if all are done or a budget was reached.
 
     Args:
-        on: The gallery.
-        source: Where new vectors come from.
-        api: How a model behind an API is asked.
-        sets: How data is read.
-        spending: How long it goes on.
         order: Which items come first: id, random, uncertainty (old vectors that serve the new model worst), variance
             (mapped vectors that an adapter like fastfill trusts least), traffic (most retrieved), class-balanced. That
             of an interrupted backfill, else id, when left out.

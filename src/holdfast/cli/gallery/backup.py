@@ -22,7 +22,6 @@ def backup(on: GalleryOptions, dest: Path) -> int:
     appears when it is whole. That of a gallery in a folder can be opened where it is.
 
     Args:
-        on: The gallery.
         dest: A new or empty folder, best on another disk.
 
     Examples:
@@ -44,7 +43,6 @@ def restore(on: NewGallery, backup: Path) -> int:
     what was restored is opened and counted.
 
     Args:
-        on: The new gallery.
         backup: Folder that `holdfast gallery backup` wrote; it stays as it is.
 
     Examples:

@@ -35,10 +35,6 @@ def doctor(
     sample is embedded again and compared. The exit code is 1 if something is wrong.
 
     Args:
-        on: The gallery.
-        source: Where vectors come from.
-        api: How a model behind an API is asked.
-        sets: How data is read.
         sample: Items of every generation that are embedded again, and searched for.
         seed: Of the sample.
         repair: Where files are damaged, go back to the last commit that can be read whole first, and say what is lost.
@@ -95,7 +91,6 @@ def export(on: GalleryOptions, out: Path, generation: str | None = None) -> int:
     """Write the vectors and metadata of one generation to a file that other programs read.
 
     Args:
-        on: The gallery.
         out: File to write: .parquet (all metadata, written piece by piece), .safetensors (embeddings for `holdfast`) or
             .npz.
         generation: Its name or fingerprint; the active one when left out.

@@ -42,10 +42,7 @@ def create(
     in UTC.
 
     Args:
-        on: The gallery.
         source: Items to begin with; or the model alone, --release or --model.
-        api: How a model behind an API is asked.
-        sets: How data is read.
         hnsw: Approximate indexes, which `holdfast gallery index` builds.
         dim: Dimension of the vectors of --model, where no items are given.
         columns: Metadata columns with their types: label=text price=number stock=integer sold=truth facts=json. Those

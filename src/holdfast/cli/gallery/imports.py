@@ -181,13 +181,6 @@ def import_rows(on: WriterOptions, source: Items, api: Api, sets: DataSets, comm
     Rows are read and written piece by piece. Interrupted, the same command with --skip-existing goes on. Labels and
     further columns are taken along if the gallery has columns of their names.
 
-    Args:
-        on: The gallery.
-        source: Where items come from.
-        api: How a model behind an API is asked.
-        sets: How data is read.
-        commits: How they are written.
-
     Examples:
         holdfast gallery import --gallery live --embeddings runs/more
         holdfast gallery import --gallery live --embeddings 'postgresql://me@host/shop?table=items' --model v1

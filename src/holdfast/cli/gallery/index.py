@@ -13,7 +13,6 @@ def index(on: WriterOptions, hnsw: GraphOptions, generation: str | None = None) 
     hypersphere numbers of 16 bits of up to 4,000, and signs of up to 16,000, of which the best are compared exactly.
 
     Args:
-        on: The gallery.
         hnsw: How the index is built; as before when left out. Another one is built anew.
         generation: Whose vectors; those of the active one when left out.
 

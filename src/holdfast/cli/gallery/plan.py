@@ -35,11 +35,6 @@ def plan(
     A random sample of the items is embedded and timed. The new model need not be prepared yet.
 
     Args:
-        on: The gallery.
-        source: Where new vectors come from.
-        api: How a model behind an API is asked.
-        sets: How data is read.
-        spending: How far it would reach.
         report: results.json of `holdfast evaluate` of a model that is not prepared yet, to say how search would be.
         sample: Items to embed, at least 2.
         batch: Items that are embedded at a time.

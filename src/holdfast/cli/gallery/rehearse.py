@@ -43,10 +43,6 @@ def rehearse(
     way, and 1 otherwise. Without labels that cannot be told, and it is 1 only where a step or a search failed.
 
     Args:
-        on: The gallery.
-        source: Where new vectors come from.
-        api: How a model behind an API is asked.
-        sets: How data is read.
         links: What new queries may search, where the new model is not prepared yet.
         out: Folder for rehearsal.json and rehearsal.html.
         sample: Items of the copy, at least 20.

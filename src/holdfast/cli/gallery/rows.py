@@ -79,12 +79,6 @@ class Write(Protocol):
 def add(on: WriterOptions, items: Items, api: Api, sets: DataSets) -> int:
     """Add items that the gallery does not have.
 
-    Args:
-        on: The gallery.
-        items: The items.
-        api: How a model behind an API is asked.
-        sets: How data is read.
-
     Examples:
         holdfast gallery add --gallery live --embeddings runs/new-items
         holdfast gallery add --gallery live --texts new.csv --text-model wordllama
@@ -97,12 +91,6 @@ def upsert(on: WriterOptions, items: Items, api: Api, sets: DataSets) -> int:
 
     A vector by another model is removed, since it describes what the item was before: between swap and gc, give the
     embeddings of both models, if queries of both shall find the item at once.
-
-    Args:
-        on: The gallery.
-        items: The items.
-        api: How a model behind an API is asked.
-        sets: How data is read.
 
     Examples:
         holdfast gallery upsert --gallery live --embeddings runs/changed-items
@@ -159,7 +147,6 @@ def delete(
     """Remove items with all their vectors; a backfill does not bring them back.
 
     Args:
-        on: The gallery.
         ids: The items.
         ids_from: File of ids, one a line.
 

@@ -224,11 +224,6 @@ def search(
     With --json: hits with generation, metadata and text, and how many items could be found at all.
 
     Args:
-        on: The gallery.
-        query: What is searched for.
-        second: Whether the new model scores again what is found.
-        api: How a model behind an API is asked.
-        sets: How data is read.
         k: Hits per query. Also written -k.
         where: Filters on metadata that all must hold, each in quotes: "price<10" "label=red", or
             "label IN ('red', 'blue') AND NOT price BETWEEN 10 AND 20 AND exists(colour)".

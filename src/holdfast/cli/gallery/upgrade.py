@@ -20,9 +20,6 @@ def prepare(on: WriterOptions, new: NewModel, links: Links, embeddings: Place | 
     """Make room for the vectors of a new model; nothing that is served changes.
 
     Args:
-        on: The gallery.
-        new: The new model.
-        links: What its queries may search.
         embeddings: Embeddings by the new model, a file or folder, of which only the identity is taken here.
 
     Examples:
@@ -51,7 +48,6 @@ def link(
     """Let queries of one model search the vectors of another, in a direction that a report measured.
 
     Args:
-        on: The gallery.
         report: results.json of `holdfast evaluate`, or its folder, with --old the searched model and --new that of the
             queries.
         query: Generation whose model embeds the queries; the prepared or else the active one when left out.
@@ -91,7 +87,6 @@ def calibrate(on: WriterOptions, seed: int = 0) -> int:
     compared with what it scores on a cohort of up to 1,000 items that have vectors of both.
 
     Args:
-        on: The gallery.
         seed: Of the cohort's draw.
 
     Examples:
@@ -112,7 +107,6 @@ def swap(on: WriterOptions, force: str | None = None) -> int:
     Refused while its queries would miss items: then a passing report, an adapter or a backfill comes first.
 
     Args:
-        on: The gallery.
         force: A reason to swap all the same, which is recorded.
 
     Examples:
@@ -128,7 +122,6 @@ def complete(on: WriterOptions, allow_missing: bool = False) -> int:
     """Read every vector of the active model, and declare the upgrade finished if there is a right one for every item.
 
     Args:
-        on: The gallery.
         allow_missing: Finish although items lack a new vector; how many is recorded, and they are not found any more
             after gc.
 
@@ -145,9 +138,6 @@ def complete(on: WriterOptions, allow_missing: bool = False) -> int:
 
 def rollback(on: WriterOptions) -> int:
     """Make the former model active again, at once and without embedding anything; nothing is deleted.
-
-    Args:
-        on: The gallery.
 
     Examples:
         holdfast gallery rollback --gallery live
@@ -168,9 +158,6 @@ def rollback(on: WriterOptions) -> int:
 def abandon(on: WriterOptions) -> int:
     """Give up the prepared model; its vectors are not searched any more, and stay until gc.
 
-    Args:
-        on: The gallery.
-
     Examples:
         holdfast gallery abandon --gallery live
     """
@@ -185,7 +172,6 @@ def gc(on: WriterOptions, older_than: float = 3600.0) -> int:
     """Remove abandoned vectors and, once an upgrade is complete, those of former models: no rollback after that.
 
     Args:
-        on: The gallery.
         older_than: Keep files for readers that began within so many seconds.
 
     Examples:
