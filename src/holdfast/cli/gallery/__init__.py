@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib import import_module
-
+from holdfast.cli.commands import function_of
 from holdfast.cli.console import console
-from holdfast.cli.parsing import parse
+from holdfast.cli.parsing import run
 from holdfast.errors import ConfigError, HoldfastError, unknown_name, without_intact
 
 SUBCOMMANDS = {
@@ -67,18 +65,12 @@ def main(words: list[str]) -> int:
         )
     name, rest = FORMER.get(words[0], words[0]), [_ALIASES.get(word, word) for word in words[1:]]
     try:
-        return _function(name)(**parse(_function(name), rest, f"gallery {name}"))
+        if name not in SUBCOMMANDS:
+            raise unknown_name("subcommand of `holdfast gallery`", name, SUBCOMMANDS, listing="holdfast gallery --help")
+        return run(function_of(f"gallery {name}"), rest, f"gallery {name}")
     except HoldfastError as error:
         parts = (error.given, error.expected, _next_step(name, error))
         raise type(error)(*parts) from None
-
-
-def _function(name: str) -> Callable[..., int]:
-    if name not in SUBCOMMANDS:
-        raise unknown_name("subcommand of `holdfast gallery`", name, SUBCOMMANDS, listing="holdfast gallery --help")
-    module, _, function = SUBCOMMANDS[name][0].partition(":")
-    found: Callable[..., int] = getattr(import_module(f"holdfast.cli.{module}"), function)
-    return found
 
 
 def _next_step(name: str, error: HoldfastError) -> str:

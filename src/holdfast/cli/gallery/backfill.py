@@ -62,6 +62,7 @@ def backfill(
         holdfast gallery backfill --gallery live --release runs/link/head --texts requests.csv --budget 200
     """
     from holdfast.cli.gallery.words import fill_command, next_commands, one_scale, tell_next
+    from holdfast.galleries.items import pages
 
     limit = spending.items(budget)
     with on.opened() as it:
@@ -83,7 +84,9 @@ def backfill(
                 class_column=class_column, retries=retries, wait=on.wait, seed=seed, on_step=on_step,
             ),
         )  # fmt: skip
-        missing = list(_lacking(it, done.generation)) if done.missing and done.stopped == "done" else []
+        missing = []
+        if done.missing and done.stopped == "done":
+            missing = [one for items in pages(it.store, lacking=done.generation) for one in items.ids]
         status = it.status()
     api.tell()
     cost = spending.cost(done.embedded)
@@ -142,13 +145,6 @@ def _stopping() -> Iterator[Callable[[], None]]:
         yield stop
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _lacking(gallery: Gallery, generation: str) -> Iterator[str]:
-    after = ""
-    while len(items := gallery.store.scan(after=after, limit=10_000, lacking=generation)):
-        after = items.ids[-1]
-        yield from items.ids
 
 
 def _tell(done: Backfilled, missing: list[str], cost: float | None, verb: str) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,7 +12,6 @@ from holdfast.errors import ConfigError, refuse, without_secrets
 
 if TYPE_CHECKING:
     from holdfast.embeddings import EmbeddingSet
-    from holdfast.galleries import Gallery
     from holdfast.galleries.state import GalleryState
     from holdfast.geometry import Space
     from holdfast.sources.address import Address
@@ -29,21 +26,6 @@ def command(subcommand: str, url: str, *words: object) -> str:
     "holdfast gallery swap --gallery 'my gallery' --force REASON"
     """
     return shlex.join(["holdfast", "gallery", subcommand, "--gallery", without_secrets(url), *map(str, words)])
-
-
-@contextmanager
-def opened(url: str, wait: float = 10.0) -> Iterator[Gallery]:
-    """Open a gallery for a while.
-
-    Args:
-        url: Where it is.
-        wait: Seconds to wait for another writer.
-    """
-    from holdfast.galleries import Gallery
-
-    refuse(wait < 0, f"--wait {wait}.", "at least 0 seconds")
-    with Gallery.open(url, timeout=wait) as gallery:
-        yield gallery
 
 
 class Model(NamedTuple):

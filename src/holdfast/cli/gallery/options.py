@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.cli.console import print_json
-from holdfast.cli.gallery.common import DECLARED, Model, name_of, open_vectors, opened
+from holdfast.cli.gallery.common import DECLARED, Model, name_of, open_vectors
 from holdfast.cli.places import Place
 from holdfast.config import Options
 from holdfast.errors import refuse
@@ -37,9 +36,11 @@ class GalleryOptions(Options):
         refuse(self.gallery == "memory://", "A gallery in RAM alone, which ends with this command.",
                "memory:FOLDER, which is kept; memory:// is for programs")  # fmt: skip
 
-    def opened(self) -> AbstractContextManager[Gallery]:
+    def opened(self) -> Gallery:
         """Open it for a while."""
-        return opened(self.gallery)
+        from holdfast.galleries import Gallery
+
+        return Gallery.open(self.gallery)
 
     def print_json(self, document: Mapping[str, object]) -> None:
         """Print a document for machines, if they asked for one."""
@@ -59,9 +60,12 @@ class WriterOptions(GalleryOptions):
 
     wait: float = 10.0
 
-    def opened(self) -> AbstractContextManager[Gallery]:
+    def opened(self) -> Gallery:
         """Open it for a while, once another writer has ended."""
-        return opened(self.gallery, self.wait)
+        from holdfast.galleries import Gallery
+
+        refuse(self.wait < 0, f"--wait {self.wait}.", "at least 0 seconds")
+        return Gallery.open(self.gallery, timeout=self.wait)
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,7 +21,6 @@ from holdfast.errors import ConfigError, refuse
 if TYPE_CHECKING:
     from holdfast.embeddings import EmbeddingSet
     from holdfast.galleries import Gallery
-    from holdfast.galleries.state import Told
 
 
 @dataclass(frozen=True)
@@ -67,15 +65,6 @@ class Items(Embedder):
         ]
 
 
-class Write(Protocol):
-    """What takes sets of embeddings into a gallery, such as `Gallery.add`."""
-
-    def __call__(
-        self, *sets: EmbeddingSet, metadata: Mapping[str, list[Any]] | None, on_step: Callable[[Told], None]
-    ) -> int:
-        """Return how many items were written."""
-
-
 def add(on: WriterOptions, items: Items, api: Api, sets: DataSets) -> int:
     """Add items that the gallery does not have.
 
@@ -83,7 +72,7 @@ def add(on: WriterOptions, items: Items, api: Api, sets: DataSets) -> int:
         holdfast gallery add --gallery live --embeddings runs/new-items
         holdfast gallery add --gallery live --texts new.csv --text-model wordllama
     """
-    return _write(on, items, api, sets, lambda gallery: gallery.add)
+    return _write(on, items, api, sets, replace=False)
 
 
 def upsert(on: WriterOptions, items: Items, api: Api, sets: DataSets) -> int:
@@ -96,10 +85,10 @@ def upsert(on: WriterOptions, items: Items, api: Api, sets: DataSets) -> int:
         holdfast gallery upsert --gallery live --embeddings runs/changed-items
         holdfast gallery upsert --gallery live --texts changed.csv --release runs/link/head
     """
-    return _write(on, items, api, sets, lambda gallery: gallery.upsert)
+    return _write(on, items, api, sets, replace=True)
 
 
-def _write(on: WriterOptions, items: Items, api: Api, sets: DataSets, way: Callable[[Gallery], Write]) -> int:
+def _write(on: WriterOptions, items: Items, api: Api, sets: DataSets, *, replace: bool) -> int:
     with on.opened() as it:
         found = items.opened(it, api, sets)
         total = len({identifier for embeddings in found for identifier in embeddings.ids})
@@ -107,7 +96,7 @@ def _write(on: WriterOptions, items: Items, api: Api, sets: DataSets, way: Calla
         metadata = _metadata(it, items.embeddings[0], found, total) if items.embeddings else None
         passed = unknown_columns(found[0], it.state.columns)
         with rate_progress("writing", total) as on_step:
-            written = way(it)(*found, metadata=metadata, on_step=on_step)
+            written = (it.upsert if replace else it.add)(*found, metadata=metadata, on_step=on_step)
         count = len(it)
     api.tell()
     tell_left_out(passed)
