@@ -23,7 +23,7 @@ from holdfast.bench.suite import recipe_named
 from holdfast.bench.tasks import Task
 from holdfast.cli import bench as bench_command
 from holdfast.cli import main
-from holdfast.cli.bench import bench, failure_sentences, steps_progress, worked_before
+from holdfast.cli.bench import Clock, bench, failure_sentences, steps_progress
 from holdfast.cli.parsing import parse
 from holdfast.errors import ConfigError, DataError
 
@@ -170,15 +170,13 @@ def test_a_plan_counts_what_failed_and_leaves_it_so(suite: Path, planned, tmp_pa
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '{"seconds": "long"}'])
 def test_a_damaged_clock_is_named(content: str, tmp_path: Path) -> None:
     (tmp_path / "worked.json").write_text(content)
-    with pytest.raises(DataError, match=r"worked\.json") as caught, worked_before(tmp_path):
-        pass
+    with pytest.raises(DataError, match=r"worked\.json") as caught:
+        Clock(tmp_path)
     assert "remove it" in caught.value.to_do
     (tmp_path / "worked.json").unlink()
-    with worked_before(tmp_path) as clock:
-        clock.note()
+    Clock(tmp_path).note()
     (tmp_path / "worked.json").write_text('{"seconds": 100.0}')
-    with worked_before(tmp_path) as clock:
-        assert 100 <= clock.seconds < 110
+    assert 100 <= Clock(tmp_path).seconds < 110
 
 
 @pytest.mark.parametrize("seeds", [["0,1,2"], ["0", "1", "2"], ["0,", "1,2"], ["[0,1,2]"], ["[0, 1, 2]"]])

@@ -8,10 +8,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from rich.text import Text
-
 from holdfast.cli.choices import options_by_method, write_settings
-from holdfast.cli.console import MADE_BY, console, counting_progress, print_json, print_table, training_progress
+from holdfast.cli.console import MADE_BY, console, print_json, print_table, training_progress
 from holdfast.cli.evidence import refuse_no_labels, refuse_swapped
 from holdfast.cli.options import Api, DataSets, Reading, TextModel, guarded
 from holdfast.cli.pages import Report, check_report, page_line, page_written
@@ -117,11 +115,7 @@ class BothModels(Options):
         def side(place: Place | None, name: str | None, text_model: str | None, model: TextModel) -> EmbeddingSet:
             if place is not None or texts is None:
                 return reading.part(place or Place("."), name)
-            from holdfast.training.encode import embed_texts
-
-            encoder = model.opened(str(text_model), self.device, api)
-            with counting_progress(encoder.name, len(texts)) as on_batch:
-                return embed_texts(encoder, texts, role=role, cache=out / "cache", on_batch=on_batch)
+            return model.embedded(str(text_model), texts, self.device, api, role=role, cache=out / "cache")
 
         old = side(self.old, self.old_model, self.old_text_model, TextModel())
         new = side(self.new, self.new_model, self.text_model, model)
@@ -218,11 +212,7 @@ class JudgedQueries(Options):
                 model_name = known.fingerprint.partition(":")[2] if known.declared else None
                 found = pair.reading.queries(place, model_name)
             elif place is None and text_model is not None and texts is not None:
-                from holdfast.training.encode import embed_texts
-
-                encoder = how.opened(text_model, models.device, api)
-                with counting_progress(encoder.name, len(texts)) as on_batch:
-                    found = embed_texts(encoder, texts, role="query", cache=out / "cache", on_batch=on_batch)
+                found = how.embedded(text_model, texts, models.device, api, role="query", cache=out / "cache")
             else:
                 raise ConfigError(
                     f"{'Nothing' if place is None else f'--{name}-queries'} was given for the queries of the {name} "
@@ -554,7 +544,7 @@ def adapt(
             on_fit=_tell_of_fit, on_step=on_step,
         )  # fmt: skip
     for place in others:
-        _say(f"Put beside: {put_beside(place)}.")
+        console.print(f"Put beside: {put_beside(place)}.")
     thresholds = [NewThreshold.of(found, asked) for asked in threshold]
     results = _results(pair, found, choice)
     results.save(out)
@@ -568,7 +558,7 @@ def adapt(
         following = [pair.next_command(saved, direction)]
         if (saved / GALLERY_ADAPTER).exists():
             following.append(pair.next_command(saved / GALLERY_ADAPTER, "old_to_new"))
-        _say("\n         ".join([f"saved    {saved}\nnext     {following[0]}", *following[1:]]))
+        console.print("\n         ".join([f"saved    {saved}\nnext     {following[0]}", *following[1:]]))
     if json:
         told = [asdict(one) for one in thresholds]
         print_json({**results.to_dict(), "saved": None if saved is None else str(saved), "thresholds": told})
@@ -616,7 +606,7 @@ def _standing(place: Path) -> Standing:
 def _tell_of_fit(event: Fit) -> None:
     """Say that a candidate is done."""
     ended = f"{event['seconds']:.1f} s" if event["failed"] is None else "failed"
-    _say(f"{event['name']}  {ended}", style="dim")
+    console.print(f"{event['name']}  {ended}", style="dim")
 
 
 @dataclass(frozen=True)
@@ -701,15 +691,10 @@ def _tell(
     columns, rows = adapt_table(results)
     print_table(results.title, columns, rows)
     for line in (*failures(results), *results.data.sentences):
-        _say(line)
-    _say(f"\n{adapt_headline(results)}", style="bold")
+        console.print(line)
+    console.print(f"\n{adapt_headline(results)}", style="bold")
     found = two_stage_finding(results)
     lines = (*results.recommendation.sentences, *([found] if found else []))
     for line in (*lines, *(one.words(followed) for one in thresholds)):
-        _say(line)
-    _say(f"\nresults  {out / 'results.json'}{page}")
-
-
-def _say(text: str, style: str = "") -> None:
-    """Print a text as it is: names of files and models are not read as signs for pictures."""
-    console.print(Text(text, style))
+        console.print(line)
+    console.print(f"\nresults  {out / 'results.json'}{page}")

@@ -223,7 +223,8 @@ def _run(asked: Asked, typed: Typed, report: Report | None, as_json: bool) -> in
     from holdfast.reports.suite_figures import FOLDER, write_figures
 
     suite, out = asked.suite, asked.out
-    with worked_before(out) as worked, steps_progress(suite.title) as watch:
+    worked = Clock(out)
+    with steps_progress(suite.title) as watch:
 
         def after(progress: Progress) -> None:
             watch(progress)
@@ -395,11 +396,11 @@ def seeds_in_words(seeds: Sequence[int]) -> str:
 
 
 class Clock:
-    """How long a bench has worked, interruptions left out."""
+    """How long a bench has worked, interruptions and runs that find everything finished left out."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._before = _seconds_in(path) if path.exists() else 0.0
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / _CLOCK
+        self._before = _seconds_in(self._path) if self._path.exists() else 0.0
         self._started = time.monotonic()
 
     @property
@@ -422,13 +423,6 @@ def _seconds_in(path: Path) -> float:
             expected="the file as `holdfast bench` wrote it",
             to_do="remove it; the time is counted from now on, and no step is lost.",
         ) from error
-
-
-@contextmanager
-def worked_before(folder: Path) -> Iterator[Clock]:
-    """Open the clock of a bench; runs that find everything finished do not count."""
-    clock = Clock(folder / _CLOCK)
-    yield clock
 
 
 @contextmanager

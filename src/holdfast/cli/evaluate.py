@@ -15,7 +15,7 @@ from holdfast.cli.pages import check_report
 from holdfast.cli.places import Place
 from holdfast.config import Options, Settings
 from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, refuse, unknown_name
+from holdfast.errors import ConfigError, refuse
 from holdfast.evaluation.mixing import TOLERANCE
 from holdfast.evaluation.protocols import PROTOCOLS, Protocol
 from holdfast.options import option_types
@@ -226,8 +226,6 @@ def evaluate(
             --data photos --out runs/report
         holdfast evaluate --old runs/old --new runs/new --out runs/link-report
     """
-    if answers.protocol is not None and answers.protocol not in PROTOCOLS:
-        raise unknown_name("protocol", answers.protocol, PROTOCOLS, listing="holdfast evaluate protocols")
     check_report(output.report)
     few = judging.resamples < FEWEST_RESAMPLES
     refuse(few, f"--resamples {judging.resamples}.", f"at least {FEWEST_RESAMPLES}: an interval of less is chance")

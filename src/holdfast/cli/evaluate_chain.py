@@ -11,8 +11,7 @@ from holdfast.cli.options import Answers, Judging, Output, Reading, Similarity
 from holdfast.cli.pages import check_report, page_line, page_written
 from holdfast.cli.places import Place
 from holdfast.config import Settings
-from holdfast.errors import ConfigError, refuse, unknown_name
-from holdfast.evaluation.protocols import PROTOCOLS
+from holdfast.errors import ConfigError, refuse
 
 if TYPE_CHECKING:
     from holdfast.evaluation.chain import ChainEvaluation, ChainResults
@@ -47,8 +46,6 @@ def chain(
     Examples:
         holdfast evaluate chain runs/embedded/v1 runs/embedded/v2 runs/embedded/v3 --out runs/chain
     """
-    if answers.protocol is not None and answers.protocol not in PROTOCOLS:
-        raise unknown_name("protocol", answers.protocol, PROTOCOLS, listing="holdfast evaluate protocols")
     check_report(output.report)
     output.refuse_over([*embeddings, *independent])
     refuse(

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from rich.text import Text
-
 from holdfast.cli.adapt import refuse_useless
 from holdfast.cli.console import console, print_json
 from holdfast.cli.options import Api, TextModel
@@ -79,7 +77,7 @@ def export(
         f"next     {done.folder / 'README.md'} says how to use it",
     ]
     for line in said:
-        console.print(Text(line))
+        console.print(line)
     if json:
         print_json({"folder": str(done.folder), **record.model_dump(mode="json")})
     return 0

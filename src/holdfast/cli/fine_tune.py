@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from rich.text import Text
-
 from holdfast.cli.adapt import refuse_useless
 from holdfast.cli.choices import write_settings
 from holdfast.cli.console import console, counting_progress, training_progress
@@ -74,13 +72,8 @@ class OldGallery(Options):
             found = reading.part(self.old, self.old_model)
             refuse_no_labels(reading.label_column, [found])
             return found
-        from holdfast.training.encode import embed_texts
-
-        useless = sorted(reading.changed)
-        refuse_useless(set(useless), "with --old-text-model", "files of vectors are read so; leave it out.")
-        encoder = TextModel().opened(str(self.old_text_model), device, api)
-        with counting_progress(encoder.name, len(texts)) as on_batch:
-            return embed_texts(encoder, texts, role="document", cache=cache, on_batch=on_batch)
+        refuse_useless(reading.changed, "with --old-text-model", "files of vectors are read so; leave it out.")
+        return TextModel().embedded(str(self.old_text_model), texts, device, api, role="document", cache=cache)
 
 
 @dataclass(frozen=True)
@@ -237,5 +230,5 @@ def fine_tune(
     write_settings(out, SETTINGS, settings)
     destination.tell({experiment.method: tuned.release})
     command = ["holdfast", "embed", "texts", "QUERIES", "--role", "query", "--release", str(out), "--out", "DIR"]
-    console.print(Text(f"next     {shlex.join(command)}"))
+    console.print(f"next     {shlex.join(command)}")
     return 0

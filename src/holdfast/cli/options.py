@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from holdfast.cli.choices import data_root, user_cache, write_settings
-from holdfast.cli.console import console
+from holdfast.cli.console import console, counting_progress
 from holdfast.cli.evidence import Sides, open_at, open_file, open_sides
 from holdfast.cli.pages import Report
 from holdfast.cli.places import Place
@@ -17,7 +17,7 @@ from holdfast.config import Options, Settings
 from holdfast.devices import device_named
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.files import FileColumns, model_folder
-from holdfast.errors import ConfigError, ReleaseError, refuse
+from holdfast.errors import ConfigError, ReleaseError, refuse, unknown_name
 from holdfast.options import Keywords, bound, option_types
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.data.retrieval_data import RetrievalData
     from holdfast.data.text_pairs import TextPairs
     from holdfast.data.text_set import TextData, TextSet
+    from holdfast.embeddings import Role
     from holdfast.evaluation.protocols import Protocol
     from holdfast.models.api.settings import ApiSettings
     from holdfast.models.release import Release
@@ -271,6 +272,14 @@ class TextModel(Options):
         with console.status(f"opening {model}"):
             return open_text_encoder(model, device=device_named(device), api=api.settings, known=known, **vars(self))
 
+    def embedded(self, model: str, texts: TextSet, device: str, api: Api, *, role: Role, cache: Path) -> EmbeddingSet:
+        """Embed texts with a frozen model, showing progress; a folder keeps what was embedded."""
+        from holdfast.training.encode import embed_texts
+
+        encoder = self.opened(model, device, api)
+        with counting_progress(encoder.name, len(texts)) as on_batch:
+            return embed_texts(encoder, texts, role=role, cache=cache, on_batch=on_batch)
+
     def head(self, folder: Path, model: str | None, device: str, api: Api) -> tuple[Release, TextEncoder]:
         """Open a head and the text model it was trained over, which of a fine-tuned one is in its folder.
 
@@ -457,6 +466,12 @@ class Answers(Options):
     relevant: Path | None = None
     protocol_options: Keywords = field(default_factory=dict)
     no_relevant: Literal["exclude", "zero"] | None = None
+
+    def __post_init__(self) -> None:
+        from holdfast.evaluation.protocols import PROTOCOLS
+
+        if self.protocol is not None and self.protocol not in PROTOCOLS:
+            raise unknown_name("protocol", self.protocol, PROTOCOLS, listing="holdfast evaluate protocols")
 
     def opened(self, leave_one_out: bool) -> Protocol:
         """Return the protocol that was asked for, with its options and its ground truth.
