@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Protocol, TypedDict
 
 import pyarrow as pa
@@ -260,6 +260,18 @@ def whole_ids(ids: Iterable[str]) -> list[int]:
     """
     found = (int(one) for one in ids if _WHOLE.fullmatch(one))
     return [one for one in found if -(2**63) <= one < 2**63]
+
+
+def sampled(
+    source: Source, columns: Sequence[str], read: Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
+) -> Iterator[pa.RecordBatch]:
+    """Yield what a source reads of some columns; only the rows of its sample, by their ids, where it has one."""
+    if source.address.sample is None:
+        yield from read(columns)
+        return
+    [key] = needed(source, roles_of(source), "id")
+    ids = (texts_of_ids(batch.column(0)) for batch in read([key]))
+    yield from source.fetch(chosen(source.address.sample, ids), columns)
 
 
 def place_of(sample: Sample, identifier: str) -> str:

@@ -12,16 +12,7 @@ import pyarrow as pa
 
 from holdfast.errors import DataError, StoreError, reason, refuse, unknown_name
 from holdfast.sources.address import Address
-from holdfast.sources.base import (
-    chosen,
-    declared_similarity,
-    filter_of,
-    metadata_kind,
-    needed,
-    roles_of,
-    texts_of_ids,
-    whole_ids,
-)
+from holdfast.sources.base import declared_similarity, filter_of, metadata_kind, needed, roles_of, sampled, whole_ids
 from holdfast.stores.filters import And, column_name, literal, sql
 
 _SIMILARITIES = {"cosine": "cosine", "dot": "inner-product", "l2": "euclidean"}
@@ -85,12 +76,7 @@ class LanceTable:
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         """Yield record batches of at most so many rows, with these columns, of the version that was opened."""
-        if self.address.sample is not None:
-            [key] = needed(self, roles_of(self), "id")
-            ids = (texts_of_ids(batch.column(0)) for batch in self._scanned([key], rows, sql(self._where)))
-            yield from self.fetch(chosen(self.address.sample, ids), columns)
-            return
-        yield from self._scanned(columns, rows, sql(self._where))
+        return sampled(self, columns, lambda names: self._scanned(names, rows, sql(self._where)))
 
     def fetch(self, ids: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of these ids, in any order."""

@@ -23,16 +23,7 @@ from pymilvus.client.types import LoadState
 from holdfast.errors import DataError, LastingStoreError, StoreError, reason, unknown_name
 from holdfast.extras import require
 from holdfast.sources.address import Address
-from holdfast.sources.base import (
-    chosen,
-    declared_similarity,
-    filter_of,
-    kept,
-    needed,
-    roles_of,
-    texts_of_ids,
-    whole_ids,
-)
+from holdfast.sources.base import declared_similarity, filter_of, kept, needed, roles_of, sampled, whole_ids
 from holdfast.sources.schemaless import LOOKED_AT, asked_names, batch_of, types_of
 from holdfast.sources.services import authority_of, collection_of, flag
 from holdfast.stores.filters import Condition
@@ -156,12 +147,7 @@ class MilvusCollection:
         Raises:
             DataError: Primary keys occur twice, which Milvus does not hinder.
         """
-        if self.address.sample is None:
-            yield from self._iterated(columns, rows)
-            return
-        [key] = needed(self, roles_of(self), "id")
-        ids = (texts_of_ids(batch.column(0)) for batch in self._iterated([key], rows))
-        yield from self.fetch(chosen(self.address.sample, ids), columns)
+        return sampled(self, columns, lambda names: self._iterated(names, rows))
 
     def fetch(self, ids: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of these ids, in any order."""

@@ -31,7 +31,7 @@ from qdrant_client.http.exceptions import ApiException, ResponseHandlingExceptio
 from holdfast.documents import read_json
 from holdfast.errors import DataError, LastingStoreError, StoreError, reason, unknown_name
 from holdfast.sources.address import Address
-from holdfast.sources.base import chosen, filter_of, kept, needed, roles_of, texts_of_ids, whole_ids
+from holdfast.sources.base import filter_of, kept, needed, roles_of, sampled, whole_ids
 from holdfast.sources.schemaless import LOOKED_AT, asked_names, batch_of, names_without_path, types_of
 from holdfast.sources.services import authority_of, collection_of, flag
 from holdfast.stores.filters import Condition, Conditions
@@ -137,12 +137,7 @@ class QdrantCollection:
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         """Yield record batches of at most so many rows, with these columns, in the order of the points' ids."""
-        if self.address.sample is None:
-            yield from self._scrolled(columns, rows)
-            return
-        [key] = needed(self, roles_of(self), "id")
-        ids = (texts_of_ids(batch.column(0)) for batch in self._scrolled([key], rows))
-        yield from self.fetch(chosen(self.address.sample, ids), columns)
+        return sampled(self, columns, lambda names: self._scrolled(names, rows))
 
     def fetch(self, ids: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of these ids, in any order."""
