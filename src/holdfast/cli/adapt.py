@@ -100,10 +100,7 @@ class BothModels(Options):
         """Open or make the embeddings of both models.
 
         Args:
-            reading: How files of vectors are read.
             model: How the new model embeds texts; the old one does as it likes best.
-            api: How models behind an API are asked.
-            sets: How data is read.
             out: Folder of the command, which keeps what is embedded.
 
         Raises:

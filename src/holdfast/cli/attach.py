@@ -97,13 +97,16 @@ class NewVectors(Options):
         """Whether they name anything."""
         return bool(self.text_model or self.release or self.adapter or self.vectors)
 
+    @property
+    def _model(self) -> TextModel:
+        return TextModel(None, self.document_prefix, self.max_length, self.truncate_dim)
+
     def opened(self, it: Attachment, of: Model, api: Api) -> VectorSource | None:
         """Return the source that these describe; None where they name none.
 
         Args:
             it: Whose rows get vectors.
             of: Of which model.
-            api: How a model behind an API is asked.
         """
         from holdfast.galleries.sources import TextVectors, through_adapter, through_head
 
@@ -111,8 +114,8 @@ class NewVectors(Options):
                "--vectors with --text-model or --release.", "one of them")  # fmt: skip
         if not self.given:
             return None
-        state, model = it.state, TextModel(None, self.document_prefix, self.max_length, self.truncate_dim)
         source: VectorSource
+        state, model = it.state, self._model
         if self.vectors:
             nameless = any(place.nameless for place in self.vectors)
             made_by = state.old if self.adapter is not None else state.fingerprint(of)
@@ -145,7 +148,6 @@ class NewVectors(Options):
         Args:
             name: What a person calls it.
             dim: Dimension of its vectors, where only a person says it.
-            api: How a model behind an API is asked.
         """
         from holdfast.attached.base import ModelIdentity
 
@@ -160,12 +162,11 @@ class NewVectors(Options):
                 self.vectors[0], fingerprint=None if name is None else fingerprint(name), cast=self.cast
             )
             return ModelIdentity(made.fingerprint, made.space.dim, name or name_of(self.vectors[0])), None
-        model = TextModel(None, self.document_prefix, self.max_length, self.truncate_dim)
         if self.release is not None:
-            head, _ = model.head(self.release, self.text_model, self.device, api)
+            head, _ = self._model.head(self.release, self.text_model, self.device, api)
             return ModelIdentity(head.fingerprint, head.space.dim, name or name_of(self.release)), None
         if self.text_model is not None:
-            encoder = model.opened(self.text_model, self.device, api)
+            encoder = self._model.opened(self.text_model, self.device, api)
             said = {"--document-prefix": self.document_prefix, "--max-length": self.max_length,
                     "--truncate-dim": self.truncate_dim}  # fmt: skip
             given = [word for option, value in said.items() if value is not None for word in (option, str(value))]
@@ -592,17 +593,16 @@ def _next_shared(found: AttachmentStatus) -> list[Step]:
 
 def _next(lacking: Mapping[Model, int], phase: str, swappable: bool) -> list[Step]:
     """Return what to type next, each with what it is for, the most sensible first."""
-    fill, old = _FILL, _FILL_OLD
     back, leave = ("go back", ("rollback",)), ("leave everything as it was", ("detach",))
     if phase in ("attached", "filling"):
-        return [fill, leave]
+        return [_FILL, leave]
     if phase == "filled":
         return [("index them", ("index",)), leave]
     if phase == "indexed" and not swappable:
         return [("see which queries still search old vectors", ("verify",)), leave]
     if phase in ("indexed", "rolled back"):
-        return [*([fill] if lacking["new"] else []), ("let them serve", ("swap",)), leave]
+        return [*([_FILL] if lacking["new"] else []), ("let them serve", ("swap",)), leave]
     if phase == "swapped":
-        steps = [*([fill] if lacking["new"] else []), *([old] if lacking["old"] else []), back]
+        steps = [*([_FILL] if lacking["new"] else []), *([_FILL_OLD] if lacking["old"] else []), back]
         return [*steps, _WRITES, ("end it", ("complete",))]
     return [("keep the new vectors alone", ("detach",)), back]

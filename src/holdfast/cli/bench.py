@@ -329,7 +329,7 @@ def show_plan(suite: Suite, found: Estimate, failed: int, processes: int, as_jso
     title = f"{suite.title}: {counted(len(found.unfinished), 'step')} to run, {found.finished} finished"
     print_table(title, ["kind", "steps"], [[kind, str(count)] for kind, count in kinds.items()])
     for line in (*plan_sentences(found, failed, processes), *step_lines(found)):
-        console.print(line, highlight=False)
+        console.print(line)
     return 0
 
 
@@ -447,7 +447,7 @@ def steps_progress(title: str, every: float = EVERY) -> Iterator[Callable[[Progr
         if begins or console.is_terminal:
             show(words())
         if progress.task is not None and progress.failure is not None:
-            console.print(f"failed: {progress.task.label}: {progress.failure}", highlight=False)
+            console.print(f"failed: {progress.task.label}: {progress.failure}")
 
     try:
         often = ON_A_TERMINAL if console.is_terminal else every
@@ -455,7 +455,7 @@ def steps_progress(title: str, every: float = EVERY) -> Iterator[Callable[[Progr
             yield tell
     finally:
         if last is not None:
-            _line(words())
+            console.print(words())
 
 
 def progress_words(progress: Progress | None, seconds: float) -> str:
@@ -481,11 +481,7 @@ def progress_words(progress: Progress | None, seconds: float) -> str:
 def _display(title: str) -> Iterator[Callable[[str], None]]:
     """Yield what shows words: in one place of a terminal, else on lines."""
     if not console.is_terminal:
-        yield _line
+        yield console.print
         return
     with console.status(title) as status:
         yield status.update
-
-
-def _line(words: str) -> None:
-    console.print(words, highlight=False)

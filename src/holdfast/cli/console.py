@@ -299,11 +299,10 @@ def tell_kept(standings: Mapping[Path, Standing]) -> None:
     for standing, said in MADE_BY.items():
         kept = [folder for folder, found in standings.items() if found == standing]
         if kept:
-            console.print(f"Kept as it was, {said}: {', '.join(map(str, kept))}.", markup=False)
+            console.print(f"Kept as it was, {said}: {', '.join(map(str, kept))}.")
     others = [folder for folder, found in standings.items() if found != "same"]
     if others:
         console.print(
             "Next: the same command with --again makes that anew; what is there stays, as "
-            f"{others[0].name}.before-1 or the like.",
-            markup=False,
+            f"{others[0].name}.before-1 or the like."
         )

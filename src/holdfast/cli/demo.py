@@ -198,7 +198,7 @@ class Carried:
         console.print(f"\nA live gallery changes its model (mAP of the first {HITS} hits)", style="bold")
         steps = {f"new queries, {100 * share:3.0f} %": found for share, found in self.steps.items()}
         for name, found in {"old queries, before": self.before, **steps}.items():
-            console.print(f"  {name:<22} {found.map_at_k:.3f}  {'█' * round(BAR * found.map_at_k)}", highlight=False)
+            console.print(f"  {name:<22} {found.map_at_k:.3f}  {'█' * round(BAR * found.map_at_k)}")
         back = "the very hits of before" if self.same_after_rollback else "other hits than before: this is a bug"
         console.print(f"Swapped in one step, backfilled while it answered; after a rollback old queries find {back}.")
 

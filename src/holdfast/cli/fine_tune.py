@@ -63,9 +63,7 @@ class OldGallery(Options):
 
         Args:
             texts: To be embedded, where that is to be done here.
-            reading: How files of vectors are read.
             device: Where texts are embedded.
-            api: How a model behind an API is asked.
             cache: Folder that keeps what is embedded.
         """
         if self.old is not None:

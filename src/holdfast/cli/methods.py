@@ -56,14 +56,15 @@ def check(method: str, json: bool = False) -> int:
     checks = method_contract(method)
     broken = list(failures(checks, code_of_method(method)))
     for failure, when in together(broken):
-        console.print(f"broken: {failure.check.promise}", markup=False)
+        console.print(f"broken: {failure.check.promise}")
         for said in (failure.line, failure.found, _when(when), failure.check.meaning):
-            console.print(f"    {said}" if said else "", end="\n" if said else "", markup=False, soft_wrap=True)
+            if said:
+                console.print(f"    {said}")
     promises = len({one.promise for one in checks})
     if broken:
         kept = promises - len({failure.check.promise for failure in broken})
         console.print(f"{method} keeps {kept} of {promises} promises; {len(broken)} of {len(checks)} checks failed.")
-        console.print(f"Next: change what is named, and type holdfast methods check {method} again.", markup=False)
+        console.print(f"Next: change what is named, and type holdfast methods check {method} again.")
     else:
         console.print(f"{method} keeps all {promises} promises ({len(checks)} checks).")
     if json:

@@ -264,7 +264,6 @@ class TextModel(Options):
         Args:
             model: Its name.
             device: Where to compute.
-            api: How one behind an API is asked.
             known: Fingerprints that one behind an API may have already.
         """
         from holdfast.models.text_encoders import open_text_encoder
@@ -287,7 +286,6 @@ class TextModel(Options):
             folder: Of the head.
             model: The text model; the one on record when left out.
             device: Where to compute.
-            api: How a model behind an API is asked.
 
         Raises:
             ReleaseError: It is no head over a text model, that model cannot be opened, or it is another one.

@@ -197,13 +197,13 @@ def _print_place(place: Place) -> None:
     print_table(f"{place.words}: raw P, mean and 95 % interval over seeds", columns, rows)
     size = "size not known" if place.facts is None else size_words(place.facts)
     seeds = f"seeds {', '.join(map(str, place.seeds))}"
-    console.print(f"{size}; {place.metric}; {seeds}; {place.machine or 'machine not said'}\n", highlight=False)
+    console.print(f"{size}; {place.metric}; {seeds}; {place.machine or 'machine not said'}\n")
 
 
 def _print_answer(answer: Answer) -> None:
     console.print("What this cannot tell:", style="bold")
     for line in answer.cannot_tell:
-        console.print(f"- {line}", highlight=False)
+        console.print(f"- {line}")
     console.print("\nCompare on your own data; that tells more than other people's.", style="bold")
     console.print(f"next     {answer.next}")
     if answer.not_in_next:

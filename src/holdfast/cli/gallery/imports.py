@@ -78,8 +78,6 @@ class Items(Embedder, Embedding):
 
         Args:
             fingerprint: Of the model that made vectors which do not say so.
-            api: How a model behind an API is asked.
-            sets: How data is read.
             known: Fingerprints that such a model may have already.
 
         Raises:

@@ -165,8 +165,6 @@ class SecondStage(Options):
             gallery: Where.
             query: What is searched for.
             texts: Texts of the items, by name or file.
-            api: How a model behind an API is asked.
-            sets: How data is read.
         """
         if self.rescore is None:
             return None

@@ -56,8 +56,6 @@ class Embedder(Encoding):
         """Return the items of --data or --texts, of a named data set its gallery, to be embedded when asked for.
 
         Args:
-            api: How a model behind an API is asked.
-            sets: How data is read.
             known: Fingerprints that such a model may have already.
 
         Raises:
@@ -145,8 +143,6 @@ class NewVectors(Embedder, Embedding):
 
         Args:
             gallery: Whose items get vectors.
-            api: How a model behind an API is asked.
-            sets: How data is read.
 
         Raises:
             ConfigError: Options that do not go together.

@@ -125,17 +125,11 @@ class _Examination:
             self.rows[name] = store.upkeep(name).rows
             return wrong_vectors(store, generation, tell)
 
-        def copied() -> list[Finding]:
-            return copied_vectors(store, gallery.state, generation, sample)
-
-        def mapped() -> list[Finding]:
-            return mapped_again(store, gallery.state, generation, sample)
-
         self._part(f"counting {name}", counted)
         self._part(f"comparing vectors of {name}", lambda: repeated_vectors(store, generation))
-        self._part(f"comparing {name} with others", copied)
+        self._part(f"comparing {name} with others", lambda: copied_vectors(store, gallery.state, generation, sample))
         if generation.mapped_from is not None:
-            self._part(f"mapping {name} again", mapped)
+            self._part(f"mapping {name} again", lambda: mapped_again(store, gallery.state, generation, sample))
         for source in self.sources:
             if source.fingerprint == generation.fingerprint:
                 self._part(
