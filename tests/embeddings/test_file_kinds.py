@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 from safetensors.numpy import save_file
 
-from holdfast.cli.evidence import open_sides
+from holdfast.cli.options import Reading
 from holdfast.cli.places import Place
 from holdfast.embeddings.files import other_kind
 from holdfast.errors import DataError
@@ -100,7 +100,7 @@ def test_a_healthy_file_of_another_kind_is_called_what_it_is(what: str, suffix: 
     make(path)
     before = path.read_bytes()
     with pytest.raises(DataError) as raised:
-        open_sides(Place(str(path)))
+        Reading().sides(Place(str(path)))
     assert f"'{path}' is {words}" in raised.value.given and to_do in raised.value.to_do
     assert "damaged" not in str(raised.value) and "Expected: embeddings" in str(raised.value)
     assert path.read_bytes() == before
@@ -109,7 +109,7 @@ def test_a_healthy_file_of_another_kind_is_called_what_it_is(what: str, suffix: 
 def test_results_are_told_from_other_json(tmp_path: Path) -> None:
     text(json.dumps({"evaluations": {}}))(tmp_path / "results.json")
     with pytest.raises(DataError, match=r"is a JSON file(.|\n)*give the folders of embeddings"):
-        open_sides(Place(str(tmp_path / "results.json")))
+        Reading().sides(Place(str(tmp_path / "results.json")))
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".npz", ".parquet"])
@@ -118,4 +118,4 @@ def test_what_nobody_can_tell_is_left_to_the_reader(suffix: str, tmp_path: Path)
     path.write_bytes(np.random.default_rng(3).integers(0, 256, 5000, dtype=np.uint8).tobytes())
     assert other_kind(path) is None
     with pytest.raises(DataError, match=r"is damaged|Cannot read"):
-        open_sides(Place(str(path)))
+        Reading().sides(Place(str(path)))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.cli.places import Place
 from holdfast.documents import read_yaml
-from holdfast.embeddings import EmbeddingSet, storage
-from holdfast.embeddings.files import USUAL, FileColumns, model_folder
+from holdfast.embeddings import EmbeddingSet
+from holdfast.embeddings.files import model_folder
 from holdfast.errors import ConfigError, HoldfastError
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from holdfast.evaluation.results import Evaluation, EvaluationResults
     from holdfast.geometry import Space
     from holdfast.results import Data
-    from holdfast.sources.address import Address
 
 
 class Sides(NamedTuple):
@@ -45,9 +44,6 @@ class Sides(NamedTuple):
         """
         gallery = self.gallery.padded(space)
         return Sides(gallery if self.leave_one_out else self.query.padded(space), gallery)
-
-
-_IMPORTERS = {".npz": storage.from_npz, ".npy": storage.from_npz, ".parquet": storage.from_parquet}
 
 
 def names_of(places: Sequence[Place]) -> list[str]:
@@ -132,124 +128,6 @@ def refuse_no_labels(asked: Sequence[str], sets: Sequence[EmbeddingSet]) -> None
             expected="the name of the labels in at least one of the files",
             to_do="correct --label-column, or leave it out to measure without labels.",
         )
-
-
-def open_sides(
-    place: Place,
-    *,
-    cast: bool = False,
-    name: str | None = None,
-    similarity: str | None = None,
-    columns: FileColumns = USUAL,
-) -> Sides:
-    """Open what ``holdfast embed`` wrote, or vectors made elsewhere.
-
-    Args:
-        place: A folder with query and gallery, with embeddings, or with .parquet files, or with one such folder; one
-            file; or the URL of a source.
-        cast: Accept other floating types than float32 in files made elsewhere.
-        name: What the model is called that made these, which such files do not say; their path when left out.
-        similarity: How their vectors are compared; see `open_file`.
-        columns: What such files call vectors, ids and labels.
-
-    Raises:
-        ConfigError: There is no such file or folder, or not the right files in it.
-        DataError: A file is damaged or breaks a promise of `EmbeddingSet`.
-    """
-    if place.address is not None:
-        found = open_at(place.address, cast=cast, name=name, similarity=similarity, columns=columns)
-        return Sides(found, found)
-    path = model_folder(place.path)
-    elsewhere = any(path.glob("*.parquet")) and not any(path.glob("*.safetensors"))
-    if not path.is_dir() or elsewhere:
-        found = open_file(path, cast=cast, name=name, similarity=similarity, columns=columns)
-        return Sides(found, found)
-    names = ("query", "gallery") if (path / "query.safetensors").exists() else ("embeddings",)
-    files = [path / f"{part}.safetensors" for part in names]
-    if not all(file.exists() for file in files):
-        found_there = ", ".join(sorted(file.name for file in path.iterdir())) or "nothing"
-        raise ConfigError(
-            f"The folder '{path}' holds {found_there}.",
-            expected="query.safetensors and gallery.safetensors, or embeddings.safetensors, or .parquet files",
-            to_do="`holdfast embed` writes the first.",
-        )
-    opened = [open_file(file, name=name, similarity=similarity) for file in files]
-    return Sides(opened[0], opened[-1])
-
-
-def open_at(
-    address: Address,
-    *,
-    cast: bool = False,
-    name: str | None = None,
-    similarity: str | None = None,
-    columns: FileColumns = USUAL,
-) -> EmbeddingSet:
-    """Read the embeddings of a source, as far as its address asks for them.
-
-    Args:
-        address: Where they are.
-        cast: Accept other floating types than float32.
-        name: What the model is called that made them, where the source does not say it.
-        similarity: How they are compared; as the source or its index says, or by the cosine, when left out.
-        columns: What vectors, ids and labels are called, where the address says nothing of it.
-
-    Raises:
-        ConfigError: The address is wrong.
-        DataError: Rows cannot be used.
-        StoreError: The source is out of reach.
-    """
-    from holdfast.sources.reading import embeddings_of, open_with
-
-    source = open_with(address, columns)
-    said = source.record is not None or address.model is not None
-    made_by = f"declared:{name or address.called}" if name is not None or not said else None
-    return embeddings_of(source, fingerprint=made_by, similarity=similarity, cast=cast)
-
-
-def open_file(
-    path: Path,
-    *,
-    cast: bool = False,
-    name: str | None = None,
-    similarity: str | None = None,
-    columns: FileColumns = USUAL,
-) -> EmbeddingSet:
-    """Open one file of embeddings, or a folder of ``.parquet`` files.
-
-    Args:
-        path: The file.
-        cast: Accept other floating types than float32 in files made elsewhere.
-        name: What the model is called that made it; see `open_sides`.
-        similarity: How vectors made elsewhere are compared: cosine, inner-product or euclidean; by the cosine when
-            left out.
-        columns: What files made elsewhere call vectors, ids and labels.
-
-    Raises:
-        ConfigError: There is no such file, or it says by which model it was made and another name was given.
-        DataError: It is damaged or breaks a promise of `EmbeddingSet`.
-    """
-    if not path.exists():
-        raise ConfigError(
-            f"There is no '{path}'.", expected="a folder or file of embeddings", to_do="`holdfast embed` writes one."
-        )
-    if path.suffix in _IMPORTERS or path.is_dir():
-        reader = _IMPORTERS[path.suffix if path.suffix in _IMPORTERS else ".parquet"]
-        return reader(path, fingerprint=f"declared:{name or path}", similarity=similarity, cast=cast, names=columns)
-    if similarity is not None:
-        raise ConfigError(
-            f"'{path}' says how its vectors are compared, and --similarity {similarity} was given.",
-            expected="a similarity only for .npz, .npy and .parquet files, which say nothing of their space",
-            to_do="leave --similarity out.",
-        )
-    found = storage.load(path, verify=True)
-    if name is not None and found.fingerprint != f"declared:{name}":
-        raise ConfigError(
-            f"'{path}' was to be of the model '{name}', and says that {found.fingerprint} made it.",
-            expected="a name only for .npz, .npy and .parquet files, which say nothing of their model",
-            to_do="leave the name out.",
-        )
-    return found
 
 
 class Pictures:

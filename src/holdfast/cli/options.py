@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Literal
 
 from holdfast.cli.choices import data_root, user_cache, write_settings
 from holdfast.cli.console import console, counting_progress
-from holdfast.cli.evidence import Sides, open_at, open_file, open_sides
+from holdfast.cli.evidence import Sides
 from holdfast.cli.pages import Report
 from holdfast.cli.places import Place
 from holdfast.config import Options, Settings
 from holdfast.devices import device_named
-from holdfast.embeddings import EmbeddingSet
+from holdfast.embeddings import EmbeddingSet, storage
 from holdfast.embeddings.files import FileColumns, model_folder
 from holdfast.errors import ConfigError, ReleaseError, refuse, unknown_name
 from holdfast.options import Keywords, bound, option_types
@@ -37,6 +37,8 @@ Similarity = Literal["cosine", "inner-product", "euclidean"]
 
 FITTED_ON = ("train", "embeddings", "gallery")
 """The files of a folder to fit a link on: what is not searched with or among, if that is there."""
+
+_IMPORTERS = {".npz": storage.from_npz, ".npy": storage.from_npz, ".parquet": storage.from_parquet}
 
 
 @dataclass(frozen=True)
@@ -95,21 +97,93 @@ class Reading(Options):
         return FileColumns(tuple(self.vector_column), tuple(self.id_column), tuple(self.label_column))
 
     def sides(self, place: Place, name: str | None = None, similarity: Similarity | None = None) -> Sides:
-        """Open queries and gallery of one model; see `open_sides`."""
-        return open_sides(place, cast=self.cast, name=name, similarity=similarity, columns=self.columns)
+        """Open queries and gallery of one model: what ``holdfast embed`` wrote, or vectors made elsewhere.
 
-    def file(self, place: Place, name: str | None, similarity: Similarity | None = None) -> EmbeddingSet:
-        """Open one file or source; see `open_file` and `open_at`."""
+        Args:
+            place: A folder with query and gallery, with embeddings, or with .parquet files, or with one such folder;
+                one file; or the URL of a source.
+            name: What the model is called that made these, which files made elsewhere do not say; their path when left
+                out.
+            similarity: How their vectors are compared; see `file`.
+
+        Raises:
+            ConfigError: There is no such file or folder, or not the right files in it.
+            DataError: A file is damaged or breaks a promise of `EmbeddingSet`.
+        """
+        if place.address is not None:
+            found = self.file(place, name, similarity)
+            return Sides(found, found)
+        path = model_folder(place.path)
+        elsewhere = any(path.glob("*.parquet")) and not any(path.glob("*.safetensors"))
+        if not path.is_dir() or elsewhere:
+            found = self._at(path, name, similarity)
+            return Sides(found, found)
+        names = ("query", "gallery") if (path / "query.safetensors").exists() else ("embeddings",)
+        files = [path / f"{part}.safetensors" for part in names]
+        if not all(file.exists() for file in files):
+            there = ", ".join(sorted(file.name for file in path.iterdir())) or "nothing"
+            raise ConfigError(
+                f"The folder '{path}' holds {there}.",
+                expected="query.safetensors and gallery.safetensors, or embeddings.safetensors, or .parquet files",
+                to_do="`holdfast embed` writes the first.",
+            )
+        opened = [self._at(file, name, similarity) for file in files]
+        return Sides(opened[0], opened[-1])
+
+    def file(self, place: Place, name: str | None = None, similarity: Similarity | None = None) -> EmbeddingSet:
+        """Open one file of embeddings, a folder of ``.parquet`` files, or a source, as far as its URL asks for it.
+
+        Args:
+            place: Where they are.
+            name: What the model is called that made them, where nothing says it; see `sides`.
+            similarity: How vectors made elsewhere are compared: cosine, inner-product or euclidean; as a source or its
+                index says, or by the cosine, when left out.
+
+        Raises:
+            ConfigError: There is no such file, the URL is wrong, or a file says by which model it was made and another
+                name was given.
+            DataError: It is damaged or breaks a promise of `EmbeddingSet`, or rows cannot be used.
+            StoreError: The source is out of reach.
+        """
         if place.address is None:
-            return open_file(place.path, cast=self.cast, name=name, similarity=similarity, columns=self.columns)
-        return open_at(place.address, cast=self.cast, name=name, similarity=similarity, columns=self.columns)
+            return self._at(place.path, name, similarity)
+        from holdfast.sources.reading import embeddings_of, open_with
+
+        source = open_with(place.address, self.columns)
+        said = source.record is not None or place.address.model is not None
+        made_by = f"declared:{name or place.address.called}" if name is not None or not said else None
+        return embeddings_of(source, fingerprint=made_by, similarity=similarity, cast=self.cast)
+
+    def _at(self, path: Path, name: str | None, similarity: Similarity | None = None) -> EmbeddingSet:
+        if not path.exists():
+            raise ConfigError(
+                f"There is no '{path}'.",
+                expected="a folder or file of embeddings",
+                to_do="`holdfast embed` writes one.",
+            )
+        if path.suffix in _IMPORTERS or path.is_dir():
+            importer = _IMPORTERS[path.suffix if path.suffix in _IMPORTERS else ".parquet"]
+            made_by, names = f"declared:{name or path}", self.columns
+            return importer(path, fingerprint=made_by, similarity=similarity, cast=self.cast, names=names)
+        if similarity is not None:
+            raise ConfigError(
+                f"'{path}' says how its vectors are compared, and --similarity {similarity} was given.",
+                expected="a similarity only for .npz, .npy and .parquet files, which say nothing of their space",
+                to_do="leave --similarity out.",
+            )
+        found = storage.load(path, verify=True)
+        if name is not None and found.fingerprint != f"declared:{name}":
+            raise ConfigError(
+                f"'{path}' was to be of the model '{name}', and says that {found.fingerprint} made it.",
+                expected="a name only for .npz, .npy and .parquet files, which say nothing of their model",
+                to_do="leave the name out.",
+            )
+        return found
 
     def queries(self, place: Place, name: str | None = None) -> EmbeddingSet:
         """Open embedded queries: a file or source, or the queries of a folder, or whatever else it has to fit on."""
-        path = model_folder(place.path) if place.address is None else place.path
-        if place.address is None and path.is_dir() and (path / "query.safetensors").exists():
-            return open_file(path / "query.safetensors", name=name)
-        return self.part(place, name)
+        file = model_folder(place.path) / "query.safetensors" if place.address is None else None
+        return self.part(place, name) if file is None or not file.exists() else self._at(file, name)
 
     def part(self, place: Place, name: str | None = None) -> EmbeddingSet:
         """Open the embeddings to fit a link on: a file or source, or of a folder what is not searched, if there.
@@ -121,10 +195,10 @@ class Reading(Options):
             return self.file(place, name)
         path = model_folder(place.path)
         if not path.is_dir():
-            return self.file(Place(str(path)), name)
+            return self._at(path, name)
         for part in FITTED_ON:
             if (path / f"{part}.safetensors").exists():
-                return open_file(path / f"{part}.safetensors", name=name)
+                return self._at(path / f"{part}.safetensors", name)
         there = ", ".join(sorted(file.name for file in path.iterdir())[:8]) or "nothing"
         raise ConfigError(
             f"The folder '{path}' holds {there}.",

@@ -91,14 +91,14 @@ def open_vectors(
         ConfigError: There is no such file, or nobody says which model made its vectors.
         DataError: It is damaged or breaks a promise of `EmbeddingSet`.
     """
-    from holdfast.cli.evidence import open_file
+    from holdfast.cli.options import Reading
     from holdfast.embeddings import storage
 
     if place.address is not None:
         return of_source(place.address, fingerprint, cast, columns)
     file = part_of(place.path, parts) if place.path.is_dir() else place.path
     if file.suffix not in IMPORTED or not file.exists():
-        found = open_file(file)
+        found = Reading().file(Place(str(file)))
         refuse(
             fingerprint not in (None, found.fingerprint),
             f"'{file}' says that {found.fingerprint} made it, not {fingerprint}.",
