@@ -14,7 +14,7 @@ import numpy as np
 
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import GalleryError
-from holdfast.galleries.items import draw, pages
+from holdfast.galleries.items import draw, pages, vectors_of_both
 from holdfast.galleries.state import Link
 
 if TYPE_CHECKING:
@@ -57,10 +57,9 @@ def drawn_cohort(gallery: Gallery, link: Link, *, seed: int = 0) -> Cohort:
         )
     state, store = gallery.state, gallery.store
     asked, searched = state.by_name[link.query], state.by_name[link.gallery]
-    known = dict(zip(*store.vectors(searched.name, [name for _, name in drawn]), strict=True))
-    ids, new = store.vectors(asked.name, list(known))
+    ids, stored, new = vectors_of_both(store, searched.name, asked.name, [name for _, name in drawn])
     points = np.ascontiguousarray(asked.geometry.from_index_form(new), np.float32)
     queries = EmbeddingSet(ids, points, asked.fingerprint, asked.geometry, "query")  # type: ignore[arg-type]
     mapped = queries if link.adapter is None else gallery.files.adapter(link.adapter).apply(queries)
     own, other = (one.space.query_form(one.vectors, to.geometry) for one, to in ((queries, asked), (mapped, searched)))
-    return Cohort.of(new, np.stack([known[name] for name in ids]), own, other)
+    return Cohort.of(new, stored, own, other)

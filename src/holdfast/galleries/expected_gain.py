@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from holdfast.embeddings import StringArray
 from holdfast.embeddings.string_array import IdIndex
 from holdfast.errors import ConfigError, refuse
-from holdfast.galleries.items import sample
+from holdfast.galleries.items import sample, vectors_of_both
 from holdfast.galleries.links import read_adapter
 from holdfast.galleries.state import GalleryState, Generation, Progress
 from holdfast.geometry import Space
@@ -238,11 +238,8 @@ def _judging(pointer: Pointer, state: GalleryState, target: str) -> list[Generat
 def _pairs(store: Store, old: str, new: str, seed: int) -> tuple[Vectors, Values]:
     """Return old vectors (P, width) of items that have both, and how much the new ones disagree with them (P,)."""
     ids = [name for name, holding in sample(store, MOST_PAIRS, seed, holding={old}) if new in holding]
-    new_ids, new_vectors = store.vectors(new, ids)
-    old_ids, old_vectors = store.vectors(old, new_ids)
-    place = {name: row for row, name in enumerate(new_ids)}
-    partners = new_vectors[[place[name] for name in old_ids]]
-    agreement = np.einsum("nd,nd->n", old_vectors, partners, dtype=np.float64)
+    _, new_vectors, old_vectors = vectors_of_both(store, new, old, ids)
+    agreement = np.einsum("nd,nd->n", old_vectors, new_vectors, dtype=np.float64)
     return old_vectors, 1 - agreement
 
 

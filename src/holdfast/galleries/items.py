@@ -1,12 +1,12 @@
-"""Reading the items of a gallery page by page, and drawing random samples of them."""
+"""Reading the items of a gallery page by page, drawing random samples of them, and vectors of two models."""
 
 from __future__ import annotations
 
 import hashlib
 import heapq
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
-from holdfast.stores.base import Items, Store
+from holdfast.stores.base import Items, Store, Vectors
 
 ITEMS_AT_ONCE = 8192
 
@@ -50,3 +50,11 @@ def sample(
         if (holding is None or not generations.isdisjoint(holding)) and identifier not in apart_from
     )
     return [(identifier, generations) for _, identifier, generations in heapq.nsmallest(size, drawn)]
+
+
+def vectors_of_both(store: Store, first: str, second: str, ids: Sequence[str]) -> tuple[list[str], Vectors, Vectors]:
+    """Return those of the items that have vectors of two generations, and these vectors, in index form (n, width)."""
+    ours, mine = store.vectors(first, ids)
+    both, theirs = store.vectors(second, ours)
+    place = {identifier: row for row, identifier in enumerate(ours)}
+    return both, mine[[place[one] for one in both]], theirs

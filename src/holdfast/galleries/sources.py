@@ -120,12 +120,10 @@ class FileVectors:
 
     def embed(self, ids: Sequence[str]) -> EmbeddingSet:
         """Return the vectors of those of the ids that the files have."""
-        rows = self._index.find(ids)
-        there = rows >= 0
-        vectors = np.empty((int(there.sum()), self.space.dim), np.float32)
-        for part, which, places in self._index.by_part(rows[there]):
+        known, rows = _known(self._index, ids)
+        vectors = np.empty((len(rows), self.space.dim), np.float32)
+        for part, which, places in self._index.by_part(rows):
             vectors[which] = self._sets[part].vectors[places]
-        known = [identifier for identifier, is_there in zip(ids, there, strict=True) if is_there]
         return points_of(self, known, vectors)
 
 

@@ -447,6 +447,4 @@ def _labels(values: list[Any]) -> tuple[NDArray[np.int64] | None, StringArray | 
         return None, None
     if all(isinstance(value, int) for value in values):
         return np.array(values, np.int64), None
-    names = sorted({str(value) for value in values})
-    place = {name: row for row, name in enumerate(names)}
-    return np.array([place[str(value)] for value in values], np.int64), StringArray.of(names)
+    return StringArray.of(map(str, values)).classes()

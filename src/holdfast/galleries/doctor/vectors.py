@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from holdfast.embeddings import EmbeddingSet
 from holdfast.embeddings.embedding_set import shown
 from holdfast.galleries.doctor.findings import NAMED, Finding, Severity
-from holdfast.galleries.items import pages
+from holdfast.galleries.items import pages, vectors_of_both
 from holdfast.galleries.links import read_adapter
 from holdfast.galleries.router import remainders
 from holdfast.galleries.sources import VectorSource
 from holdfast.galleries.state import GalleryState, Generation, Progress
 from holdfast.galleries.vector_check import check_vectors
-from holdfast.stores.base import Pointer, Store, Vectors
+from holdfast.stores.base import Pointer, Store
 
 Differences = tuple[list[str], list[str]]
 
@@ -120,7 +120,7 @@ def copied_vectors(store: Store, state: GalleryState, generation: Generation, sa
         linked = {generation.mapped_from, other.mapped_from} & {generation.name, other.name}
         if linked or other.geometry != generation.geometry:
             continue
-        ids, mine, theirs = _common(store, generation.name, other.name, sample)
+        ids, mine, theirs = vectors_of_both(store, generation.name, other.name, sample)
         wrong = tuple(np.array(ids, object)[(mine == theirs).all(axis=1)].tolist()) if ids else ()
         if wrong:
             says = (
@@ -138,14 +138,6 @@ def _foreign(generation: Generation, ids: tuple[str, ...], says: str) -> Finding
     )
     name, count = generation.name, len(ids)
     return Finding("another model", "error", says, to_do, generation=name, count=count, ids=ids[:NAMED])
-
-
-def _common(store: Store, first: str, second: str, ids: Sequence[str]) -> tuple[list[str], Vectors, Vectors]:
-    """Return the vectors of the items that both generations have."""
-    ours, mine = store.vectors(first, ids)
-    both, theirs = store.vectors(second, ours)
-    place = {identifier: row for row, identifier in enumerate(ours)}
-    return both, mine[[place[one] for one in both]], theirs
 
 
 def embedded_again(store: Store, generation: Generation, source: VectorSource, sample: Sequence[str]) -> list[Finding]:
