@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -17,13 +16,12 @@ from holdfast.config import Options, Settings
 from holdfast.embeddings import EmbeddingSet
 from holdfast.errors import ConfigError, refuse
 from holdfast.evaluation.mixing import TOLERANCE
-from holdfast.evaluation.protocols import PROTOCOLS, Protocol
+from holdfast.evaluation.protocols import PROTOCOLS
 from holdfast.options import option_types
 from holdfast.reports.formats import MISSING
 
 if TYPE_CHECKING:
     from holdfast.adapters import Adapter
-    from holdfast.evaluation.results import Evaluation
     from holdfast.results import Data
 
 FEWEST_RESAMPLES = 40
@@ -226,6 +224,8 @@ def evaluate(
             --data photos --out runs/report
         holdfast evaluate --old runs/old --new runs/new --out runs/link-report
     """
+    from holdfast.evaluation.evaluate import evaluate as measure
+
     check_report(output.report)
     few = judging.resamples < FEWEST_RESAMPLES
     refuse(few, f"--resamples {judging.resamples}.", f"at least {FEWEST_RESAMPLES}: an interval of less is chance")
@@ -248,7 +248,27 @@ def evaluate(
     cross = None if adapter is None else _cross_sides(adapter, old, new)
     refuse(tolerance is not None and not mixing, "--tolerance without --mixing.", "both, or neither")
     mixed = (TOLERANCE if tolerance is None else tolerance) if mixing else None
-    evaluation = _measured((old, new, third), protocol, cross, classes, judging, metrics, gate, curve, mixed)
+    small = len(old.query) * len(old.gallery) <= LARGE_CURVE
+    with console.status("evaluating"):
+        evaluation = measure(
+            *old,
+            *new,
+            independent_query=None if third is None else third.query,
+            independent_gallery=None if third is None else third.gallery,
+            cross=cross,
+            protocol=protocol,
+            metrics=metrics or None,
+            old_classes=classes,
+            curve=curve == "yes" or (curve == "auto" and small),
+            mixing=mixed,
+            guards=judging.guards,
+            device=judging.placed,
+            gate_metric=judging.gate_metric,
+            gate=gate,
+            resamples=judging.resamples,
+            resample=judging.resample,
+            seed=judging.seed,
+        )
     output.write_settings(settings)
     link = {} if adapter is None else {ADAPTER: _record_of(adapter)}
     results = write_evidence(
@@ -295,43 +315,6 @@ def protocols(json: bool = False) -> int:
     ]
     print_table("Protocols", ["protocol", "what it measures", "metrics", "ground truth"], rows)
     return 0
-
-
-def _measured(
-    models: tuple[Sides, Sides, Sides | None],
-    protocol: Protocol,
-    cross: tuple[EmbeddingSet, EmbeddingSet] | None,
-    classes: tuple[str, ...] | None,
-    judging: Judging,
-    metrics: Sequence[str],
-    gate: Literal["interval", "point"],
-    curve: Literal["auto", "yes", "no"],
-    mixing: float | None,
-) -> Evaluation:
-    from holdfast.evaluation.evaluate import evaluate as measure
-
-    old, new, third = models
-    small = len(old.query) * len(old.gallery) <= LARGE_CURVE
-    with console.status("evaluating"):
-        return measure(
-            *old,
-            *new,
-            independent_query=None if third is None else third.query,
-            independent_gallery=None if third is None else third.gallery,
-            cross=cross,
-            protocol=protocol,
-            metrics=metrics or None,
-            old_classes=classes,
-            curve=curve == "yes" or (curve == "auto" and small),
-            mixing=mixing,
-            guards=judging.guards,
-            device=judging.placed,
-            gate_metric=judging.gate_metric,
-            gate=gate,
-            resamples=judging.resamples,
-            resample=judging.resample,
-            seed=judging.seed,
-        )
 
 
 def _refuse_other_kinds(given: Given, old: Sides, *others: Sides | None) -> None:

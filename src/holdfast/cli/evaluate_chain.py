@@ -46,6 +46,8 @@ def chain(
     Examples:
         holdfast evaluate chain runs/embedded/v1 runs/embedded/v2 runs/embedded/v3 --out runs/chain
     """
+    from holdfast.evaluation.chain import evaluate_chain
+
     check_report(output.report)
     output.refuse_over([*embeddings, *independent])
     refuse(
@@ -60,7 +62,18 @@ def chain(
     if pad_old:
         models = [sides.padded(models[-1].gallery.space) for sides in models]
     _check_one_kind(names, models, third or [])
-    evaluation = _measured(names, models, third, answers, judging)
+    with console.status("evaluating"):
+        evaluation = evaluate_chain(
+            dict(zip(names, models, strict=True)),
+            independent=third,
+            protocol=answers.opened(models[0].leave_one_out),
+            metric=judging.gate_metric,
+            guards=judging.guards,
+            device=judging.placed,
+            resamples=judging.resamples,
+            resample=judging.resample,
+            seed=judging.seed,
+        )
     output.write_settings(settings)
     results = _shown(evaluation, models[0], old_baseline or "own", output)
     if output.json:
@@ -79,29 +92,6 @@ def _check_one_kind(names: Sequence[str], models: Sequence[Sides], third: Sequen
                 expected="one protocol for all models of a chain",
                 to_do="embed the same images with all releases: holdfast embed images DATA --release FIRST SECOND ...",
             )
-
-
-def _measured(
-    names: Sequence[str],
-    models: Sequence[Sides],
-    third: Sequence[Sides] | None,
-    answers: Answers,
-    judging: Judging,
-) -> ChainEvaluation:
-    from holdfast.evaluation.chain import evaluate_chain
-
-    with console.status("evaluating"):
-        return evaluate_chain(
-            dict(zip(names, models, strict=True)),
-            independent=third,
-            protocol=answers.opened(models[0].leave_one_out),
-            metric=judging.gate_metric,
-            guards=judging.guards,
-            device=judging.placed,
-            resamples=judging.resamples,
-            resample=judging.resample,
-            seed=judging.seed,
-        )
 
 
 def _shown(

@@ -293,10 +293,6 @@ def _comparison(
     """Train an old model on its share of the images, then an independent one and one by every method.
 
     Args:
-        images: All images.
-        experiments: By method.
-        destination: Where releases go.
-        predecessor: The scenario.
         backbone: Of the new models; the scenario's when left out.
         first: The model that all of them start from, but for an old one of another backbone.
     """
@@ -379,15 +375,7 @@ def _models(
     before: Before,
     first: Release | None,
 ) -> dict[str, Release]:
-    """Train a model by every method on all images.
-
-    Args:
-        images: All images.
-        experiments: By method.
-        destination: Where the release goes; several get a folder each.
-        before: The predecessor.
-        first: The model that training starts from.
-    """
+    """Train a model by every method on all images, several in a folder each; all of them start from ``first``."""
     from holdfast.training.train import train_release
 
     several, out = len(experiments) > 1, destination.out
