@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -320,7 +321,7 @@ def texts(
         holdfast embed texts requests.csv --text-model openai:bge-m3@http://localhost:8000/v1 --out runs/new
     """
     from holdfast.adapters.storage import load_adapter
-    from holdfast.training.encode import embed_texts
+    from holdfast.training.encode import embed_features, embed_texts
 
     refuse(
         adapter is not None and bool(release),
@@ -336,7 +337,8 @@ def texts(
     if release:
         named = text_model[0] if text_model else None
         for path, folder in destination.folders(release, "release").items():
-            jobs.append(_with_head(path, folder, model, named, device, api))
+            head, encoder = model.head(path, named, device, api)
+            jobs.append(_Embedding(encoder, folder, partial(embed_features, head), {"release": str(path)}))
     else:
         for name, folder in destination.folders(text_model, "text model").items():
             if adapter is None:
@@ -358,13 +360,6 @@ def texts(
             made.append(Made.of(by, job.carry(embedded), job.folder / f"{name}.safetensors"))
     api.tell()
     return destination.tell(made, settings)
-
-
-def _with_head(path: Path, folder: Path, model: TextModel, named: str | None, device: str, api: Api) -> _Embedding:
-    from holdfast.training.encode import embed_features
-
-    head, encoder = model.head(path, named, device, api)
-    return _Embedding(encoder, folder, lambda embeddings: embed_features(head, embeddings), {"release": str(path)})
 
 
 def _parts_of_texts(texts: str, sets: DataSets, role: Role) -> dict[str, tuple[TextSet, Role]]:
@@ -464,7 +459,7 @@ def _release_for(path: Path, fingerprints: set[str], given: object) -> Carry:
             expected="embeddings of that very model",
             to_do=renamed(spec.frozen, others[0]) or "give these, or train another head: `holdfast adapt`.",
         )
-    return lambda embeddings: embed_features(release, embeddings)
+    return partial(embed_features, release)
 
 
 def adapter_for(folder: Path, fingerprints: set[str], given: object) -> Adapter:

@@ -434,8 +434,8 @@ class StartingModel(Options):
             "it only where --old or --model is the folder of a release that was made of a module of yours",
         )
 
-    def opened(self, network: Network) -> Release | None:
-        """Open it, if there is one.
+    def opened(self, network: Network) -> tuple[Release, EncoderSpec] | tuple[None, None]:
+        """Open it, if there is one, and say how it takes images.
 
         Args:
             network: Of which only what such a model leaves open may be said.
@@ -445,7 +445,7 @@ class StartingModel(Options):
             ReleaseError: It takes no images.
         """
         if self.model is None:
-            return None
+            return None, None
         from holdfast.cli.embed import encoder_for_images
         from holdfast.models.named_models import needs_module, open_release
 
@@ -454,8 +454,7 @@ class StartingModel(Options):
         refuse(bool(said), f"--model {self.model} with {options}.", "the model alone: it says so itself")
         with console.status(f"opening {self.model}"):
             release = open_release(self.model, self.encoder if needs_module(self.model) else None)
-        encoder_for_images(Path(self.model), release)
-        return release
+        return release, encoder_for_images(Path(self.model), release)
 
 
 @dataclass(frozen=True)

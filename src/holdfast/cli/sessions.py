@@ -70,7 +70,6 @@ def sessions(
             --plan-options.new-classes 2 --plan-options.sessions 3 --plan-options.validation 1
             --method cvs finetune joint --budget 20 --out runs/sessions
     """
-    from holdfast.cli.embed import encoder_for_images
     from holdfast.continual.plans import PLANS, Setting
     from holdfast.continual.results import SessionsResults
     from holdfast.continual.runner import run_sessions, standing_of_learner
@@ -82,9 +81,8 @@ def sessions(
         raise unknown_name("plan", plan, PLANS)
     for name, options in options_by_method(method, training.method_options).items():
         build_method(name, options)
-    first = start.opened(network)
+    first, spec = start.opened(network)
     start.refuse_unused(None)
-    spec = None if first is None else encoder_for_images(Path(str(start.model)), first)
     images = closed_set(sets.images(data, spec), test_images=test_images, classes=classes)
     build = PLANS[plan]
     drawn = build(images.train.labels, **bound(build, {"seed": training.seed, **plan_options}, f"plan '{plan}'"))

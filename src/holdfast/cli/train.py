@@ -202,14 +202,12 @@ def train(
         holdfast train --data photos --old hf:models/dinov2-small --model hf:models/dinov2-base --dim 384
             --recipe.trainable.lora 8 --recipe.learning-rate 0.01 --out runs/photos/dinov2
     """
-    from holdfast.cli.embed import encoder_for_images
     from holdfast.models.heads import HEADS
     from holdfast.training.spaces import common_space, settle
 
     chosen = options_by_method(method, training.method_options)
     methods = {name: build_method(name, options) for name, options in chosen.items()}
-    first = start.opened(network)
-    spec = None if first is None else encoder_for_images(Path(str(start.model)), first)
+    first, spec = start.opened(network)
     old = _checked_predecessor(predecessor, methods, on, start)
     asked, projection = on.geometry, network.projection
     if asked.space is None and old is None:

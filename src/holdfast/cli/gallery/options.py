@@ -53,9 +53,7 @@ class WriterOptions(GalleryOptions):
     """The gallery, which is written to.
 
     Args:
-        gallery: Where it is.
         wait: Seconds to wait for another writer.
-        json: Print one JSON document.
     """
 
     wait: float = 10.0
@@ -73,9 +71,7 @@ class PatientWriterOptions(WriterOptions):
     """The gallery, which is written to for long.
 
     Args:
-        gallery: Where it is.
         wait: Seconds that every commit waits for another writer.
-        json: Print one JSON document.
     """
 
     wait: float = 60.0
@@ -88,7 +84,6 @@ class NewGallery(GalleryOptions):
     Args:
         gallery: A new folder (LanceDB), memory:FOLDER (all vectors in RAM, kept in one file), or a database with
             pgvector, postgresql://USER@HOST/DATABASE?schema=NAME, whose schema is empty or not there yet.
-        json: Print one JSON document.
     """
 
 
