@@ -102,12 +102,7 @@ class NewVectors(Options):
         return TextModel(None, self.document_prefix, self.max_length, self.truncate_dim)
 
     def opened(self, it: Attachment, of: Model, api: Api) -> VectorSource | None:
-        """Return the source that these describe; None where they name none.
-
-        Args:
-            it: Whose rows get vectors.
-            of: Of which model.
-        """
+        """Return the source that these describe; None where they name none."""
         from holdfast.galleries.sources import TextVectors, through_adapter, through_head
 
         refuse(bool(self.vectors) and bool(self.text_model or self.release),

@@ -366,12 +366,7 @@ def _named(task: Task, trials: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def failure_sentences(found: BenchRuns, cache: Path) -> Iterator[str]:
-    """Say how to run again what failed of a bench, and where more is written about it.
-
-    Args:
-        found: What `Bench.run` returned.
-        cache: Folder of finished steps.
-    """
+    """Say how to run again what failed of a bench, and where more is written about it."""
     from holdfast.bench.cache import FAILURE
 
     numbers = {
@@ -430,10 +425,6 @@ def steps_progress(title: str, every: float = EVERY) -> Iterator[Callable[[Progr
     """Show how many steps are done and which run now, and say at once what failed.
 
     Where standard error is no terminal, that is a line at the beginning, one every so many seconds, and one at the end.
-
-    Args:
-        title: Of the suite.
-        every: Seconds between lines.
     """
     started = time.monotonic()
     last: Progress | None = None

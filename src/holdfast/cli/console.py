@@ -257,9 +257,7 @@ def rate_progress(name: str, total: int | None, *, unit: str = "items") -> Itera
     """Show how much is done, how much a second, and the time left.
 
     Args:
-        name: Of the work.
         total: Of all, where it is known before.
-        unit: What is counted.
 
     Yields:
         A function that takes an event with "done" and perhaps "total" and "state", a word or two.

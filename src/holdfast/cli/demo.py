@@ -207,11 +207,7 @@ def live_gallery(old: Sides, new: Sides, out: Path, name: str, seed: int) -> Car
     """Create a gallery with the old release, swap to the compatible one, backfill in tenths, and roll back.
 
     Args:
-        old: What the old release made.
-        new: What the compatible release made.
         out: Folder of the demo: the gallery goes there, and its results.json vouches for the swap.
-        name: Of the compatible release.
-        seed: Of the choice of queries.
     """
     from holdfast.galleries import Gallery
     from holdfast.galleries.sources import FileVectors

@@ -69,9 +69,7 @@ def refuse_swapped(old: EmbeddingSet, new: EmbeddingSet, place: Place | None, re
     `holdfast embed` wrote beside them, and which is still there.
 
     Args:
-        old: Given as embeddings of the old model.
-        new: Given as those of the new one.
-        place: Where the former are.
+        place: Where those given as the old model's are.
         release: The release that made them, where it was named.
 
     Raises:
@@ -180,9 +178,6 @@ def write_evidence(
         evaluations: By the name of the new model.
         old: What the old model made.
         new: What every new model made.
-        folder: Where to write.
-        title: Of the report.
-        data: What was searched.
         models: What is known of each model; see `EvaluationResults`.
         pictures: Finds pixels for the examples.
         seed: Of the choice of examples.

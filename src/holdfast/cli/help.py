@@ -29,7 +29,6 @@ def help_of(parser: Any, function: Callable[..., Any], command: str, first: str 
     Args:
         parser: Its parser, with a group of actions for the command itself and one for each group of options.
         function: The command; its docstring is what the help begins with.
-        command: Its name.
         first: The option that words before all options belong to.
     """
     groups = [(group.title, [one for one in group._group_actions if _is_shown(one)]) for group in parser._action_groups]

@@ -336,8 +336,6 @@ class TextModel(Options):
         """Open a frozen text model: a folder, an installed Python package, a name on the hub, or one behind an API.
 
         Args:
-            model: Its name.
-            device: Where to compute.
             known: Fingerprints that one behind an API may have already.
         """
         from holdfast.models.text_encoders import open_text_encoder
@@ -357,9 +355,7 @@ class TextModel(Options):
         """Open a head and the text model it was trained over, which of a fine-tuned one is in its folder.
 
         Args:
-            folder: Of the head.
             model: The text model; the one on record when left out.
-            device: Where to compute.
 
         Raises:
             ReleaseError: It is no head over a text model, that model cannot be opened, or it is another one.
@@ -420,11 +416,7 @@ class StartingModel(Options):
     encoder: str | None = None
 
     def refuse_unused(self, old: Path | None) -> None:
-        """Refuse code that no release needs.
-
-        Args:
-            old: The old model, if there is one.
-        """
+        """Refuse code that no release needs."""
         from holdfast.models.named_models import needs_module
 
         named = [name for name in (old, self.model) if name is not None]
@@ -492,7 +484,6 @@ class Network(Options):
         """Return the encoder that these describe, for images like the given ones.
 
         Args:
-            images: To be embedded.
             projection: From backbone to embedding, settled.
             zeta: Distance from the origin to which points of a space that has one reach.
             start: The model that it goes on from, which says the rest.

@@ -48,13 +48,9 @@ class Training(Options):
         """Return what is trained, by method.
 
         Args:
-            methods: Their names.
-            network: What is trained.
-            images: To train on.
             head: Classifier of the training, settled.
             projection: From backbone to embedding, settled.
             zeta: Distance from the origin to which points of a space that has one reach.
-            geometry: What was said of the space.
             start: The model that training goes on from.
         """
         base = Experiment(

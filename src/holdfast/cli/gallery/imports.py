@@ -110,10 +110,8 @@ class Items(Embedder, Embedding):
         """Add what was opened to a gallery, showing progress.
 
         Args:
-            gallery: Where to.
             found: What `opened` returned.
             fingerprint: As there.
-            commits: How it is written.
 
         Raises:
             ConfigError: Neither a table nor anybody says which model made its vectors.

@@ -71,11 +71,7 @@ def following(
     """Return what to type next, each with what it is for: what was planned, or else what would be a plan.
 
     Args:
-        found: The plan.
-        status: Of the gallery as it is.
-        url: Where it is.
         source: Where vectors came from, which is that of the next command.
-        reports: That were given.
     """
     from holdfast.cli.gallery.words import fill_command, next_commands
 

@@ -162,8 +162,6 @@ class SecondStage(Options):
         """Return how candidates are scored again; None without a second stage.
 
         Args:
-            gallery: Where.
-            query: What is searched for.
             texts: Texts of the items, by name or file.
         """
         if self.rescore is None:

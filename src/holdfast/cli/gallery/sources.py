@@ -141,9 +141,6 @@ class NewVectors(Embedder, Embedding):
     def opened(self, gallery: Gallery, api: Api, sets: DataSets) -> VectorSource | None:
         """Return the source that these describe; None where they name none.
 
-        Args:
-            gallery: Whose items get vectors.
-
         Raises:
             ConfigError: Options that do not go together.
             ReleaseError: A release that does not take such items.
