@@ -2,19 +2,22 @@ from __future__ import annotations
 
 import re
 from importlib import resources
+from io import BytesIO
 from xml.etree import ElementTree
 
 import matplotlib
+import numpy as np
 import pytest
 
-from holdfast.reports.charts.canvas import CROSS, PAPER, VARIABLES, Chart, own_style, round_ticks, standalone, swatch
+from holdfast.reports.charts.canvas import CROSS, PAPER, SHAPES, VARIABLES, Chart, round_ticks, standalone, swatch
+from holdfast.reports.charts.shapes import Area, Marks, Steps
 
 from ..reading import SVG, assert_page_ready
 
+LOOKS = ("fill", "fill-opacity", "opacity", "stroke", "stroke-width", "stroke-linecap", "text-anchor", "font-weight")
 STYLE = (resources.files("holdfast.reports") / "templates" / "report_style.html").read_text()
 
 
-@own_style
 def drawn(name: str = "a name", title: str = "A chart", told: str = "Its numbers.") -> Chart:
     chart = Chart(title, told, (300, 200), (40, 30, 20, 44), (0.0, 1.0), (-1.0, 1.0))
     chart.x_axis([0.0, 0.5, 1.0], "across")
@@ -34,6 +37,45 @@ def test_values_stand_where_they_belong() -> None:
     assert {"M 100 93 L 220 93", "M 40 156 L 280 30", "M 160 156 L 160 30"} <= paths  # whisker, line, grid
     places = {item.text: (item.get("x"), item.get("y")) for item in root.iter(f"{SVG}text")}
     assert places["a name"] == ("88", "61.5") and places["−1"][0] == "32"
+
+
+def test_a_page_shows_what_a_figure_shows() -> None:
+    chart = drawn()
+    for shape, y in enumerate(np.linspace(-0.9, 0.9, len(SHAPES))):
+        chart.mark(0.9, y, shape, CROSS, edge=PAPER)
+    chart.dots([0.1, 0.2], [0.3, 0.4], CROSS, 2.0)
+    chart.triangles([0.3], [0.4], CROSS, 3.0)
+    chart.box(0.1, -0.5, 0.2, 0.2, CROSS)
+    chart.box(0.1, 0.1, 1.5, 0.2, CROSS, alpha=0.0, edge=PAPER, line=1.0)  # beyond the drawing
+    chart.line([0.2, 3.0, np.nan, 0.5], [0.0, 1.0, 0.0, 0.5], CROSS)
+    chart.line(np.linspace(0, 1, 300).tolist(), np.sin(np.linspace(0, 9, 300)).tolist(), CROSS)
+    chart.area([0.0, 0.5, 1.0], [0.1, 0.2, 0.3], 0.5, CROSS, 0.2)
+    chart.add(Area([0.0, 0.5], 0.2, 0.3, CROSS, 0.2, upright=True))
+    chart.add(Marks([0.5, 0.6], [0.5, 0.5], "o", 18, None, CROSS, 1.4))
+    chart.add(Steps([0.1, 0.2], [0.0, 0.2, 0.4], CROSS, 0.3, 1.0))
+    chart.add(Steps([0.1, 0.2], [0.0, 0.2, 0.4], CROSS, line=2.0, dashes=(3, 1), baseline=-0.5))
+    with matplotlib.rc_context({"svg.fonttype": "none"}):
+        chart.figure.savefig(file := BytesIO(), format="svg", metadata={"Date": None})
+    on_page, in_figure = (shown(ElementTree.fromstring(text)) for text in (chart.svg(), file.getvalue()))
+    assert len(on_page) > 30 and on_page == in_figure
+
+
+def shown(root: ElementTree.Element) -> list[tuple[str | None, list[float], dict[str, str]]]:
+    """Return words, places and looks of all that is seen, in the order of drawing."""
+    found, href = [], "{http://www.w3.org/1999/xlink}href"
+    outlines = {f"#{item.get('id')}": item.get("d") for item in root.iter(f"{SVG}path")}
+    unused = {item for defined in root.iter(f"{SVG}defs") for item in defined.iter()}
+    colours = {f"var(--{name})": colour for colour, name in VARIABLES.items()}
+    for item in root.iter():
+        style = dict(part.strip().split(":") for part in item.get("style", "fill:none").split(";"))
+        look = {key: colours.get(value.strip(), value.strip()) for key, value in style.items() if key in LOOKS}
+        if item in unused or look == {"fill": "none"}:
+            continue
+        moved = "" if item.tag == f"{SVG}text" else item.get("transform", "")
+        places = (item.get("d"), outlines.get(item.get(href, "")), item.get("x"), item.get("y"), moved)
+        numbers = re.findall(r"[-.\d]+", " ".join(filter(None, places)))
+        found.append((item.text and item.text.strip(), [round(float(number), 2) for number in numbers], look))
+    return found
 
 
 def test_a_page_gets_its_own_colours_and_fonts_and_no_size() -> None:

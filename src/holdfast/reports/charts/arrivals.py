@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from holdfast.bench.figure_values import Arrivals
-from holdfast.reports.charts.canvas import CROSS, FAINT, HAIR, REVERSE, SOFT, Chart, own_style, round_ticks
+from holdfast.reports.charts.canvas import CROSS, FAINT, HAIR, REVERSE, SOFT, Chart, round_ticks
+from holdfast.reports.charts.shapes import Steps
 from holdfast.reports.svg import cut
 
 _LINE, _LEFT, _RIGHT = 18.0, 26.0, 40.0
@@ -13,7 +14,6 @@ _KEYS = ((CROSS, "classes that the session introduces"), (REVERSE, "classes of o
 _FROM_START = ((CROSS, "classes of which the session brings most"), (REVERSE, "classes of other sessions"))
 
 
-@own_style
 def arrivals_panel(title: str, found: Arrivals, *, width: float = 640) -> Chart:
     """Draw the images that every session (downwards) brings of every class (to the right), all on one scale."""
     images, home = np.array(found.images), np.array(found.home)
@@ -48,8 +48,8 @@ def arrivals_panel(title: str, found: Arrivals, *, width: float = 640) -> Chart:
         chart.line([0, classes], [base - room, base - room], FAINT, 1.0, label="top", behind=True)
         for colour, part in ((CROSS, own), (REVERSE, ~own)):
             heights = base - room * np.where(part, images[session], 0) / most
-            chart.axes.stairs(heights, np.arange(classes + 1), baseline=base, fill=True, facecolor=(colour, 0.85),
-                              edgecolor="none", label=f"session {session + 1}", clip_on=False)  # fmt: skip
+            label = f"session {session + 1}"
+            chart.add(Steps(heights.tolist(), range(classes + 1), colour, 0.85, baseline=base, label=label))
         middle = chart.height - chart.down(base - room / 2) - 4
         chart.write(0, middle, str(session + 1), across="page", up="page", size=13, label="session")
         top = chart.height - chart.down(base - room) - 4

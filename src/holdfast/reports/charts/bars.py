@@ -23,7 +23,6 @@ from holdfast.reports.charts.canvas import (
     SOFT,
     Align,
     Chart,
-    own_style,
     round_ticks,
     swatch,
 )
@@ -76,7 +75,6 @@ _REFERENCES: dict[System, tuple[str, str, tuple[float, ...] | None]] = {
 }
 
 
-@own_style
 def score_bars(evaluations: Evaluations, *, width: float = 640) -> Chart:
     """Draw cross-test and self-test of every new model against the old and the independent model.
 
@@ -161,7 +159,6 @@ def measures(agreement: Agreement) -> dict[str, str]:
     }
 
 
-@own_style
 def agreement_bars(name: str, agreement: Agreement, *, width: float = 640) -> Chart:
     """Draw how much of what people find today they would find again, after the swap and after re-embedding.
 
@@ -223,7 +220,6 @@ def class_range(changes: Mapping[str, ClassChangeSummary]) -> Range:
     return min(-room, *found), max(room, *found)
 
 
-@own_style
 def class_plot(
     name: str, change: ClassChangeSummary, limits: Range, *, width: float = 640, height: float = 300
 ) -> Chart:
@@ -310,7 +306,6 @@ def changes_of(found: FirstHits, judged: float) -> dict[str, float]:
     return {name: round(share, 6) for name, share in shares.items() if share > 1e-9}
 
 
-@own_style
 def first_hit_bars(results: Rehearsal, *, width: float = 640) -> Chart:
     """Draw which share of the queries finds another item first than today, at every stage."""
     rows = [(stage(found.share), changes_of(found, results.judged / results.asked)) for found in results.first_hits]
@@ -337,7 +332,6 @@ def first_hit_bars(results: Rehearsal, *, width: float = 640) -> Chart:
 
 
 @cache
-@own_style
 def change_swatch(kind: str) -> str:
     """Return the colour of a change, for a legend."""
     colour, alpha, _ = _CHANGE_LOOKS[kind]
@@ -402,7 +396,6 @@ def growths(learners: Mapping[str, LearnerResults]) -> list[Growth]:
     return sorted(found, key=lambda growth: growth.again)
 
 
-@own_style
 def growth_plot(growth: Growth, most: int, *, width: float = 520) -> Chart:
     """Draw the gallery after every session as a column of layers, a layer per session that embedded it.
 
@@ -424,7 +417,7 @@ def growth_plot(growth: Growth, most: int, *, width: float = 520) -> Chart:
     sessions = list(range(1, count + 1))
     labels = ["" if (n - 1) % step else str(n) for n in sessions]
     chart.x_axis(sessions, "images in the gallery after session", labels=labels, grid=False)
-    chart.line(chart.axes.get_xlim(), [0, 0], HAIR, label="base", behind=True)
+    chart.line(chart.x, [0, 0], HAIR, label="base", behind=True)
     for session, rows in enumerate(growth.gallery, start=1):
         layers = growth.layers(session - 1)
         below, pixels = 0, chart.down(0) - chart.down(1)
@@ -458,13 +451,11 @@ def _layer(chart: Chart, kind: str, place: Place, inset: Range = (0.5, 0.5), not
 
 
 @cache
-@own_style
 def layer_swatch(kind: str) -> str:
     """Return the look of a layer, for a legend."""
     return swatch(lambda chart: _layer(chart, kind, (1, 1, 24, 10)))
 
 
-@own_style
 def cost_columns(
     title: str,
     costs: Mapping[str, Sequence[Range]],
@@ -510,7 +501,7 @@ def cost_columns(
         base = bases[name]
         chart.write(0, base - 2, shortened(name, left - 10, 12.5), across="page", size=12.5, label="name")
         chart.write(width, base - 2, totals[name], across="page", size=12, colour=SOFT, align="right")
-        chart.line(chart.axes.get_xlim(), [base, base], HAIR, label="base", behind=True)
+        chart.line(chart.x, [base, base], HAIR, label="base", behind=True)
         for session, (filled, hollow) in enumerate(found, start=1):
             note = f"{name}, session {session}: {form(filled)} {kinds[0]}, {form(hollow)} {kinds[1]}"
             chart.box(session - across / 2, base, across, -unit * filled, CROSS, note=note, label="filled")

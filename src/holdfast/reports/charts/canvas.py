@@ -1,26 +1,27 @@
-"""What every chart is drawn on: a Matplotlib figure measured in pixels, whose colours follow the scheme of a page.
+"""What every chart is drawn on: axes measured in pixels, whose colours follow the scheme of a page.
 
-A figure has the colours of a page in light, as a file for a paper needs them; in the SVG of a page each becomes the
-page's variable of that colour, so that one drawing serves light, dark and print. Matplotlib, of the extra `report`, is
-imported when the first chart is drawn.
+In the SVG of a page each colour is a variable of the page, so that one drawing serves light, dark and print. A figure
+of Matplotlib, which is made where somebody asks for it, has the colours of a page in light, as a file for a paper needs
+them. Matplotlib, of the extra `report`, is imported when the first chart is drawn.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from copy import deepcopy
-from functools import cache, wraps
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, cached_property, wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from xml.etree import ElementTree
 
+from holdfast.reports.charts.shapes import Align as Align
+from holdfast.reports.charts.shapes import Area, Box, Dashes, Line, Marks, Picture, Shape, Strokes, Text, Unit
 from holdfast.reports.svg import NOT_XML, tick_label, width_of
 
 if TYPE_CHECKING:
     import numpy as np
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
 INK, SOFT, FAINT, HAIR, PAPER = "#1d2227", "#5a6470", "#e6e3dc", "#d5d1c8", "#fdfcfa"
 CROSS, OLD, INDEPENDENT = "#0072b2", "#55606b", "#b0528e"
@@ -46,14 +47,12 @@ SHAPES = (("o", 2.0), ("s", 1.8), ("^", 2.1), ("D", 1.77), ("v", 2.1), ("P", 2.2
 DPI = 72  # a point is a pixel of a page
 _SAME = 1e-9  # values nearer than this are drawn as one
 _SVG = "{http://www.w3.org/2000/svg}"
-NOTE = "note: "  # with which the group id of something begins that has a note
 _DOT = 0.02  # pixels: a shorter line is not drawn by all programs
 _ASCENT = 12 * 1556 / 2048  # pixels above the base that Matplotlib's font reaches in the size of ticks
-_GRID = {"color": FAINT, "linewidth": 1, "label": "grid"}
 _HALO = ".halo{paint-order:stroke;stroke:#fff;stroke-width:4px;stroke-linejoin:round}"  # as pages have it
 _OWN = ("backend", "interactive", "toolbar", "timezone", "date.epoch", "webagg", "tk.", "savefig.directory")
 
-Align = Literal["left", "center", "right"]
+Range = tuple[float, float]
 Arguments = ParamSpec("Arguments")
 Drawn = TypeVar("Drawn")
 
@@ -65,6 +64,8 @@ def own_style(draw: Callable[Arguments, Drawn]) -> Callable[Arguments, Drawn]:
     def drawn(*args: Arguments.args, **options: Arguments.kwargs) -> Drawn:
         import matplotlib
 
+        if _defaults().items() <= dict.items(matplotlib.rcParams):
+            return draw(*args, **options)
         with matplotlib.rc_context():
             dict.update(matplotlib.rcParams, _defaults())  # which were checked when Matplotlib was imported
             return draw(*args, **options)
@@ -79,20 +80,7 @@ def _defaults() -> dict[str, Any]:
     return {key: found for key, found in matplotlib.rcParamsDefault.items() if not key.startswith(_OWN)}
 
 
-@cache
 @own_style
-def _blank() -> Figure:
-    """Return a figure with axes without ticks, which is copied in half of the time that making one takes."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(dpi=DPI, facecolor="none")
-    axes = figure.add_axes((0, 0, 1, 1), facecolor="none", frame_on=False)
-    axes.set_axis_off()
-    for axis in (axes.xaxis, axes.yaxis):
-        del axis.majorTicks, axis.minorTicks  # which are made again where somebody asks for them
-    return figure
-
-
 def round_ticks(low: float, high: float, about: int = 5) -> list[float]:
     """Return round values, about so many, from below to above a range; a single value gets a step towards zero.
 
@@ -112,6 +100,12 @@ def close_ticks(low: float, high: float, about: int = 5) -> tuple[tuple[float, f
     ends = round_ticks(low, high, 2 * about)
     ticks = [tick for tick in round_ticks(ends[0], ends[-1], about) if ends[0] <= tick <= ends[-1]]
     return (ends[0], ends[-1]), ticks
+
+
+def _holding(limits: Range, ticks: Sequence[float]) -> Range:
+    """Return limits that hold all ticks, in the order that they have."""
+    low, high = min(*limits, *ticks), max(*limits, *ticks)
+    return (low, high) if limits[0] < limits[1] else (high, low)
 
 
 class Chart:
@@ -138,68 +132,95 @@ class Chart:
         self.title, self.told, self.width, self.height = title, told, *size
         left, top, right, bottom = room
         self.top, self.bottom = top, self.height - bottom
-        inner = (self.width - left - right, self.height - top - bottom)
-        self.figure: Figure = deepcopy(_blank())
-        self.figure.set_size_inches(self.width / DPI, self.height / DPI)
-        self.axes: Axes = self.figure.axes[0]
-        self.axes.set_position((left / self.width, bottom / self.height, inner[0] / self.width, inner[1] / self.height))
-        self.axes.set(xlim=x, ylim=y or (self.bottom, top), autoscale_on=False)
-        self.start, self.inner = left, inner[0]
+        self.start, self.inner = left, self.width - left - right
+        high = self.height - top - bottom
+        self._place = (left / self.width, bottom / self.height, self.inner / self.width, high / self.height)
+        self.x, self.y = x, y or (self.bottom, top)
+        self._shapes: list[Shape] = []
+
+    @cached_property
+    @own_style
+    def figure(self) -> Figure:
+        """The chart as a figure of Matplotlib, with all that was drawn before somebody asked for it."""
+        from matplotlib.figure import Figure
+
+        figure = Figure((self.width / DPI, self.height / DPI), dpi=DPI, facecolor="none")
+        axes = figure.add_axes(self._place, facecolor="none", frame_on=False)
+        axes.set(xlim=self.x, ylim=self.y, autoscale_on=False)
+        axes.set_axis_off()
+        for shape in self._shapes:
+            shape.draw(axes)
+        return figure
+
+    @property
+    def axes(self) -> Axes:
+        """Those of the figure."""
+        return self.figure.axes[0]
+
+    @staticmethod
+    def variable(colour: str) -> str:
+        """Return how a page names a colour."""
+        return f"var(--{VARIABLES[colour]})"
 
     def at(self, x: float) -> float:
         """Return how many pixels from the left a value is."""
-        low, high = self.axes.get_xlim()
+        low, high = self.x
         return self.start + self.inner * (x - low) / (high - low)
 
     def down(self, y: float) -> float:
         """Return how many pixels from the top a value is."""
-        low, high = self.axes.get_ylim()
+        low, high = self.y
         return self.bottom - (self.bottom - self.top) * (y - low) / (high - low)
+
+    def pixels(self, x: Iterable[float], y: Iterable[float]) -> list[tuple[float, float]]:
+        """Return how many pixels from the left and from the top points are."""
+        (left, right), (low, high) = self.x, self.y
+        across, up = 1 / (right - left), 1 / (high - low)
+        wide, tall = self.inner, self.bottom - self.top
+        a, b = wide * across, tall * up
+        c, d = self.start + wide * (-left * across), self.height - self.bottom + tall * (-low * up)
+        return [(a * right + c, self.height - (b * up + d)) for right, up in zip(x, y, strict=True)]
 
     def value(self, right: float, down: float) -> tuple[float, float]:
         """Return the values that are at a place of the drawing, in pixels from the left and from the top."""
-        (left, end), (low, high) = self.axes.get_xlim(), self.axes.get_ylim()
+        (left, end), (low, high) = self.x, self.y
         across, up = (right - self.start) / self.inner, (self.bottom - down) / (self.bottom - self.top)
         return left + across * (end - left), low + up * (high - low)
+
+    def add(self, shape: Shape) -> None:
+        """Draw a shape."""
+        self._shapes.append(shape)
 
     def x_axis(
         self, ticks: Sequence[float], title: str, *, labels: Sequence[str] | None = None, grid: bool = True
     ) -> None:
         """Draw a grid line for every value, write them below, and the title below all."""
         self.x_ticks(ticks, labels, grid=grid)
-        middle = (self.axes.get_xlim()[0] + self.axes.get_xlim()[1]) / 2
-        self.write(middle, 7, title, size=12, colour=SOFT, align="center", up="page")
+        self.write((self.x[0] + self.x[1]) / 2, 7, title, size=12, colour=SOFT, align="center", up="page")
 
     def x_ticks(self, ticks: Sequence[float], labels: Sequence[str] | None = None, *, grid: bool = True) -> None:
         """Write values below the axes, which hold them all, and draw a grid line for each."""
         if not ticks:
             return
-        self.axes.xaxis.set_view_interval(min(ticks), max(ticks))
+        self.x = _holding(self.x, ticks)
         labels = [tick_label(tick) for tick in ticks] if labels is None else labels
         inside, up = self.at(ticks[0]) >= width_of(labels[0], 12) / 2 - 8, self.height - self.bottom - 7 - _ASCENT
         for place, (tick, words) in enumerate(zip(ticks, labels, strict=True)):
             if grid:
-                self._line([tick, tick], self.axes.get_ylim(), **_GRID, zorder=0.6)
+                self.add(Line([tick, tick], self.y, FAINT, label="grid", zorder=0.6, longer=True, clipped=True))
             align: Align = "center" if place or inside else "left"
             self.write(tick, up, words, up="page", size=12, colour=SOFT, align=align, label="x tick", zorder=0.6)
 
     def y_axis(self, ticks: Sequence[float], title: str) -> None:
         """Draw a grid line for every value, write them to the left, and the title above."""
-        if ticks:
-            self.axes.yaxis.set_view_interval(min(ticks), max(ticks))
+        self.y = _holding(self.y, ticks) if ticks else self.y
         for tick in ticks:
-            self._line(self.axes.get_xlim(), [tick, tick], **_GRID, zorder=0.7)
+            self.add(Line(self.x, [tick, tick], FAINT, label="grid", zorder=0.7, longer=True, clipped=True))
             self.write(
                 self.start - 8, tick, tick_label(tick), across="page", shift=(0, -_ASCENT / 2), size=12, colour=SOFT,
                 align="right", label="y tick", zorder=0.7,
             )  # fmt: skip
         self.write(0, self.height - 14, title, size=12, colour=SOFT, across="page", up="page")
-
-    def _line(self, x: Sequence[float], y: Sequence[float], **look: Any) -> None:
-        """Draw a line as it is told, whereas `Axes.plot` first looks for units, formats and limits."""
-        from matplotlib.lines import Line2D
-
-        self.axes.add_artist(Line2D(x, y, **look))
 
     def write(
         self,
@@ -207,8 +228,8 @@ class Chart:
         y: float,
         words: str,
         *,
-        across: Literal["data", "page"] = "data",
-        up: Literal["data", "page"] = "data",
+        across: Unit = "data",
+        up: Unit = "data",
         shift: tuple[float, float] = (0, 0),
         size: float = 13,
         colour: str = INK,
@@ -235,28 +256,8 @@ class Chart:
             label: The kind of text, for who looks for it in the figure.
             zorder: What is drawn before all that has a greater one.
         """
-        from holdfast.reports.charts.renderer import Words
-
-        units = {"data": "data", "page": "figure points"}
-        text = Words(
-            NOT_XML.sub("", words),
-            (x, y),
-            xycoords=(units[across], units[up]),
-            xytext=shift,
-            textcoords="offset points",
-            size=size,
-            color=colour,
-            weight="bold" if bold else "normal",
-            horizontalalignment=align,
-            verticalalignment="baseline",
-            gid="halo" if halo else None,
-            label=label,
-            zorder=zorder,
-            parse_math=False,
-            annotation_clip=False,
-            clip_on=False,
-        )
-        self.axes.add_artist(text)
+        words = NOT_XML.sub("", words)
+        self.add(Text(x, y, words, across, up, shift, size, colour, align, bold, halo, label, zorder))
 
     def mark(
         self,
@@ -287,21 +288,8 @@ class Chart:
             label: The kind of mark, for who looks for it in the figure.
         """
         marker, factor = SHAPES[shape % len(SHAPES)]
-        self._line(
-            [x],
-            [y],
-            linestyle="none",
-            marker=marker,
-            markersize=radius * factor,
-            color=colour,
-            markerfacecolor=fill or colour,
-            markeredgecolor=edge or colour,
-            markeredgewidth=line,
-            gid=noted(note),
-            label=label or "_",
-            clip_on=False,
-            zorder=3,
-        )
+        note, label = NOT_XML.sub("", note), label or "_"
+        self.add(Marks([x], [y], marker, radius * factor, fill or colour, edge or colour, line, note=note, label=label))
 
     def dots(
         self, x: Sequence[float], y: Sequence[float], colour: str, radius: float, *, alpha: float = 1.0, label: str = ""
@@ -318,35 +306,19 @@ class Chart:
         """
         short = self.value(_DOT, 0)[0] - self.value(0, 0)[0]  # of a line with round ends
         points = [(place, b) for a, b in zip(x, y, strict=True) for place in (a, a + short)]
-        self._shape(points, 2, colour, 2 * radius, alpha, label)
+        if points:
+            self.add(Strokes(points, 2, colour, 2 * radius, alpha, label or "_"))
 
     def triangles(
         self, x: Sequence[float], y: Sequence[float], colour: str, radius: float, *, line: float = 1.2, label: str = ""
     ) -> None:
         """Draw many hollow triangles of one colour as one shape; see `dots`."""
         across, up = (abs(b - a) for a, b in zip(self.value(0, 0), self.value(radius, radius), strict=True))
-        flip = -1 if self.axes.yaxis_inverted() else 1
+        flip = -1 if self.y[0] > self.y[1] else 1
         corners = ((-0.95, -0.7), (0.95, -0.7), (0.0, 1.0), (-0.95, -0.7), (0.95, -0.7))
         points = [(a + i * across, b + flip * j * up) for a, b in zip(x, y, strict=True) for i, j in corners]
-        self._shape(points, len(corners), colour, line, 1.0, label)
-
-    def _shape(
-        self, points: Sequence[tuple[float, float]], each: int, colour: str, line: float, alpha: float, label: str
-    ) -> None:
-        """Draw lines through as many points each as one shape."""
-        from matplotlib.patches import PathPatch
-        from matplotlib.path import Path
-
-        if not points:
-            return
-        codes = [Path.LINETO if number % each else Path.MOVETO for number in range(len(points))]
-        path = Path(points, codes)
-        path.should_simplify = False  # which would drop the shortest lines
-        ends = {"capstyle": "round", "joinstyle": "round", "clip_on": False, "snap": False}
-        patch = PathPatch(
-            path, facecolor="none", edgecolor=colour, linewidth=line, alpha=alpha, label=label or "_", **ends
-        )
-        self.axes.add_artist(patch)
+        if points:
+            self.add(Strokes(points, len(corners), colour, line, label=label or "_"))
 
     def picture(
         self, x: float, y: float, width: float, height: float, pixels: NDArray[np.uint8], *, note: str = ""
@@ -361,13 +333,7 @@ class Chart:
             pixels: Red, green and blue (height, width, 3), from the upper left.
             note: What appears under a pointer.
         """
-        from matplotlib.image import AxesImage
-
-        self.figure.suppressComposite = True  # else all images of a figure become one, without notes
-        image = AxesImage(self.axes, extent=(x, x + width, y + height, y), interpolation="none", gid=noted(note))
-        image.set_data(pixels)
-        image.set(clip_on=False, label="picture")
-        self.axes.add_artist(image)
+        self.add(Picture(x, y, width, height, pixels, NOT_XML.sub("", note)))
 
     def line(
         self,
@@ -375,50 +341,25 @@ class Chart:
         y: Sequence[float],
         colour: str,
         width: float = 1.0,
-        dashes: tuple[float, ...] | None = None,
+        dashes: Dashes = None,
         *,
         label: str = "",
         behind: bool = False,
     ) -> None:
         """Draw a line through points, dashed by lengths in pixels."""
-        self._line(
-            x,
-            y,
-            color=colour,
-            linewidth=width,
-            linestyle=(0, tuple(length / width for length in dashes)) if dashes else "-",
-            solid_capstyle="butt",
-            solid_joinstyle="round",
-            dash_joinstyle="round",
-            label=label or "_",
-            clip_on=False,
-            zorder=1.5 if behind else 2,
-        )
+        self.add(Line(x, y, colour, width, dashes, label or "_", 1.5 if behind else 2))
 
     def whisker(
-        self,
-        ends: tuple[float, float],
-        y: float,
-        colour: str = INK,
-        width: float = 1.3,
-        cap: float = 3.5,
-        *,
-        label: str = "",
+        self, ends: Range, y: float, colour: str = INK, width: float = 1.3, cap: float = 3.5, *, label: str = ""
     ) -> None:
         """Draw a horizontal interval with caps."""
-        self._line(
-            ends,
-            [y, y],
-            color=colour,
-            linewidth=width,
-            marker="|",
-            markersize=2 * cap,
-            markeredgewidth=width,
-            solid_capstyle="butt",
-            label=label or "_",
-            clip_on=False,
-            zorder=2.5,
-        )
+        self.add(Line(ends, [y, y], colour, width, label=label or "_", zorder=2.5, caps=2 * cap))
+
+    def area(
+        self, x: Sequence[float], low: ArrayLike, high: ArrayLike, colour: str, alpha: float, *, label: str = ""
+    ) -> None:
+        """Draw what lies between two curves; each is one value of the axis, or one for every place."""
+        self.add(Area(x, low, high, colour, alpha, label))
 
     def box(
         self,
@@ -431,7 +372,7 @@ class Chart:
         alpha: float = 1.0,
         edge: str | None = None,
         line: float = 0.0,
-        dashes: tuple[float, ...] | None = None,
+        dashes: Dashes = None,
         note: str = "",
         label: str = "",
         crisp: bool = False,
@@ -440,35 +381,19 @@ class Chart:
 
         Where it is crisp, nothing shines through between it and one beside it.
         """
-        from matplotlib.patches import Rectangle
-
-        rectangle = Rectangle(
-            (x, y),
-            width,
-            height,
-            facecolor=(colour, alpha),
-            edgecolor=edge or "none",
-            linewidth=line,
-            linestyle=(0, tuple(length / line for length in dashes)) if dashes else "-",
-            gid="crisp" if crisp else noted(note),
-            label=label or "_",
-            clip_on=False,
-        )
-        self.axes.add_artist(rectangle)
+        note, label = NOT_XML.sub("", note), label or "_"
+        self.add(Box(x, y, width, height, colour, alpha, edge, line, dashes, note, label, crisp))
 
     def __html__(self) -> str:
         """Return the drawing as SVG for a page; what a template writes."""
         return self.svg()
 
-    @own_style
     def svg(self, kind: str = "chart") -> str:
         """Return the drawing as SVG for a page: colours are its variables, and text is text.
 
         Args:
             kind: "chart", or "swatch" for a mark in a legend, which says nothing in words.
         """
-        from holdfast.reports.charts.renderer import draw_on
-
         box = {"class": kind, "xmlns": _SVG[1:-1], "viewBox": f"0 0 {self.width:g} {self.height:g}"}
         if kind == "swatch":
             page = ElementTree.Element("svg", box | {"aria-hidden": "true"})
@@ -477,7 +402,8 @@ class Chart:
             page = ElementTree.Element("svg", box | {"role": "img", "aria-label": f"{title}. {told}"})
             ElementTree.SubElement(page, "title").text = title
             ElementTree.SubElement(page, "desc").text = told
-        draw_on(page, self.figure)
+        for shape in sorted(self._shapes, key=lambda shape: shape.zorder):
+            shape.write(page, self)
         return ElementTree.tostring(page, encoding="unicode")
 
 
@@ -529,8 +455,3 @@ def swatch(draw: Callable[[Chart], None]) -> str:
     chart = Chart("", "", (26, 12), (0, 0, 0, 0), (0, 26), (0, 12))
     draw(chart)
     return chart.svg("swatch")
-
-
-def noted(words: str) -> str | None:
-    """Return the group id by which something drawn gets a note, which appears under a pointer."""
-    return f"{NOTE}{NOT_XML.sub('', words)}" if words else None

@@ -19,10 +19,10 @@ from holdfast.reports.charts.canvas import (
     SOFT,
     VERDICTS,
     Chart,
-    own_style,
     round_ticks,
     swatch,
 )
+from holdfast.reports.charts.shapes import Area, Box, Marks
 from holdfast.reports.formats import interval, score, signed
 from holdfast.reports.leaderboard_tables import (
     cell_headline,
@@ -197,10 +197,8 @@ def forest(
                 low if below else high, y + 4, words, size=12, colour=BAD, halo=True, align="left" if below else "right"
             )
         if row.tint:
-            edges = ((at - chart.start) / chart.inner for at in (-6, width + 6))
-            chart.axes.axhspan(
-                top, top + step, *edges, color=row.tint, alpha=0.09, linewidth=0, clip_on=False, zorder=0.5
-            )
+            (left, _), (right, _) = chart.value(-6, 0), chart.value(width + 6, 0)
+            chart.add(Box(left, top, right - left, step, row.tint, zorder=0.5, opacity=0.09))
     return chart
 
 
@@ -208,10 +206,8 @@ def _levels(chart: Chart, levels: Sequence[Level], spans: Sequence[Ends], head: 
     for place, level in enumerate(levels):
         for top, bottom in spans:
             if level.ends:
-                band = chart.axes.fill_betweenx(
-                    [top, bottom], *level.ends, color=level.colour, alpha=0.14, linewidth=0, zorder=1
-                )
-                band.set_label(f"band {level.label}")
+                label = f"band {level.label}"
+                chart.add(Area([top, bottom], *level.ends, level.colour, 0.14, label, upright=True, clipped=True))
             chart.line(
                 [level.value] * 2,
                 [top, bottom],
@@ -273,9 +269,7 @@ def _marks(chart: Chart, row: Row, y: float, limits: Ends, *, joined: bool) -> N
         chart.line([min(values), max(values)], [y, y], HAIR, 1.4, behind=True)
     if row.dots:
         dots = [min(max(value, low), high) for value in row.dots]
-        chart.axes.plot(
-            dots, [y] * len(dots), "o", color=SOFT, alpha=0.55, markersize=4.8, markeredgewidth=0, label="dots"
-        )
+        chart.add(Marks(dots, [y] * len(dots), "o", 4.8, SOFT, SOFT, 0, 0.55, label="dots", zorder=2, clipped=True))
     for mark in row.marks:
         at = min(max(mark.value, low), high)
         if mark.ends:
@@ -296,7 +290,6 @@ class Gain(NamedTuple):
     verdict: str
 
 
-@own_style
 def difference_plot(evaluations: Mapping[str, Evaluation], *, width: float = 400) -> Chart:
     """Draw cross minus self (old) of every new model with its interval around zero.
 
@@ -331,7 +324,6 @@ def _near(gains: Gains) -> Ends:
     return min(*drawn, -room), max(*drawn, room)
 
 
-@own_style
 def gain_plot(title: str, gains: Gains, axis: str, *, width: float = 640) -> Chart:
     """Draw every gain as a mark with its interval, and its number to the right.
 
@@ -378,7 +370,6 @@ _SYSTEM_LOOKS: dict[System, tuple[str, int, str | None]] = {  # colour, shape an
 }
 
 
-@own_style
 def sets_plot(sets: Mapping[str, SetScores], *, width: float = 640) -> Chart:
     """Draw the scores of old, independent and new self-test and of the cross-test on every test set, by its name."""
     rows = [Row(name, _set_marks(found), detail=metric_name(found.metric)) for name, found in sets.items()]
@@ -409,7 +400,6 @@ def _set_marks(found: SetScores) -> list[Mark]:
 
 
 @cache
-@own_style
 def set_swatch(system: System) -> str:
     """Return the mark of a system for a legend."""
     colour, shape, fill = _SYSTEM_LOOKS[system]
@@ -423,7 +413,6 @@ REFERENCES = {"self_old": AS_IT_IS, "self_new": REEMBEDDED}
 REFERENCE_LOOKS: dict[str, tuple[str, tuple[float, ...] | None]] = {"self_old": (OLD, None), "self_new": (GOOD, (7, 3))}
 
 
-@own_style
 def candidate_dots(results: AdaptResults, *, width: float = 640) -> Chart:
     """Draw cross of every candidate with its interval, the best first, against both references and their intervals.
 
@@ -491,14 +480,13 @@ def with_interval(mean: Score) -> str:
 
 
 @cache
-@own_style
 def kind_swatch(kind: str) -> str:
     """Return the mark of a kind of candidate, or the line of a reference, for a legend."""
 
     def draw(chart: Chart) -> None:
         if kind in REFERENCE_LOOKS:
             colour, dashes = REFERENCE_LOOKS[kind]
-            chart.axes.fill_betweenx([0, 12], 0, 26, color=colour, alpha=0.14, linewidth=0)
+            chart.add(Area([0, 12], 0, 26, colour, 0.14, upright=True))
             chart.line([13, 13], [0, 12], colour, 1.8, dashes)
         else:
             colour, shape = KINDS[kind]
@@ -512,7 +500,6 @@ GIVEN = {"self_old": ("old", OLD, None), "self_independent": ("independent", IND
 """Names, colours and dashes of the models that a cell of a leaderboard is given."""
 
 
-@own_style
 def cell_dots(results: Leaderboard, cell: LeaderboardCell, *, width: float = 340) -> Chart:
     """Draw the score that ranks of every label in a cell: each seed, the mean and the deviation.
 

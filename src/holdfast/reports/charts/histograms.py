@@ -8,8 +8,9 @@ from typing import NamedTuple
 from holdfast.evaluation.pictures.embedding_map import OLD as OLD_MODEL
 from holdfast.evaluation.pictures.histograms import Histograms
 from holdfast.evaluation.uncertainty import Histogram
-from holdfast.reports.charts.canvas import CROSS, OLD, REVERSE, SERIES, SOFT, Chart, close_ticks, own_style, round_ticks
+from holdfast.reports.charts.canvas import CROSS, OLD, REVERSE, SERIES, SOFT, Chart, close_ticks, round_ticks
 from holdfast.reports.charts.lines import shares
+from holdfast.reports.charts.shapes import Steps
 from holdfast.reports.formats import score
 from holdfast.reports.svg import cut, tick_label
 
@@ -101,7 +102,6 @@ def _by_group(found: Histogram) -> list[tuple[_Shape, list[float]]]:
     ]
 
 
-@own_style
 def _panel(
     title: str,
     name: str,
@@ -151,8 +151,5 @@ def _number(mean: float) -> str:
 
 def _draw(chart: Chart, shape: _Shape, values: Sequence[float], edges: Sequence[float], baseline: float = 0.0) -> None:
     """Draw a distribution as an area, or as a stepped line from the baseline to the baseline."""
-    drawn = chart.axes.stairs(values, edges, baseline=baseline, fill=shape.filled, label=shape.name, clip_on=False)
-    if shape.filled:
-        drawn.set(facecolor=(shape.colour, 0.28), edgecolor=shape.colour, linewidth=1.0)
-    else:
-        drawn.set(edgecolor=shape.colour, linewidth=2.0, linestyle=(0, (3.0, 1.4)) if shape.dashed else "-")
+    alpha, line, dashes = (0.28, 1.0, None) if shape.filled else (0.0, 2.0, (6.0, 2.8) if shape.dashed else None)
+    chart.add(Steps(values, edges, shape.colour, alpha, line, dashes, baseline, shape.name))

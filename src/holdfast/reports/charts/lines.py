@@ -23,11 +23,11 @@ from holdfast.reports.charts.canvas import (
     Align,
     Chart,
     close_ticks,
-    own_style,
     round_ticks,
     swatch,
 )
 from holdfast.reports.charts.forest import KINDS, REFERENCE_LOOKS, REFERENCES, measured, with_interval
+from holdfast.reports.charts.shapes import Marks, Steps
 from holdfast.reports.formats import percent, percent_of, score
 from holdfast.reports.svg import Scale, shortened, width_of
 from holdfast.wording import metric_name, whole_percent
@@ -61,7 +61,7 @@ def _level(
     above: bool = True,
 ) -> None:
     """Draw a line at a height, with its name at one end, above or below."""
-    ends = chart.axes.get_xlim()
+    ends = chart.x
     chart.line(ends, [value, value], colour, width, dashes, label=f"level {words}", behind=True)
     at, aside = (ends[1], -4) if align == "right" else (ends[0], 4)
     chart.write(at, value, words, shift=(aside, 5 if above else -14), size=11.5, colour=colour, align=align, halo=True)
@@ -104,7 +104,6 @@ def _orders(curves: UpgradeCurves) -> dict[str, list[float | None]]:
     return {order: curves.values[order] for order in ORDERS if order in curves.values}
 
 
-@own_style
 def curve_plot(
     name: str, record: Evaluation, limits: Range, *, width: float = 340, height: float = 250
 ) -> Chart | None:
@@ -148,7 +147,6 @@ def curve_plot(
     return chart
 
 
-@own_style
 def rehearsal_curves(results: Rehearsal, metric: str, *, width: float = 520, height: float = 300) -> Chart:
     """Draw one metric over the share that is re-embedded, in all orders, with today's value as a line."""
     curves = {name: found for name, found in results.curves.items() if metric in found.values}
@@ -164,9 +162,7 @@ def rehearsal_curves(results: Rehearsal, metric: str, *, width: float = 520, hei
     chart.y_axis(ticks, metric_name(metric))
     if band:
         shares, lows, highs = zip(*band, strict=True)
-        chart.axes.fill_between(
-            shares, lows, highs, color=CROSS, alpha=0.13, linewidth=0, label="likely", clip_on=False
-        )
+        chart.area(shares, lows, highs, CROSS, 0.13, label="likely")
     if before is not None:
         below = chart.down(before) + 15 < chart.bottom and all(value >= before for value in drawn)
         _level(chart, before, f"today {score(before)}", "right", above=not below)
@@ -203,7 +199,6 @@ def _rehearsal_told(curves: Mapping[str, OrderCurve], metric: str, before: float
 
 
 @cache
-@own_style
 def order_swatch(number: int) -> str:
     """Return the line of an order, for a legend."""
     colour, dashes = ORDER_LOOKS[number % len(ORDER_LOOKS)]
@@ -218,7 +213,6 @@ def order_swatch(number: int) -> str:
 # --- one adapter -----------------------------------------------------------------------------------------------------
 
 
-@own_style
 def learning_curve(results: AdaptResults, curve: LearningCurve, *, width: float = 640, height: float = 340) -> Chart:
     """Draw cross over the number of pairs fitted on (logarithmic) with its interval, and where it is enough."""
     candidate = results.named(curve.candidate)
@@ -244,10 +238,10 @@ def learning_curve(results: AdaptResults, curve: LearningCurve, *, width: float 
     sides: tuple[tuple[str, Align], ...] = (("old model", "right"), ("re-embedded", "left"))
     for (system, mean), (words, align) in zip(references.items(), sides, strict=True):
         own, dashes = REFERENCE_LOOKS[system]
-        chart.axes.fill_between(x, *mean.interval, color=own, alpha=0.14, linewidth=0, clip_on=False)
+        chart.area(x, *mean.interval, own, 0.14)
         _level(chart, mean.mean, f"{words} {score(mean.mean)}", align, colour=own, width=1.8, dashes=dashes)
     lows, highs = zip(*(point.cross.interval for point in points), strict=True)
-    chart.axes.fill_between(pairs, lows, highs, color=colour, alpha=0.16, linewidth=0, label="around", clip_on=False)
+    chart.area(pairs, lows, highs, colour, 0.16, label="around")
     chart.line(pairs, [point.cross.mean for point in points], colour, 2.2, label="track")
     for at, point in zip(pairs, points, strict=True):
         if point.pairs == curve.enough:
@@ -273,7 +267,7 @@ def _enough(chart: Chart, x: float, y: float, words: str) -> None:
     half = width_of(words) / 2
     chart.line(
         [x, x],
-        [chart.axes.get_ylim()[0], chart.value(0, chart.top - 14)[1]],
+        [chart.y[0], chart.value(0, chart.top - 14)[1]],
         INK,
         1.2,
         (2, 3),
@@ -282,9 +276,7 @@ def _enough(chart: Chart, x: float, y: float, words: str) -> None:
     )
     right = min(max(chart.at(x), half), chart.width - half)
     chart.write(right, chart.height - chart.top + 20, words, across="page", up="page", bold=True, align="center")
-    chart.axes.plot(
-        [x], [y], "o", markersize=18, markerfacecolor="none", markeredgecolor=INK, markeredgewidth=1.4, label="ring"
-    )
+    chart.add(Marks([x], [y], "o", 18, None, INK, 1.4, label="ring", zorder=2, clipped=True))
 
 
 _THRESHOLDS = 10  # about so many are read off a map
@@ -304,7 +296,6 @@ def thresholds(score_map: ScoreMapRecord) -> list[tuple[float, float]]:
     return [(at, found.threshold(at)) for at in round_scores if old[0] <= at <= old[-1]]
 
 
-@own_style
 def score_map_plot(score_map: ScoreMapRecord, *, width: float = 640, height: float = 340) -> Chart:
     """Draw the new score that stands for every old one, with the thresholds that are read off."""
     old, new = zip(*score_map.knots, strict=True)
@@ -360,7 +351,6 @@ def looks(results: SessionsResults) -> dict[str, Look]:
 
 
 @cache
-@own_style
 def learner_swatch(look: Look) -> str:
     """Return the line and the mark of a learner for a legend."""
 
@@ -372,7 +362,6 @@ def learner_swatch(look: Look) -> str:
     return swatch(draw)
 
 
-@own_style
 def recall_lines(results: SessionsResults, *, width: float = 640) -> Chart:
     """Draw recall@1 after every session, a line per learner with its name at the end.
 
@@ -400,7 +389,7 @@ def recall_lines(results: SessionsResults, *, width: float = 640) -> Chart:
     bounds = results.bounds
     if bounds.lower is not None and bounds.upper is not None:
         between = (series[bounds.lower], series[bounds.upper])
-        chart.axes.fill_between(sessions, *between, color=SOFT, alpha=0.1, linewidth=0, label="between", clip_on=False)
+        chart.area(sessions, *between, SOFT, 0.1, label="between")
     led = next((name for name in series if drawn[name].shape is not None), None)
     for name in reversed(series):
         look, values = drawn[name], series[name]
@@ -480,7 +469,6 @@ def uncertainty_range(histograms: Mapping[str, Histogram]) -> Range:
     return min(one.edges[0] for one in found), max(one.edges[-1] for one in found)
 
 
-@own_style
 def uncertainty_plot(name: str, found: Histogram, limits: Range, *, width: float = 340, height: float = 250) -> Chart:
     """Draw the share of every group's items over uncertainty: an area, and a second group as an outline over it."""
     groups, edges = shares(found), found.edges
@@ -512,10 +500,9 @@ def uncertainty_plot(name: str, found: Histogram, limits: Range, *, width: float
 def draw_histogram(chart: Chart, group: str, values: Sequence[float], edges: Sequence[float]) -> None:
     """Draw a histogram as one stepped line from the baseline to the baseline."""
     if group == "unseen":
-        chart.axes.stairs(values, edges, edgecolor=REVERSE, linewidth=2.2, label=group, clip_on=False)
+        chart.add(Steps(values, edges, REVERSE, line=2.2, label=group))
     else:
-        area, faint = chart.axes.stairs, (CROSS, 0.28)
-        area(values, edges, fill=True, facecolor=faint, edgecolor=CROSS, linewidth=1.0, label=group, clip_on=False)
+        chart.add(Steps(values, edges, CROSS, 0.28, 1.0, label=group))
 
 
 def shares(found: Histogram) -> dict[str, list[float]]:
@@ -529,7 +516,6 @@ def shares(found: Histogram) -> dict[str, list[float]]:
 
 
 @cache
-@own_style
 def group_swatch(group: str) -> str:
     """Return the mark of a group for a legend."""
     return swatch(lambda chart: draw_histogram(chart, group, (9, 11, 6), (1, 9, 17, 25)))

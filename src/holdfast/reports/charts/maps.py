@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from holdfast.evaluation.pictures.embedding_map import OLD, EmbeddingMap
-from holdfast.reports.charts.canvas import FAINT, HAIR, INK, PAPER, SERIES, SOFT, Chart, own_style, round_ticks
+from holdfast.reports.charts.canvas import FAINT, HAIR, INK, PAPER, SERIES, SOFT, Chart, round_ticks
 from holdfast.reports.formats import percent_of
 from holdfast.reports.svg import cut, tick_label, width_of
 
@@ -39,7 +39,6 @@ class _Frame(NamedTuple):
         return (self.top + self.bottom) / 2 - self.scale * (y - self.middle[1])
 
 
-@own_style
 def embedding_panels(title: str, found: EmbeddingMap, *, width: float = 640, head: str = "") -> Chart:
     """Draw old embeddings as hollow triangles, new ones as dots and old prototypes as diamonds, a colour for a class.
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from holdfast.errors import DataError
-from holdfast.reports.charts.canvas import BAD, HEAT, HEAT_INK, INK, ON_HEAT, SOFT, Chart, own_style
+from holdfast.reports.charts.canvas import BAD, HEAT, HEAT_INK, INK, ON_HEAT, SOFT, Chart
 from holdfast.reports.charts.lines import tick_step
 from holdfast.reports.formats import score
 from holdfast.reports.svg import tick_label, width_of
@@ -54,7 +54,6 @@ def marked_by_criterion(matrix: ArrayLike) -> NDArray[np.bool_]:
     return marked
 
 
-@own_style
 def heat_map(
     title: str,
     matrix: ArrayLike,
@@ -170,7 +169,6 @@ def _cell(
         chart.write(*at, mark, size=size, colour=colour, align="right", bold=wrong, label="mark")
 
 
-@own_style
 def heat_key(
     limits: Limits,
     what: str,
@@ -211,7 +209,6 @@ def heat_key(
     return chart
 
 
-@own_style
 def recall_map(name: str, learner: LearnerResults, limits: Limits, *, width: float = 340) -> Chart:
     """Draw recall@1 of the classes of every session (columns) after every session (rows).
 

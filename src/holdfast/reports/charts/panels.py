@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.reports.charts.canvas import HAIR, PAPER, SERIES, SOFT, Chart, own_style, round_ticks
+from holdfast.reports.charts.canvas import HAIR, PAPER, SERIES, SOFT, Chart, round_ticks
 from holdfast.reports.charts.lines import as_fit
 from holdfast.reports.charts.matrix import Limits, heat_map, heat_range, marked_by_criterion
 from holdfast.reports.formats import score, signed
@@ -131,7 +131,6 @@ def _alpha(drawn: Look) -> float:
     return 0.45 if drawn.again else 1.0
 
 
-@own_style
 def lines_panel(
     panel: LinePanel, title: str, across: str, up: str, *, log: bool = False, width: float = 640, height: float = 320
 ) -> Chart:
@@ -166,14 +165,13 @@ def _line(chart: Chart, line: Line, drawn: Look, name: str, places: Mapping[floa
     x, dashes = [at for at, _, _ in known], (6.0, 3.0) if drawn.again else None
     if any(value.seeds > 1 for _, value, _ in known):
         ends = ([value.lowest for _, value, _ in known], [value.highest for _, value, _ in known])
-        chart.axes.fill_between(x, *ends, color=drawn.colour, alpha=0.14, linewidth=0, label="range", clip_on=False)
+        chart.area(x, *ends, drawn.colour, 0.14, label="range")
     chart.line(x, [value.mean for _, value, _ in known], drawn.colour, 2.0, dashes, label=f"line {name}")
     for at, value, asked in known if marked else ():
         note = f"{name}, {tick_label(asked)}: {written(line.measure, value)}"
         chart.mark(at, value.mean, drawn.shape, drawn.colour, 4.2, edge=PAPER, note=note, label=name)
 
 
-@own_style
 def bars_panel(panel: BarPanel, title: str, up: str, *, width: float = 640) -> Chart:
     """Draw bars below each other, in groups, with whiskers over the range of seeds and the means to the right."""
     names = names_of([(series.label, series.measure) for series in panel.series])
@@ -216,7 +214,6 @@ def _bar(chart: Chart, measure: str, value: Spread | None, drawn: Look, top: flo
         chart.whisker((value.lowest, value.highest), top + 6.5, label=f"whisker {name}")
 
 
-@own_style
 def matrix_panel(panel: GenerationMatrix, title: str, measure: str, limits: Limits, *, width: float = 340) -> Chart:
     """Draw what queries of every generation score on the galleries of those before, marked where that is compatible.
 

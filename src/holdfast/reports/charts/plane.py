@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.reports.charts.canvas import GOOD, SERIES, SOFT, Align, Chart, own_style, round_ticks
+from holdfast.reports.charts.canvas import GOOD, SERIES, SOFT, Align, Chart, round_ticks
 from holdfast.reports.charts.forest import measured
 from holdfast.reports.formats import signed
 from holdfast.reports.leaderboard_tables import with_deviation
@@ -27,7 +27,6 @@ _TITLE = "Compatibility against quality kept"
 _MANY = 9  # labels whose names have room beside their marks
 
 
-@own_style
 def trade_off(evaluations: Mapping[str, Evaluation], *, width: float = 640, height: float = 400) -> Chart | None:
     """Draw P_up over P_comp (raw), one mark per model; None where no model has both.
 
@@ -53,7 +52,6 @@ def trade_off_points(evaluations: Mapping[str, Evaluation]) -> dict[str, Point]:
     return points
 
 
-@own_style
 def pareto_plot(results: Leaderboard, *, width: float = 640, height: float = 420) -> Chart | None:
     """Draw P_up over P_comp, means over cells with deviations, and the front; None where no label has both.
 
@@ -71,7 +69,7 @@ def pareto_plot(results: Leaderboard, *, width: float = 640, height: float = 420
     ends = [0.0, *_near_ends(p_comps, _COMPARABLE)], [-0.05, *_near_ends(p_ups, _REACH)]
     chart = _plane(f"{told}.", *ends, (width, height))
     corners = sorted({(points[name][0].mean, points[name][1].mean) for name in front.labels})
-    (left, right), (low, high) = chart.axes.get_xlim(), chart.axes.get_ylim()
+    (left, right), (low, high) = chart.x, chart.y
     border = [(left, corners[0][1])]  # of what the labels of the front beat
     for (reached, kept_there), (_, following) in zip(corners, [*corners[1:], (0.0, low)], strict=True):
         border += [(reached, kept_there), (reached, following)]
@@ -139,7 +137,7 @@ def _named_marks(chart: Chart, named: Sequence[tuple[str, Point]]) -> None:
 
     A mark beyond the plane stands at its edge, and its numbers follow its name.
     """
-    (left, right), (low, high) = chart.axes.get_xlim(), chart.axes.get_ylim()
+    (left, right), (low, high) = chart.x, chart.y
     inside = [(min(max(p_comp, left), right), min(max(p_up, low), high)) for _, (p_comp, p_up) in named]
     pixels = [(chart.at(x), chart.down(y)) for x, y in inside]
     area = (chart.start, chart.top, chart.width, chart.bottom)

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.evaluation.pictures.strips import Hit, Strips
-from holdfast.reports.charts.canvas import BAD, GOOD, HAIR, PAPER, SOFT, Chart, own_style
+from holdfast.reports.charts.canvas import BAD, GOOD, HAIR, PAPER, SOFT, Chart
+from holdfast.reports.charts.shapes import Line
 from holdfast.reports.svg import cut, width_of
 
 _GAP, _APART, _LINE = 8.0, 22.0, 18.0  # between pictures, between models, and a line of words
@@ -18,7 +19,6 @@ _SMALLEST, _LARGEST = 44.0, 84.0  # pixels of a picture
 _KEY = 26.0
 
 
-@own_style
 def strip_panel(title: str, place: str, found: Strips, *, width: float = 640) -> Chart:
     """Draw a row per query: its picture, and the first hits of every model beside it or, where they do not fit, below.
 
@@ -116,8 +116,8 @@ def _frame(chart: Chart, x: float, y: float, side: float, right: bool | None) ->
         [([-0.9, -0.2, 1.0], [0.1, 0.8, -0.8])] if right else [([-0.8, 0.8], [-0.8, 0.8]), ([-0.8, 0.8], [0.8, -0.8])]
     )
     for across, down in strokes:
-        chart.axes.plot([x + reach * one for one in across], [y + reach * one for one in down], color=PAPER,
-                        linewidth=1.5, clip_on=False, zorder=4, label="_")  # fmt: skip
+        places = [x + reach * one for one in across], [y + reach * one for one in down]
+        chart.add(Line(*places, PAPER, 1.5, zorder=4, longer=True))
 
 
 def _key(chart: Chart, y: float, found: Strips) -> None:
