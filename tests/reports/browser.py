@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import os
 import select
@@ -19,11 +18,12 @@ FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync --hide-scrollbars --window-size=1400,900 --remote-debugging-pipe"
 )
-MEASURE = """(async (frames) => {
-document.body.innerHTML = frames;
-const shownIn = [...document.querySelectorAll('iframe')];
-await Promise.all(shownIn.map(frame => new Promise(loaded => { frame.onload = loaded; })));
-return shownIn.map(frame => {
+MEASURE = """(async (text, widths) => {
+const frame = document.createElement('iframe');
+Object.assign(frame, {height: 900, srcdoc: text, style: 'border:0'});
+await new Promise(loaded => { frame.onload = loaded; document.body.replaceChildren(frame); });
+return widths.map(width => {
+  frame.width = width;
   const page = frame.contentDocument, root = page.documentElement, overlaps = [], outside = [];
   page.querySelectorAll('details').forEach(details => { details.open = true; });
   const shown = e => e.getClientRects().length > 0;
@@ -51,14 +51,15 @@ class Browser:
     """A browser told what to do in its DevTools protocol, by pipes."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process, self._asked, self._read = process, 0, b""
+        self._process, self._asked, self._read, self._session = process, 0, b"", ""
 
-    def ask(self, method: str, session: str | None = None, **values: Any) -> dict[str, Any]:
+    def ask(self, method: str, **values: Any) -> dict[str, Any]:
         """Return what a command answers."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._asked += 1
         command = {"id": self._asked, "method": method, "params": values}
-        self._process.stdin.write(json.dumps(command | ({"sessionId": session} if session else {})).encode() + b"\0")
+        command |= {"sessionId": self._session} if self._session else {}
+        self._process.stdin.write(json.dumps(command).encode() + b"\0")
         self._process.stdin.flush()
         while True:
             while b"\0" not in self._read:
@@ -73,16 +74,12 @@ class Browser:
                 return result
 
     def measured(self, page: str) -> dict[int, dict[str, Any]]:
-        """Show a page in frames of all widths and return what the browser measured, by width."""
-        frames = "".join(
-            f'<iframe width="{width}" height="900" style="border:0" srcdoc="{html.escape(page)}"></iframe>'
-            for width in WIDTHS
-        )
-        tab = self.ask("Target.createTarget", url="about:blank")["targetId"]
-        session = self.ask("Target.attachToTarget", targetId=tab, flatten=True)["sessionId"]
-        script = f"{MEASURE}({json.dumps(frames)})"
-        answer = self.ask("Runtime.evaluate", session, expression=script, awaitPromise=True, returnByValue=True)
-        self.ask("Target.closeTarget", targetId=tab)
+        """Show a page in a frame that takes all widths and return what the browser measured, by width."""
+        if not self._session:
+            tab = self.ask("Target.createTarget", url="about:blank")["targetId"]
+            self._session = self.ask("Target.attachToTarget", targetId=tab, flatten=True)["sessionId"]
+        script = f"{MEASURE}({json.dumps(page)}, {json.dumps(WIDTHS)})"
+        answer = self.ask("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in answer, answer
         results: dict[int, dict[str, Any]] = {result["client"]: result for result in answer["result"]["value"]}
         assert list(results) == list(WIDTHS)
