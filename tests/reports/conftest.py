@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -64,8 +65,9 @@ def simulated(make_embeddings: Callable[..., EmbeddingSet]) -> SimpleNamespace:
 
 @pytest.fixture(scope="session")
 def evaluated(simulated: SimpleNamespace) -> Callable[..., Evaluation]:
-    """Evaluate one new model by name."""
+    """Evaluate one new model by name, once for all who ask for the same."""
 
+    @cache
     def run(name: str, *, independent: bool = True, **options: Any) -> Evaluation:
         old, new = simulated.old, simulated.new[name]
         reference = simulated.new["independent"] if independent else None
@@ -337,15 +339,20 @@ def make_adapt() -> Callable[..., AdaptResults]:
     """Build results of simulated candidates; means, intervals and shares follow from simulated queries."""
 
     def build(candidates: dict[str, float | str] = CANDIDATES, *, labelled: bool = True, **values: Any) -> Any:
+        found = simulate(tuple(candidates.items()), labelled)
+        return AdaptResults.parse({**found, **values, **WROTE})
+
+    @cache
+    def simulate(candidates: tuple[tuple[str, float | str], ...], labelled: bool) -> dict[str, Any]:
         rng = np.random.default_rng(3)
         old, noise = rng.beta(2.2, 2.0, 900), 0.12 * rng.normal(size=900)
         new = np.ones(900) if not labelled else np.clip(old + 0.18 + noise, 0, 1)
         unseen = rng.random(900) < 0.12
-        measured = [_candidate(name, reach, old, new, unseen, labelled, rng) for name, reach in candidates.items()]
+        measured = [_candidate(name, reach, old, new, unseen, labelled, rng) for name, reach in candidates]
         best = {
             kind: _best([one for one in measured if kind in (None, one["kind"])]) for kind in (None, "adapter", "head")
         }
-        found = {
+        return {
             "kind": "adapt",
             "schema_version": 1,
             "title": "Can the new text model search the old gallery?",
@@ -390,7 +397,6 @@ def make_adapt() -> Callable[..., AdaptResults]:
                 "sentences": ["Fit it on the pairs and pass the new queries through it.", "It took a second."],
             },
         }
-        return AdaptResults.parse({**found, **values, **WROTE})
 
     return build
 

@@ -168,9 +168,10 @@ def test_wrong_shapes_are_refused() -> None:
 def test_letters_keep_a_contrast_of_four_on_every_shade() -> None:
     light = {HEAT: "#003058", HEAT_INK: "#010101", ON_HEAT: "#ffffff", "paper": "#fdfcfa"}
     dark = {HEAT: "#74b5dc", HEAT_INK: "#ffffff", ON_HEAT: "#000000", "paper": "#14181c"}
-    for value in np.linspace(0, 1, 41):
-        chart = heat_map("x", [[value]], ("1",), (0.0, 1.0), what="mAP")
-        (opacity,), (number,) = opacities(chart), texts(chart, "number")
+    values = np.zeros((9, 9))
+    values[np.tril_indices(9)] = np.linspace(0, 1, 45)
+    chart = heat_map("x", values, tuple("123456789"), (0.0, 1.0), what="mAP")
+    for opacity, number in zip(opacities(chart), texts(chart, "number"), strict=True):
         for scheme in (light, dark):
             shade = (1 - opacity) * channels(scheme["paper"]) + opacity * channels(scheme[HEAT])
             first, second = sorted((luminance(shade), luminance(channels(scheme[number.get_color()]))), reverse=True)
