@@ -173,13 +173,13 @@ class Chart:
         return self.bottom - (self.bottom - self.top) * (y - low) / (high - low)
 
     def pixels(self, x: Iterable[float], y: Iterable[float]) -> list[tuple[float, float]]:
-        """Return how many pixels from the left and from the top points are."""
+        """Return how many pixels from the left and from the top points are, as Matplotlib computes it."""
         (left, right), (low, high) = self.x, self.y
         across, up = 1 / (right - left), 1 / (high - low)
         wide, tall = self.inner, self.bottom - self.top
-        a, b = wide * across, tall * up
-        c, d = self.start + wide * (-left * across), self.height - self.bottom + tall * (-low * up)
-        return [(a * right + c, self.height - (b * up + d)) for right, up in zip(x, y, strict=True)]
+        first, base = self.start + wide * (-left * across), self.height - self.bottom + tall * (-low * up)
+        wide, tall = wide * across, tall * up  # of one unit
+        return [(wide * a + first, self.height - (tall * b + base)) for a, b in zip(x, y, strict=True)]
 
     def value(self, right: float, down: float) -> tuple[float, float]:
         """Return the values that are at a place of the drawing, in pixels from the left and from the top."""
