@@ -29,8 +29,9 @@ def write_tiny_model(
     dropout: float = 0.1,
     prompts: dict[str, str] | None = None,
     known: Iterable[str] = WORDS,
+    layers: int = 1,
 ) -> Path:
-    """Write a transformer of 2 layers and 32 dimensions, random weights, that pools by the mean.
+    """Write a transformer of 32 dimensions, random weights, that pools by the mean.
 
     Args:
         folder: Where; the model is in its sub-folder ``model``.
@@ -38,6 +39,7 @@ def write_tiny_model(
         dropout: In training.
         prompts: Of queries and documents.
         known: Words that it tells apart.
+        layers: How many it has.
     """
     words = [*SPECIAL, *known, "find", ":", "read"]
     raw = Tokenizer(WordLevel({word: number for number, word in enumerate(words)}, unk_token="[UNK]"))
@@ -48,7 +50,7 @@ def write_tiny_model(
         model_max_length=32,
     )  # fmt: skip
     config = BertConfig(
-        vocab_size=len(words), hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
+        vocab_size=len(words), hidden_size=32, num_hidden_layers=layers, num_attention_heads=2, intermediate_size=64,
         max_position_embeddings=32, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout,
     )  # fmt: skip
     with torch.random.fork_rng():

@@ -48,6 +48,11 @@ def encoder(folder: Path) -> TextEncoder:
     return open_text_encoder(folder)
 
 
+@pytest.fixture(scope="module")
+def two_layers(tmp_path_factory: pytest.TempPathFactory) -> TextEncoder:
+    return open_text_encoder(write_tiny_model(tmp_path_factory.mktemp("deeper"), layers=2))
+
+
 @pytest.fixture
 def hasty_head(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the head that comes first take a single step."""
@@ -153,11 +158,11 @@ def stops(event: TrainingStep) -> None:
     ("trainable", "start"), [(Trainable(), "head"), (Trainable(last=1), "ridge"), (Trainable(lora=2), "ridge")]
 )
 def test_a_run_that_was_stopped_ends_with_the_same_bits(
-    trainable: Trainable, start: Start, every_epoch_kept: None, encoder: TextEncoder, tmp_path: Path
+    trainable: Trainable, start: Start, every_epoch_kept: None, two_layers: TextEncoder, tmp_path: Path
 ) -> None:
     """With dropout, batches of like lengths, and two rates."""
     recipe = dataclasses.replace(QUICK, epochs=2, batch_size=8, backbone_rate=0.1, trainable=trainable)
-    run = partial(fine_tune, by_old(FEW), FEW, encoder, experiment(recipe=recipe), start=start)
+    run = partial(fine_tune, by_old(FEW), FEW, two_layers, experiment(recipe=recipe), start=start)
     whole = run(folder=tmp_path / "whole")
     with pytest.raises(StoppedError):
         run(folder=tmp_path / "stopped", on_step=stops)
@@ -177,7 +182,7 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(
     ],
 )
 def test_what_is_trained_has_a_rate_of_its_own(
-    trainable: Trainable, asked: float | None, expected: float, encoder: TextEncoder, tmp_path: Path,
+    trainable: Trainable, asked: float | None, expected: float, two_layers: TextEncoder, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     rates: list[list[float]] = []
@@ -190,7 +195,7 @@ def test_what_is_trained_has_a_rate_of_its_own(
 
     monkeypatch.setattr(Recipe, "build_optimizer", noted)
     recipe = dataclasses.replace(QUICK, backbone_rate=asked, trainable=trainable)
-    made = fine_tune(by_old(FEW), FEW, encoder, experiment(recipe=recipe), tmp_path, start="ridge")
+    made = fine_tune(by_old(FEW), FEW, two_layers, experiment(recipe=recipe), tmp_path, start="ridge")
     assert rates == [[pytest.approx(1.0), pytest.approx(expected)]]
     assert made.release.record.recipe["backbone_rate"] == expected
 
@@ -237,11 +242,11 @@ def changed(before: TextEncoder, after: TextEncoder) -> set[str]:
     ],
 )
 def test_what_is_trained_is_what_was_asked(
-    trainable: Trainable, expected: set[str], encoder: TextEncoder, tmp_path: Path
+    trainable: Trainable, expected: set[str], two_layers: TextEncoder, tmp_path: Path
 ) -> None:
     recipe = dataclasses.replace(QUICK, batch_size=8, weight_decay=0.0, trainable=trainable)
-    made = fine_tune(by_old(FEW), FEW, encoder, experiment(recipe=recipe), tmp_path, start="ridge")
-    assert changed(encoder, made.encoder) == expected
+    made = fine_tune(by_old(FEW), FEW, two_layers, experiment(recipe=recipe), tmp_path, start="ridge")
+    assert changed(two_layers, made.encoder) == expected
 
 
 def test_the_model_that_training_starts_from_is_left_as_it_is(
