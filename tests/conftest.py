@@ -65,15 +65,19 @@ hypothesis.settings.load_profile("unhurried")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep workers from sending what nobody reads: that tests begin and end, and that a fixture was made."""
+    """Keep workers from saying what nobody reads: that tests begin and end, that a fixture was made, and dots."""
     if hasattr(config, "workerinput") and not config.option.xmlpath and config.option.durations is None:
         [worker] = (it for it in config.pluginmanager.get_plugins() if type(it).__name__ == "WorkerInteractor")
         send: Callable[..., None] = worker.sendevent
+        pipe = worker.channel.gateway._io
+        write = pipe.write
+        config.pluginmanager.set_blocked("terminalreporter")
 
         def sendevent(name: str, **told: Any) -> None:
             report = told.get("data", {})
-            made = name == "testreport" and report["when"] != "call" and report["outcome"] == "passed"
-            if not made and name not in {"logstart", "logfinish"}:
+            passed = name == "testreport" and report["outcome"] == "passed"
+            if name not in {"logstart", "logfinish"} and not (passed and report["when"] != "call"):
+                pipe.write = pipe._write if passed else write  # its end follows at once, and takes it along
                 send(name, **told)
 
         worker.sendevent = sendevent
