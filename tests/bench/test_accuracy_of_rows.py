@@ -25,7 +25,7 @@ from .conftest import SIDE, draw_images
 
 Small = Callable[..., Suite]
 OPTIONS = {"image_size": SIDE, "channels": 1}
-RECIPE = {"epochs": 20, "batch_size": 8, "learning_rate": 0.03}
+RECIPE = {"epochs": 12, "batch_size": 8, "learning_rate": 0.05}
 SESSIONS: dict[str, Any] = {
     "track": "sessions", "plans": {"disjoint": {"sessions": 2, "validation": 1}}, "test_images": 1, "recipe": RECIPE,
 }  # fmt: skip
