@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import openai
 import pytest
-from openai import AsyncOpenAI, OpenAI
 from pydantic import BaseModel
 
 from api_server import Answer, ApiServer
@@ -88,7 +86,9 @@ def test_an_encoder_of_ones_own(links: Links, api: ApiServer) -> None:
 
 def test_the_package_itself(links: Links, api: ApiServer) -> None:
     """OpenAI's own client, its answers packed as it asks for them, checked by its answers and linked."""
-    with OpenAI(base_url=api.url, api_key="none", max_retries=0) as client:
+    import openai  # takes a second, which not every worker needs to wait
+
+    with openai.OpenAI(base_url=api.url, api_key="none", max_retries=0) as client:
         linked = LinkedClient(client, links.proven, side="document", name=api.model)
         answer = linked.embeddings.create(input=TEXTS[:3], model=api.model, user="me")
         assert isinstance(answer, openai.types.CreateEmbeddingResponse) and answer.usage.total_tokens == 15
@@ -103,6 +103,8 @@ def test_the_package_itself(links: Links, api: ApiServer) -> None:
 
 
 def test_a_client_that_answers_later_is_refused(links: Links, api: ApiServer) -> None:
+    from openai import AsyncOpenAI
+
     client = AsyncOpenAI(base_url=api.url, api_key="none")
     with pytest.raises(ConfigError, match="answers later"):
         LinkedClient(client, links.proven, side="query", name=api.model)
