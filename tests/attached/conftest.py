@@ -25,7 +25,7 @@ def shop(make_shop: Callable[..., Shop]) -> Shop:
     return make_shop()
 
 
-@pytest.fixture(params=["two columns", "one column"])
+@pytest.fixture(scope="module", params=["two columns", "one column"])
 def how(request: pytest.FixtureRequest) -> dict[str, Any]:
     """How a table is attached: vectors of both models in columns of their own, or in the application's."""
     return {"mixing": evaluation()} if request.param == "one column" else {}

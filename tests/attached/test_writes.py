@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import psycopg
 import pytest
 
-from attached.shop import GOODS, Shop, indexed, made_by, source, vector, written
+from attached.shop import GOODS, Shop, indexed, lasting_shop, made_by, source, vector, written
+from crash.server import Server
 from holdfast.attached.base import ModelIdentity
 from holdfast.attached.postgres.attachment import PostgresAttachment
 from holdfast.attached.state import Side
@@ -60,10 +62,17 @@ class Desk:
         return written(self.writes, text)
 
 
-@pytest.fixture(params=[("old", "old"), ("old", "new"), ("new", "new"), ("new", "old")],
+@pytest.fixture(scope="module", params=[("old", "old"), ("old", "new"), ("new", "new"), ("new", "old")],
                 ids=["old serves", "old serves, new written", "new serves", "new serves, old written"])  # fmt: skip
-def desk(request: pytest.FixtureRequest, shop: Shop, how: dict[str, Any]) -> Iterator[Desk]:
-    serving, writes = request.param
+def sides(request: pytest.FixtureRequest) -> tuple[Side, Side]:
+    """Which model serves, and which one the application writes with."""
+    found: tuple[Side, Side] = request.param
+    return found
+
+
+@contextmanager
+def attached(shop: Shop, sides: tuple[Side, Side], how: dict[str, Any]) -> Iterator[Desk]:
+    serving, writes = sides
     shop.fill(3)
     with shop.attach(**how) as it:
         it.backfill(source(it))
@@ -74,18 +83,46 @@ def desk(request: pytest.FixtureRequest, shop: Shop, how: dict[str, Any]) -> Ite
         yield Desk(shop, it, serving, writes)
 
 
+@pytest.fixture
+def own_desk(shop: Shop, sides: tuple[Side, Side], how: dict[str, Any]) -> Iterator[Desk]:
+    with attached(shop, sides, how) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def open_shop(postgres_server: Server) -> Iterator[Shop]:
+    with lasting_shop(postgres_server) as shop:
+        yield shop
+
+
+@pytest.fixture(scope="module")
+def open_desk(open_shop: Shop, sides: tuple[Side, Side], how: dict[str, Any]) -> Iterator[Desk]:
+    with attached(open_shop.renew(), sides, how) as made:
+        made.send("CREATE TABLE shop.kept AS TABLE shop.items")
+        yield made
+
+
+@pytest.fixture
+def desk(open_desk: Desk) -> Desk:
+    """A desk whose rows are put back as they were, for tests that write nothing else."""
+    open_desk.send(
+        "SET holdfast.filling = 'on'; DELETE FROM shop.items; INSERT INTO shop.items SELECT * FROM shop.kept"
+    )
+    return open_desk
+
+
 def expected(desk: Desk, text: str, *, beside: str | None = None) -> dict[str, str | None]:
     """The vector that was written stands with its model; the other model's is to be filled, unless it is said."""
     return {desk.writes: text, OTHER[desk.writes]: beside}
 
 
-def test_a_new_row(desk: Desk) -> None:
-    desk.send("INSERT INTO shop.items (id, title, emb) VALUES (5, 'a', %s)", desk.vector("a"))
-    assert desk.row(5) == expected(desk, "a")
-    side = OTHER[desk.writes]
-    assert desk.lacking(side) == 1
-    desk.it.backfill(source(desk.it, side), of=side)
-    assert desk.row(5) == {"old": "a", "new": "a"}
+def test_a_new_row(own_desk: Desk) -> None:
+    own_desk.send("INSERT INTO shop.items (id, title, emb) VALUES (5, 'a', %s)", own_desk.vector("a"))
+    assert own_desk.row(5) == expected(own_desk, "a")
+    side = OTHER[own_desk.writes]
+    assert own_desk.lacking(side) == 1
+    own_desk.it.backfill(source(own_desk.it, side), of=side)
+    assert own_desk.row(5) == {"old": "a", "new": "a"}
 
 
 def test_a_new_row_and_no_vector_yet(desk: Desk) -> None:
@@ -149,12 +186,12 @@ def test_many_rows_by_copy(desk: Desk) -> None:
     assert (desk.row(5), desk.row(6)) == (expected(desk, "a"), expected(desk, "b"))
 
 
-def test_a_row_that_loses_its_vector(desk: Desk) -> None:
-    desk.send("UPDATE shop.items SET emb = NULL WHERE id = 1")
-    assert desk.row(1) == {"old": None, "new": None} and desk.it.status().empty == 1
-    desk.it.backfill(source(desk.it, "new"))
-    desk.it.backfill(source(desk.it, "old"), of="old")
-    assert desk.row(1) == {"old": None, "new": None}
+def test_a_row_that_loses_its_vector(own_desk: Desk) -> None:
+    own_desk.send("UPDATE shop.items SET emb = NULL WHERE id = 1")
+    assert own_desk.row(1) == {"old": None, "new": None} and own_desk.it.status().empty == 1
+    own_desk.it.backfill(source(own_desk.it, "new"))
+    own_desk.it.backfill(source(own_desk.it, "old"), of="old")
+    assert own_desk.row(1) == {"old": None, "new": None}
 
 
 def test_what_does_not_concern_vectors_changes_none(desk: Desk) -> None:
@@ -176,13 +213,13 @@ def test_a_session_says_what_it_writes(desk: Desk) -> None:
         connection.execute("UPDATE shop.items SET emb = %s WHERE id = 1", [written("old", "b")])
 
 
-def test_a_turn_after_writes_mixes_nothing(desk: Desk) -> None:
-    desk.send("INSERT INTO shop.items (id, title, emb) VALUES (5, 'a', %s)", desk.vector("a"))
-    desk.send("UPDATE shop.items SET title = 'b', emb = %s WHERE id = 1", desk.vector("b"))
-    other = OTHER[desk.serving]
-    turn = desk.it.swap if other == "new" else desk.it.rollback
-    turn(source(desk.it, other))
-    assert set(desk.shop.sides().values()) == {other}
+def test_a_turn_after_writes_mixes_nothing(own_desk: Desk) -> None:
+    own_desk.send("INSERT INTO shop.items (id, title, emb) VALUES (5, 'a', %s)", own_desk.vector("a"))
+    own_desk.send("UPDATE shop.items SET title = 'b', emb = %s WHERE id = 1", own_desk.vector("b"))
+    other = OTHER[own_desk.serving]
+    turn = own_desk.it.swap if other == "new" else own_desk.it.rollback
+    turn(source(own_desk.it, other))
+    assert set(own_desk.shop.sides().values()) == {other}
 
 
 @pytest.mark.parametrize("kind", ["update", "delete and insert", "no vector"])
