@@ -69,15 +69,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput") and not config.option.xmlpath and config.option.durations is None:
         [worker] = (it for it in config.pluginmanager.get_plugins() if type(it).__name__ == "WorkerInteractor")
         send: Callable[..., None] = worker.sendevent
-        pipe = worker.channel.gateway._io
-        write = pipe.write
         config.pluginmanager.set_blocked("terminalreporter")
 
         def sendevent(name: str, **told: Any) -> None:
             report = told.get("data", {})
-            passed = name == "testreport" and report["outcome"] == "passed"
-            if name not in {"logstart", "logfinish"} and not (passed and report["when"] != "call"):
-                pipe.write = pipe._write if passed else write  # its end follows at once, and takes it along
+            made = name == "testreport" and report["when"] != "call" and report["outcome"] == "passed"
+            if not made and name not in {"logstart", "logfinish"}:
                 send(name, **told)
 
         worker.sendevent = sendevent
