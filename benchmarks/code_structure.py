@@ -53,8 +53,8 @@ class Planned(NamedTuple):
 PLAN = (
     Planned(("reports",), 2_600, ("suite_figures", "picture_file", "charts/maps", "charts/strips", "charts/histograms",
                                   "charts/arrivals", "charts/panels"),
-            "every chart is drawn for desks, phones and paper, with a text that says what it shows; every kind of "
-            "results is spoken of in sentences of its own; less could be written"),
+            "every chart is drawn for desks, phones and paper, on pages by itself and in figures by Matplotlib, with a "
+            "text that says what it shows; every kind of results is spoken of in sentences of its own"),
     Planned(("cli",), 3_400, ("attach", "fine_tune", "export", "evaluate_picture", "completion", "places",
                               "gallery/backup"),
             "about 60 commands; help is made from docstrings, so that each option is explained where it is taken"),
