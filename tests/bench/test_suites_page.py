@@ -9,6 +9,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
+from holdfast.bench.sources import _digest, _images, _searched
 from holdfast.bench.suite import (
     PAGE,
     SESSION_SCORES,
@@ -125,7 +126,10 @@ def test_an_example_of_every_track_that_needs_no_files_can_be_planned(
     fonts = glyphs.font_files()
     few = glyphs.render(glyphs.common_characters(fonts)[:100], fonts)  # of thousands, which take seconds
     monkeypatch.setattr(glyphs, "distinct_glyphs", lambda: few)
-    assert main(["bench", "plan", "mine.yaml"]) == 0
+    try:
+        assert main(["bench", "plan", "mine.yaml"]) == 0
+    finally:
+        _images.cache_clear(), _digest.cache_clear(), _searched.cache_clear()  # of so few
     assert re.search(r"[1-9]\d* \w+ to run", capsys.readouterr().err)
 
 

@@ -70,6 +70,17 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     return {command: set(new) for command, _, new, _ in rows}
 
 
+def test_only_a_process_of_ours_looks_for_garbage_more_rarely() -> None:
+    program = (
+        "import gc, sys; from holdfast.cli import main; usual = gc.get_threshold(); main(['--version']); "
+        "kept = gc.get_threshold() == usual; sys.argv = ['holdfast', '--version']; main(); "
+        "print(kept, gc.get_threshold() > usual)"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "True True"
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_light_commands_stay_light(command: str, imported: dict[str, set[str]]) -> None:
     assert imported[command] <= COMMANDS[command]

@@ -6,7 +6,7 @@ import time
 
 from holdfast.attached.base import FillOptions, ModelIdentity
 from holdfast.attached.state import Side
-from holdfast.errors import DataError, SpaceMismatchError, refuse
+from holdfast.errors import DataError, SpaceMismatchError, refuse, unknown_name
 from holdfast.galleries.backfill import Backfilled
 from holdfast.galleries.sources import VectorSource
 
@@ -43,6 +43,9 @@ class Run:
     """
 
     def __init__(self, source: VectorSource, side: Side, options: FillOptions, *, batch: int, items: str) -> None:
+        for name in options:
+            if name not in FillOptions.__annotations__:
+                raise unknown_name("option of a backfill", name, FillOptions.__annotations__)
         self.source, self.side, self.batch = source, side, options.get("batch", batch)
         self.budget, self.rate, self.seconds = options.get("budget"), options.get("rate"), options.get("seconds")
         self.share, self.on_step = options.get("share"), options.get("on_step")

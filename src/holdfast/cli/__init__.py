@@ -33,7 +33,7 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 fine, 1 a verdict failed, 2 wrong use or bad input."""
-    if arguments is None:  # a process of its own, which would look for garbage in all that it imports, and at its end
+    if arguments is None:  # a process of its own: looking for garbage in all that is imported took much of a command
         gc.set_threshold(50_000)
         atexit.register(gc.freeze)
     words = list(sys.argv[1:] if arguments is None else arguments)

@@ -40,6 +40,7 @@ ENCODERS: Registry[Callable[[], Release]] = Registry(
 
 _IN_FILE = re.compile(r"(?P<file>.+\.py):(?P<function>[A-Za-z_]\w*)")
 _PREFIXED = re.compile(r"(?P<library>[a-z]+):(?P<place>.+)")
+_LIBRARIES = {"hf": "holdfast.models.image_towers:open_tower", "timm": "holdfast.models.timm_models:open_timm"}
 
 
 class Known(NamedTuple):
@@ -133,14 +134,9 @@ def _made(text: str, weights: Kept) -> Release:
     in_file, prefixed = _IN_FILE.fullmatch(text), _PREFIXED.fullmatch(text)
     if in_file:
         return _of_file(Path(in_file["file"]), in_file["function"])
-    if prefixed and prefixed["library"] == "hf":
-        from holdfast.models.image_towers import open_tower
-
-        return release_of(open_tower(prefixed["place"], weights))
-    if prefixed and prefixed["library"] == "timm":
-        from holdfast.models.timm_models import open_timm
-
-        return release_of(open_timm(prefixed["place"], weights))
+    if prefixed and prefixed["library"] in _LIBRARIES:
+        module, _, function = _LIBRARIES[prefixed["library"]].partition(":")
+        return release_of(getattr(importlib.import_module(module), function)(prefixed["place"], weights))
     if text.startswith(PREFIX):
         raise ConfigError(
             f"'{text}' is a model of texts.",

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -58,6 +58,8 @@ def test_the_rules_differ_where_a_straight_piece_hides_the_nearest_point() -> No
     genuine = np.array([0.95, 0.45, 0.1])
     # the curve rises at no, at five and at all eight false accepts; a quarter is two of eight, nearest to none
     assert accepted_at(0.25, genuine, impostor, "nearest").sum() == 1
+    with pytest.raises(ConfigError, match="rule for the threshold 'ful'"):
+        accepted_at(0.25, genuine, impostor, cast(Any, "ful"))
     # a half is four: the corner at five is nearest, and lets the pair at 0.45 in; all points are nearer
     assert [accepted_at(0.5, genuine, impostor, rule).sum() for rule in ("nearest", "full", "strict")] == [2, 1, 1]
     assert accepted_at(1, genuine, impostor, "strict").all()

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from holdfast.reports.charts.canvas import CROSS, PAPER, SHAPES, VARIABLES, Chart, round_ticks, standalone, swatch
-from holdfast.reports.charts.shapes import Area, Marks, Steps
+from holdfast.reports.charts.shapes import Area, Box, Marks, Steps
 
 from ..reading import SVG, assert_page_ready
 
-LOOKS = ("fill", "fill-opacity", "opacity", "stroke", "stroke-width", "stroke-linecap", "text-anchor", "font-weight")
+LOOKS = ("fill", "fill-opacity", "opacity", "stroke", "stroke-width", "stroke-linecap", "stroke-linejoin",
+         "stroke-dasharray", "text-anchor", "font-weight")  # fmt: skip
 STYLE = (resources.files("holdfast.reports") / "templates" / "report_style.html").read_text()
 
 
@@ -52,12 +53,26 @@ def test_a_page_shows_what_a_figure_shows() -> None:
     chart.area([0.0, 0.5, 1.0], [0.1, 0.2, 0.3], 0.5, CROSS, 0.2)
     chart.add(Area([0.0, 0.5], 0.2, 0.3, CROSS, 0.2, upright=True))
     chart.add(Marks([0.5, 0.6], [0.5, 0.5], "o", 18, None, CROSS, 1.4))
+    chart.add(Marks([0.5], [0.2], "s", 9, CROSS, PAPER, 1.0, alpha=0.55, note="a mark"))
+    chart.add(Box(0.1, -0.9, 0.2, 0.2, CROSS, opacity=0.09, note="a box"))
     chart.add(Steps([0.1, 0.2], [0.0, 0.2, 0.4], CROSS, 0.3, 1.0))
     chart.add(Steps([0.1, 0.2], [0.0, 0.2, 0.4], CROSS, line=2.0, dashes=(3, 1), baseline=-0.5))
     with matplotlib.rc_context({"svg.fonttype": "none"}):
         chart.figure.savefig(file := BytesIO(), format="svg", metadata={"Date": None})
     on_page, in_figure = (shown(ElementTree.fromstring(text)) for text in (chart.svg(), file.getvalue()))
     assert len(on_page) > 30 and on_page == in_figure
+    notes = [item.text for item in ElementTree.fromstring(chart.svg()).iter(f"{SVG}title")]
+    groups = [str(artist.get_gid()) for artist in chart.axes.get_children()]
+    assert sorted(notes[1:]) == sorted(name.removeprefix("note: ") for name in groups if name.startswith("note: "))
+
+
+def test_a_picture_stands_between_two_values() -> None:
+    chart = Chart("Pictures", "One.", (300, 200), (40, 30, 20, 44), (0.0, 1.0))
+    chart.picture(0.25, 61.5, 0.5, 31.5, np.zeros((1, 2, 3), np.uint8), note="a picture")
+    (image,) = ElementTree.fromstring(chart.svg()).iter(f"{SVG}image")
+    assert (image.get("width"), image.get("height")) == ("2", "1")
+    assert image.get("transform") == "matrix(60 0 0 31.5 100 61.5)"
+    assert [item.text for item in image] == ["a picture"]
 
 
 def shown(root: ElementTree.Element) -> list[tuple[str | None, list[float], dict[str, str]]]:

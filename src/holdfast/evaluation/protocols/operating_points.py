@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.errors import ConfigError, nearest
+from holdfast.errors import ConfigError, nearest, unknown_name
 
 Rule = Literal["nearest", "full", "strict"]
 Scores = NDArray[np.float64]
@@ -38,6 +38,8 @@ def accepted_at(target: float, genuine: Scores, impostor: Scores, rule: Rule = "
     >>> [accepted_at(0.25, np.array([0.95, 0.6, 0.55]), impostor, rule).tolist() for rule in ("full", "strict")]
     [[True, True, True], [True, False, False]]
     """
+    if rule not in get_args(Rule):
+        raise unknown_name("rule for the threshold", rule, get_args(Rule))
     if rule == "strict":  # the largest number of impostors whose share is at most the target
         ends = _ends(impostor)
         false = int(ends[: np.searchsorted(ends / len(impostor), target, "right")].max(initial=0))

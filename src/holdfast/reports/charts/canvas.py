@@ -188,8 +188,9 @@ class Chart:
         return left + across * (end - left), low + up * (high - low)
 
     def add(self, shape: Shape) -> None:
-        """Draw a shape."""
+        """Draw a shape; a figure that somebody asked for before lacks it, and is made anew."""
         self._shapes.append(shape)
+        self.__dict__.pop("figure", None)
 
     def x_axis(
         self, ticks: Sequence[float], title: str, *, labels: Sequence[str] | None = None, grid: bool = True
