@@ -21,13 +21,13 @@ from holdfast.reports.charts.canvas import (
     PAPER,
     REVERSE,
     SOFT,
-    Align,
     Chart,
     round_ticks,
     swatch,
 )
 from holdfast.reports.charts.forest import measured
 from holdfast.reports.charts.lines import IN_PER_CENT, SHARES, tick_step
+from holdfast.reports.charts.shapes import Align
 from holdfast.reports.formats import interval, percent, percent_of, score, signed
 from holdfast.reports.svg import shortened, width_of
 from holdfast.reports.words import MARKS

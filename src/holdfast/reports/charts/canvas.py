@@ -13,8 +13,7 @@ from functools import cache, cached_property, wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from xml.etree import ElementTree
 
-from holdfast.reports.charts.shapes import Align as Align
-from holdfast.reports.charts.shapes import Area, Box, Dashes, Line, Marks, Picture, Shape, Strokes, Text, Unit
+from holdfast.reports.charts.shapes import Align, Area, Box, Dashes, Line, Marks, Picture, Shape, Strokes, Text, Unit
 from holdfast.reports.svg import NOT_XML, tick_label, width_of
 
 if TYPE_CHECKING:

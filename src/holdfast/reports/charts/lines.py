@@ -20,14 +20,13 @@ from holdfast.reports.charts.canvas import (
     REVERSE,
     SERIES,
     SOFT,
-    Align,
     Chart,
     close_ticks,
     round_ticks,
     swatch,
 )
 from holdfast.reports.charts.forest import KINDS, REFERENCE_LOOKS, REFERENCES, measured, with_interval
-from holdfast.reports.charts.shapes import Marks, Steps
+from holdfast.reports.charts.shapes import Align, Marks, Steps
 from holdfast.reports.formats import percent, percent_of, score
 from holdfast.reports.svg import Scale, shortened, width_of
 from holdfast.wording import metric_name, whole_percent

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.reports.charts.canvas import GOOD, SERIES, SOFT, Align, Chart, round_ticks
+from holdfast.reports.charts.canvas import GOOD, SERIES, SOFT, Chart, round_ticks
 from holdfast.reports.charts.forest import measured
+from holdfast.reports.charts.shapes import Align
 from holdfast.reports.formats import signed
 from holdfast.reports.leaderboard_tables import with_deviation
 from holdfast.reports.svg import cut, shortened, width_of
