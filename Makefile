@@ -10,7 +10,7 @@ DEVELOPED := $(VENV)/.installed-dev
 .PHONY: demo test test-slow test-optional test-all check no-torchvision docs bench clean
 
 demo: $(INSTALLED)
-	$(RUN)/holdfast demo $(ARGS)
+	$(RUN)/limpet demo $(ARGS)
 
 test: $(DEVELOPED)
 	$(RUN)/python -m pytest -n 2 --dist worksteal $(ARGS)

@@ -61,7 +61,7 @@ def embeddings(rows: int, dims: tuple[int, int], causes: int, seed: int) -> list
 
 
 def measure(name: str, sets: dict[str, Any], repeats: int) -> dict[str, Any]:
-    from holdfast.adapters import build_adapter
+    from limpet.adapters import build_adapter
 
     seconds, cpu_seconds = [], []
     for _ in range(1 if name in TRAINED else repeats):
@@ -86,8 +86,8 @@ def measure(name: str, sets: dict[str, Any], repeats: int) -> dict[str, Any]:
 
 
 def as_sets(new: NDArray[np.float32], old: NDArray[np.float32], rows: int) -> dict[str, Any]:
-    from holdfast.embeddings import EmbeddingSet, StringArray
-    from holdfast.geometry import Hypersphere
+    from limpet.embeddings import EmbeddingSet, StringArray
+    from limpet.geometry import Hypersphere
 
     ids = StringArray.of([f"item{row}" for row in range(len(new))])
     both = {
@@ -137,7 +137,7 @@ def main() -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": str(arguments.threads)}
         os.execve(sys.executable, [sys.executable, *sys.argv], environment)
 
-    from holdfast.adapters import ADAPTERS
+    from limpet.adapters import ADAPTERS
     from machine import describe
 
     new, old, same = embeddings(

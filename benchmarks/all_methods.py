@@ -42,8 +42,8 @@ from all_methods_tasks import (
     options_of,
     perform,
 )
-from holdfast.cli.choices import data_root
-from holdfast.methods import METHODS, build_method
+from limpet.cli.choices import data_root
+from limpet.methods import METHODS, build_method
 from machine import describe
 from task_pool import Planned, TaskPool, Work, claim, run_and_tell
 from tuning_grids import GRIDS
@@ -105,7 +105,7 @@ def parsed() -> argparse.Namespace:
                         help=f"some of {', '.join(known)} (default: all); independent is always there")  # fmt: skip
     parser.add_argument("--classes", type=int, help="train on the first so many classes only (default: all)")
     parser.add_argument("--processes", type=int, default=2, help="models at a time, one thread each (default: 2)")
-    parser.add_argument("--root", type=Path, help="data root (default: the environment variable HOLDFAST_DATA)")
+    parser.add_argument("--root", type=Path, help="data root (default: the environment variable LIMPET_DATA)")
     parser.add_argument("--work", type=Path, default=RUNS, help="folder of records (default: runs/all_methods)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of results (default: benchmarks/results)")
     parser.add_argument("--tables-only", action="store_true", help="write the .md again from the .json in --out")

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from holdfast.evaluation.compatibility import Variant, compatible, p_comp, p_score, p_up
-from holdfast.methods import METHODS
+from limpet.evaluation.compatibility import Variant, compatible, p_comp, p_score, p_up
+from limpet.methods import METHODS
 from tuning_grids import GRIDS
 
 OLD, INDEPENDENT = "old", "independent"

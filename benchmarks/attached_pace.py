@@ -32,8 +32,8 @@ from all_methods_tables import markdown
 from attached_tables import RESULTS, Ready, Run, configured_server
 from attached_tables_shop import DECLARED, PATIENCE, Table, fill, open_shop, vectors
 from crash.server import Server
-from holdfast.attached.base import ModelIdentity
-from holdfast.attached.postgres.attachment import attach
+from limpet.attached.base import ModelIdentity
+from limpet.attached.postgres.attachment import attach
 from machine import describe
 
 CLIENTS, PAUSE, BATCH = 2, 0.01, 32

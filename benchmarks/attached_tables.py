@@ -8,7 +8,7 @@ dimensions). Clients of a shop, a process each, search by the vectors that are t
 that stays the same throughout; another one reads a single row again and again, so that its longest wait is how long
 nobody could read. Clusters of both models are at the same places, and the first number says which model made a vector:
 a search that meets both is sure to find both, and is seen. All clients write with the old model until they are told,
-after the second swap; from then on their sessions say holdfast.writes_with, and they write with the new one. Somebody
+after the second swap; from then on their sessions say limpet.writes_with, and they write with the new one. Somebody
 fills what they write from the first swap on, as an operator would.
 
 New vectors are looked up by the texts of rows: no model takes time, but the texts are read. Beside the same
@@ -56,13 +56,13 @@ from attached_tables_shop import (
     vectors,
 )
 from crash.server import Server
-from holdfast.attached.base import ModelIdentity
-from holdfast.attached.postgres.attachment import PostgresAttachment, attach, open_attachment
-from holdfast.attached.state import Side
-from holdfast.embeddings import EmbeddingSet
-from holdfast.galleries.backfill import Backfilled
-from holdfast.galleries.sources import points_of
-from holdfast.geometry import Hypersphere
+from limpet.attached.base import ModelIdentity
+from limpet.attached.postgres.attachment import PostgresAttachment, attach, open_attachment
+from limpet.attached.state import Side
+from limpet.embeddings import EmbeddingSet
+from limpet.galleries.backfill import Backfilled
+from limpet.galleries.sources import points_of
+from limpet.geometry import Hypersphere
 from machine import describe
 
 RESULTS = Path(__file__).parent / "results"

@@ -13,8 +13,8 @@ import psycopg
 from numpy.typing import NDArray
 from pgvector.psycopg import register_vector
 
-from holdfast.attached.state import Side
-from holdfast.stores.postgres.rows import decoded
+from limpet.attached.state import Side
+from limpet.stores.postgres.rows import decoded
 
 CLUSTERS, POOL, BATCH, K = 100, 200, 512, 10
 PATIENCE = 300.0  # seconds until clients that do not do what they were told are an error
@@ -191,7 +191,7 @@ def client(table: Table, number: int, clients: int, pause: float, told: Told) ->
         if connection.closed or (side == "old" and told.writes_new.is_set()):
             connection.close()
             side = "new" if told.writes_new.is_set() else "old"
-            says = f"-c holdfast.writes_with={DECLARED['new']}" if side == "new" else ""
+            says = f"-c limpet.writes_with={DECLARED['new']}" if side == "new" else ""
             connection = table.connect(application_name="shop", options=says)
             if side == "new":
                 told.heard.put(number)

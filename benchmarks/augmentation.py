@@ -1,6 +1,6 @@
-"""What a change of training images costs per image: whole batches as holdfast does, and one image at a time by Pillow.
+"""What a change of training images costs per image: whole batches as limpet does, and one image at a time by Pillow.
 
-Every way begins and ends with uint8 arrays of a batch, and draws anew for every image: holdfast from a generator of
+Every way begins and ends with uint8 arrays of a batch, and draws anew for every image: limpet from a generator of
 PyTorch, Pillow's loop from Python's own, with the same probabilities, operations and amounts. (That results are equal
 for equal draws is tested, not measured here.) Images are smooth patterns with noise, held decoded.
 
@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from holdfast.data.augment import Augmentation, RandAugment, ResizedCrop
-from holdfast.data.augmentation_policies import CIFAR_10, RAND_AUGMENT
-from holdfast.data.image_operations import OPERATIONS
+from limpet.data.augment import Augmentation, RandAugment, ResizedCrop
+from limpet.data.augmentation_policies import CIFAR_10, RAND_AUGMENT
+from limpet.data.image_operations import OPERATIONS
 from machine import describe
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -43,7 +43,7 @@ Change = Callable[[Image.Image, random.Random], Image.Image]
 
 
 class Way(NamedTuple):
-    """One augmentation: as holdfast is told, and as a loop over images does it."""
+    """One augmentation: as limpet is told, and as a loop over images does it."""
 
     augmentation: Augmentation
     by_pillow: Change
@@ -130,7 +130,7 @@ def by_pillow(pixels: NDArray[np.uint8], change: Change, rng: random.Random) -> 
     return np.stack(changed).transpose(0, 3, 1, 2)
 
 
-def by_holdfast(batch: Tensor, augmentation: Augmentation, seen: int, generator: torch.Generator) -> NDArray[np.uint8]:
+def by_limpet(batch: Tensor, augmentation: Augmentation, seen: int, generator: torch.Generator) -> NDArray[np.uint8]:
     """Change a batch at once."""
     return augmentation(batch, generator, (seen, seen)).numpy()
 
@@ -143,7 +143,7 @@ def measured(rounds: int, batches: int) -> dict[str, dict[str, dict[str, list[fl
         found[name] = {}
         for label, way in ways(size).items():
             runs = {
-                "holdfast": partial(by_holdfast, torch.from_numpy(pixels), way.augmentation, size.seen, generator),
+                "limpet": partial(by_limpet, torch.from_numpy(pixels), way.augmentation, size.seen, generator),
                 "Pillow": partial(by_pillow, pixels, way.by_pillow, rng),
             }
             taken: dict[str, list[float]] = {one: [] for one in runs}
@@ -162,20 +162,20 @@ def lines_of(record: dict[str, Any]) -> list[str]:
     lines = [
         record["machine"],
         "",
-        f"{'images':<12} {'augmentation':<26} {'holdfast, µs':>12} {'Pillow, µs':>12} ratio",
+        f"{'images':<12} {'augmentation':<26} {'limpet, µs':>12} {'Pillow, µs':>12} ratio",
     ]
     slowest = 1.0
     for size, by_label in record["microseconds"].items():
         for label, taken in by_label.items():
-            ours, pillow = min(taken["holdfast"]), min(taken["Pillow"])
+            ours, pillow = min(taken["limpet"]), min(taken["Pillow"])
             lines.append(f"{size:<12} {label:<26} {ours:>12.1f} {pillow:>12.1f} {pillow / ours:>5.2f}")
             slowest = max(slowest, *(max(one) / min(one) for one in taken.values()))
-    rounds = len(taken["holdfast"])
+    rounds = len(taken["limpet"])
     batches = ", ".join(f"{size.batch} images of {name}" for name, size in SIZES.items())
     return [
         *lines,
         "",
-        "Processor time per image on one thread; the ratio is Pillow's over holdfast's.",
+        "Processor time per image on one thread; the ratio is Pillow's over limpet's.",
         f"Batches of {batches}; resized crops of the larger ones have {SIZES['256 pixels'].seen} pixels.",
         f"The fastest of {rounds} rounds in turn: the machine was shared,",
         f"and a twin took up to {slowest:.1f} times as long.",

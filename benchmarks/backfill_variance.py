@@ -1,6 +1,6 @@
 """Whether a variance that is learnt with the map of a gallery tells which items to embed anew first.
 
-    python benchmarks/backfill_variance.py --data ../shared/data       # HOLDFAST_DATA when left out
+    python benchmarks/backfill_variance.py --data ../shared/data       # LIMPET_DATA when left out
 
 A gallery of static words (wordllama, 256 numbers) is mapped to MiniLM-L6 (384) by the adapter `fastfill`, fitted on
 8,000 of the training texts that each seed draws; queries are MiniLM's. The gallery is then backfilled in each order,
@@ -26,13 +26,13 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
-from holdfast.adapters import build_adapter
-from holdfast.adapters.base import Adapter
-from holdfast.adapters.compare import means_of
-from holdfast.embeddings import EmbeddingSet
-from holdfast.evaluation.intervals import Draws, clusters_of
-from holdfast.evaluation.retrieval import rank_metrics
-from holdfast.galleries import Gallery
+from limpet.adapters import build_adapter
+from limpet.adapters.base import Adapter
+from limpet.adapters.compare import means_of
+from limpet.embeddings import EmbeddingSet
+from limpet.evaluation.intervals import Draws, clusters_of
+from limpet.evaluation.retrieval import rank_metrics
+from limpet.galleries import Gallery
 from machine import describe
 from partial_labels import embedded
 
@@ -116,7 +116,7 @@ def measured(sets: Any, seeds: list[int]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("HOLDFAST_DATA", "")))
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("LIMPET_DATA", "")))
     parser.add_argument("--sets", nargs="+", default=["clinc150", "banking77"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--work", type=Path, default=Path("runs/partial-labels"))

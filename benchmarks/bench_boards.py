@@ -10,9 +10,9 @@ import json
 from importlib.resources import files
 from pathlib import Path
 
-from holdfast.bench.leaderboard import BenchRuns
-from holdfast.bench.ranking import leaderboard_of
-from holdfast.reports.leaderboard import headline, write_leaderboard_page, write_tables
+from limpet.bench.leaderboard import BenchRuns
+from limpet.bench.ranking import leaderboard_of
+from limpet.reports.leaderboard import headline, write_leaderboard_page, write_tables
 
 RESULTS = Path(__file__).parent / "results" / "bench"
 SUITES = ("frozen-text", "image-upgrade", "omniglot-small", "text-upgrade", "tiny-imagenet-small")
@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of a folder per suite")
     arguments = parser.parse_args()
     for suite in SUITES:
-        document = json.loads((files("holdfast.bench") / "evidence" / f"{suite}.json").read_text())
+        document = json.loads((files("limpet.bench") / "evidence" / f"{suite}.json").read_text())
         found, told = BenchRuns.model_validate(document), {key: document[key] for key in ("command", "wall_seconds")}
         references = {run.label: "not aligned" for run in found.rows if run.method == "independent"}
         results = leaderboard_of(found, **told, references=references)

@@ -3,7 +3,7 @@
     python benchmarks/bench_kills.py            # about 10 minutes on two cores
     python benchmarks/bench_kills.py --suites hbct-table-1 --kills 2
 
-The suites are those that come with holdfast, with their networks, methods and precision; smaller are the data (a few
+The suites are those that come with limpet, with their networks, methods and precision; smaller are the data (a few
 classes of Tiny-ImageNet at 32 pixels), the epochs (one) and the number of rows. SIGKILL ends the bench and all its
 worker processes at a random moment of what is left. Writes bench_kills.json and bench_kills.txt.
 """
@@ -24,7 +24,7 @@ from typing import Any
 
 import yaml
 
-from holdfast.bench.suite import RECIPES
+from limpet.bench.suite import RECIPES
 from machine import describe
 from task_pool import write_json
 
@@ -53,7 +53,7 @@ def smaller(name: str) -> dict[str, Any]:
 
 def bench(folder: Path) -> subprocess.Popen[bytes]:
     """Start the command in a folder, with worker processes of its own."""
-    words = [sys.executable, "-m", "holdfast", "bench", "suite.yaml", "--processes", "2", "--out", "board"]
+    words = [sys.executable, "-m", "limpet", "bench", "suite.yaml", "--processes", "2", "--out", "board"]
     words += ["--cache", "cells"]
     with (folder / "log").open("ab") as log:
         return subprocess.Popen(words, cwd=folder, stdout=log, stderr=log, start_new_session=True)

@@ -19,7 +19,7 @@ import scipy.stats
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from holdfast.evaluation.intervals import mean_intervals, p_values
+from limpet.evaluation.intervals import mean_intervals, p_values
 from machine import describe
 
 RESULTS = Path(__file__).parent / "results"

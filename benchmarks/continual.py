@@ -39,8 +39,8 @@ from continual_tasks import (
     perform,
     setting_of,
 )
-from holdfast.cli.choices import data_root
-from holdfast.methods import METHODS
+from limpet.cli.choices import data_root
+from limpet.methods import METHODS
 from machine import describe
 from task_pool import Planned, TaskPool, Work, claim, run_and_tell
 
@@ -114,7 +114,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--most-seeds", type=int, help="run fewer seeds than the suite has")
     parser.add_argument("--tune-seed", type=int, default=100, help="of the tuning (default: 100)")
     parser.add_argument("--processes", type=int, default=2, help="learners at a time, one thread each (default: 2)")
-    parser.add_argument("--root", type=Path, help="data root (default: the environment variable HOLDFAST_DATA)")
+    parser.add_argument("--root", type=Path, help="data root (default: the environment variable LIMPET_DATA)")
     parser.add_argument("--work", type=Path, help="folder of records (default: runs/continual_SUITE)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of results (default: benchmarks/results)")
     parser.add_argument("--tables-only", action="store_true", help="write the .md again from the .json in --out")

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from all_methods_tables import Record, Task
-from holdfast.continual.plans import PLANS, Setting
-from holdfast.continual.results import LearnerResults
-from holdfast.continual.runner import run_sessions
-from holdfast.data.augment import Augmentation
-from holdfast.data.closed_set import ClosedSet, closed_set
-from holdfast.data.datasets import load_dataset
-from holdfast.experiment import Experiment, Recipe
-from holdfast.models.specs import EncoderSpec
+from limpet.continual.plans import PLANS, Setting
+from limpet.continual.results import LearnerResults
+from limpet.continual.runner import run_sessions
+from limpet.data.augment import Augmentation
+from limpet.data.closed_set import ClosedSet, closed_set
+from limpet.data.datasets import load_dataset
+from limpet.experiment import Experiment, Recipe
+from limpet.models.specs import EncoderSpec
 from task_pool import write_json
 
 FIRST, TUNE, FINAL = "first", "tune", "final"

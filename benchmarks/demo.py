@@ -1,4 +1,4 @@
-"""What `holdfast demo` shows and how long it takes, over several seeds.
+"""What `limpet demo` shows and how long it takes, over several seeds.
 
     python benchmarks/demo.py --seeds 0 1 2
 
@@ -16,9 +16,9 @@ import time
 from pathlib import Path
 
 from comparison import table
-from holdfast.evaluation.results import EvaluationResults
-from holdfast.reports.evaluation import summary_rows
-from holdfast.reports.markdown import markdown_table
+from limpet.evaluation.results import EvaluationResults
+from limpet.reports.evaluation import summary_rows
+from limpet.reports.markdown import markdown_table
 from machine import describe
 
 RESULTS = Path(__file__).parent / "results"
@@ -26,7 +26,7 @@ RESULTS = Path(__file__).parent / "results"
 
 def run(seed: int, folder: Path) -> tuple[EvaluationResults, float]:
     start = time.perf_counter()
-    command = [sys.executable, "-m", "holdfast", "demo", "--seed", str(seed), "--out", str(folder), "--json"]
+    command = [sys.executable, "-m", "limpet", "demo", "--seed", str(seed), "--out", str(folder), "--json"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return EvaluationResults.load(folder), time.perf_counter() - start
 
@@ -43,7 +43,7 @@ def main() -> None:
     evaluations = {seed: found.to_dict()["evaluations"] for seed, found in results.items()}
     first = results[seeds[0]]
     lines = [
-        f"# holdfast demo, seed {seeds[0]}", "", markdown_table(*summary_rows(first)).strip(), "",
+        f"# limpet demo, seed {seeds[0]}", "", markdown_table(*summary_rows(first)).strip(), "",
         f"# Seeds {', '.join(map(str, seeds))}, mAP, mean ± standard deviation", "",
         *table(evaluations, list(first.evaluations)), "",
         f"Seconds: {', '.join(f'{value:.0f}' for value in seconds.values())}, on {describe()}.", "",

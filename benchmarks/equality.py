@@ -1,4 +1,4 @@
-"""Whether two revisions of holdfast compute the same numbers, bit for bit.
+"""Whether two revisions of limpet compute the same numbers, bit for bit.
 
 Four jobs run in both, each in one thread: the demo; a training on a twentieth of Omniglot (old, independent, HBCT),
 its embeddings and its evaluation; a bench of four methods over frozen models of text; and galleries that are killed
@@ -31,7 +31,7 @@ from machine import describe
 
 HERE = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).parent / "results"
-HOLDFAST = ("-m", "holdfast")
+LIMPET = ("-m", "limpet")
 SHOWN = 12  # values that differ, of each kind
 OMNIGLOT = ("--data-options.class_share", "0.05", "--data-options.image_size", "28")
 MODELS = ("old", "independent", "hbct")
@@ -71,7 +71,7 @@ MEANT = {
     "and every run keeps all its metrics",
     r": (figures|figure_notes) = \{\}": "Suites: `figures` says what is drawn and tabulated beside the board",
     r"recipe\.backbone_rate = 1": "`recipe.backbone_rate`: the rate of a network's pretrained part ...",
-    r"evaluations\.\w+\.mixing = None": "`holdfast evaluate --mixing`",
+    r"evaluations\.\w+\.mixing = None": "`limpet evaluate --mixing`",
     r"(rows\[\d+\]|values)\.(gallery|pairs|labels) = |/train\.safetensors: ": "Suites of frozen models ... "
     "boards say what became of the old gallery, on how many pairs and labels each row was fitted",
     r"old_(images|classes) = None": "Results are typed values: what is not defined is None",
@@ -99,17 +99,17 @@ class Job(NamedTuple):
 def jobs(kills: int) -> list[Job]:
     """Return what is run."""
     releases = tuple(f"{{out}}/models/{name}" for name in MODELS)
-    embed = {"before": (*HOLDFAST, "embed", "--data", "omniglot"), "after": (*HOLDFAST, "embed", "images", "omniglot")}
+    embed = {"before": (*LIMPET, "embed", "--data", "omniglot"), "after": (*LIMPET, "embed", "images", "omniglot")}
     sides = tuple(word for name in MODELS[:2] for word in (f"--{name}", f"{{out}}/embedded/{name}"))
-    evaluated = (*HOLDFAST, "evaluate", *sides, "--new", "{out}/embedded/hbct", "--seed", "0", "--out", "{out}/result")
+    evaluated = (*LIMPET, "evaluate", *sides, "--new", "{out}/embedded/hbct", "--seed", "0", "--out", "{out}/result")
     documents = ("**/results.json", "**/history.json", "**/config.json", "**/*.safetensors")
     found = [
-        Job("demo", _both((*HOLDFAST, "demo", "--seed", "0", "--out", "{out}", "--json")), (*documents, "ended-0")),
+        Job("demo", _both((*LIMPET, "demo", "--seed", "0", "--out", "{out}", "--json")), (*documents, "ended-0")),
         Job(
             "omniglot",
             {
                 when: [
-                    (*HOLDFAST, *TRAINED),
+                    (*LIMPET, *TRAINED),
                     (*words, *OMNIGLOT, "--release", *releases, "--out", "{out}/embedded"),
                     evaluated,
                 ]
@@ -119,7 +119,7 @@ def jobs(kills: int) -> list[Job]:
         ),
         Job(
             "text bench",
-            _both((*HOLDFAST, "bench", "{out}/suite.yaml", "--out", "{out}/board", "--cache", "{out}/cells",
+            _both((*LIMPET, "bench", "{out}/suite.yaml", "--out", "{out}/board", "--cache", "{out}/cells",
                    "--processes", "1", "--report", "none")),
             ("board/results.json", "cells/**/cell.json", "cells/**/*.safetensors"),
         ),

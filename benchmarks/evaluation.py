@@ -1,4 +1,4 @@
-"""Full-ranking metrics, leave-one-out: holdfast against sorting everything and against pytorch-metric-learning.
+"""Full-ranking metrics, leave-one-out: limpet against sorting everything and against pytorch-metric-learning.
 
 Every run is a process of its own over the same file of vectors, so that its memory can be told; runs of the
 contenders alternate. Usage: python benchmarks/evaluation.py [--items 13180] [--repeats 3]
@@ -27,7 +27,7 @@ SAMPLE = 50  # queries compared with sklearn.metrics.average_precision_score
 
 NOTES = """\
 Medians of {repeats} alternating runs, each a process of its own, after a small warm-up.
-Ratio: median over that of holdfast. Extra memory: peak above the level after imports, data and warm-up.
+Ratio: median over that of limpet. Extra memory: peak above the level after imports, data and warm-up.
 Stable is the sort that scikit-learn uses and that our rule for ties needs; unstable leaves ties open.
 pytorch-metric-learning ranks {slice:,} queries per call, because it holds several arrays of queries x
 gallery: all at once was not run. Its search is its exact CustomKNN (faiss is not installed); it offers no
@@ -47,10 +47,10 @@ def clustered(items: int, classes: int, dim: int, seed: int) -> tuple[Vectors, L
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32), labels
 
 
-def holdfast_metrics(vectors: Vectors, labels: Labels) -> dict[str, float]:
-    from holdfast.embeddings import EmbeddingSet, StringArray
-    from holdfast.evaluation.retrieval import rank_metrics
-    from holdfast.geometry import Hypersphere
+def limpet_metrics(vectors: Vectors, labels: Labels) -> dict[str, float]:
+    from limpet.embeddings import EmbeddingSet, StringArray
+    from limpet.evaluation.retrieval import rank_metrics
+    from limpet.geometry import Hypersphere
 
     ids = StringArray.of(map(str, range(len(labels))))
     items = EmbeddingSet(ids, vectors, "declared:benchmark", Hypersphere(vectors.shape[1]), labels=labels)
@@ -103,7 +103,7 @@ def pytorch_metric_learning_metrics(vectors: Vectors, labels: Labels) -> dict[st
 
 
 CONTENDERS: dict[str, Callable[[Vectors, Labels], dict[str, float]]] = {
-    "holdfast": holdfast_metrics,
+    "limpet": limpet_metrics,
     "full sort, stable": lambda vectors, labels: by_sorting(vectors, labels, "stable"),
     "full sort, unstable": lambda vectors, labels: by_sorting(vectors, labels, None),
     "pytorch-metric-learning": pytorch_metric_learning_metrics,
@@ -134,9 +134,9 @@ def compare_with_scikit_learn(vectors: Vectors, labels: Labels) -> float:
     """Return the largest difference of average precision over a sample of queries."""
     from sklearn.metrics import average_precision_score
 
-    from holdfast.evaluation.metrics import average_precision
-    from holdfast.evaluation.ranking.engine import rank
-    from holdfast.evaluation.ranking.row_lists import RowLists
+    from limpet.evaluation.metrics import average_precision
+    from limpet.evaluation.ranking.engine import rank
+    from limpet.evaluation.ranking.row_lists import RowLists
 
     rows = np.arange(0, len(labels), -(-len(labels) // SAMPLE))
     ranked = rank(vectors[rows], vectors, RowLists.by_label(labels[rows], labels), RowLists.single(rows))
@@ -154,7 +154,7 @@ def summary(runs: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
         name: {
             "median_seconds": round(seconds[name], 3),
             "seconds": [round(run["seconds"], 3) for run in of_one],
-            "times_holdfast": round(seconds[name] / seconds["holdfast"], 2),
+            "times_limpet": round(seconds[name] / seconds["limpet"], 2),
             "extra_memory_mb": round(max(run["extra_memory"] for run in of_one) / 1e6),
             "values": of_one[0]["values"],
         }
@@ -172,7 +172,7 @@ def table(record: dict[str, Any]) -> str:
     for name, row in record["contenders"].items():
         values = " ".join(f"{row['values'][n]:9.5f}" if n in row["values"] else f"{'-':>9}" for n in NAMES)
         lines.append(
-            f"{name:26}{row['median_seconds']:10.2f}{row['times_holdfast']:8.1f}{row['extra_memory_mb']:10}  {values}"
+            f"{name:26}{row['median_seconds']:10.2f}{row['times_limpet']:8.1f}{row['extra_memory_mb']:10}  {values}"
         )
     return "\n".join([*lines, "", *record["notes"]])
 
@@ -202,9 +202,7 @@ def main() -> None:
                 of_one.append(run_apart(name, path))
     contenders = summary(runs)
     worst = max(
-        abs(row["values"][n] - contenders["holdfast"]["values"][n])
-        for row in contenders.values()
-        for n in row["values"]
+        abs(row["values"][n] - contenders["limpet"]["values"][n]) for row in contenders.values() for n in row["values"]
     )
     exactness = compare_with_scikit_learn(vectors, labels)
     record = {

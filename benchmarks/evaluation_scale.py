@@ -3,7 +3,7 @@
 For every size there are two difficulties of clustered data with 50 relevant items a query: in the easy one at most 1 %
 of the scores lie above a query's lowest relevant one, in the hard one at least half. Every run is a process of its own
 over the same files; contenders alternate. Other libraries keep several arrays of queries x gallery or work query by
-query, so they are measured on some of the queries, beside holdfast on the same ones; those that are not installed, or
+query, so they are measured on some of the queries, beside limpet on the same ones; those that are not installed, or
 run out of the memory they are given, are said to be so.
 Usage: python benchmarks/evaluation_scale.py [--items 50000 1000000] [--repeats 3]
 """
@@ -42,7 +42,7 @@ Bare is the product of float32 alone, 512 queries x 16,384 items at a time, all 
 Extra memory: peak above the level after imports and data ({data} MB of vectors at a million items).
 The other libraries rank {piece} queries per call, and were measured once; they offer other subsets of the metrics.
 torchmetrics leaves relevant items with scores of 0 or less out of average precision, hence its other mAP.
-Largest difference of any other of their values from holdfast's on the same queries: {worst:.1e}.
+Largest difference of any other of their values from limpet's on the same queries: {worst:.1e}.
 """
 
 Vectors = NDArray[np.float32]
@@ -93,17 +93,17 @@ def bare(query: Vectors, asked: Labels, gallery: Vectors, labels: Labels) -> Val
     return {}
 
 
-def holdfast(query: Vectors, asked: Labels, gallery: Vectors, labels: Labels) -> Values:
+def limpet(query: Vectors, asked: Labels, gallery: Vectors, labels: Labels) -> Values:
     """Measure through the public function; `embedding_sets` were built before, as the others' arrays were."""
-    from holdfast.evaluation.retrieval import rank_metrics
+    from limpet.evaluation.retrieval import rank_metrics
 
     found = rank_metrics(*BUILT.pop(), NAMES)
     return {name: float(values.mean()) for name, values in found.items()}
 
 
 def embedding_sets(query: Vectors, asked: Labels, gallery: Vectors, labels: Labels) -> tuple[Any, Any]:
-    from holdfast.embeddings import EmbeddingSet, StringArray
-    from holdfast.geometry import Hypersphere
+    from limpet.embeddings import EmbeddingSet, StringArray
+    from limpet.geometry import Hypersphere
 
     def built(vectors: Vectors, classes: Labels) -> EmbeddingSet:
         ids = StringArray.of(map(str, range(len(classes))))
@@ -176,7 +176,7 @@ def open_metric_learning(query: Vectors, asked: Labels, gallery: Vectors, labels
 
 
 Contender = Callable[[Vectors, Labels, Vectors, Labels], Values]
-WHOLE: dict[str, Contender] = {"bare": bare, "holdfast": holdfast}
+WHOLE: dict[str, Contender] = {"bare": bare, "limpet": limpet}
 OTHERS: dict[str, Contender] = {
     "pytorch-metric-learning": pytorch_metric_learning,
     "torchmetrics": torchmetrics,
@@ -190,7 +190,7 @@ def run_here(name: str, folder: Path, some: int | None) -> dict[str, Any]:
     contender = (WHOLE | OTHERS)[name]
     data = read_data(folder, some)
     small = data[0][:20], data[1][:20] % 40, data[2][:2_000], data[3][:2_000] % 40
-    if contender is holdfast:
+    if contender is limpet:
         BUILT.extend((embedding_sets(*data), embedding_sets(*small)))
     contender(*small)  # imports and first calls
     before, start = peak_memory(), time.perf_counter()
@@ -214,7 +214,7 @@ def measured(folder: Path, items: int, repeats: int) -> dict[str, Any]:
         for name, of_one in runs.items():
             of_one.append(run_apart(name, folder))
     some = SOME.get(items, 100)
-    part = {"holdfast": run_apart("holdfast", folder, some)}
+    part = {"limpet": run_apart("limpet", folder, some)}
     part |= {name: run_apart(name, folder, some) for name in OTHERS}
     medians = {name: statistics.median(run["seconds"] for run in of_one) for name, of_one in runs.items()}
     return {
@@ -246,8 +246,8 @@ def lines_of(items: int, difficulty: str, found: dict[str, Any]) -> list[str]:
             f"{name:26}{row['median_seconds']:10.2f}{spread:>18}{row['times_bare']:8.2f}{row['extra_memory_mb']:10}  "
             + values_of(row["values"])
         )
-    lines.append(f"on {found['some']} of these queries, once{'':8}s{'':10}x holdfast{'':8}extra MB")
-    own = found["part"]["holdfast"]["seconds"]
+    lines.append(f"on {found['some']} of these queries, once{'':8}s{'':10}x limpet{'':8}extra MB")
+    own = found["part"]["limpet"]["seconds"]
     for name, run in found["part"].items():
         if "failed" in run:
             lines.append(f"{name:26}{run['failed']}")
@@ -300,7 +300,7 @@ def main() -> None:
             print("\n".join(lines[-12:]), flush=True)
     worst = max(
         (
-            abs(value - found["part"]["holdfast"]["values"][name])
+            abs(value - found["part"]["limpet"]["values"][name])
             for found in tasks.values()
             for contender, run in found["part"].items()
             for name, value in run.get("values", {}).items()

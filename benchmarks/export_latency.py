@@ -43,8 +43,8 @@ def requests() -> tuple[list[str], NDArray[np.int64], list[str]]:
 
 
 def embedded(encoder: Any, texts: list[str], labels: NDArray[np.int64], names: list[str]) -> Any:
-    from holdfast.data.text_set import TextSet
-    from holdfast.training.encode import embed_texts
+    from limpet.data.text_set import TextSet
+    from limpet.training.encode import embed_texts
 
     ids = [f"text{row}" for row in range(len(texts))]
     return embed_texts(encoder, TextSet(texts, labels, tuple(names), ids), role="document")
@@ -64,7 +64,7 @@ def torch_layers(steps: Any) -> Way:
     """The modules of a sentence-transformers folder, without the text model before them."""
     import torch
 
-    from holdfast.export.sentence_transformers_folder import as_layers, as_module
+    from limpet.export.sentence_transformers_folder import as_layers, as_module
 
     modules = torch.nn.Sequential(*map(as_module, as_layers(steps))).eval()
 
@@ -83,18 +83,18 @@ def cases(folder: Path) -> dict[str, tuple[Any, Mapping[str, Way]]]:
     import torch
     from sentence_transformers import SentenceTransformer
 
-    from holdfast.adapters import build_adapter
-    from holdfast.experiment import HEAD_RECIPE, Experiment
-    from holdfast.export import formats
-    from holdfast.export.exportable import of_adapter, of_release
-    from holdfast.export.formats import export
-    from holdfast.export.reader import Map
-    from holdfast.geometry import Hypersphere
-    from holdfast.models.release import make_release
-    from holdfast.models.seeding import seeded
-    from holdfast.models.specs import EncoderSpec
-    from holdfast.models.text_encoders import open_text_encoder
-    from holdfast.training.compatible_head import train_head
+    from limpet.adapters import build_adapter
+    from limpet.experiment import HEAD_RECIPE, Experiment
+    from limpet.export import formats
+    from limpet.export.exportable import of_adapter, of_release
+    from limpet.export.formats import export
+    from limpet.export.reader import Map
+    from limpet.geometry import Hypersphere
+    from limpet.models.release import make_release
+    from limpet.models.seeding import seeded
+    from limpet.models.specs import EncoderSpec
+    from limpet.models.text_encoders import open_text_encoder
+    from limpet.training.compatible_head import train_head
 
     texts, labels, names = requests()
     old_model, new_model = open_text_encoder(OLD), open_text_encoder(NEW)
@@ -121,7 +121,7 @@ def cases(folder: Path) -> dict[str, tuple[Any, Mapping[str, Way]]]:
         "adapter, vectors 256 to 384": (
             old.vectors[:256],
             {
-                "holdfast (NumPy, float64)": mapped.reference,
+                "limpet (NumPy, float64)": mapped.reference,
                 "npz (NumPy, float64)": Map(places["adapter npz"]),
                 "onnx": session_of(places["adapter onnx"]),
                 "torch (modules of sentence-transformers)": torch_layers(mapped.steps),
@@ -130,7 +130,7 @@ def cases(folder: Path) -> dict[str, tuple[Any, Mapping[str, Way]]]:
         "head, vectors 384 to 256": (
             new.vectors[:256],
             {
-                "holdfast (torch)": served.reference,
+                "limpet (torch)": served.reference,
                 "npz (NumPy, float64)": Map(places["head npz"]),
                 "onnx": session_of(places["head onnx"]),
                 "torch (modules of sentence-transformers)": torch_layers(served.steps),
@@ -139,19 +139,19 @@ def cases(folder: Path) -> dict[str, tuple[Any, Mapping[str, Way]]]:
         "head and its text model, texts": (
             np.array(some),
             {
-                "holdfast (torch)": lambda given: served.reference(new_model.encode(list(given), role="query")),
+                "limpet (torch)": lambda given: served.reference(new_model.encode(list(given), role="query")),
                 "sentence-transformers": lambda given: whole.encode_query(list(given), show_progress_bar=False),
             },
         ),
         "images, convnet of 32 pixels": (
             pixels,
-            {"holdfast (torch)": images.reference, "onnx": session_of(places["images onnx"])},
+            {"limpet (torch)": images.reference, "onnx": session_of(places["images onnx"])},
         ),
     }
 
 
 def measure(inputs: Any, ways: Mapping[str, Way], rounds: int, calls: int) -> list[dict[str, Any]]:
-    from holdfast.export.formats import largest_difference
+    from limpet.export.formats import largest_difference
 
     (original, *_) = ways.values()
     expected = original(inputs)

@@ -36,7 +36,7 @@ from crash.processes import finished, forked, import_stores, violation_of
 from crash.script import Driver, Script
 from crash.trials import driver_of
 from crash.twin import Violation
-from holdfast.errors import StoreError
+from limpet.errors import StoreError
 from power_loss import MountedPlace, has_ext4, make_templates, say
 
 RESULTS = Path(__file__).parent / "results"

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parent.parent
 
 def clean_environment(python: Path, cache: Path) -> dict[str, str]:
     """Return the environment of a new user: one interpreter first, nothing of ours."""
-    ours = {"VIRTUAL_ENV", "PYTHONPATH", "HOLDFAST_DATA", "OMP_NUM_THREADS"}
+    ours = {"VIRTUAL_ENV", "PYTHONPATH", "LIMPET_DATA", "OMP_NUM_THREADS"}
     kept = {name: value for name, value in os.environ.items() if name not in ours}
     return {**kept, "PIP_CACHE_DIR": str(cache), "PATH": f"{python.parent}:/usr/local/bin:/usr/bin:/bin"}
 

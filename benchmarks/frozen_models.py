@@ -6,7 +6,7 @@
 Old are static words (wordllama, 256 dimensions), new is MiniLM-L6 (384 dimensions); nothing is trained but maps and
 heads. Every adapter and every method for one upgrade is fitted on the sentences to fit on, with its default options,
 and scored once: half of the test sentences search all others that nothing was fitted on. In the second variant half of
-the intents have no sentence to fit on at all. Nothing is chosen by these scores; what `holdfast adapt --auto` would
+the intents have no sentence to fit on at all. Nothing is chosen by these scores; what `limpet adapt --auto` would
 recommend is chosen on held-out sentences to fit on, and scored here beside the others.
 
 A seed decides which sentences search, which intents are left out, and all training. Every finished fit leaves a small
@@ -23,7 +23,7 @@ from typing import Any
 
 from frozen_models_tables import AUTO, MIXED, SYSTEMS, UNSEEN, Record, page
 from frozen_models_tasks import ADAPTED, HEADS, Task, encode_all, options_of, perform
-from holdfast.cli.choices import data_root
+from limpet.cli.choices import data_root
 from machine import describe
 from task_pool import Planned, TaskPool, Work, claim, run_and_tell
 

@@ -41,7 +41,7 @@ def page(document: Document) -> str:
         "embedding everything anew would bring. *after backfill* is what the same queries find among sentences "
         "embedded anew. *fit* is the median time, one thread, another fit beside it.",
         "",
-        "`--auto` is what `holdfast adapt` recommends from held-out sentences to fit on; where half of the intents are "
+        "`--auto` is what `limpet adapt` recommends from held-out sentences to fit on; where half of the intents are "
         "unseen, it was told so (`--unseen-share 0.5`).",
         "",
         REFERENCE,

@@ -14,20 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frozen_models_tables import AUTO, MIXED, SYSTEMS, UNSEEN
-from holdfast.adapters import ADAPTERS, ScoreMap, build_adapter
-from holdfast.adapters.adapt import HEAD, Choice, adapt
-from holdfast.adapters.compare import Link, Measured
-from holdfast.data.text_set import TextSet
-from holdfast.data.texts import load_texts
-from holdfast.embeddings import EmbeddingSet, StringArray
-from holdfast.evaluation.intervals import mean_intervals
-from holdfast.evaluation.retrieval import rank_metrics
-from holdfast.experiment import HEAD_RECIPE, Experiment
-from holdfast.methods import METHODS
-from holdfast.models.specs import EncoderSpec
-from holdfast.models.text_encoders import open_text_encoder
-from holdfast.training.compatible_head import train_head
-from holdfast.training.encode import embed_texts
+from limpet.adapters import ADAPTERS, ScoreMap, build_adapter
+from limpet.adapters.adapt import HEAD, Choice, adapt
+from limpet.adapters.compare import Link, Measured
+from limpet.data.text_set import TextSet
+from limpet.data.texts import load_texts
+from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.evaluation.intervals import mean_intervals
+from limpet.evaluation.retrieval import rank_metrics
+from limpet.experiment import HEAD_RECIPE, Experiment
+from limpet.methods import METHODS
+from limpet.models.specs import EncoderSpec
+from limpet.models.text_encoders import open_text_encoder
+from limpet.training.compatible_head import train_head
+from limpet.training.encode import embed_texts
 from mixed_generations import mixed_gallery
 from task_pool import write_json
 
@@ -208,7 +208,7 @@ def scores(values: Mapping[str, NDArray[np.float64]], unseen: NDArray[np.bool_])
 
 
 def recommended(task: Task, old: EmbeddingSet, new: EmbeddingSet) -> Record:
-    """Return what `holdfast adapt --auto` recommends from the sentences to fit on alone.
+    """Return what `limpet adapt --auto` recommends from the sentences to fit on alone.
 
     It is told how many intents these do not cover.
     """

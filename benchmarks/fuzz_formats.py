@@ -1,9 +1,9 @@
-"""Every format of files that holdfast reads, altered many times: each file is read, or refused in words.
+"""Every format of files that limpet reads, altered many times: each file is read, or refused in words.
 
 Bits are flipped; files cut, spliced and overwritten; shapes, types, places and metadata in headers and values in JSON
 and YAML replaced by others, among them numbers outside 64 bits, nesting without end, and texts that steer terminals. In
 most trials with digests those are computed anew, as somebody would who altered a file on purpose. A forked process
-reads and uses the files; it is counted what was refused (a `HoldfastError`), accepted, met with any other exception,
+reads and uses the files; it is counted what was refused (a `LimpetError`), accepted, met with any other exception,
 ended the process, did not end within 30 seconds of computing, or took more memory than the bound.
 
     nice -n 19 python benchmarks/fuzz_formats.py    # an hour alone; adds to benchmarks/results/fuzz_formats.{json,txt}

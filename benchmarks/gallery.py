@@ -30,12 +30,12 @@ import pyarrow as pa
 from lancedb.index import BTree, IvfFlat
 from numpy.typing import NDArray
 
-from holdfast.embeddings import EmbeddingSet, StringArray, storage
-from holdfast.galleries import Gallery
-from holdfast.galleries.sources import FileVectors
-from holdfast.geometry import Hypersphere
-from holdfast.stores.lance.care import PARTITION
-from holdfast.stores.lance.search import PROBES
+from limpet.embeddings import EmbeddingSet, StringArray, storage
+from limpet.galleries import Gallery
+from limpet.galleries.sources import FileVectors
+from limpet.geometry import Hypersphere
+from limpet.stores.lance.care import PARTITION
+from limpet.stores.lance.search import PROBES
 from machine import describe
 from task_pool import write_json
 
@@ -185,9 +185,9 @@ def reopening(folder: Path) -> list[float]:
     """Return the seconds that fresh processes take to open the gallery and answer a query, without imports."""
     script = (
         "import sys, time, numpy as np\n"
-        "import holdfast.galleries, lancedb\n"
+        "import limpet.galleries, lancedb\n"
         "started = time.perf_counter()\n"
-        "gallery = holdfast.galleries.Gallery.open(sys.argv[1])\n"
+        "gallery = limpet.galleries.Gallery.open(sys.argv[1])\n"
         "gallery.status()\n"
         "print(time.perf_counter() - started)\n"
     )

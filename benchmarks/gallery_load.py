@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.embeddings import EmbeddingSet
-from holdfast.galleries import Gallery
-from holdfast.galleries.sources import CallableVectors
-from holdfast.geometry import Hypersphere
+from limpet.embeddings import EmbeddingSet
+from limpet.galleries import Gallery
+from limpet.galleries.sources import CallableVectors
+from limpet.geometry import Hypersphere
 from machine import describe
 from task_pool import write_json
 

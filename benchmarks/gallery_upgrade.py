@@ -5,7 +5,7 @@
     python benchmarks/gallery_upgrade.py --tables-only       # the page again, from the committed records
 
 Omniglot's evaluation images with a compatible release on the hypersphere and one in Lorentz space, and CLINC150 with
-two frozen text models that only an adapter links, with and without `holdfast gallery calibrate` after every tenth. For
+two frozen text models that only an adapter links, with and without `limpet gallery calibrate` after every tenth. For
 every order a fresh gallery (LanceDB) is made by the old model, the new one is prepared and swapped in, and the backfill
 goes from 0 to 100 % in tenths. At every tenth new queries are asked and scored; all the time another thread sends
 queries, and checks that every score is the inner product of its query with the vector of the generation that the hit
@@ -30,12 +30,12 @@ import numpy as np
 
 from gallery_upgrade_models import UPGRADES, Upgrade
 from gallery_upgrade_tables import page
-from holdfast.cli.choices import data_root
-from holdfast.embeddings import EmbeddingSet, storage
-from holdfast.evaluation.upgrade import Curve
-from holdfast.galleries import Gallery, Reply
-from holdfast.galleries.served import class_names_of, items_of_class, served
-from holdfast.galleries.sources import FileVectors
+from limpet.cli.choices import data_root
+from limpet.embeddings import EmbeddingSet, storage
+from limpet.evaluation.upgrade import Curve
+from limpet.galleries import Gallery, Reply
+from limpet.galleries.served import class_names_of, items_of_class, served
+from limpet.galleries.sources import FileVectors
 from machine import describe
 from task_pool import read_json, write_json
 
@@ -134,14 +134,14 @@ def upgraded(upgrade: Upgrade, order: str, seed: int, folder: Path) -> dict[str,
 
 
 def mapped(upgrade: Upgrade) -> EmbeddingSet:
-    from holdfast.adapters.storage import load_adapter
+    from limpet.adapters.storage import load_adapter
 
     return load_adapter(upgrade.adapter or "").apply(upgrade.old[1])
 
 
 def measured(arguments: argparse.Namespace) -> dict[str, Any]:
     root = data_root(arguments.root)
-    assert root is not None, "set HOLDFAST_DATA"
+    assert root is not None, "set LIMPET_DATA"
     started, records = time.monotonic(), []
     if arguments.only:
         found = read_json(arguments.out / "gallery_upgrade.json")["records"]
@@ -172,7 +172,7 @@ def measured(arguments: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--root", type=Path, help="data root (default: the environment variable HOLDFAST_DATA)")
+    parser.add_argument("--root", type=Path, help="data root (default: the environment variable LIMPET_DATA)")
     parser.add_argument("--work", type=Path, default=RUNS / "gallery_upgrade")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--only", default="", help="part of the names of upgrades")

@@ -10,21 +10,21 @@ from typing import Any
 
 from comparison import SUITES
 from frozen_models_tasks import NEW, OLD, part_of
-from holdfast.adapters import build_adapter
-from holdfast.adapters.storage import save_adapter
-from holdfast.data.datasets import load_dataset
-from holdfast.data.scenarios import SCENARIOS
-from holdfast.data.texts import load_texts
-from holdfast.embeddings import EmbeddingSet, storage
-from holdfast.evaluation.evaluate import evaluate
-from holdfast.evaluation.results import EvaluationResults
-from holdfast.experiment import Experiment
-from holdfast.models.text_encoders import open_text_encoder
-from holdfast.results import Data
-from holdfast.training.encode import embed_images, embed_texts
-from holdfast.training.train import train_upgrade
 from hyperbolic_tasks import LORENTZ, RECIPE, SPACES
 from hyperbolic_tasks import MODEL as LORENTZ_MODEL
+from limpet.adapters import build_adapter
+from limpet.adapters.storage import save_adapter
+from limpet.data.datasets import load_dataset
+from limpet.data.scenarios import SCENARIOS
+from limpet.data.texts import load_texts
+from limpet.embeddings import EmbeddingSet, storage
+from limpet.evaluation.evaluate import evaluate
+from limpet.evaluation.results import EvaluationResults
+from limpet.experiment import Experiment
+from limpet.models.text_encoders import open_text_encoder
+from limpet.results import Data
+from limpet.training.encode import embed_images, embed_texts
+from limpet.training.train import train_upgrade
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def adapter_of_queries(seed: int, root: Path, work: Path) -> Upgrade:
 
 
 def calibrated(make: Callable[[int, Path, Path], Upgrade]) -> Callable[[int, Path, Path], Upgrade]:
-    """The same, with `holdfast gallery calibrate` after every tenth."""
+    """The same, with `limpet gallery calibrate` after every tenth."""
     return lambda seed, root, work: replace(make(seed, root, work), calibrated=True)
 
 
@@ -109,7 +109,7 @@ def _adapted(name: str, direction: str, seed: int, root: Path, work: Path) -> Up
 
 
 def reported(old: Any, new: Any, folder: Path, **options: Any) -> Path:
-    """Measure the upgrade as `holdfast evaluate` does, and return its results."""
+    """Measure the upgrade as `limpet evaluate` does, and return its results."""
     found = evaluate(*old, *new, curve=False, metrics=("recall@1", "map"), **options)
     data = Data(name="gallery", description="", numbers={"gallery": len(old[1])})
     return EvaluationResults.of(title="Upgrade", data=data, models={}, evaluations={"new": found}).save(folder)

@@ -38,11 +38,11 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from holdfast.embeddings import EmbeddingSet
-from holdfast.galleries import Gallery
-from holdfast.geometry import Hypersphere
-from holdfast.stores.lance.care import PIECES
-from holdfast.stores.lance.store import KEPT_SECONDS, TRIMMED_EVERY
+from limpet.embeddings import EmbeddingSet
+from limpet.galleries import Gallery
+from limpet.geometry import Hypersphere
+from limpet.stores.lance.care import PIECES
+from limpet.stores.lance.store import KEPT_SECONDS, TRIMMED_EVERY
 from machine import describe
 from task_pool import write_json
 

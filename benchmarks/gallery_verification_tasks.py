@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.embeddings import EmbeddingSet, storage
-from holdfast.galleries import Gallery
-from holdfast.galleries.sources import FileVectors
-from holdfast.geometry import Hypersphere
-from holdfast.stores.lance import tables as lance_tables
+from limpet.embeddings import EmbeddingSet, storage
+from limpet.galleries import Gallery
+from limpet.galleries.sources import FileVectors
+from limpet.geometry import Hypersphere
+from limpet.stores.lance import tables as lance_tables
 
 OLD, NEW = "declared:old", "declared:new"
 SINGLE, BLOCKS, BLOCK, QUERIES = 100, 10, 1000, 100

@@ -35,8 +35,8 @@ from generations_tasks import (
     perform,
     training_task,
 )
-from holdfast.cli.choices import data_root
-from holdfast.methods import build_method
+from limpet.cli.choices import data_root
+from limpet.methods import build_method
 from machine import describe
 from task_pool import Planned, TaskPool, Work, claim, run_and_tell
 
@@ -97,7 +97,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--no-independents", action="store_true", help="leave out the P_comp matrices, a third shorter")
     parser.add_argument("--classes", type=int, help="train on the first so many classes only (default: all)")
     parser.add_argument("--processes", type=int, default=2, help="models at a time, one thread each (default: 2)")
-    parser.add_argument("--root", type=Path, help="data root (default: the environment variable HOLDFAST_DATA)")
+    parser.add_argument("--root", type=Path, help="data root (default: the environment variable LIMPET_DATA)")
     parser.add_argument("--work", type=Path, default=RUNS / "generations", help="folder of records and models")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of results (default: benchmarks/results)")
     parser.add_argument("--quick", action="store_true", help="40 classes, 1 epoch; all below runs/")

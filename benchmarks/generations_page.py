@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from all_methods_tables import Document, Record, Task, markdown
 from generations_tasks import CHAINS, METRICS, SCORE, TRAIN, geometry_of, independent_of, training_task
-from holdfast.evaluation.compatibility import average_compatibility, p_comp
-from holdfast.reports.charts.matrix import heat_key, heat_map, heat_range, marked_by_criterion
-from holdfast.reports.formats import score, signed
-from holdfast.reports.svg import clean
-from holdfast.wording import metric_name
+from limpet.evaluation.compatibility import average_compatibility, p_comp
+from limpet.reports.charts.matrix import heat_key, heat_map, heat_range, marked_by_criterion
+from limpet.reports.formats import score, signed
+from limpet.reports.svg import clean
+from limpet.wording import metric_name
 
 Matrix = NDArray[np.float64]
 SPACE_NAMES = {"lorentz": "Lorentz space", "hypersphere": "hypersphere"}
@@ -193,7 +193,7 @@ def run(results: Results) -> list[str]:
 def html_page(document: Document) -> str:
     """Return the page of heat maps, self-contained: it needs no script and nothing from elsewhere."""
     results = Results(document)
-    style = resources.files("holdfast.reports").joinpath("templates/report_style.html").read_text(encoding="utf-8")
+    style = resources.files("limpet.reports").joinpath("templates/report_style.html").read_text(encoding="utf-8")
     maps = {metric_name(metric): results.matrices(metric) for metric in METRICS}
     sections = [section(name, name, matrices, score, "") for name, matrices in maps.items()]
     shares = results.p_comp("map")

@@ -12,17 +12,17 @@ import numpy as np
 
 from all_methods_tables import EXTENDED, Record, Task
 from all_methods_tasks import HEAD, RECIPE
-from holdfast.data.datasets import load_dataset
-from holdfast.data.image_set import ImageSet
-from holdfast.data.retrieval_data import RetrievalData
-from holdfast.data.scenarios import class_chain
-from holdfast.embeddings import EmbeddingSet, storage
-from holdfast.evaluation.compatibility import compatibility_matrix
-from holdfast.experiment import Experiment, Geometry
-from holdfast.models.release import Release, load_release
-from holdfast.training.encode import embed_images
-from holdfast.training.train import train_release
 from hyperbolic_tasks import MODEL
+from limpet.data.datasets import load_dataset
+from limpet.data.image_set import ImageSet
+from limpet.data.retrieval_data import RetrievalData
+from limpet.data.scenarios import class_chain
+from limpet.embeddings import EmbeddingSet, storage
+from limpet.evaluation.compatibility import compatibility_matrix
+from limpet.experiment import Experiment, Geometry
+from limpet.models.release import Release, load_release
+from limpet.training.encode import embed_images
+from limpet.training.train import train_release
 from task_pool import read_json, write_json
 
 SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)

@@ -24,17 +24,17 @@ from torch import Tensor
 
 from all_methods_tables import EXTENDED, INDEPENDENT
 from all_methods_tasks import MODEL, RECIPE, Settings, images_of
-from holdfast.cli.choices import data_root
-from holdfast.data.scenarios import SCENARIOS
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import DataError
-from holdfast.evaluation.compatibility import p_comp, p_score, p_up
-from holdfast.evaluation.retrieval import rank_metrics
-from holdfast.experiment import Experiment
-from holdfast.methods import METHODS
-from holdfast.methods.base import CompatibilityMethod, Step
-from holdfast.training.encode import embed_images
-from holdfast.training.train import train_upgrade
+from limpet.cli.choices import data_root
+from limpet.data.scenarios import SCENARIOS
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import DataError
+from limpet.evaluation.compatibility import p_comp, p_score, p_up
+from limpet.evaluation.retrieval import rank_metrics
+from limpet.experiment import Experiment
+from limpet.methods import METHODS
+from limpet.methods.base import CompatibilityMethod, Step
+from limpet.training.encode import embed_images
+from limpet.training.train import train_upgrade
 from machine import describe
 
 RESULTS = Path(__file__).parent / "results"
@@ -177,7 +177,7 @@ def text(document: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=3, help="of every model (default: 3)")
-    parser.add_argument("--root", type=Path, help="data root (default: the environment variable HOLDFAST_DATA)")
+    parser.add_argument("--root", type=Path, help="data root (default: the environment variable LIMPET_DATA)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of results (default: benchmarks/results)")
     arguments = parser.parse_args()
     torch.set_num_threads(1)

@@ -1,6 +1,6 @@
 """Whether a gallery of which a part is embedded anew finds less than both ends, by the rule that merges its two parts.
 
-    python benchmarks/half_backfilled.py --data ../shared/data       # HOLDFAST_DATA when left out
+    python benchmarks/half_backfilled.py --data ../shared/data       # LIMPET_DATA when left out
 
 A gallery of static words (wordllama, 256 numbers) is backfilled with MiniLM-L6 (384) in random order; half of the test
 sentences search it, at every tenth of the way. Its new part is searched by MiniLM's queries, its old part by the same
@@ -36,10 +36,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from holdfast.adapters import ScoreMap, build_adapter
-from holdfast.embeddings import EmbeddingSet
-from holdfast.evaluation.ranking.cohort import Cohort
-from holdfast.evaluation.retrieval import rank_metrics
+from limpet.adapters import ScoreMap, build_adapter
+from limpet.embeddings import EmbeddingSet
+from limpet.evaluation.ranking.cohort import Cohort
+from limpet.evaluation.retrieval import rank_metrics
 from machine import describe
 from partial_labels import embedded
 
@@ -234,7 +234,7 @@ def choice(sets: Any, seeds: list[int]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("HOLDFAST_DATA", "")))
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("LIMPET_DATA", "")))
     parser.add_argument("--sets", nargs="+", default=["clinc150", "banking77"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--work", type=Path, default=Path("runs/two-stage"))

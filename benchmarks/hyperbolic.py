@@ -21,8 +21,6 @@ from pathlib import Path
 
 from all_methods_tables import EXTENDED, Document, Task
 from all_methods_tasks import RECIPE, VALIDATION_FRACTION, Settings
-from holdfast.cli.choices import data_root
-from holdfast.methods import build_method
 from hyperbolic_tables import chosen_value, page
 from hyperbolic_tasks import (
     COMPARED,
@@ -36,6 +34,8 @@ from hyperbolic_tasks import (
     perform,
     tuned_as,
 )
+from limpet.cli.choices import data_root
+from limpet.methods import build_method
 from machine import describe
 from task_pool import Planned, TaskPool, Work, claim, run_and_tell
 from tuning_grids import GRIDS
@@ -100,7 +100,7 @@ def parsed() -> argparse.Namespace:
                         help=f"some of {', '.join(RIVALS)} (default: all); references come along")  # fmt: skip
     parser.add_argument("--classes", type=int, help="train on the first so many classes only (default: all)")
     parser.add_argument("--processes", type=int, default=2, help="models at a time, one thread each (default: 2)")
-    parser.add_argument("--root", type=Path, help="data root (default: the environment variable HOLDFAST_DATA)")
+    parser.add_argument("--root", type=Path, help="data root (default: the environment variable LIMPET_DATA)")
     parser.add_argument("--work", type=Path, default=RUNS / "hyperbolic", help="folder of records")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of results (default: benchmarks/results)")
     parser.add_argument("--quick", action="store_true", help="few rows, 30 classes, 1 epoch, 1 seed; all below runs/")

@@ -25,9 +25,6 @@ from all_methods_tables import (
     verdicts,
     widths,
 )
-from holdfast.evaluation.compatibility import compatible, p_comp, p_score, p_up
-from holdfast.methods import METHODS
-from holdfast.wording import metric_name
 from hyperbolic_tasks import (
     COMPARED,
     DATA,
@@ -40,6 +37,9 @@ from hyperbolic_tasks import (
     old_of,
     tuned_as,
 )
+from limpet.evaluation.compatibility import compatible, p_comp, p_score, p_up
+from limpet.methods import METHODS
+from limpet.wording import metric_name
 
 PAPER_EUCLIDEAN = ("l2", "bct", "hot_refresh", "advbct", "hoc")
 CHEAP = -0.05  # P_up from which on a method counts as not hurting the new model

@@ -13,14 +13,14 @@ import numpy as np
 import all_methods_tasks
 from all_methods_tables import EXTENDED, Record, Task
 from all_methods_tasks import HEAD, RECIPE, Settings, images_of, intervals
-from holdfast.data.scenarios import SCENARIOS
-from holdfast.embeddings import EmbeddingSet, storage
-from holdfast.evaluation.retrieval import rank_metrics
-from holdfast.experiment import Experiment, Geometry
-from holdfast.methods import METHODS
-from holdfast.models.release import Release
-from holdfast.training.encode import cached_embeddings, embed_images
-from holdfast.training.train import train_release, train_upgrade
+from limpet.data.scenarios import SCENARIOS
+from limpet.embeddings import EmbeddingSet, storage
+from limpet.evaluation.retrieval import rank_metrics
+from limpet.experiment import Experiment, Geometry
+from limpet.methods import METHODS
+from limpet.models.release import Release
+from limpet.training.encode import cached_embeddings, embed_images
+from limpet.training.train import train_release, train_upgrade
 from task_pool import write_json
 
 LORENTZ, HYPERSPHERE = "lorentz", "hypersphere"

@@ -13,7 +13,7 @@ from importlib import import_module
 import torch
 from torch import nn
 
-from holdfast import Release
+from limpet import Release
 
 
 def opened(name: str, side: int) -> Release:

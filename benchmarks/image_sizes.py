@@ -3,7 +3,7 @@
 Ten training images each of 60 classes of Tiny-ImageNet at 32 pixels, brought to the size, search one another. By this
 the sizes of the suites were chosen: an old model that saves time, and newer ones that find more.
 
-    HOLDFAST_DATA=FOLDER python benchmarks/image_sizes.py     # writes results/image_sizes.txt
+    LIMPET_DATA=FOLDER python benchmarks/image_sizes.py     # writes results/image_sizes.txt
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from holdfast import embed_images, load_dataset
-from holdfast.evaluation.protocols import PROTOCOLS
 from image_encoders import opened
+from limpet import embed_images, load_dataset
+from limpet.evaluation.protocols import PROTOCOLS
 from machine import describe
 
 RESULTS = Path(__file__).parent / "results"
@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    train = load_dataset("tiny-imagenet-32", Path(os.environ["HOLDFAST_DATA"])).to_train_on()
+    train = load_dataset("tiny-imagenet-32", Path(os.environ["LIMPET_DATA"])).to_train_on()
     rng = np.random.default_rng(SEED)
     chosen = rng.permutation(len(train.class_names))[:CLASSES]
     rows = [rng.permutation(np.flatnonzero(train.labels == label))[:IMAGES] for label in chosen]

@@ -1,4 +1,4 @@
-"""What `pip install holdfast` weighs: megabytes on disk, distributions, and seconds of `import holdfast`.
+"""What `pip install limpet` weighs: megabytes on disk, distributions, and seconds of `import limpet`.
 
     python benchmarks/install_size.py                       # 15 minutes on two cores, most of them pip's
     python benchmarks/install_size.py --against 9cc99ef     # or any other revision
@@ -6,8 +6,8 @@
 For every line a fresh virtual environment without pip of its own gets a wheel of this package and what it asks for, in
 the versions of constraints.txt (the CPU build of torch, where constraints.txt leads to that). "before" is what the
 other revision installed by default. Megabytes (10^6 bytes) are those of site-packages, compiled modules included.
-`import holdfast` is timed in a new process, less one that imports nothing; so is `import holdfast` with
-`holdfast.evaluate`, which loads what evaluating vectors takes. Writes install_size.json and install_size.txt.
+`import limpet` is timed in a new process, less one that imports nothing; so is `import limpet` with
+`limpet.evaluate`, which loads what evaluating vectors takes. Writes install_size.json and install_size.txt.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from gallery_verification import ROOT, checked_out, spread
-from holdfast.extras import EXTRAS
+from limpet.extras import EXTRAS
 from machine import describe
 from task_pool import write_json
 
 RESULTS = ROOT / "benchmarks" / "results"
 AGAINST = "9cc99ef"
 CLEAN = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # nothing of this checkout
-TIMED = {"import holdfast": "import holdfast", "holdfast.evaluate": "import holdfast; holdfast.evaluate"}
+TIMED = {"import limpet": "import limpet", "limpet.evaluate": "import limpet; limpet.evaluate"}
 
 
 def wheel(tree: Path, folder: Path) -> Path:
@@ -37,7 +37,7 @@ def wheel(tree: Path, folder: Path) -> Path:
     folder.mkdir()
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(tree)]
     subprocess.run(command, check=True, env=CLEAN)
-    (built,) = folder.glob("holdfast-*.whl")
+    (built,) = folder.glob("limpet-*.whl")
     return built
 
 
@@ -90,7 +90,7 @@ def page(document: dict[str, Any]) -> str:
     lines = [
         document["command"], document["machine"], "",
         f"Seconds: median of {document['repetitions']} (smallest to largest).", "",
-        f"{'':30}{'MB':>8}{'packages':>10}{'import holdfast, s':>26}{'holdfast.evaluate, s':>26}  heaviest, MB",
+        f"{'':30}{'MB':>8}{'packages':>10}{'import limpet, s':>26}{'limpet.evaluate, s':>26}  heaviest, MB",
     ]  # fmt: skip
     for name, row in document["installed"].items():
         times = [
@@ -118,8 +118,8 @@ def main() -> None:
         wheels = {"before": wheel(tree, Path(scratch) / "before"), "now": wheel(ROOT, Path(scratch) / "now")}
         asked = {
             f"before ({arguments.against})": (wheels["before"], ""),
-            "holdfast": (wheels["now"], ""),
-            **{f"holdfast[{extra}]": (wheels["now"], f"[{extra}]") for extra in arguments.extras},
+            "limpet": (wheels["now"], ""),
+            **{f"limpet[{extra}]": (wheels["now"], f"[{extra}]") for extra in arguments.extras},
         }
         for name, (built, extras) in asked.items():
             rows[name] = measured(built, extras, arguments.repetitions)

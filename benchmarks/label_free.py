@@ -1,6 +1,6 @@
 """What terms that need no labels bring a head where half of the classes of BANKING77 have none.
 
-    python benchmarks/label_free.py --data ../shared/data       # HOLDFAST_DATA when left out
+    python benchmarks/label_free.py --data ../shared/data       # LIMPET_DATA when left out
 
 The case "half of the classes without labels" of partial_labels.py, with default options of every method. Heads of l2,
 d3still, ssp and one_side are linear maps of new queries to the old space (one_side also of two layers), as those of
@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from holdfast.adapters.adapt import Choice, candidates_of, usual_heads
-from holdfast.experiment import HEAD_RECIPE, Experiment
+from limpet.adapters.adapt import Choice, candidates_of, usual_heads
+from limpet.experiment import HEAD_RECIPE, Experiment
 from machine import describe
 from partial_labels import NO_LABEL, RESULTS, apart, by_class, cell, embedded, precision, references, values
 
@@ -34,7 +34,7 @@ def written(line: str) -> tuple[str, list[str]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("HOLDFAST_DATA", "")))
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("LIMPET_DATA", "")))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--methods", nargs="+", default=[], help="to measure; others stay as the page has them")
     parser.add_argument("--work", type=Path, default=Path("runs/partial-labels"))

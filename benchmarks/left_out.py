@@ -1,6 +1,6 @@
 """Whether what leads on other data sets leads on the next: every data set of the shipped boards left out in turn.
 
-    python benchmarks/left_out.py       # seconds; reads what comes with holdfast, trains nothing; writes left_out.md
+    python benchmarks/left_out.py       # seconds; reads what comes with limpet, trains nothing; writes left_out.md
 
 For a data set that is left out, the row is taken that stands highest on the others in the same scenario, by its mean
 rank in raw P_comp among the rows that keep P_up there (-0.05 or more). Regret is what the best row has more in P_comp,
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from holdfast.bench.recommend import Place, read_places
+from limpet.bench.recommend import Place, read_places
 
 RESULTS = Path(__file__).parent / "results"
 BOARDS = {

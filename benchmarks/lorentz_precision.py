@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from holdfast.geometry import Lorentz, lorentz
+from limpet.geometry import Lorentz, lorentz
 from machine import describe
 
 RADII = (0.5, 1.0, 1.2, 2.4, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 14.0, 16.0)

@@ -20,14 +20,14 @@ import numpy as np
 import torch
 
 from all_methods_tasks import MODEL, RECIPE
-from holdfast.cli.choices import data_root
-from holdfast.data.datasets import load_dataset
-from holdfast.data.image_set import ImageSet
-from holdfast.evaluation.retrieval import rank_metrics
-from holdfast.experiment import Experiment, Geometry
-from holdfast.geometry import SPACES
-from holdfast.training.encode import embed_images
-from holdfast.training.train import train_release
+from limpet.cli.choices import data_root
+from limpet.data.datasets import load_dataset
+from limpet.data.image_set import ImageSet
+from limpet.evaluation.retrieval import rank_metrics
+from limpet.experiment import Experiment, Geometry
+from limpet.geometry import SPACES
+from limpet.training.encode import embed_images
+from limpet.training.train import train_release
 from machine import describe
 
 RESULTS = Path(__file__).parent / "results"
@@ -76,7 +76,7 @@ def lines_of(record: dict[str, Any]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", type=Path, help="data root (default: the environment variable HOLDFAST_DATA)")
+    parser.add_argument("--root", type=Path, help="data root (default: the environment variable LIMPET_DATA)")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     data = load_dataset("omniglot", data_root(arguments.root))

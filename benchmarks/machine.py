@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.bench.machine import machine
+from limpet.bench.machine import machine
 
 
 def describe(*packages: str) -> str:

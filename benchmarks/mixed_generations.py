@@ -12,16 +12,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.adapters.score_map import ScoreMap
-from holdfast.errors import refuse
-from holdfast.evaluation.metrics import metrics_named
-from holdfast.evaluation.ranking.engine import Ranked
-from holdfast.evaluation.ranking.merging import on_the_common_scale
-from holdfast.evaluation.ranking.row_lists import RowLists
-from holdfast.evaluation.ranking.scores import score_blocks
-from holdfast.evaluation.retrieval import check_any_relevant
-from holdfast.evaluation.sides import Sides, check_sides, in_order_of, relevant_by_label, vectors_for
-from holdfast.evaluation.upgrade import random_order
+from limpet.adapters.score_map import ScoreMap
+from limpet.errors import refuse
+from limpet.evaluation.metrics import metrics_named
+from limpet.evaluation.ranking.engine import Ranked
+from limpet.evaluation.ranking.merging import on_the_common_scale
+from limpet.evaluation.ranking.row_lists import RowLists
+from limpet.evaluation.ranking.scores import score_blocks
+from limpet.evaluation.retrieval import check_any_relevant
+from limpet.evaluation.sides import Sides, check_sides, in_order_of, relevant_by_label, vectors_for
+from limpet.evaluation.upgrade import random_order
 
 Rows = NDArray[np.int64]
 

@@ -1,9 +1,9 @@
 """A folder of images on which mAP rises and the first hit gets worse: what is said of it now, and was before guards.
 
-    python benchmarks/mixed_verdict.py    # about 5 minutes on two cores, and Omniglot in HOLDFAST_DATA
+    python benchmarks/mixed_verdict.py    # about 5 minutes on two cores, and Omniglot in LIMPET_DATA
 
 An old model and one by p2s learn 60 handwritten characters of ten drawings each, from four shifted copies of every
-drawing (`holdfast train --scenario extended-class`, as README shows). They are held against each other on ten other
+drawing (`limpet train --scenario extended-class`, as README shows). They are held against each other on ten other
 drawings per character, every one there twice with a little noise, like pictures taken in a burst: the twin is the first
 hit of old queries in the old gallery, always. `evaluate` and `gallery prepare` of this code and of an earlier revision,
 checked out beside it, then say what they think of it.
@@ -38,7 +38,7 @@ SAID = ("can search", "cannot search", "finds more", "not decided", "Clearly wor
 
 def write_images(folder: Path, copies: int, first: int, seed: int) -> None:
     """Write drawings of characters, each several times: shifted to train on, with noise from drawing ``first`` on."""
-    drawings = np.load(Path(os.environ["HOLDFAST_DATA"]) / "omniglot" / "images_background.npz")["images"]
+    drawings = np.load(Path(os.environ["LIMPET_DATA"]) / "omniglot" / "images_background.npz")["images"]
     rng = np.random.default_rng(seed)
     for character in range(CHARACTERS):
         place = folder / f"character{character:02}"
@@ -53,10 +53,10 @@ def write_images(folder: Path, copies: int, first: int, seed: int) -> None:
                 Image.fromarray(np.clip(noisy, 0, 255).astype(np.uint8)).save(place / name)
 
 
-def holdfast(code: Path, folder: Path, *words: str) -> tuple[int, str]:
+def limpet(code: Path, folder: Path, *words: str) -> tuple[int, str]:
     """Run a command of some code in a folder, and return its exit code and what it says for people."""
     environment = {**os.environ, "PYTHONPATH": str(code / "src"), "COLUMNS": "300"}
-    command = [sys.executable, "-W", "ignore", "-m", "holdfast", *words]
+    command = [sys.executable, "-W", "ignore", "-m", "limpet", *words]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     return done.returncode, done.stderr
 
@@ -64,10 +64,10 @@ def holdfast(code: Path, folder: Path, *words: str) -> tuple[int, str]:
 def judged(code: Path, folder: Path, name: str) -> dict[str, Any]:
     """Return what `evaluate` and `gallery prepare` of some code say."""
     sides = ["--old", "embedded/old/embeddings.safetensors", "--new", "embedded/p2s/embeddings.safetensors"]
-    exit_code, said = holdfast(code, folder, "evaluate", *sides, "--out", name)
+    exit_code, said = limpet(code, folder, "evaluate", *sides, "--out", name)
     (record,) = json.loads((folder / name / "results.json").read_text())["evaluations"].values()
-    holdfast(code, folder, "gallery", "create", "--gallery", f"memory:g{name}", "--embeddings", sides[1])
-    prepared, told = holdfast(code, folder, "gallery", "prepare", "--gallery", f"memory:g{name}", "--embeddings",
+    limpet(code, folder, "gallery", "create", "--gallery", f"memory:g{name}", "--embeddings", sides[1])
+    prepared, told = limpet(code, folder, "gallery", "prepare", "--gallery", f"memory:g{name}", "--embeddings",
                               sides[3], "--report", name)  # fmt: skip
     scores = {
         metric: [
@@ -120,7 +120,7 @@ def main() -> None:
             "train --data drawings --scenario extended-class --method p2s --out runs",
             "embed --data bursts --part all --release runs/old runs/p2s --out embedded",
         ):
-            exit_code, said = holdfast(ROOT, folder, *words.split())
+            exit_code, said = limpet(ROOT, folder, *words.split())
             if exit_code:
                 raise SystemExit(said)
         found = {"before": judged(earlier, folder, "before"), "now": judged(ROOT, folder, "now")}

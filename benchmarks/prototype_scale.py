@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from holdfast.embeddings import EmbeddingSet, storage
-from holdfast.geometry import Hypersphere
-from holdfast.geometry.hypersphere import normalise
-from holdfast.losses.perturbation import mean_angle
-from holdfast.methods import METHODS
-from holdfast.methods.base import Epoch, OldModel, View
-from holdfast.methods.odpp import ActivePairs
+from limpet.embeddings import EmbeddingSet, storage
+from limpet.geometry import Hypersphere
+from limpet.geometry.hypersphere import normalise
+from limpet.losses.perturbation import mean_angle
+from limpet.methods import METHODS
+from limpet.methods.base import Epoch, OldModel, View
+from limpet.methods.odpp import ActivePairs
 from machine import describe
 
 CLUSTERS, SPREAD, ITEM_NOISE, CHANGE = 2_000, 0.75, 0.8, 0.25

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from holdfast.methods.hbct import info_nce, robust_contrast
+from limpet.methods.hbct import info_nce, robust_contrast
 
 EXPONENTS = (0.0, 0.1, 0.2384, 0.5, 1.0)  # the third: the least uncertainty that hbct knows, 1 - tanh 1
 NEGATIVE, BETA = 4.0, 0.01

@@ -38,23 +38,23 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from all_methods_tables import markdown
 from crash.server import Server
-from holdfast.attached.base import ModelIdentity
-from holdfast.attached.postgres.attachment import PostgresAttachment, attach
-from holdfast.attached.state import Side
-from holdfast.cli.choices import data_root
-from holdfast.data.sampling import class_counts, lowest_of_each_class
-from holdfast.data.text_set import TextData, TextSet
-from holdfast.data.texts import load_texts
-from holdfast.embeddings import EmbeddingSet
-from holdfast.evaluation.evaluate import evaluate
-from holdfast.evaluation.results import Evaluation
-from holdfast.experiment import Experiment, head_recipe
-from holdfast.galleries.sources import points_of
-from holdfast.geometry import Hypersphere
-from holdfast.models.text_encoders import open_text_encoder
-from holdfast.reports.evaluation import mixing_rows
-from holdfast.training.compatible_head import train_head
-from holdfast.training.encode import embed_texts
+from limpet.attached.base import ModelIdentity
+from limpet.attached.postgres.attachment import PostgresAttachment, attach
+from limpet.attached.state import Side
+from limpet.cli.choices import data_root
+from limpet.data.sampling import class_counts, lowest_of_each_class
+from limpet.data.text_set import TextData, TextSet
+from limpet.data.texts import load_texts
+from limpet.embeddings import EmbeddingSet
+from limpet.evaluation.evaluate import evaluate
+from limpet.evaluation.results import Evaluation
+from limpet.experiment import Experiment, head_recipe
+from limpet.galleries.sources import points_of
+from limpet.geometry import Hypersphere
+from limpet.models.text_encoders import open_text_encoder
+from limpet.reports.evaluation import mixing_rows
+from limpet.training.compatible_head import train_head
+from limpet.training.encode import embed_texts
 from machine import describe
 
 RESULTS = Path(__file__).parent / "results"

@@ -23,13 +23,13 @@ def run_one(session: int, root: Path | None, folder: Path) -> None:
     """Run one session and print its peak memory in MB and the gallery's rows; earlier ones are in the folder."""
     import torch
 
-    from holdfast.cli.choices import data_root
-    from holdfast.continual.plans import Setting, disjoint
-    from holdfast.continual.runner import run_session
-    from holdfast.data.closed_set import closed_set
-    from holdfast.data.datasets import load_dataset
-    from holdfast.experiment import Experiment, Recipe
-    from holdfast.models.specs import EncoderSpec
+    from limpet.cli.choices import data_root
+    from limpet.continual.plans import Setting, disjoint
+    from limpet.continual.runner import run_session
+    from limpet.data.closed_set import closed_set
+    from limpet.data.datasets import load_dataset
+    from limpet.experiment import Experiment, Recipe
+    from limpet.models.specs import EncoderSpec
 
     torch.set_num_threads(1)
     data = closed_set(load_dataset("tiny-imagenet-32", data_root(root)))
@@ -53,7 +53,7 @@ def peak_megabytes() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", type=Path, help="data root (default: the environment variable HOLDFAST_DATA)")
+    parser.add_argument("--root", type=Path, help="data root (default: the environment variable LIMPET_DATA)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of results (default: benchmarks/results)")
     parser.add_argument(ONE, type=int, help=argparse.SUPPRESS)
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)

@@ -39,19 +39,19 @@ from crash.server import Server
 RESULTS = ROOT / "benchmarks" / "results"
 AGAINST = "764f4af"
 PANDAS = "with pandas" if find_spec("pandas") else "without pandas"
-"""PyArrow loads it where it is installed, which holdfast alone does not ask for."""
+"""PyArrow loads it where it is installed, which limpet alone does not ask for."""
 ITEMS, DIM = 1000, 16
 COMMANDS = {
     "python -c pass": ["-c", "pass"],
-    "holdfast --help": ["-m", "holdfast", "--help"],
-    "holdfast methods": ["-m", "holdfast", "methods"],
-    "holdfast data list": ["-m", "holdfast", "data", "list"],
-    "holdfast evaluate --help": ["-m", "holdfast", "evaluate", "--help"],
-    "holdfast train --help": ["-m", "holdfast", "train", "--help"],
-    "holdfast adapt --help": ["-m", "holdfast", "adapt", "--help"],
-    "holdfast sessions --help": ["-m", "holdfast", "sessions", "--help"],
+    "limpet --help": ["-m", "limpet", "--help"],
+    "limpet methods": ["-m", "limpet", "methods"],
+    "limpet data list": ["-m", "limpet", "data", "list"],
+    "limpet evaluate --help": ["-m", "limpet", "evaluate", "--help"],
+    "limpet train --help": ["-m", "limpet", "train", "--help"],
+    "limpet adapt --help": ["-m", "limpet", "adapt", "--help"],
+    "limpet sessions --help": ["-m", "limpet", "sessions", "--help"],
 }
-STATUS = "holdfast gallery status ({})"
+STATUS = "limpet gallery status ({})"
 STORES = {"LanceDB": "lance:live", "memory": "memory:held"}
 COUNT = "import runpy, sys, atexit; atexit.register(lambda: sys.stderr.write(f'\\n{len(sys.modules)}')); "
 
@@ -70,7 +70,7 @@ def run(tree: Path, words: list[str], folder: Path) -> tuple[float, float]:
 
 def modules(tree: Path, words: list[str], folder: Path) -> int:
     """Return how many modules are imported by the time a command ends."""
-    program = f"{COUNT}sys.argv = {['holdfast', *words[2:]]!r}; runpy.run_module('holdfast', run_name='__main__')"
+    program = f"{COUNT}sys.argv = {['limpet', *words[2:]]!r}; runpy.run_module('limpet', run_name='__main__')"
     environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
     command = [sys.executable, "-c", program if words[0] == "-m" else COUNT]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, check=True, text=True)
@@ -82,7 +82,7 @@ def make_galleries(folder: Path, urls: Iterable[str]) -> None:
     vectors = rng.normal(size=(ITEMS, DIM)).astype(np.float32)
     np.savez(folder / "old.npz", ids=np.arange(ITEMS).astype(str), vectors=vectors)
     for url in urls:
-        run(ROOT, ["-m", "holdfast", "gallery", "create", url, "--embeddings", "old.npz", "--model", "v1"], folder)
+        run(ROOT, ["-m", "limpet", "gallery", "create", url, "--embeddings", "old.npz", "--model", "v1"], folder)
 
 
 def page(document: dict[str, Any]) -> str:
@@ -123,7 +123,7 @@ def main() -> None:
         stack.callback(server.stop)
         stores = {**STORES, "pgvector": f"{server.url()}&schema=live"}
         make_galleries(Path(scratch), stores.values())
-        status = {STATUS.format(name): ["-m", "holdfast", "gallery", "status", url] for name, url in stores.items()}
+        status = {STATUS.format(name): ["-m", "limpet", "gallery", "status", url] for name, url in stores.items()}
         for name, words in (COMMANDS | status).items():
             sides = {"before": tree, "now": ROOT}
             for code in sides.values():

@@ -32,19 +32,19 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from holdfast.data.image_set import ImageSet
-from holdfast.data.images import ArrayImages, SelectedImages
-from holdfast.data.loading import encoding_loader, training_loader
-from holdfast.embeddings import EmbeddingSet
-from holdfast.geometry import SPACES, Space, space_from_record
-from holdfast.methods import METHODS
-from holdfast.methods.base import CompatibilityMethod, Epoch, Head, OldModel, Step, View
-from holdfast.models.embedding_network import tangent_vectors
-from holdfast.models.encoder import Encoder
-from holdfast.models.heads import build_head, default_head
-from holdfast.models.seeding import seeded
-from holdfast.models.specs import EncoderSpec
-from holdfast.training.loop import fit
+from limpet.data.image_set import ImageSet
+from limpet.data.images import ArrayImages, SelectedImages
+from limpet.data.loading import encoding_loader, training_loader
+from limpet.embeddings import EmbeddingSet
+from limpet.geometry import SPACES, Space, space_from_record
+from limpet.methods import METHODS
+from limpet.methods.base import CompatibilityMethod, Epoch, Head, OldModel, Step, View
+from limpet.models.embedding_network import tangent_vectors
+from limpet.models.encoder import Encoder
+from limpet.models.heads import build_head, default_head
+from limpet.models.seeding import seeded
+from limpet.models.specs import EncoderSpec
+from limpet.training.loop import fit
 from machine import describe
 from step_overhead_table import LOSS_CLASSES, lines_of, missed_targets, summary
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 
 from all_methods_tables import Document, Record, Task
-from holdfast.embeddings import storage
+from limpet.embeddings import storage
 
 Page = Callable[[Document], str]
 

@@ -112,7 +112,7 @@ def main() -> None:
     asked.to.mkdir(parents=True, exist_ok=True)
     places = [path for path in sorted((ROOT / "tests").iterdir()) if path.is_dir() and any(path.rglob("test_*.py"))]
     alone = sorted((ROOT / "tests").glob("test_*.py"))
-    every = [*(str(path.relative_to(ROOT)) for path in (*places, *alone)), "src/holdfast"]
+    every = [*(str(path.relative_to(ROOT)) for path in (*places, *alone)), "src/limpet"]
     for folder in () if asked.show else asked.folders or every:
         place = asked.to / (folder.strip("/").replace("/", "-") + ".json")
         command = [sys.executable, __file__, folder, "-m", asked.marks, "--only", str(place.resolve())]

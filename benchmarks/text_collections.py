@@ -1,6 +1,6 @@
 """What links two frozen text models for real queries: four collections whose answers people judged.
 
-    python benchmarks/text_collections.py --data ../shared/data       # HOLDFAST_DATA when left out
+    python benchmarks/text_collections.py --data ../shared/data       # LIMPET_DATA when left out
 
 The documents were embedded by static words (wordllama, 256 numbers), the queries by MiniLM-L6 (384). Pairs to fit on
 are documents that both models embedded, all of them or a half (the mean of three draws), and none has a label; queries
@@ -8,8 +8,8 @@ are fitted on nowhere. Numbers are nDCG@10 of the judged queries in percent; "- 
 old model, with intervals of 95 % over queries, and "of the gain" its share of what embedding everything anew brings.
 With all documents as pairs the new model has embedded everything once, and the map spares only to store it; with half
 of them it has not. "and new pairs" are mapped galleries in which documents of the pairs have what the new model gave
-them (`holdfast gallery backfill --vectors`); "calibrated" takes scores of the mapped ones to the others' scale, by
-what queries score on the documents of the pairs (`holdfast gallery calibrate`). "by agreement" is what `holdfast adapt`
+them (`limpet gallery backfill --vectors`); "calibrated" takes scores of the mapped ones to the others' scale, by
+what queries score on the documents of the pairs (`limpet gallery calibrate`). "by agreement" is what `limpet adapt`
 takes without judgements, from documents that ask for each other; "by judged queries" is what it takes with
 `--relevant`, the old model among the choices: each half of the queries is measured with what the other half chose, over
 five divisions.
@@ -28,16 +28,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from half_backfilled import CHOSEN, by_cohort, merged
-from holdfast.adapters.adapt import Choice, candidates_of, suitable_adapters
-from holdfast.adapters.compare import measure
-from holdfast.adapters.held_out import hold_out
-from holdfast.adapters.pairs import without_doubtful
-from holdfast.embeddings import EmbeddingSet
-from holdfast.evaluation.intervals import mean_interval
-from holdfast.evaluation.metrics import metrics_named
-from holdfast.evaluation.protocols.relevance_lists import Pairs, Relevance
-from holdfast.evaluation.ranking.engine import Ranked
 from judged_texts import COLLECTIONS, Collection, collection
+from limpet.adapters.adapt import Choice, candidates_of, suitable_adapters
+from limpet.adapters.compare import measure
+from limpet.adapters.held_out import hold_out
+from limpet.adapters.pairs import without_doubtful
+from limpet.embeddings import EmbeddingSet
+from limpet.evaluation.intervals import mean_interval
+from limpet.evaluation.metrics import metrics_named
+from limpet.evaluation.protocols.relevance_lists import Pairs, Relevance
+from limpet.evaluation.ranking.engine import Ranked
 from machine import describe
 
 RESULTS = Path(__file__).parent / "results"
@@ -191,7 +191,7 @@ def summary(found: Mapping[str, Any]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("HOLDFAST_DATA", "")))
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("LIMPET_DATA", "")))
     parser.add_argument("--collections", nargs="+", default=list(COLLECTIONS))
     parser.add_argument("--work", type=Path, default=Path("runs/text-collections"))
     parser.add_argument("--out", type=Path, default=RESULTS / "text_collections.json")

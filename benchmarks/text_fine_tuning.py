@@ -27,19 +27,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from holdfast.adapters import build_adapter
-from holdfast.cli.choices import data_root
-from holdfast.data.sampling import class_counts, lowest_of_each_class
-from holdfast.data.text_set import TextData, TextSet
-from holdfast.data.texts import load_texts
-from holdfast.embeddings import EmbeddingSet, Role
-from holdfast.evaluation.retrieval import rank_metrics
-from holdfast.experiment import TEXT_RECIPE, Experiment, Recipe, Trainable, head_recipe
-from holdfast.models.text_encoders import TextEncoder, open_text_encoder
-from holdfast.reports.markdown import markdown_table
-from holdfast.training.compatible_head import train_head
-from holdfast.training.encode import embed_texts
-from holdfast.training.fine_tuning import fine_tune
+from limpet.adapters import build_adapter
+from limpet.cli.choices import data_root
+from limpet.data.sampling import class_counts, lowest_of_each_class
+from limpet.data.text_set import TextData, TextSet
+from limpet.data.texts import load_texts
+from limpet.embeddings import EmbeddingSet, Role
+from limpet.evaluation.retrieval import rank_metrics
+from limpet.experiment import TEXT_RECIPE, Experiment, Recipe, Trainable, head_recipe
+from limpet.models.text_encoders import TextEncoder, open_text_encoder
+from limpet.reports.markdown import markdown_table
+from limpet.training.compatible_head import train_head
+from limpet.training.encode import embed_texts
+from limpet.training.fine_tuning import fine_tune
 from machine import describe
 
 RESULTS = Path(__file__).parent / "results"

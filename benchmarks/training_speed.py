@@ -29,18 +29,18 @@ import torch
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
-from holdfast.data.augment import Augmentation
-from holdfast.data.image_set import ImageSet
-from holdfast.data.images import ArrayImages
-from holdfast.data.loading import encoding_loader, training_loader
-from holdfast.data.resident import resident_inputs
-from holdfast.experiment import Recipe
-from holdfast.geometry import Hypersphere
-from holdfast.methods import METHODS
-from holdfast.models.heads import build_head
-from holdfast.models.seeding import seeded
-from holdfast.models.specs import EncoderSpec
-from holdfast.training.loop import fit
+from limpet.data.augment import Augmentation
+from limpet.data.image_set import ImageSet
+from limpet.data.images import ArrayImages
+from limpet.data.loading import encoding_loader, training_loader
+from limpet.data.resident import resident_inputs
+from limpet.experiment import Recipe
+from limpet.geometry import Hypersphere
+from limpet.methods import METHODS
+from limpet.models.heads import build_head
+from limpet.models.seeding import seeded
+from limpet.models.specs import EncoderSpec
+from limpet.training.loop import fit
 from machine import describe
 from task_pool import read_json, write_json
 

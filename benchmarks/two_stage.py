@@ -1,6 +1,6 @@
 """What two-stage search finds and costs, beside maps and complete re-embedding.
 
-    python benchmarks/two_stage.py --data ../shared/data       # HOLDFAST_DATA when left out
+    python benchmarks/two_stage.py --data ../shared/data       # LIMPET_DATA when left out
 
 The gallery was embedded by static words (wordllama, 256 numbers); the new model is MiniLM-L6 (384). Four collections
 with human relevance judgements (nDCG@10 over their queries) and two sets of intents (mAP): half of the test sentences
@@ -35,18 +35,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from holdfast.adapters import build_adapter
-from holdfast.adapters.compare import means_of
-from holdfast.embeddings import EmbeddingSet
-from holdfast.evaluation.intervals import Draws, clusters_of
-from holdfast.evaluation.retrieval import rank_metrics
-from holdfast.evaluation.two_stage import rescored, rescored_metrics
-from holdfast.galleries import Gallery
-from holdfast.galleries.sources import TextItems, TextVectors
-from holdfast.galleries.two_stage import Rescoring
-from holdfast.models.text_encoders import open_text_encoder
-from holdfast.training.encode import embed_texts
 from judged_texts import COLLECTIONS, MODELS, collection, texts_in
+from limpet.adapters import build_adapter
+from limpet.adapters.compare import means_of
+from limpet.embeddings import EmbeddingSet
+from limpet.evaluation.intervals import Draws, clusters_of
+from limpet.evaluation.retrieval import rank_metrics
+from limpet.evaluation.two_stage import rescored, rescored_metrics
+from limpet.galleries import Gallery
+from limpet.galleries.sources import TextItems, TextVectors
+from limpet.galleries.two_stage import Rescoring
+from limpet.models.text_encoders import open_text_encoder
+from limpet.training.encode import embed_texts
 from machine import describe
 from partial_labels import embedded
 from text_collections import chosen_by_halves
@@ -237,7 +237,7 @@ def kept(path: Path, make: Callable[[], Any]) -> Any:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("HOLDFAST_DATA", "")))
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("LIMPET_DATA", "")))
     parser.add_argument("--sets", nargs="+", default=[*COLLECTIONS, *INTENTS])
     parser.add_argument("--timed", nargs="*", default=["npl"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])

@@ -26,13 +26,13 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from crash.server import Server
-from holdfast.embeddings import EmbeddingSet
-from holdfast.galleries import Gallery
-from holdfast.geometry import Hypersphere
-from holdfast.stores.base import Graph
-from holdfast.stores.filters import Filter, In
-from holdfast.stores.postgres.graphs import form_of
-from holdfast.stores.postgres.store import PgvectorStore
+from limpet.embeddings import EmbeddingSet
+from limpet.galleries import Gallery
+from limpet.geometry import Hypersphere
+from limpet.stores.base import Graph
+from limpet.stores.filters import Filter, In
+from limpet.stores.postgres.graphs import form_of
+from limpet.stores.postgres.store import PgvectorStore
 from machine import describe
 from task_pool import write_json
 

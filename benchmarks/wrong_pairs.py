@@ -1,4 +1,4 @@
-"""What `holdfast adapt` says of pairs of which a share does not belong together, on CLINC150 and BANKING77.
+"""What `limpet adapt` says of pairs of which a share does not belong together, on CLINC150 and BANKING77.
 
 Partners are exchanged at random among a share of the sentences to fit on; the models are those of frozen_models.py.
 
@@ -22,7 +22,7 @@ RUNS = Path(__file__).parents[1] / "runs" / "frozen_models"
 def lines(root: Path, work: Path) -> Iterator[str]:
     from frozen_models import DATASETS
     from frozen_models_tasks import embedded
-    from holdfast.adapters.adapt import Choice, adapt
+    from limpet.adapters.adapt import Choice, adapt
 
     yield f"{'data':<12}{'wrong':>7}{'estimate':>10}{'95 % interval':>17}  {'action':<16} candidate"
     for data in DATASETS:
@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    from holdfast.cli.choices import data_root
+    from limpet.cli.choices import data_root
     from machine import describe
 
     text = "\n".join([describe(), "", *lines(data_root(arguments.data_root), arguments.work)]) + "\n"

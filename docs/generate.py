@@ -27,13 +27,13 @@ import griffe
 import yaml
 from markdown.extensions.toc import slugify
 
-import holdfast
-from holdfast.cli import main
-from holdfast.methods.base import CompatibilityMethod
-from holdfast.results import Part, Results
+import limpet
+from limpet.cli import main
+from limpet.methods.base import CompatibilityMethod
+from limpet.results import Part, Results
 
 if TYPE_CHECKING:
-    from holdfast.bench.suite import Suite
+    from limpet.bench.suite import Suite
 
 ROOT = Path(__file__).parent.parent
 RESULTS = "benchmarks/results"
@@ -42,7 +42,7 @@ MEASURED = ("all_methods.md", "hyperbolic.md", "continual_omniglot.md", "frozen_
             "label_free.md",
             "bench/*/leaderboard.md")  # fmt: skip
 """Whose tables have a row per method."""
-FOLDERS = {"src/holdfast/recipes": "reference/included_suites.md"}
+FOLDERS = {"src/limpet/recipes": "reference/included_suites.md"}
 """Pages that links to a whole folder lead to."""
 
 LINK = re.compile(r"\]\(((?!https?:|mailto:|#)[^)\s#]+)(#[^)\s]*)?( \"[^\"]*\")?\)")
@@ -50,11 +50,11 @@ TABLE_LINK = re.compile(r"^\[([^]]+)\]\(([^)\s#]*benchmarks/results/[^)\s#]+)(?:
 
 
 class SettingsAreDataclasses(griffe.Extension):
-    """What `holdfast.experiment.settings` decorates is a dataclass, which reading the source alone does not show."""
+    """What `limpet.experiment.settings` decorates is a dataclass, which reading the source alone does not show."""
 
     def on_class_instance(self, *, cls: griffe.Class, **_: Any) -> None:
         """Say so, while the source is read."""
-        if any(decorator.callable_path == "holdfast.experiment.settings" for decorator in cls.decorators):
+        if any(decorator.callable_path == "limpet.experiment.settings" for decorator in cls.decorators):
             source = "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass Example: ..."
             cls.decorators = griffe.visit("example", Path("example.py"), source)["Example"].decorators
 
@@ -246,8 +246,8 @@ def summary(documentation: str) -> str:
 
 
 def method_pages() -> dict[str, str]:
-    from holdfast.methods import METHODS
-    from holdfast.methods.descriptions import describe
+    from limpet.methods import METHODS
+    from limpet.methods.descriptions import describe
 
     rows, made = [], {}
     for name in METHODS.places:
@@ -268,7 +268,7 @@ def method_pages() -> dict[str, str]:
             f"{'' if METHODS[name].without_classes is None else ' Needs no classes: pairs of texts will do.'}",
             f"In [a training loop of your own](../tutorials/own_loop.md) it reads, beside embeddings, labels and "
             f"what is kept of the old model: {needs(METHODS[name]())}.",
-            code(f"holdfast methods {name}", "console"),
+            code(f"limpet methods {name}", "console"),
             "## Measured",
             *measured(name),
             f"[The source](../../src/{METHODS[name].__module__.replace('.', '/')}.py) is one file.",
@@ -281,7 +281,7 @@ def method_pages() -> dict[str, str]:
 
 def needs(method: CompatibilityMethod) -> str:
     """Return in words what a method reads, with its default options, beside embeddings and labels."""
-    from holdfast.training.compatibility_loss import WANTED
+    from limpet.training.compatibility_loss import WANTED
 
     return "; ".join(words for read, (words, _) in WANTED.items() if read in method.reads) or "nothing"
 
@@ -385,7 +385,7 @@ def subcommands(said: str, command: str = "") -> list[str]:
     """Return the commands that a help lists, if it lists any, and those that its sentences name."""
     usage = said.partition("\n\n  ")[0]
     listed = re.findall(r"^  ([a-z][\w-]*)  +\S", said, flags=re.M) if re.search(r"\b(SUB)?COMMAND\b", usage) else []
-    named = re.findall(rf"`holdfast\s+{command}\s+([a-z]\w+)", said) if command else []
+    named = re.findall(rf"`limpet\s+{command}\s+([a-z]\w+)", said) if command else []
     return list(dict.fromkeys([*listed, *named]))
 
 
@@ -393,10 +393,10 @@ def command_pages() -> dict[str, str]:
     made = {}
     for command in subcommands(help_of()):
         said = help_of(command)
-        parts = [f"# holdfast {command}", code(said)]
+        parts = [f"# limpet {command}", code(said)]
         for name in subcommands(said, command):
             if (of_it := help_of(command, name)) not in ("", said):
-                parts += [f"## holdfast {command} {name}", code(of_it)]
+                parts += [f"## limpet {command} {name}", code(of_it)]
         made[f"reference/commands/{command}.md"] = "\n\n".join(parts)
     return made
 
@@ -408,7 +408,7 @@ def python_pages() -> dict[str, str]:
         ValueError: A public name says nothing of itself.
     """
     pages: dict[str, list[str]] = {}
-    for module in (holdfast, importlib.import_module("holdfast.testing")):
+    for module in (limpet, importlib.import_module("limpet.testing")):
         for name in module.__all__:
             value, place = getattr(module, name), f"{module.__name__}.{name}"
             constant = not (inspect.isclass(value) or inspect.isfunction(value))
@@ -421,7 +421,7 @@ def python_pages() -> dict[str, str]:
 
 def results_files() -> str:
     kinds = []
-    for path in sorted((ROOT / "src" / "holdfast").rglob("*.py")):
+    for path in sorted((ROOT / "src" / "limpet").rglob("*.py")):
         for name in re.findall(r"^class (\w+)\(Results\):", path.read_text(encoding="utf-8"), flags=re.M):
             module = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
             kinds.append(getattr(importlib.import_module(module), name))
@@ -484,7 +484,7 @@ def parts_within(kind: type[Part]) -> list[type[Part]]:
 def protocols() -> str:
     from dataclasses import fields
 
-    from holdfast.evaluation.protocols import PROTOCOLS
+    from limpet.evaluation.protocols import PROTOCOLS
 
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(io.StringIO()):
@@ -497,8 +497,8 @@ def protocols() -> str:
 
 
 def data_sets() -> str:
-    from holdfast.data.datasets import DATASETS
-    from holdfast.data.texts import TEXT_DATASETS
+    from limpet.data.datasets import DATASETS
+    from limpet.data.texts import TEXT_DATASETS
 
     everything = {**DATASETS, **TEXT_DATASETS}
     parts = [text("docs/reference/data_sets.md.in").rstrip()]
@@ -521,10 +521,10 @@ def data_sets() -> str:
 
 @cache
 def shipped_suites() -> dict[Path, Suite]:
-    """Return the suites that come with holdfast, by their files."""
-    from holdfast.bench.suite import read_suite
+    """Return the suites that come with limpet, by their files."""
+    from limpet.bench.suite import read_suite
 
-    return {path: read_suite(path) for path in sorted((ROOT / "src/holdfast/recipes").glob("*.yaml"))}
+    return {path: read_suite(path) for path in sorted((ROOT / "src/limpet/recipes").glob("*.yaml"))}
 
 
 def included_suites() -> str:
@@ -550,7 +550,7 @@ def papers() -> str:
         for name, item in items.items():
             named = suites.get(f"{paper}/{name}", [])
             at_size = [suite for suite in named if not suite.endswith("-small")]
-            commands = [f"`holdfast bench {suite}`" for suite in at_size]
+            commands = [f"`limpet bench {suite}`" for suite in at_size]
             commands += [f"`{item['command']}`"] if "command" in item else []
             how = "<br>".join(commands) or item.get("missing", item["kind"])
             boards = [(suite, f"{RESULTS}/bench/{suite}/leaderboard.md") for suite in named]

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from holdfast.adapters.adapt import Choice, adapt, open_link, save_link
-from holdfast.data import TextSet, load_texts
-from holdfast.embeddings import EmbeddingSet, StringArray
-from holdfast.models.text_encoders import open_text_encoder
-from holdfast.training.encode import embed_texts
+from limpet.adapters.adapt import Choice, adapt, open_link, save_link
+from limpet.data import TextSet, load_texts
+from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.models.text_encoders import open_text_encoder
+from limpet.training.encode import embed_texts
 
 REQUESTS = Path(__file__).parent / "requests.csv"
 QUESTIONS = ("my parcel did not come", "when do you open at the weekend", "I forgot how to log in")

@@ -35,10 +35,10 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.embeddings import EmbeddingSet
-from holdfast.geometry import Hypersphere, Space
-from holdfast.methods.base import Epoch, Head, Step
-from holdfast.testing import samples
+from limpet.embeddings import EmbeddingSet
+from limpet.geometry import Hypersphere, Space
+from limpet.methods.base import Epoch, Head, Step
+from limpet.testing import samples
 
 if str(Path(__file__).parent) not in sys.path:
     sys.path.insert(

@@ -21,7 +21,7 @@ from typing import IO
 from urllib.request import urlopen
 
 PATIENCE = 300  # seconds until a server that is not ready is an error
-FOLDER = Path(tempfile.gettempdir()) / f"holdfast-milvus-{os.getuid()}"
+FOLDER = Path(tempfile.gettempdir()) / f"limpet-milvus-{os.getuid()}"
 GATE, GUARDIAN, USERS, URL, LOG = (
     FOLDER.with_suffix(".gate"), FOLDER / "guardian", FOLDER / "users", FOLDER / "url", FOLDER / "log"
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The operations of `holdfast.data.image_operations` as Pillow computes them, one image at a time: slow and obvious."""
+"""The operations of `limpet.data.image_operations` as Pillow computes them, one image at a time: slow and obvious."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PILLOW: dict[str, Callable[[Image.Image, float], Image.Image]] = {
     "color": lambda image, amount: ImageEnhance.Color(image).enhance(amount),
     "sharpness": lambda image, amount: ImageEnhance.Sharpness(image).enhance(amount),
 }
-"""From an image and an amount to the changed image, by the names of `holdfast.data.image_operations.OPERATIONS`."""
+"""From an image and an amount to the changed image, by the names of `limpet.data.image_operations.OPERATIONS`."""
 
 
 def changed_by_pillow(name: str, images: Tensor, amounts: Tensor) -> Tensor:

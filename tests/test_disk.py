@@ -10,19 +10,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from holdfast.adapters import build_adapter
-from holdfast.bench.steps import hand_over
-from holdfast.disk import Disk, whole_folder
-from holdfast.embeddings import EmbeddingSet, StringArray
-from holdfast.errors import ConfigError, HoldfastError
-from holdfast.export import formats
-from holdfast.export.exportable import of_adapter
-from holdfast.export.formats import export
-from holdfast.galleries import Gallery
-from holdfast.geometry import Hypersphere
-from holdfast.models.specs import TextSpec
-from holdfast.models.text_encoders import open_text_encoder
-from holdfast.stores.backup_files import appearing
+from limpet.adapters import build_adapter
+from limpet.bench.steps import hand_over
+from limpet.disk import Disk, whole_folder
+from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.errors import ConfigError, LimpetError
+from limpet.export import formats
+from limpet.export.exportable import of_adapter
+from limpet.export.formats import export
+from limpet.galleries import Gallery
+from limpet.geometry import Hypersphere
+from limpet.models.specs import TextSpec
+from limpet.models.text_encoders import open_text_encoder
+from limpet.stores.backup_files import appearing
 from tiny_text_model import write_tiny_model
 
 Write = Callable[[Path], object]
@@ -146,7 +146,7 @@ def test_a_disk_that_fails_leaves_nothing(
         try:
             writers[who](place)
             break
-        except (OSError, HoldfastError):
+        except (OSError, LimpetError):
             failures += 1
             assert listed(tmp_path) <= {"place"} and not (place.exists() and list(place.iterdir()))
     assert failures >= (5 if call == "fsync" else 1)

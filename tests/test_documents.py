@@ -27,16 +27,16 @@ import pytest
 import yaml
 from PIL import Image
 
-import holdfast
-import holdfast.testing
+import limpet
+import limpet.testing
 from api_server import serving, vector_of
 from crash.server import Server
-from holdfast import load_embeddings
-from holdfast.bench.suite import read_suite
-from holdfast.cli import main
-from holdfast.methods import METHODS
-from holdfast.models.published_weights import quietly
-from holdfast.models.seeding import seeded
+from limpet import load_embeddings
+from limpet.bench.suite import read_suite
+from limpet.cli import main
+from limpet.methods import METHODS
+from limpet.models.published_weights import quietly
+from limpet.models.seeding import seeded
 from tiny_text_model import write_tiny_model
 
 ROOT = Path(__file__).parent.parent
@@ -47,7 +47,7 @@ TEXTS = {
 }
 README = TEXTS["README.md"]
 REPORTS_TO_OTHERS = {"docs/lance_swallowed_writes.md"}
-"""Pages whose code is not about holdfast; programs beside them run it."""
+"""Pages whose code is not about limpet; programs beside them run it."""
 EXTENDING = {f"docs/extending/{name}.md" for name in ("method", "adapter", "dataset", "protocol", "store")}
 """Packages of one's own, installed and tested by tests/test_extending.py."""
 OWN_LOOP = {"docs/tutorials/own_loop.md"}
@@ -64,7 +64,7 @@ def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", TEXTS[page], flags=re.S | re.M)
 
 
-def commands(page: str, word: str = "holdfast") -> list[list[str]]:
+def commands(page: str, word: str = "limpet") -> list[list[str]]:
     """Return the words of the commands in a page's blocks that hold a word, lines that continue put together."""
     lines = [
         line for block in blocks(page, "bash") if word in block for line in block.replace("\\\n", " ").splitlines()
@@ -165,7 +165,7 @@ def test_the_commands_and_the_code_for_serving(
 
 
 def test_the_reader_of_arrays_is_the_one_that_exports_have() -> None:
-    assert (ROOT / "src/holdfast/export/reader.py").read_text(encoding="utf-8") in blocks(SERVING, "python")
+    assert (ROOT / "src/limpet/export/reader.py").read_text(encoding="utf-8") in blocks(SERVING, "python")
 
 
 def live_gallery(capsys: pytest.CaptureFixture[str]) -> None:
@@ -298,7 +298,7 @@ def test_the_commands_for_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ]
     lines[1] += ["--adapter", "ridge", "--report", "none"]
     assert [main(line) for line in lines] == [0, 1, 0, 0, 0, 0, 0]
-    with holdfast.Gallery.open("live") as gallery:
+    with limpet.Gallery.open("live") as gallery:
         assert gallery.status().lacking == len(rows) - 200
 
 
@@ -450,7 +450,7 @@ def test_commands_within_sentences_have_the_options_that_are_named(site: ModuleT
     known = set(site.subcommands(site.help_of()))
     helps: dict[tuple[str, ...], str] = {}
     for page in set(TEXTS) - {"CHANGELOG.md"}:
-        for found in re.findall(r"`holdfast ([^`]+)`", re.sub(r"^```.*?^```", "", TEXTS[page], flags=re.S | re.M)):
+        for found in re.findall(r"`limpet ([^`]+)`", re.sub(r"^```.*?^```", "", TEXTS[page], flags=re.S | re.M)):
             words = found.split()
             if words[0] in known:
                 inner = set(site.subcommands(site.help_of(words[0]), words[0]))
@@ -486,10 +486,10 @@ def test_a_new_method_gets_its_page_without_a_change_of_documents(
 
 def test_every_public_name_is_documented(site: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     made = "".join(site.python_pages().values())
-    names = {*holdfast.__all__, *(f"testing.{name}" for name in holdfast.testing.__all__)}
-    assert set(re.findall(r"^::: holdfast\.([\w.]+)$", made, flags=re.M)) == names
-    monkeypatch.setattr(holdfast.evaluate, "__doc__", None)
-    with pytest.raises(ValueError, match=r"holdfast\.evaluate has no docstring"):
+    names = {*limpet.__all__, *(f"testing.{name}" for name in limpet.testing.__all__)}
+    assert set(re.findall(r"^::: limpet\.([\w.]+)$", made, flags=re.M)) == names
+    monkeypatch.setattr(limpet.evaluate, "__doc__", None)
+    with pytest.raises(ValueError, match=r"limpet\.evaluate has no docstring"):
         site.python_pages()
 
 
@@ -570,13 +570,13 @@ def test_pictures_and_links_exist(site: ModuleType) -> None:
 
 @pytest.mark.parametrize("page", ["CONTRIBUTING.md", "SECURITY.md", "README.md", "docs/extending/inside.md"])
 def test_files_that_are_named_are_there(page: str) -> None:
-    """Also those that are named as they are called within `src` or `src/holdfast`."""
+    """Also those that are named as they are called within `src` or `src/limpet`."""
     named = [
         name
         for name in re.findall(r"`([\w.-]+/[\w./-]*)`", TEXTS[page])
         if not re.search("NAME|FOLDER|^runs/|^build/", name)
     ]
-    folders = [ROOT, ROOT / "src", ROOT / "src" / "holdfast"]
+    folders = [ROOT, ROOT / "src", ROOT / "src" / "limpet"]
     assert not [name for name in named if not any((folder / name).exists() for folder in folders)]
 
 
@@ -661,7 +661,7 @@ def test_continuous_checks_run_targets_that_there_are() -> None:
 
 def test_the_citation_names_this_version() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert citation["version"] == holdfast.__version__ and citation["license"] == "Apache-2.0"
+    assert citation["version"] == limpet.__version__ and citation["license"] == "Apache-2.0"
 
 
 def test_changes_are_told_under_known_headings() -> None:
@@ -679,8 +679,8 @@ def test_a_wheel_holds_everything_that_is_no_code_too(tmp_path: Path) -> None:
         shutil.copy(ROOT / name, sources)
     build = ["wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path), str(sources)]
     subprocess.run([sys.executable, "-m", "pip", *build], check=True, capture_output=True, text=True)
-    (wheel,) = tmp_path.glob("holdfast-*.whl")
-    kept = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("holdfast/")}
-    lying = {path.relative_to(sources / "src").as_posix() for path in (sources / "src" / "holdfast").rglob("*")}
+    (wheel,) = tmp_path.glob("limpet-*.whl")
+    kept = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("limpet/")}
+    lying = {path.relative_to(sources / "src").as_posix() for path in (sources / "src" / "limpet").rglob("*")}
     assert kept == {name for name in lying if (sources / "src" / name).is_file()}
     assert {Path(name).suffix for name in kept} >= {".html", ".yaml", ".json"}

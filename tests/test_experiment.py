@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.data.augment import Augmentation
-from holdfast.errors import ConfigError
-from holdfast.experiment import Experiment, Geometry, Recipe
-from holdfast.models.specs import EncoderSpec
+from limpet.data.augment import Augmentation
+from limpet.errors import ConfigError
+from limpet.experiment import Experiment, Geometry, Recipe
+from limpet.models.specs import EncoderSpec
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown setting": ({"sed": 1}, r"Unknown setting 'sed' of the experiment\. Did you mean 'seed'"),

@@ -1,4 +1,4 @@
-"""The pages on extending holdfast run as printed: each is a package, installed, with tests of its own that pass."""
+"""The pages on extending limpet run as printed: each is a package, installed, with tests of its own that pass."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli import main
-from holdfast.methods import METHODS
+from limpet.cli import main
+from limpet.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "docs" / "extending" / f"{name}.md" for name in ("method", "adapter", "dataset", "protocol", "store")]
@@ -74,7 +74,7 @@ def steady(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_the_commands_of_the_method_page_run(steady: None, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = re.findall(r"^holdfast (.*)$", PAGES[0].read_text(encoding="utf-8"), flags=re.M)
+    lines = re.findall(r"^limpet (.*)$", PAGES[0].read_text(encoding="utf-8"), flags=re.M)
     assert [line.split()[0] for line in lines] == ["methods", "methods", "train", "embed"]
     for line in lines:
         more = f"{SMALL} {QUICK}" if line.startswith("train") else SMALL if "glyphs" in line else ""

@@ -11,12 +11,12 @@ import torch
 import yaml
 from huggingface_hub import RepoCard
 
-import holdfast
-from holdfast.adapters import Adapter, build_adapter
-from holdfast.errors import ReleaseError
-from holdfast.hub import fetched
-from holdfast.models.release import Release
+import limpet
 from hub_server import Hub, serving
+from limpet.adapters import Adapter, build_adapter
+from limpet.errors import ReleaseError
+from limpet.hub import fetched
+from limpet.models.release import Release
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def test_an_adapter_goes_to_the_hub_and_comes_back(hub: Hub, adapter: Adapter, t
     assert adapter.push_to_hub("me/link", **where) == f"{hub.url}/me/link"
     assert sorted(hub.repositories["me/link"]) == ["README.md", "adapter.safetensors", "config.json"]
     hub.repositories["me/link"]["evil.py"] = b"raise SystemExit"
-    again = holdfast.Adapter.from_pretrained("me/link", cache_dir=tmp_path, **where)
+    again = limpet.Adapter.from_pretrained("me/link", cache_dir=tmp_path, **where)
     rows = np.random.default_rng(1).normal(size=(6, 5)).astype(np.float32)
     np.testing.assert_array_equal(again.transform(rows), adapter.transform(rows))
     assert not list(tmp_path.rglob("evil.py"))
@@ -65,7 +65,7 @@ def test_a_folder_is_taken_as_it_is(adapter: Adapter, release: Release, tmp_path
     assert Adapter.from_pretrained(tmp_path / "a").fingerprint == adapter.fingerprint
     assert fetched(tmp_path / "a") == tmp_path / "a"
     release.save_pretrained(tmp_path / "r")
-    assert holdfast.load_release(tmp_path / "r", module=release).fingerprint == release.fingerprint
+    assert limpet.load_release(tmp_path / "r", module=release).fingerprint == release.fingerprint
 
 
 def test_cards_have_what_the_hub_reads(adapter: Adapter, release: Release, tmp_path: Path) -> None:
@@ -73,9 +73,9 @@ def test_cards_have_what_the_hub_reads(adapter: Adapter, release: Release, tmp_p
     release.save_pretrained(tmp_path / "r")
     for folder, task, tag in (("a", "feature-extraction", "ridge"), ("r", "image-feature-extraction", "independent")):
         text = (tmp_path / folder / "README.md").read_text(encoding="utf-8")
-        assert RepoCard(text).data.library_name == "holdfast"
+        assert RepoCard(text).data.library_name == "limpet"
         told = yaml.safe_load(text.split("---")[1])
-        assert told["library_name"] == "holdfast" and told["pipeline_tag"] == task and tag in told["tags"]
+        assert told["library_name"] == "limpet" and told["pipeline_tag"] == task and tag in told["tags"]
         assert told.keys() == {"library_name", "pipeline_tag", "tags"}  # no license or base model that nobody named
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-import holdfast
-from holdfast.bench.suite import read_suite
-from holdfast.cli import main
-from holdfast.config import read_yaml
-from holdfast.documents import DEPTH_LIMIT, SIZE_LIMIT, parsed_json, parsed_yaml
-from holdfast.errors import ConfigError
+import limpet
+from limpet.bench.suite import read_suite
+from limpet.cli import main
+from limpet.config import read_yaml
+from limpet.documents import DEPTH_LIMIT, SIZE_LIMIT, parsed_json, parsed_yaml
+from limpet.errors import ConfigError
 
-SUITES = Path(holdfast.__file__).parent / "recipes"
+SUITES = Path(limpet.__file__).parent / "recipes"
 LAUGHS = "\n".join(["a0: &a0 [x, x]", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 60))])
 
 NOT_YAML = {
@@ -77,7 +77,7 @@ def test_commands_refuse_it_without_a_traceback(what: str, tmp_path: Path, capsy
 def test_words_that_are_no_value_are_refused_too(option: str, word: str, tmp_path: Path, capsys) -> None:
     assert main(["train", "--data", "glyphs", "--out", str(tmp_path / "out"), option, word]) == 2
     said = capsys.readouterr().err
-    assert "holdfast train: `holdfast train` was given" in said or option.split(".")[-1].lstrip("-") in said
+    assert "limpet train: `limpet train` was given" in said or option.split(".")[-1].lstrip("-") in said
     assert "\x1b" not in said
 
 

@@ -1,20 +1,20 @@
 from __future__ import annotations
 
-import holdfast
+import limpet
 
 
 def test_all_is_sorted_complete_and_loads() -> None:
-    assert holdfast.__all__ == sorted(holdfast.__all__, key=lambda name: (not name.isupper(), name))
-    assert set(holdfast.__all__) == set(holdfast._HOMES)
-    for name in holdfast.__all__:
-        assert getattr(holdfast, name) is not None
-    assert set(dir(holdfast)) >= set(holdfast.__all__)
+    assert limpet.__all__ == sorted(limpet.__all__, key=lambda name: (not name.isupper(), name))
+    assert set(limpet.__all__) == set(limpet._HOMES)
+    for name in limpet.__all__:
+        assert getattr(limpet, name) is not None
+    assert set(dir(limpet)) >= set(limpet.__all__)
 
 
 def test_the_names_other_code_relies_on() -> None:
     expected = {"METHODS", "EmbeddingSet", "load_release", "fit", "encode", "evaluate"}
-    assert expected <= set(holdfast.__all__)
-    from holdfast.evaluation import compatibility, retrieval
+    assert expected <= set(limpet.__all__)
+    from limpet.evaluation import compatibility, retrieval
 
     for module, names in (
         (compatibility, ["p_up", "p_comp", "p_score", "compatibility_matrix", "average_compatibility",

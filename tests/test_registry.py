@@ -10,19 +10,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from holdfast.adapters import ADAPTERS, build_adapter
-from holdfast.cli import main
-from holdfast.data.datasets import DATASETS, load_dataset
-from holdfast.data.texts import TEXT_DATASETS, load_texts
-from holdfast.errors import ConfigError
-from holdfast.evaluation.metrics import FAMILIES, METRICS, metrics_named
-from holdfast.evaluation.protocols import PROTOCOLS
-from holdfast.evaluation.ranking.engine import Ranked
-from holdfast.methods import METHODS, build_method
-from holdfast.models.backbones import BACKBONES, build_backbone
-from holdfast.models.heads import HEADS, build_head, default_head
-from holdfast.registry import Registry
-from holdfast.stores import STORES, open_store
+from limpet.adapters import ADAPTERS, build_adapter
+from limpet.cli import main
+from limpet.data.datasets import DATASETS, load_dataset
+from limpet.data.texts import TEXT_DATASETS, load_texts
+from limpet.errors import ConfigError
+from limpet.evaluation.metrics import FAMILIES, METRICS, metrics_named
+from limpet.evaluation.protocols import PROTOCOLS
+from limpet.evaluation.ranking.engine import Ranked
+from limpet.methods import METHODS, build_method
+from limpet.models.backbones import BACKBONES, build_backbone
+from limpet.models.heads import HEADS, build_head, default_head
+from limpet.registry import Registry
+from limpet.stores import STORES, open_store
 
 REGISTRIES: dict[str, Registry] = {
     "methods": METHODS, "adapters": ADAPTERS, "datasets": DATASETS, "text_datasets": TEXT_DATASETS, "metrics": METRICS,
@@ -31,13 +31,13 @@ REGISTRIES: dict[str, Registry] = {
 CODE = '''
 from functools import partial
 import numpy as np
-from holdfast.adapters.procrustes import Procrustes
-from holdfast.data.datasets import Dataset, glyphs
-from holdfast.evaluation.protocols import ByLabel
-from holdfast.methods.p2s import P2S
-from holdfast.models.backbones import convnet
-from holdfast.models.heads import SoftmaxHead
-from holdfast.stores.memory.store import MemoryStore
+from limpet.adapters.procrustes import Procrustes
+from limpet.data.datasets import Dataset, glyphs
+from limpet.evaluation.protocols import ByLabel
+from limpet.methods.p2s import P2S
+from limpet.models.backbones import convnet
+from limpet.models.heads import SoftmaxHead
+from limpet.stores.memory.store import MemoryStore
 
 class Twisted(Procrustes):
     """A map of one's own."""
@@ -83,7 +83,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         metadata.mkdir(parents=True)
         (folder / f"{name}.py").write_text(code)
         (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        lines = [f"[holdfast.{group}]\n" + "".join(f"{key} = {name}:{place}\n" for key, place in places.items())
+        lines = [f"[limpet.{group}]\n" + "".join(f"{key} = {name}:{place}\n" for key, place in places.items())
                  for group, places in groups.items()]  # fmt: skip
         (metadata / "entry_points.txt").write_text("\n".join(lines))
         monkeypatch.syspath_prepend(folder)

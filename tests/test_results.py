@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from pydantic import Field, ValidationError
 
-import holdfast
-from holdfast.errors import ConfigError, DataError
-from holdfast.results import Data, Defined, Disagreement, Interval, Number, Part, Results
+import limpet
+from limpet.errors import ConfigError, DataError
+from limpet.results import Data, Defined, Disagreement, Interval, Number, Part, Results
 
 
 class Score(Part):
@@ -28,7 +28,7 @@ class Score(Part):
 class Tournament(Results):
     KIND: ClassVar[str | None] = "tournament"
     VERSION: ClassVar[int] = 3
-    WRITER: ClassVar[str] = "“holdfast play”"
+    WRITER: ClassVar[str] = "“limpet play”"
     AGAIN: ClassVar[str] = "play"
 
     kind: str
@@ -46,7 +46,7 @@ class Tournament(Results):
 
 class Plain(Results):
     KIND: ClassVar[str | None] = None
-    WRITER: ClassVar[str] = "“holdfast measure”"
+    WRITER: ClassVar[str] = "“limpet measure”"
 
     title: str
     count: int
@@ -69,7 +69,7 @@ def written(document: Any, folder: Path) -> Path:
 
 def test_new_results_say_what_wrote_them() -> None:
     found = made()
-    assert (found.schema_version, found.kind, found.holdfast) == (3, "tournament", holdfast.__version__)
+    assert (found.schema_version, found.kind, found.limpet) == (3, "tournament", limpet.__version__)
     assert found.versions["python"] == platform.python_version()
     assert found.versions["numpy"] == np.__version__ and {"torch", "safetensors"} <= set(found.versions)
     assert "kind" not in Plain.of(title="t", count=1).to_dict()
@@ -77,9 +77,9 @@ def test_new_results_say_what_wrote_them() -> None:
 
 def test_results_that_do_not_say_what_wrote_them_are_not_said_to_be_of_this_version() -> None:
     document = made().to_dict()
-    del document["holdfast"], document["versions"]
+    del document["limpet"], document["versions"]
     found = Tournament.parse(document)
-    assert found.holdfast is None and found.versions == {}
+    assert found.limpet is None and found.versions == {}
 
 
 def test_results_do_not_change() -> None:
@@ -120,7 +120,7 @@ def test_computed_numbers_that_are_not_finite_are_none_and_those_of_files_are_re
 def test_new_results_are_refused_where_something_is_missing_or_another_type() -> None:
     with pytest.raises(ConfigError, match=r"These results: Field required at 'data' \(3 in all\)") as refused:
         Tournament.of(title="A title")
-    assert "complete results of “holdfast play”" in str(refused.value) and "play again" in str(refused.value)
+    assert "complete results of “limpet play”" in str(refused.value) and "play again" in str(refused.value)
     with pytest.raises(ConfigError, match="valid string at 'title'"):
         made(title={1, 2})
     with pytest.raises(ConfigError, match=r"Field required at 'scores\.one\.value'"):
@@ -175,7 +175,7 @@ def test_another_schema_version_is_refused(tmp_path: Path, version: Any) -> None
     with pytest.raises(ConfigError, match=f"schema version {version}") as refused:
         Tournament.load(path)
     assert str(path) in str(refused.value) and "Expected: schema version 3" in str(refused.value)
-    assert "play again with this version of holdfast" in str(refused.value)
+    assert "play again with this version of limpet" in str(refused.value)
 
 
 def test_another_kind_is_refused(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_another_kind_is_refused(tmp_path: Path) -> None:
     for document, told in (({"schema_version": 3, "kind": "drill"}, "drill"), ({"schema_version": 3}, "evaluation")):
         with pytest.raises(ConfigError, match=f"results of the kind '{told}'") as refused:
             Tournament.load(written(document, tmp_path))
-        assert "results of “holdfast play”" in str(refused.value)
+        assert "results of “limpet play”" in str(refused.value)
     with pytest.raises(ConfigError, match="results of the kind 'tournament'"):
         Plain.parse(plain | {"kind": "tournament"})
     assert Plain.parse(plain).count == 1
@@ -198,7 +198,7 @@ def test_a_missing_key_is_refused_by_its_place(tmp_path: Path, keys: tuple[str, 
     with pytest.raises(ConfigError, match=f"Field required at '{'.'.join(keys)}'") as refused:
         Tournament.load(written(document, tmp_path))
     assert str(tmp_path / "results.json") in str(refused.value)
-    assert "complete results of “holdfast play”" in str(refused.value)
+    assert "complete results of “limpet play”" in str(refused.value)
 
 
 @pytest.mark.parametrize(

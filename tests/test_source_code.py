@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import ConfigError
-from holdfast.source_code import put_beside
+from limpet.errors import ConfigError
+from limpet.source_code import put_beside
 
 
 def test_folders_are_put_beside_under_the_first_name_that_is_free(tmp_path: Path) -> None:

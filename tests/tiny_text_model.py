@@ -14,8 +14,8 @@ from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-from holdfast.data.text_set import TextSet
-from holdfast.models.sentence_models import of_library
+from limpet.data.text_set import TextSet
+from limpet.models.sentence_models import of_library
 
 CLASSES = 4
 WORDS = [f"{kind}{number}" for kind in "abcd" for number in range(6)] + [f"any{number}" for number in range(12)]

@@ -1,20 +1,20 @@
-"""A compatibility method in a package of its own, which holdfast finds once it is installed.
+"""A compatibility method in a package of its own, which limpet finds once it is installed.
 
     pip install ./examples/own_method
-    holdfast methods class_pull
-    holdfast train --method class_pull …
+    limpet methods class_pull
+    limpet train --method class_pull …
 
-Nothing in holdfast is changed: the entry point in ``pyproject.toml`` names the class.
+Nothing in limpet is changed: the entry point in ``pyproject.toml`` names the class.
 """
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
-from holdfast.errors import refuse
-from holdfast.geometry import Space
-from holdfast.methods.base import EVERY_SPACE, CompatibilityMethod, Head, OldModel, Read, Step
-from holdfast.methods.predecessor import class_prototypes, require_old
+from limpet.errors import refuse
+from limpet.geometry import Space
+from limpet.methods.base import EVERY_SPACE, CompatibilityMethod, Head, OldModel, Read, Step
+from limpet.methods.predecessor import class_prototypes, require_old
 
 
 class ClassPull(CompatibilityMethod):

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.adapters import build_adapter
-from holdfast.adapters.compare import Candidate, Link
-from holdfast.adapters.held_out import HeldOut, hold_out
-from holdfast.embeddings import EmbeddingSet
-from holdfast.geometry import Hypersphere
-from holdfast.testing import adapters
+from limpet.adapters import build_adapter
+from limpet.adapters.compare import Candidate, Link
+from limpet.adapters.held_out import HeldOut, hold_out
+from limpet.embeddings import EmbeddingSet
+from limpet.geometry import Hypersphere
+from limpet.testing import adapters
 
 
 @pytest.fixture(scope="session")

@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from holdfast.adapters import ADAPTERS, SuspectPairs, build_adapter
-from holdfast.adapters import adapt as adapting
-from holdfast.adapters.adapt import (
+from limpet.adapters import ADAPTERS, SuspectPairs, build_adapter
+from limpet.adapters import adapt as adapting
+from limpet.adapters.adapt import (
     DIRECTIONS,
     Choice,
     adapt,
@@ -17,15 +17,15 @@ from holdfast.adapters.adapt import (
     suitable_adapters,
     usual_heads,
 )
-from holdfast.adapters.compare import AGREEMENT, measure
-from holdfast.adapters.held_out import Judged, hold_out
-from holdfast.adapters.ridge import Ridge
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, DataError, EmptyOverlapError, ReleaseError, SpaceMismatchError
-from holdfast.evaluation.protocols.relevance_lists import Pairs, Relevance
-from holdfast.experiment import HEAD_RECIPE, Experiment, head_recipe
-from holdfast.geometry import Hypersphere, Lorentz
-from holdfast.models.release import load_release
+from limpet.adapters.compare import AGREEMENT, measure
+from limpet.adapters.held_out import Judged, hold_out
+from limpet.adapters.ridge import Ridge
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import ConfigError, DataError, EmptyOverlapError, ReleaseError, SpaceMismatchError
+from limpet.evaluation.protocols.relevance_lists import Pairs, Relevance
+from limpet.experiment import HEAD_RECIPE, Experiment, head_recipe
+from limpet.geometry import Hypersphere, Lorentz
+from limpet.models.release import load_release
 
 FAST = dataclasses.replace(HEAD_RECIPE, epochs=2, batch_size=64)
 HEADS = {"p2s": Experiment(method="p2s", recipe=FAST)}

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from holdfast.adapters import build_adapter
-from holdfast.adapters.base import Adapter
-from holdfast.adapters.storage import AdapterRecord, load_adapter, save_adapter
-from holdfast.errors import ConfigError, ReleaseError
+from limpet.adapters import build_adapter
+from limpet.adapters.base import Adapter
+from limpet.adapters.storage import AdapterRecord, load_adapter, save_adapter
+from limpet.errors import ConfigError, ReleaseError
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_two_files_with_all_that_is_known(saved, adapter) -> None:
     assert (record["source"], record["target"]) == ("declared:new", "declared:old")
     assert (record["source_space"]["dim"], record["target_space"]["dim"]) == (4, 5)
     assert record["fingerprint"] == adapter.fingerprint and record["format_version"] == 1
-    assert set(record["versions"]) == {"holdfast", "numpy", "scipy", "python", "code"}
+    assert set(record["versions"]) == {"limpet", "numpy", "scipy", "python", "code"}
     assert load_adapter(saved).report is None
 
 
@@ -73,7 +73,7 @@ def edit(folder: Path, key: str, value: Any) -> None:
         (lambda folder: edit(folder, "digest", "0" * 64), "not what was saved"),
         (lambda folder: edit(folder, "surprise", 1), "surprise"),
         (lambda folder: edit(folder, "format_version", 0), "format_version"),
-        (lambda folder: edit(folder, "format_version", 99), "newer holdfast"),
+        (lambda folder: edit(folder, "format_version", 99), "newer limpet"),
         (lambda folder: (folder / "config.json").write_text("{"), "does not describe an adapter"),
         (lambda folder: (folder / "config.json").write_bytes(b"\xff\xfe\x00"), "no text"),
         (lambda folder: (folder / "config.json").unlink(), "is no adapter"),
@@ -177,7 +177,7 @@ def test_loading_never_unpickles_and_needs_no_torch(saved) -> None:
         import pickle, sys
         def refuse(*args, **kwargs): raise SystemExit("unpickled")
         pickle.load = pickle.loads = pickle.Unpickler = refuse
-        from holdfast.adapters.storage import load_adapter
+        from limpet.adapters.storage import load_adapter
         print(load_adapter({str(saved)!r}).fingerprint, "torch" in sys.modules)
     """)
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

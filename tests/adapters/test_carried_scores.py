@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from holdfast.adapters import build_adapter
-from holdfast.adapters.adapt import score_map_of
-from holdfast.adapters.compare import Link, identity
-from holdfast.adapters.held_out import hold_out
-from holdfast.adapters.results import ScoreMapRecord
-from holdfast.adapters.score_map import load_score_map, save_score_map
-from holdfast.errors import DataError
+from limpet.adapters import build_adapter
+from limpet.adapters.adapt import score_map_of
+from limpet.adapters.compare import Link, identity
+from limpet.adapters.held_out import hold_out
+from limpet.adapters.results import ScoreMapRecord
+from limpet.adapters.score_map import load_score_map, save_score_map
+from limpet.errors import DataError
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from holdfast.adapters import build_adapter
-from holdfast.adapters.lambda_orthogonal import descend, error, leaned, polar, within
-from holdfast.adapters.moments import fold_of_pair
-from holdfast.errors import ConfigError, DataError, SpaceMismatchError
+from limpet.adapters import build_adapter
+from limpet.adapters.lambda_orthogonal import descend, error, leaned, polar, within
+from limpet.adapters.moments import fold_of_pair
+from limpet.errors import ConfigError, DataError, SpaceMismatchError
 
 
 def unit(rows: np.ndarray) -> np.ndarray:

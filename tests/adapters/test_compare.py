@@ -6,13 +6,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from holdfast.adapters import build_adapter, compare
-from holdfast.adapters.compare import AGREEMENT, Candidate, Failed, Link, Measured, identity, measure
-from holdfast.adapters.held_out import hold_out
-from holdfast.adapters.recommend import recommend
-from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation.intervals import chosen_interval, mean_interval, paired_interval
-from holdfast.evaluation.retrieval import rank_metrics
+from limpet.adapters import build_adapter, compare
+from limpet.adapters.compare import AGREEMENT, Candidate, Failed, Link, Measured, identity, measure
+from limpet.adapters.held_out import hold_out
+from limpet.adapters.recommend import recommend
+from limpet.errors import ConfigError, DataError
+from limpet.evaluation.intervals import chosen_interval, mean_interval, paired_interval
+from limpet.evaluation.retrieval import rank_metrics
 
 QUICK = {"resamples": 200}
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 
-from holdfast.adapters import ADAPTERS, build_adapter
-from holdfast.adapters.fastfill import gaussian_likelihood
-from holdfast.adapters.moments import unit_rows
-from holdfast.adapters.storage import load_adapter, save_adapter
+from limpet.adapters import ADAPTERS, build_adapter
+from limpet.adapters.fastfill import gaussian_likelihood
+from limpet.adapters.moments import unit_rows
+from limpet.adapters.storage import load_adapter, save_adapter
 
 
 def two_regions(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

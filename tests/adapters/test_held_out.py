@@ -5,10 +5,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from holdfast.adapters.held_out import Judged, asked_by, hold_out, uncovered_share
-from holdfast.embeddings import StringArray
-from holdfast.errors import ConfigError, DataError, EmptyOverlapError
-from holdfast.evaluation.protocols.relevance_lists import Pairs, Relevance
+from limpet.adapters.held_out import Judged, asked_by, hold_out, uncovered_share
+from limpet.embeddings import StringArray
+from limpet.errors import ConfigError, DataError, EmptyOverlapError
+from limpet.evaluation.protocols.relevance_lists import Pairs, Relevance
 
 ANY = np.random.default_rng(0).normal(size=(400, 4))
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from holdfast.adapters import build_adapter
-from holdfast.adapters.compare import Candidate, Link, identity, learning_curve
-from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation.intervals import mean_interval
-from holdfast.evaluation.retrieval import rank_metrics
+from limpet.adapters import build_adapter
+from limpet.adapters.compare import Candidate, Link, identity, learning_curve
+from limpet.errors import ConfigError, DataError
+from limpet.evaluation.intervals import mean_interval
+from limpet.evaluation.retrieval import rank_metrics
 
 QUICK = {"resamples": 200}
 

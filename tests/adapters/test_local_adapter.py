@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from holdfast.adapters import build_adapter
-from holdfast.adapters.local import STRENGTHS, Local, cell_moments, local_maps, spherical_means
-from holdfast.adapters.moments import Moments, PairedVectors, ridge, total, with_constant
-from holdfast.errors import ConfigError
+from limpet.adapters import build_adapter
+from limpet.adapters.local import STRENGTHS, Local, cell_moments, local_maps, spherical_means
+from limpet.adapters.moments import Moments, PairedVectors, ridge, total, with_constant
+from limpet.errors import ConfigError
 
 
 @pytest.fixture(scope="session")

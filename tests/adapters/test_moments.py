@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from holdfast.adapters import moments as module
-from holdfast.adapters.moments import (
+from limpet.adapters import moments as module
+from limpet.adapters.moments import (
     PENALTIES,
     Moments,
     PairedVectors,
@@ -18,7 +18,7 @@ from holdfast.adapters.moments import (
     total,
     unit_rows,
 )
-from holdfast.errors import DataError
+from limpet.errors import DataError
 
 
 @pytest.fixture

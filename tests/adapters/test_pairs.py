@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from holdfast.adapters import pairs as module
-from holdfast.adapters import suspect_pairs
-from holdfast.adapters.moments import PairedVectors
-from holdfast.adapters.pairs import (
+from limpet.adapters import pairs as module
+from limpet.adapters import suspect_pairs
+from limpet.adapters.moments import PairedVectors
+from limpet.adapters.pairs import (
     held_out_ranks,
     matched,
     paired_vectors,
@@ -14,8 +14,8 @@ from holdfast.adapters.pairs import (
     without_doubtful,
     wrong_probability,
 )
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, DataError, EmptyOverlapError
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import ConfigError, DataError, EmptyOverlapError
 
 EYE = np.eye(3)
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from holdfast.adapters import SuspectPairs, suspect_pairs
-from holdfast.adapters.compare import AGREEMENT, Comparison, Failed, Gap, Measured, Score, Unseen, measure
-from holdfast.adapters.held_out import hold_out
-from holdfast.adapters.recommend import recommend
-from holdfast.evaluation.intervals import Draws
-from holdfast.wording import whole_percent
+from limpet.adapters import SuspectPairs, suspect_pairs
+from limpet.adapters.compare import AGREEMENT, Comparison, Failed, Gap, Measured, Score, Unseen, measure
+from limpet.adapters.held_out import hold_out
+from limpet.adapters.recommend import recommend
+from limpet.evaluation.intervals import Draws
+from limpet.wording import whole_percent
 
 QUICK = {"resamples": 200}
 OLD, NEW = 0.40, 0.60

@@ -9,13 +9,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from holdfast.adapters import build_adapter
-from holdfast.adapters import residual_mlp as module
-from holdfast.adapters.moments import best_penalty, fold_moments, ridge, total, unit_rows
-from holdfast.adapters.pairs import matched, paired_vectors
-from holdfast.adapters.residual_mlp import NAMES, ResidualMLP
-from holdfast.adapters.storage import save_adapter
-from holdfast.errors import ConfigError, DataError
+from limpet.adapters import build_adapter
+from limpet.adapters import residual_mlp as module
+from limpet.adapters.moments import best_penalty, fold_moments, ridge, total, unit_rows
+from limpet.adapters.pairs import matched, paired_vectors
+from limpet.adapters.residual_mlp import NAMES, ResidualMLP
+from limpet.adapters.storage import save_adapter
+from limpet.errors import ConfigError, DataError
 
 
 def fit(make_set, source, target, **options) -> ResidualMLP:
@@ -100,7 +100,7 @@ def test_a_saved_network_maps_without_torch(related, make_set, tmp_path) -> None
     code = textwrap.dedent(f"""
         import sys
         import numpy as np
-        from holdfast.adapters.storage import load_adapter
+        from limpet.adapters.storage import load_adapter
         adapter = load_adapter({str(tmp_path / "adapter")!r})
         np.save({str(tmp_path / "images.npy")!r}, adapter.map(np.load({str(tmp_path / "source.npy")!r})))
         print("torch" in sys.modules)

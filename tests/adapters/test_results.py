@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.adapters import SuspectPairs, build_adapter
-from holdfast.adapters.compare import Candidate, LearningCurve, Link, Measured, identity, learning_curve, measure
-from holdfast.adapters.recommend import recommend
-from holdfast.adapters.results import AdaptResults, Names, ScoreMapRecord
+from limpet.adapters import SuspectPairs, build_adapter
+from limpet.adapters.compare import Candidate, LearningCurve, Link, Measured, identity, learning_curve, measure
+from limpet.adapters.recommend import recommend
+from limpet.adapters.results import AdaptResults, Names, ScoreMapRecord
 
 QUICK = {"resamples": 200, "level": 0.9, "seed": 5}
 NAMES = Names(data="things", old="A", new="B")
@@ -47,7 +47,7 @@ def test_json_without_nan_gives_the_same_back(kind, found, labelled, adapter) ->
     again = json.loads(json.dumps(written, allow_nan=False))
     assert again == written == AdaptResults.parse(again).to_dict()
     assert set(written) == {
-        "schema_version", "holdfast", "versions", "kind", "title", "data", "models", "suspects", "protocol", "systems",
+        "schema_version", "limpet", "versions", "kind", "title", "data", "models", "suspects", "protocol", "systems",
         "candidates", "best_adapter", "best_head", "best", "learning_curve", "score_map", "recommendation", "two_stage",
     }  # fmt: skip
     assert written["suspects"] == {

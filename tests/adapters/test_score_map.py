@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.adapters import ScoreMap
-from holdfast.errors import ConfigError, DataError
+from limpet.adapters import ScoreMap
+from limpet.errors import ConfigError, DataError
 
 
 def slow_isotonic(source: list[float], target: list[float]) -> dict[float, float]:

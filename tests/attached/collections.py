@@ -13,13 +13,13 @@ from qdrant_client import QdrantClient, models
 
 from attached.shop import DIM, NEW, OLD, Shop, vector, written
 from attached.shop import source as shop_source
-from holdfast.attached.collections.engine import Target
-from holdfast.attached.collections.opening import attach, current, open_attachment
-from holdfast.attached.state import Side
-from holdfast.galleries.sources import CallableItems, CallableVectors, VectorSource
-from holdfast.geometry import Hypersphere
-from holdfast.sources.address import read_address
-from holdfast.sources.qdrant import connected
+from limpet.attached.collections.engine import Target
+from limpet.attached.collections.opening import attach, current, open_attachment
+from limpet.attached.state import Side
+from limpet.galleries.sources import CallableItems, CallableVectors, VectorSource
+from limpet.geometry import Hypersphere
+from limpet.sources.address import read_address
+from limpet.sources.qdrant import connected
 
 Found = dict[int, tuple[str, list[float]]]
 

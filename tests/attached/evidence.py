@@ -6,10 +6,10 @@ from functools import cache
 
 import numpy as np
 
-from holdfast.embeddings import EmbeddingSet, StringArray
-from holdfast.evaluation.evaluate import evaluate
-from holdfast.evaluation.results import Evaluation
-from holdfast.geometry import Euclidean, Hypersphere, Space
+from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.evaluation.evaluate import evaluate
+from limpet.evaluation.results import Evaluation
+from limpet.geometry import Euclidean, Hypersphere, Space
 
 ITEMS, CLASSES = 96, 6
 

@@ -14,11 +14,11 @@ import numpy as np
 import psycopg
 
 from crash.server import PROGRAMS, Server
-from holdfast.attached.base import ModelIdentity
-from holdfast.attached.postgres.attachment import PostgresAttachment, attach, open_attachment
-from holdfast.attached.state import Side
-from holdfast.galleries.sources import CallableVectors
-from holdfast.geometry import Hypersphere
+from limpet.attached.base import ModelIdentity
+from limpet.attached.postgres.attachment import PostgresAttachment, attach, open_attachment
+from limpet.attached.state import Side
+from limpet.galleries.sources import CallableVectors
+from limpet.geometry import Hypersphere
 
 DIM = 8
 OLD, NEW = ModelIdentity("declared:old", 0, "old"), ModelIdentity("declared:new", DIM, "new")
@@ -31,7 +31,7 @@ LEFT = """
 SET lock_timeout = '20s';
 DROP PUBLICATION IF EXISTS out;
 DROP SCHEMA IF EXISTS shop CASCADE;
-DROP SCHEMA IF EXISTS holdfast_attached CASCADE;
+DROP SCHEMA IF EXISTS limpet_attached CASCADE;
 UPDATE pg_extension SET extversion = default_version FROM pg_available_extensions WHERE name = extname;
 """
 
@@ -135,7 +135,7 @@ class Shop:
 
     def marks(self) -> dict[int, str]:
         """Return of which model the table says that the vector of a row is, where both share a column."""
-        return dict(self.execute("SELECT id, coalesce(emb_holdfast_model, 'old') FROM shop.items "
+        return dict(self.execute("SELECT id, coalesce(emb_limpet_model, 'old') FROM shop.items "
                                  "WHERE emb IS NOT NULL ORDER BY id"))  # fmt: skip
 
     def sides(self) -> dict[int, Side | None]:

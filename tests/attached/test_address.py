@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.attached.postgres.address import read_table_address
-from holdfast.errors import ConfigError
+from limpet.attached.postgres.address import read_table_address
+from limpet.errors import ConfigError
 
 
 def test_a_table_its_columns_and_its_schema() -> None:

@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 from attached.shop import Shop, indexed, made_by, source, vector, written
-from holdfast.attached.postgres.attachment import PostgresAttachment, open_attachment
-from holdfast.attached.state import Side
+from limpet.attached.postgres.attachment import PostgresAttachment, open_attachment
+from limpet.attached.state import Side
 
 SEARCH = "SELECT id, title, emb FROM shop.items ORDER BY emb <=> (SELECT emb FROM shop.items WHERE id = %s) LIMIT 5"
 INSERT = "INSERT INTO shop.items (id, title, price, emb) VALUES (%s, %s, %s, %s)"

@@ -24,9 +24,9 @@ from attached.collections import (
     expected,
 )
 from attached.shop import Shop
-from holdfast.attached.collections.ledger import Ledger
-from holdfast.attached.state import Side
-from holdfast.errors import ConfigError, UpgradeStateError
+from limpet.attached.collections.ledger import Ledger
+from limpet.attached.state import Side
+from limpet.errors import ConfigError, UpgradeStateError
 
 ITEMS = 8
 
@@ -35,7 +35,7 @@ ITEMS = 8
 def place() -> Iterator[Path]:
     """A folder where a sync costs nothing: the local mode of Qdrant syncs every point."""
     memory = Path("/dev/shm")
-    folder = Path(tempfile.mkdtemp(prefix="holdfast-", dir=memory if memory.is_dir() else None))
+    folder = Path(tempfile.mkdtemp(prefix="limpet-", dir=memory if memory.is_dir() else None))
     yield folder
     shutil.rmtree(folder)
 
@@ -184,11 +184,11 @@ def test_an_upgrade_on_a_real_server(milvus_url: str, tmp_path: Path, postgres_u
 
 
 @pytest.mark.live
-@pytest.mark.skipif("HOLDFAST_QDRANT_URL" not in os.environ, reason="HOLDFAST_QDRANT_URL=qdrant://HOST:PORT names none")
+@pytest.mark.skipif("LIMPET_QDRANT_URL" not in os.environ, reason="LIMPET_QDRANT_URL=qdrant://HOST:PORT names none")
 @pytest.mark.parametrize(("further", "alias"), [("", ""), ("&beside=collection", ""), ("", "shown")])
 def test_an_upgrade_on_a_live_server_of_qdrant(further: str, alias: str, tmp_path: Path) -> None:
     """Collections whose names begin with items_ are made there, and removed."""
-    application = QdrantApplication(os.environ["HOLDFAST_QDRANT_URL"], str(tmp_path / "ledger.db"), further, alias)
+    application = QdrantApplication(os.environ["LIMPET_QDRANT_URL"], str(tmp_path / "ledger.db"), further, alias)
     try:
         upgrade(Run(application))
     finally:

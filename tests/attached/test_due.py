@@ -6,8 +6,8 @@ from itertools import product
 
 import pytest
 
-from holdfast.attached.collections.due import Pair, due
-from holdfast.attached.state import Side
+from limpet.attached.collections.due import Pair, due
+from limpet.attached.state import Side
 
 STATES = [None, b"1", b"2"]
 PAIRS = [None, *(Pair(old, new) for old in (None, b"1") for new in (None, b"1"))]

@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.attached.filling import Run
-from holdfast.errors import ConfigError
+from limpet.attached.filling import Run
+from limpet.errors import ConfigError
 
 
 @pytest.mark.parametrize(

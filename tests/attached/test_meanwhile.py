@@ -13,16 +13,16 @@ import pytest
 
 from attached.shop import GOODS, NEW, OLD, Shop, indexed, made_by, source, vector, written
 from attached.test_tables import PARTS
-from holdfast.attached.postgres import attachment
-from holdfast.attached.postgres.attachment import PostgresAttachment, attach, open_attachment
-from holdfast.attached.postgres.indexes import index_name
-from holdfast.attached.postgres.session import Session
-from holdfast.attached.postgres.start import plan
-from holdfast.attached.recognition import recognised
-from holdfast.attached.state import Side
-from holdfast.errors import DataError, GalleryError, LastingStoreError, UpgradeStateError
-from holdfast.galleries.sources import CallableVectors
-from holdfast.geometry import Hypersphere
+from limpet.attached.postgres import attachment
+from limpet.attached.postgres.attachment import PostgresAttachment, attach, open_attachment
+from limpet.attached.postgres.indexes import index_name
+from limpet.attached.postgres.session import Session
+from limpet.attached.postgres.start import plan
+from limpet.attached.recognition import recognised
+from limpet.attached.state import Side
+from limpet.errors import DataError, GalleryError, LastingStoreError, UpgradeStateError
+from limpet.galleries.sources import CallableVectors
+from limpet.geometry import Hypersphere
 
 
 def check(shop: Shop, side: Side, table: str = "shop.items") -> None:
@@ -77,7 +77,7 @@ def test_the_same_beside_the_table(kind: str, shop: Shop) -> None:
         it.backfill(source(it, told=write))
         it.backfill(source(it))
         assert it.status().lacking["new"] == 0
-        side = f"holdfast_attached.vectors_{it.number}"
+        side = f"limpet_attached.vectors_{it.number}"
         for title, made in shop.execute(f"SELECT title, vector::text FROM shop.items JOIN {side} USING (id)"):
             assert abs(vector("new", title) - [float(part) for part in made.strip("[]").split(",")]).max() < 1e-5
         assert shop.execute(f"SELECT count(*) FROM {side}") == shop.execute("SELECT count(*) FROM shop.items")
@@ -135,7 +135,7 @@ def test_a_column_that_is_dropped_with_all_that_names_it_stops_no_application(
     column: str, shop: Shop, how: dict[str, Any]
 ) -> None:
     shop.fill(3)
-    added = "emb_holdfast_kept" if how else "emb_holdfast_new"
+    added = "emb_limpet_kept" if how else "emb_limpet_new"
     with shop.attach(**how) as it:
         shop.execute(f"ALTER TABLE shop.items DROP COLUMN {added if column == 'added' else column} CASCADE")
         text = "price = 3" if column == "title" else "title = 'b'"
@@ -145,7 +145,7 @@ def test_a_column_that_is_dropped_with_all_that_names_it_stops_no_application(
         with pytest.raises(GalleryError, match="is gone"):
             it.backfill(source(it))
         it.detach(abandon=True)
-    assert "holdfast" not in shop.dump()
+    assert "limpet" not in shop.dump()
 
 
 def test_the_extension_is_dropped(shop: Shop, how: dict[str, Any]) -> None:
@@ -160,7 +160,7 @@ def test_the_extension_is_dropped(shop: Shop, how: dict[str, Any]) -> None:
             it.detach(abandon=True)
         finally:
             shop.execute("CREATE EXTENSION vector")
-    assert "holdfast" not in shop.dump()
+    assert "limpet" not in shop.dump()
 
 
 @pytest.fixture
@@ -427,7 +427,7 @@ def test_a_role_that_may_not_read_the_ledger_is_told_how_it_may(shop: Shop) -> N
             open_attachment(url).close()
             shop.execute(f"REVOKE postgres FROM {role}")
             with psycopg.connect(shop.database.replace("postgres@", f"{role}@")) as client:  # an application needs none
-                shown = client.execute("SELECT holdfast_attached.model_of('shop.items', 'emb')").fetchall()
+                shown = client.execute("SELECT limpet_attached.model_of('shop.items', 'emb')").fetchall()
             assert shown == [("declared:old",)]
     finally:
         shop.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
@@ -503,8 +503,8 @@ def test_triggers_that_are_switched_off_for_replicas_or_partitions_are_noticed(m
         assert "switched off, if only where session_replication_role is replica" in it.verify().problems[0]
         it.declare_writes("old")
         assert not it.verify().problems
-        shop.execute(f"ALTER TABLE shop.items_b1 DISABLE TRIGGER zz_holdfast_{it.number}_row")
-        assert f"zz_holdfast_{it.number}_row are switched off" in it.verify().problems[0]
+        shop.execute(f"ALTER TABLE shop.items_b1 DISABLE TRIGGER zz_limpet_{it.number}_row")
+        assert f"zz_limpet_{it.number}_row are switched off" in it.verify().problems[0]
 
 
 def test_functions_that_return_rows_of_the_table_are_named_before(make_shop: Callable[..., Shop]) -> None:

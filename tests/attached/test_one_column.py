@@ -12,10 +12,10 @@ import pytest
 from attached.evidence import evaluation
 from attached.shop import GOODS, OLD, Shop, made_by, source, written
 from attached.test_tables import PARTS, used_index
-from holdfast.attached.base import ModelIdentity
-from holdfast.attached.postgres.attachment import PostgresAttachment
-from holdfast.attached.postgres.start import plan
-from holdfast.errors import GalleryError, UpgradeStateError
+from limpet.attached.base import ModelIdentity
+from limpet.attached.postgres.attachment import PostgresAttachment
+from limpet.attached.postgres.start import plan
+from limpet.errors import GalleryError, UpgradeStateError
 
 SHARED: dict[str, Any] = {"mixing": evaluation()}
 
@@ -32,7 +32,7 @@ def test_all_the_way_and_back(shop: Shop) -> None:
     with shop.attach(**SHARED) as it:
         assert (it.status().holding, it.status().lacking) == ({"old": 20, "new": 0}, {"old": 0, "new": 20})
         it.swap()  # before any row is filled: queries of the new model find old vectors
-        assert shop.execute("SELECT holdfast_attached.model_of('shop.items', 'emb')") == [("declared:new",)]
+        assert shop.execute("SELECT limpet_attached.model_of('shop.items', 'emb')") == [("declared:new",)]
         assert it.backfill(source(it), batch=3, budget=9).written == 9
         assert it.status().holding == {"old": 11, "new": 9} and shop.marks() == {
             row: side for row, side in shop.sides().items() if side
@@ -60,7 +60,7 @@ def test_the_new_vectors_stay(shop: Shop) -> None:
             it.index()
         it.swap(writes="new")
         shop.execute("UPDATE shop.items SET title = 'a' WHERE id = 1")  # the application writes its vector later
-        shop.execute("SET holdfast.writes_with = 'declared:old'; UPDATE shop.items SET emb = %s WHERE id = 2".replace(
+        shop.execute("SET limpet.writes_with = 'declared:old'; UPDATE shop.items SET emb = %s WHERE id = 2".replace(
             "%s", f"'{written('old', 'b')}'"))  # fmt: skip
         with pytest.raises(UpgradeStateError, match=r"1 rows have no up-to-date vector of the new model.*'2'"):
             it.complete()
@@ -213,7 +213,7 @@ def test_what_is_wrong_is_seen(shop: Shop) -> None:
     with attached(shop, 3) as it:
         it.backfill(source(it))
         assert it.verify().problems == ()
-        shop.execute(f"DROP TRIGGER zz_holdfast_{it.number}_row ON shop.items")
+        shop.execute(f"DROP TRIGGER zz_limpet_{it.number}_row ON shop.items")
         [problem] = it.verify().problems
         assert "1 of our triggers are gone" in problem
         it.declare_writes("old")
@@ -223,7 +223,7 @@ def test_what_is_wrong_is_seen(shop: Shop) -> None:
             it.rollback()
         it.detach(abandon=True)
     assert {made_by(emb) for (emb,) in shop.execute("SELECT emb::text FROM shop.items")} == {"old"}
-    assert "holdfast" not in shop.dump()
+    assert "limpet" not in shop.dump()
 
 
 def test_many_replaced_rows_are_to_be_vacuumed(shop: Shop) -> None:
@@ -249,5 +249,5 @@ def test_a_plan_changes_nothing(shop: Shop) -> None:
     for statements in found.steps.values():
         for statement in statements:
             shop.execute(statement)
-    shop.execute("DROP SCHEMA holdfast_attached CASCADE")
+    shop.execute("DROP SCHEMA limpet_attached CASCADE")
     assert shop.dump() == schema and len(shop.sides()) == 2

@@ -12,11 +12,11 @@ import pytest
 
 from attached.shop import Shop, source, vector, written
 from crash.server import Server
-from holdfast.attached.postgres import attachment, filling
-from holdfast.attached.postgres.session import Session
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import StoreError, UpgradeStateError
-from holdfast.galleries.sources import CallableVectors
+from limpet.attached.postgres import attachment, filling
+from limpet.attached.postgres.session import Session
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import StoreError, UpgradeStateError
+from limpet.galleries.sources import CallableVectors
 
 
 def test_all_the_way_and_back(shop: Shop) -> None:
@@ -34,7 +34,7 @@ def test_all_the_way_and_back(shop: Shop) -> None:
         assert [one.built for one in it.status().indexes] == [True] * 3
         it.swap()
         assert set(shop.sides().values()) == {"new", None}
-        assert shop.execute("SELECT holdfast_attached.model_of('shop.items', 'emb')") == [("declared:new",)]
+        assert shop.execute("SELECT limpet_attached.model_of('shop.items', 'emb')") == [("declared:new",)]
         it.rollback()
         assert set(shop.sides().values()) == {"old", None}
         it.swap()

@@ -11,21 +11,21 @@ import pytest
 
 from attached.shop import GOODS, NEW, OLD, Shop, source, written
 from crash.server import Server
-from holdfast.attached.base import ModelIdentity
-from holdfast.attached.postgres.attachment import PostgresAttachment, attach, open_attachment
-from holdfast.attached.postgres.session import LockedError
-from holdfast.attached.postgres.start import plan
-from holdfast.errors import (
+from limpet.attached.base import ModelIdentity
+from limpet.attached.postgres.attachment import PostgresAttachment, attach, open_attachment
+from limpet.attached.postgres.session import LockedError
+from limpet.attached.postgres.start import plan
+from limpet.errors import (
     ConfigError,
     DataError,
     GalleryError,
-    HoldfastError,
     LastingStoreError,
+    LimpetError,
     StoreError,
     UpgradeStateError,
 )
 
-TABLES: dict[str, tuple[str, str, type[HoldfastError], str]] = {
+TABLES: dict[str, tuple[str, str, type[LimpetError], str]] = {
     "a view": ("CREATE VIEW shop.other AS SELECT * FROM shop.items", "shop.other", ConfigError, "is a view"),
     "a materialised view": ("CREATE MATERIALIZED VIEW shop.one AS SELECT * FROM shop.items", "shop.one", ConfigError,
                             "is a materialised view"),
@@ -68,7 +68,7 @@ TABLES: dict[str, tuple[str, str, type[HoldfastError], str]] = {
                                   GalleryError, "statistics object shop.known"),
     "a key with a sign": ('CREATE TABLE shop.other ("i%s" int PRIMARY KEY, emb vector(8))', "shop.other", ConfigError,
                           "The name 'i%s'"),
-    "a name that is taken": ("ALTER TABLE shop.items ADD COLUMN emb_holdfast_new int", "shop.items", GalleryError,
+    "a name that is taken": ("ALTER TABLE shop.items ADD COLUMN emb_limpet_new int", "shop.items", GalleryError,
                              "columns of the names"),
     "pgvector too old": ("UPDATE pg_extension SET extversion = '0.6.2' WHERE extname = 'vector'", "shop.items",
                          GalleryError, "pgvector 0.6.2"),
@@ -114,7 +114,7 @@ def test_an_attachment_that_cannot_be_opened_leaves_no_connection(shop: Shop, mo
         with pytest.raises(StoreError, match="The database fails") as refused:
             opened()
         kept.append(refused.value)
-    ours = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holdfast attach'"
+    ours = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'limpet attach'"
     until = time.monotonic() + 120
     while shop.execute(ours) != [(0,)] and time.monotonic() < until:
         time.sleep(0.01)  # until the server sees that they are closed
@@ -216,8 +216,8 @@ def attached(shop: Shop) -> PostgresAttachment:
     ("change", "said"),
     [
         ("ALTER TABLE shop.items RENAME COLUMN title TO name", "title .text. is name of type text now"),
-        ("ALTER TABLE shop.items DROP COLUMN emb_holdfast_edited CASCADE", "emb_holdfast_edited is gone"),
-        ("ALTER TABLE shop.items RENAME COLUMN emb_holdfast_new TO mine", "emb_holdfast_new .*is mine"),
+        ("ALTER TABLE shop.items DROP COLUMN emb_limpet_edited CASCADE", "emb_limpet_edited is gone"),
+        ("ALTER TABLE shop.items RENAME COLUMN emb_limpet_new TO mine", "emb_limpet_new .*is mine"),
         ("ALTER TABLE shop.items DROP COLUMN title CASCADE", "title is gone"),
         ("DROP TABLE shop.items", "shop.items is gone"),
     ],
@@ -230,13 +230,13 @@ def test_a_table_that_changed_meanwhile(change: str, said: str, shop: Shop) -> N
                 call()
         assert it.verify().problems
         it.detach(abandon=True)
-    assert shop.execute("SELECT to_regnamespace('holdfast_attached')") == [(None,)]
-    assert "holdfast" not in shop.dump()
+    assert shop.execute("SELECT to_regnamespace('limpet_attached')") == [(None,)]
+    assert "limpet" not in shop.dump()
 
 
 def test_what_triggers_need_is_not_dropped_by_accident(shop: Shop) -> None:
     with attached(shop) as it:
-        with pytest.raises(psycopg.errors.DependentObjectsStillExist, match="zz_holdfast"):
+        with pytest.raises(psycopg.errors.DependentObjectsStillExist, match="zz_limpet"):
             shop.execute("ALTER TABLE shop.items DROP COLUMN title")
         shop.execute("ALTER TABLE shop.items RENAME COLUMN title TO name")
         shop.execute("UPDATE shop.items SET name = 'other' WHERE id = 1")  # the application goes on
@@ -248,7 +248,7 @@ def test_what_triggers_need_is_not_dropped_by_accident(shop: Shop) -> None:
         it.swap()
         it.rollback()
         it.detach()
-    assert "holdfast" not in shop.dump()
+    assert "limpet" not in shop.dump()
 
 
 def test_detached_in_the_middle_of_a_backfill(shop: Shop) -> None:
@@ -310,8 +310,8 @@ def test_a_plan_changes_nothing(shop: Shop) -> None:
     for step in ("start", "index", "swap", "rollback", "detach"):  # what is printed can be run as it is, but the ledger
         for statement in found.steps[step]:
             shop.execute(statement)
-    shop.execute("DROP SCHEMA holdfast_attached CASCADE")
-    lacks = [f"shop.emb_holdfast_lacks_{side}" for side in ("old", "new")]
+    shop.execute("DROP SCHEMA limpet_attached CASCADE")
+    lacks = [f"shop.emb_limpet_lacks_{side}" for side in ("old", "new")]
     shop.execute(f"DROP INDEX IF EXISTS {', '.join(lacks)}")
     assert shop.dump() == schema
 
@@ -320,7 +320,7 @@ def test_wide_vectors_are_of_half_precision(make_shop: Callable[..., Shop]) -> N
     shop = make_shop(GOODS)
     with shop.attach(new=ModelIdentity("declared:wide", 3072)):
         [(kind,)] = shop.execute("SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attname = "
-                                 "'emb_holdfast_new'")  # fmt: skip
+                                 "'emb_limpet_new'")  # fmt: skip
         assert kind == "halfvec(3072)"
 
 

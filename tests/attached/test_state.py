@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.attached.state import AttachmentState, Phase, advance, replay
-from holdfast.errors import ConfigError, UpgradeStateError
+from limpet.attached.state import AttachmentState, Phase, advance, replay
+from limpet.errors import ConfigError, UpgradeStateError
 
 ATTACH = {"kind": "attach", "old": "declared:a", "new": "declared:b"}
 WAYS: dict[Phase, list[str]] = {

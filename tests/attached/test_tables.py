@@ -14,15 +14,15 @@ import pytest
 
 from attached.shop import GOODS, NEW, OLD, Shop, made_by, source, vector, written
 from crash.server import Pooler, Server
-from holdfast.adapters import ADAPTERS
-from holdfast.attached.base import ModelIdentity
-from holdfast.attached.postgres import filling
-from holdfast.attached.postgres.attachment import PostgresAttachment, attach
-from holdfast.attached.state import Side
-from holdfast.embeddings import EmbeddingSet, StringArray
-from holdfast.errors import ConfigError, LastingStoreError, UpgradeStateError
-from holdfast.galleries.sources import through_adapter
-from holdfast.geometry import Hypersphere
+from limpet.adapters import ADAPTERS
+from limpet.attached.base import ModelIdentity
+from limpet.attached.postgres import filling
+from limpet.attached.postgres.attachment import PostgresAttachment, attach
+from limpet.attached.state import Side
+from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.errors import ConfigError, LastingStoreError, UpgradeStateError
+from limpet.galleries.sources import through_adapter
+from limpet.geometry import Hypersphere
 
 PARTS = """
 CREATE SCHEMA shop;
@@ -110,7 +110,7 @@ def test_indexes_of_partitions_have_their_names_after_the_end(make_shop: Callabl
         it.complete()
         it.detach()
     after = set(shop.dump().splitlines())
-    assert not [line for line in after if "holdfast" in line]
+    assert not [line for line in after if "limpet" in line]
     moved = {line for line in schema ^ after if line.strip(" ,")}
     assert all(line.split()[0] in ("emb", "shelf") for line in moved), moved  # the vectors are the last column
 
@@ -133,7 +133,7 @@ def test_indexes_are_made_as_they_are(index: str, order: str, make_shop: Callabl
         it.index()
         it.swap(writes="new")
         if order:
-            assert "My index_holdfast_new" in used_index(shop, order)
+            assert "My index_limpet_new" in used_index(shop, order)
         it.complete()
         it.detach()
     assert shop.dump() == schema and set(shop.sides().values()) == {"new"}
@@ -143,18 +143,14 @@ def test_half_built_indexes_are_built_anew(shop: Shop) -> None:
     shop.fill(10)
     with shop.attach() as it:
         it.backfill(source(it))
-        shop.execute(
-            "CREATE INDEX items_emb_holdfast_new ON shop.items USING hnsw (emb_holdfast_new vector_cosine_ops)"
-        )
-        shop.execute(
-            "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'shop.items_emb_holdfast_new'::regclass"
-        )
+        shop.execute("CREATE INDEX items_emb_limpet_new ON shop.items USING hnsw (emb_limpet_new vector_cosine_ops)")
+        shop.execute("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'shop.items_emb_limpet_new'::regclass")
         assert [one.built for one in it.status().indexes] == [False] * 3
         assert any("half built" in problem for problem in it.verify().problems)
         it.index()
         assert [one.built for one in it.status().indexes] == [True] * 3
-        shop.execute("DROP INDEX shop.items_emb_holdfast_new")
-        with pytest.raises(UpgradeStateError, match="items_emb_holdfast_new is not built"):
+        shop.execute("DROP INDEX shop.items_emb_limpet_new")
+        with pytest.raises(UpgradeStateError, match="items_emb_limpet_new is not built"):
             it.swap()
         it.index()
         it.swap()
@@ -372,7 +368,7 @@ def test_queries_that_should_change_are_found(tmp_path: Path) -> None:
             shop.execute(good)
             assert it.verify().passed
             bad = {
-                "SELECT emb_holdfast_old FROM shop.items": "which will be gone",
+                "SELECT emb_limpet_old FROM shop.items": "which will be gone",
                 "SELECT * FROM shop.items WHERE id = 1": "selects *",
                 "INSERT INTO shop.items VALUES (50, 'a', 1, NULL)": "names no columns",
             }

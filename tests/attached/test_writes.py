@@ -12,12 +12,12 @@ import pytest
 
 from attached.shop import GOODS, Shop, indexed, lasting_shop, made_by, source, vector, written
 from crash.server import Server
-from holdfast.attached.base import ModelIdentity
-from holdfast.attached.postgres.attachment import PostgresAttachment
-from holdfast.attached.state import Side
-from holdfast.errors import UpgradeStateError
-from holdfast.galleries.sources import CallableVectors
-from holdfast.geometry import Hypersphere
+from limpet.attached.base import ModelIdentity
+from limpet.attached.postgres.attachment import PostgresAttachment
+from limpet.attached.state import Side
+from limpet.errors import UpgradeStateError
+from limpet.galleries.sources import CallableVectors
+from limpet.geometry import Hypersphere
 
 OTHER: dict[Side, Side] = {"old": "new", "new": "old"}
 
@@ -28,14 +28,14 @@ class Desk:
     def __init__(self, shop: Shop, it: PostgresAttachment, serving: Side, writes: Side) -> None:
         self.shop, self.it, self.serving, self.writes = shop, it, serving, writes
         self.shared = it.state.shared
-        self.hidden = "emb_holdfast_kept" if self.shared else f"emb_holdfast_{OTHER[serving]}"
+        self.hidden = "emb_limpet_kept" if self.shared else f"emb_limpet_{OTHER[serving]}"
 
     def send(self, statement: str, *values: Any) -> None:
         self.shop.execute(statement, values)
 
     def row(self, number: int) -> dict[str, str | None]:
         """Return the text that each model's vector of a row is of: None for no vector, "?" for another model's."""
-        what = "coalesce(emb_holdfast_model, 'old')" if self.shared else "''"
+        what = "coalesce(emb_limpet_model, 'old')" if self.shared else "''"
         [(emb, other, model)] = self.shop.execute(
             f"SELECT emb::text, {self.hidden}::text, {what} FROM shop.items WHERE id = {number}"
         )
@@ -105,9 +105,7 @@ def open_desk(open_shop: Shop, sides: tuple[Side, Side], how: dict[str, Any]) ->
 @pytest.fixture
 def desk(open_desk: Desk) -> Desk:
     """A desk whose rows are put back as they were, for tests that write nothing else."""
-    open_desk.send(
-        "SET holdfast.filling = 'on'; DELETE FROM shop.items; INSERT INTO shop.items SELECT * FROM shop.kept"
-    )
+    open_desk.send("SET limpet.filling = 'on'; DELETE FROM shop.items; INSERT INTO shop.items SELECT * FROM shop.kept")
     return open_desk
 
 
@@ -197,7 +195,7 @@ def test_a_row_that_loses_its_vector(own_desk: Desk) -> None:
 def test_what_does_not_concern_vectors_changes_none(desk: Desk) -> None:
     desk.send("UPDATE shop.items SET price = 7 WHERE id = 1")
     desk.send("UPDATE shop.items SET title = title, emb = emb WHERE id = 1")
-    desk.send(f"UPDATE shop.items SET {desk.hidden} = %s, emb_holdfast_edited = NULL WHERE id = 2", desk.vector("a"))
+    desk.send(f"UPDATE shop.items SET {desk.hidden} = %s, emb_limpet_edited = NULL WHERE id = 2", desk.vector("a"))
     assert (desk.row(1), desk.row(2)) == ({"old": "item 1", "new": "item 1"}, {"old": "item 2", "new": "item 2"})
 
 
@@ -205,11 +203,11 @@ def test_a_session_says_what_it_writes(desk: Desk) -> None:
     sides: list[tuple[Side, str]] = [("old", "a"), ("new", "b")]
     for side, text in sides:
         with psycopg.connect(desk.shop.database) as connection:
-            connection.execute(f"SET LOCAL holdfast.writes_with = 'declared:{side}'")
+            connection.execute(f"SET LOCAL limpet.writes_with = 'declared:{side}'")
             connection.execute("UPDATE shop.items SET title = %s, emb = %s WHERE id = 1", [text, written(side, text)])
         assert desk.row(1) == {side: text, OTHER[side]: None}
     with psycopg.connect(desk.shop.database) as connection, pytest.raises(psycopg.Error, match="declared:third"):
-        connection.execute("SET LOCAL holdfast.writes_with = 'declared:third'")
+        connection.execute("SET LOCAL limpet.writes_with = 'declared:third'")
         connection.execute("UPDATE shop.items SET emb = %s WHERE id = 1", [written("old", "b")])
 
 

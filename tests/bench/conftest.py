@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from holdfast.bench.leaderboard import BenchRuns
-from holdfast.bench.suite import Suite, suite_from
-from holdfast.data.ijbc import TEMPLATE
+from limpet.bench.leaderboard import BenchRuns
+from limpet.bench.suite import Suite, suite_from
+from limpet.data.ijbc import TEMPLATE
 
 SIDE = 12
 PARTS = {"train": range(12), "val": range(12, 18), "query": range(18, 24), "gallery": range(18, 24)}

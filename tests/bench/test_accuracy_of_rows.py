@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 import torch
 
-from holdfast.bench.cache import TaskCache
-from holdfast.bench.run import Bench
-from holdfast.bench.sources import open_images, open_setting
-from holdfast.bench.suite import Suite
-from holdfast.bench.tasks import VALIDATION, Planner, in_order
-from holdfast.data.image_set import ImageSet
-from holdfast.data.loading import encoding_loader
-from holdfast.errors import ConfigError
-from holdfast.evaluation.compatibility import PMetrics, SelfAndCross
-from holdfast.methods.base import View
-from holdfast.models.release import Release, load_release
+from limpet.bench.cache import TaskCache
+from limpet.bench.run import Bench
+from limpet.bench.sources import open_images, open_setting
+from limpet.bench.suite import Suite
+from limpet.bench.tasks import VALIDATION, Planner, in_order
+from limpet.data.image_set import ImageSet
+from limpet.data.loading import encoding_loader
+from limpet.errors import ConfigError
+from limpet.evaluation.compatibility import PMetrics, SelfAndCross
+from limpet.methods.base import View
+from limpet.models.release import Release, load_release
 
 from .conftest import SIDE, draw_images
 

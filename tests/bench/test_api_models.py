@@ -10,14 +10,14 @@ import pytest
 import yaml
 
 from api_server import ApiServer, serving
-from holdfast.bench.cache import TaskCache
-from holdfast.bench.executor import run_tasks
-from holdfast.bench.tasks import Task
-from holdfast.cli import main
-from holdfast.data.text_set import TextData
-from holdfast.data.texts import TEXT_DATASETS, Dataset
-from holdfast.models.api.probe import PROBES
-from holdfast.models.api.settings import ApiSettings
+from limpet.bench.cache import TaskCache
+from limpet.bench.executor import run_tasks
+from limpet.bench.tasks import Task
+from limpet.cli import main
+from limpet.data.text_set import TextData
+from limpet.data.texts import TEXT_DATASETS, Dataset
+from limpet.models.api.probe import PROBES
+from limpet.models.api.settings import ApiSettings
 from tiny_text_model import some_texts
 
 SUITE = {

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.bench.cache import TaskCache
-from holdfast.bench.tasks import Task
-from holdfast.errors import DataError
+from limpet.bench.cache import TaskCache
+from limpet.bench.tasks import Task
+from limpet.errors import DataError
 
 TASK = Task("train", {"epochs": 3}, {"old": Task("train", {})}, work=12.0, label="p2s (glyphs)")
 

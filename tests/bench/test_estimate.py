@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.bench.cache import TaskCache
-from holdfast.bench.run import Estimate, estimate
-from holdfast.bench.suite import Suite
-from holdfast.bench.tasks import Task
-from holdfast.cli.bench import plan_sentences, step_lines
+from limpet.bench.cache import TaskCache
+from limpet.bench.run import Estimate, estimate
+from limpet.bench.suite import Suite
+from limpet.bench.tasks import Task
+from limpet.cli.bench import plan_sentences, step_lines
 
 
 @pytest.fixture

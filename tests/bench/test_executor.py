@@ -14,21 +14,21 @@ from typing import Any
 
 import pytest
 
-from holdfast.bench import steps
-from holdfast.bench.cache import TaskCache
-from holdfast.bench.executor import Progress, blocked_by, ready_tasks, reason_of, run_tasks
-from holdfast.bench.leaderboard import BenchRuns
-from holdfast.bench.run import Bench
-from holdfast.bench.suite import Suite
-from holdfast.bench.tasks import Task, code_version
-from holdfast.errors import ConfigError, DataError
+from limpet.bench import steps
+from limpet.bench.cache import TaskCache
+from limpet.bench.executor import Progress, blocked_by, ready_tasks, reason_of, run_tasks
+from limpet.bench.leaderboard import BenchRuns
+from limpet.bench.run import Bench
+from limpet.bench.suite import Suite
+from limpet.bench.tasks import Task, code_version
+from limpet.errors import ConfigError, DataError
 
 
 def note(settings: Any, place: Any) -> dict[str, Any]:
     """Write down that it ran and what its needs returned; fail where the settings say so."""
     with (place.cache.parent / "ran").open("a") as log:
         log.write(settings["name"] + "\n")
-    if settings.get("fails") == "holdfast":
+    if settings.get("fails") == "limpet":
         raise ConfigError("It was meant to fail.", expected="nothing else")
     if settings.get("fails") == "plain":
         raise KeyError("no such thing")
@@ -72,7 +72,7 @@ def test_what_is_needed_is_run_first_and_everything_once(cache) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fails", "reason"), [("holdfast", "It was meant to fail. Expected: nothing else."), ("plain", PLAIN)]
+    ("fails", "reason"), [("limpet", "It was meant to fail. Expected: nothing else."), ("plain", PLAIN)]
 )
 def test_a_failure_is_noted_with_its_reason_and_stops_only_what_needs_it(cache, fails, reason) -> None:
     bad, good = task("bad", fails=fails), task("good")
@@ -103,7 +103,7 @@ def raised(given: str, expected: str = "", to_do: str = "") -> DataError:
         (raised(""), "DataError"),
     ],
 )
-def test_a_reason_has_all_that_holdfast_says_on_one_line(error: Exception, reason: str) -> None:
+def test_a_reason_has_all_that_limpet_says_on_one_line(error: Exception, reason: str) -> None:
     assert reason_of(error) == reason
 
 

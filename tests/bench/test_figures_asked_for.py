@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.bench.figures import FIGURES
-from holdfast.bench.suite import Suite
-from holdfast.errors import ConfigError
+from limpet.bench.figures import FIGURES
+from limpet.bench.suite import Suite
+from limpet.errors import ConfigError
 
 IMAGES: dict[str, Any] = {
     "methods": {"p2s": {"vary": {"options.weight": [0.5, 2.0], "head": ["softmax", "normalised"]}}, "l2": {}},

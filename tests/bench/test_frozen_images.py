@@ -10,25 +10,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast import embed_images, evaluate, load_dataset, open_release
-from holdfast.bench.cache import TaskCache
-from holdfast.bench.run import Bench
-from holdfast.bench.sources import protocol_of
-from holdfast.bench.steps import read_sides
-from holdfast.bench.suite import Suite, suite_from
-from holdfast.bench.tasks import VALIDATION, Planner, Row, in_order
-from holdfast.errors import ConfigError
-from holdfast.training.compatible_head import load_head
+from limpet import embed_images, evaluate, load_dataset, open_release
+from limpet.bench.cache import TaskCache
+from limpet.bench.run import Bench
+from limpet.bench.sources import protocol_of
+from limpet.bench.steps import read_sides
+from limpet.bench.suite import Suite, suite_from
+from limpet.bench.tasks import VALIDATION, Planner, Row, in_order
+from limpet.errors import ConfigError
+from limpet.training.compatible_head import load_head
 
 FILE = """
 import torch
 from torch import nn
-import holdfast
+import limpet
 
 def network(seed, width, channels=1):
     torch.manual_seed(seed)
     module = nn.Sequential(nn.Conv2d(channels, width, 4, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(width * 25, 16))
-    return holdfast.Release.from_module(module, image_size=12, channels=channels, mean=[0.5], std=[0.5])
+    return limpet.Release.from_module(module, image_size=12, channels=channels, mean=[0.5], std=[0.5])
 
 def old():
     return network(0, 2)

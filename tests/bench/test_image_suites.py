@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.bench.cache import TaskCache
-from holdfast.bench.run import Bench
-from holdfast.bench.suite import Suite, read_suite
-from holdfast.bench.tasks import Planner, in_order
-from holdfast.data.datasets import DATASETS
+from limpet.bench.cache import TaskCache
+from limpet.bench.run import Bench
+from limpet.bench.suite import Suite, read_suite
+from limpet.bench.tasks import Planner, in_order
+from limpet.data.datasets import DATASETS
 
 from .test_toy_runs import stand_in
 
@@ -22,14 +22,14 @@ SUITES = {name: read_suite(BENCHMARKS / f"{name}.yaml") for name in NAMES}
 STAND_IN = """
 import torch
 from torch import nn
-import holdfast
+import limpet
 
 def opened(name, side):
     torch.manual_seed(sum(map(ord, name)))
     width = 4 + 4 * int(name[-1])
     module = nn.Sequential(nn.Conv2d(3, width, 4, stride=4), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(),
                            nn.Linear(width * 16, 16))
-    return holdfast.Release.from_module(module, image_size=min(side, 64), mean=[0.5], std=[0.5])
+    return limpet.Release.from_module(module, image_size=min(side, 64), mean=[0.5], std=[0.5])
 """
 
 
@@ -39,7 +39,7 @@ def encoders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     functions = (BENCHMARKS / "image_encoders.py").read_text(encoding="utf-8").partition("def lite0_at_64")
     (tmp_path / "benchmarks").mkdir()
     (tmp_path / "benchmarks" / "image_encoders.py").write_text(
-        STAND_IN + "from holdfast import Release\n" + "".join(functions[1:]), encoding="utf-8"
+        STAND_IN + "from limpet import Release\n" + "".join(functions[1:]), encoding="utf-8"
     )
     monkeypatch.chdir(tmp_path)
 
@@ -50,9 +50,9 @@ def one_seed(name: str, **changes: object) -> Suite:
 
 @pytest.mark.parametrize(("name", "heads", "embedded"), [("image-upgrade", 20 * 2, 2), ("image-chain", 12 * 2, 3)])
 def test_suites_of_images_plan_what_they_say(name: str, heads: int, embedded: int, encoders: None) -> None:
-    root = Path(os.environ.get("HOLDFAST_DATA", ""))
+    root = Path(os.environ.get("LIMPET_DATA", ""))
     if not (root / "tiny-imagenet-32").is_dir():
-        pytest.skip("no folder 'tiny-imagenet-32' in HOLDFAST_DATA")
+        pytest.skip("no folder 'tiny-imagenet-32' in LIMPET_DATA")
     suite = one_seed(name)
     tasks = in_order(row.score for row in Planner(suite, root, {}).rows())
     wholes = [task for task in tasks if task.kind == "frozen-images" and not task.needs]

@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.bench.cache import TaskCache
-from holdfast.bench.leaderboard import BenchRuns
-from holdfast.bench.ranking import leaderboard_of
-from holdfast.bench.run import Bench, own_tasks
-from holdfast.bench.sources import Searched, protocol_digest, searched_facts
-from holdfast.bench.steps import read_sides
-from holdfast.bench.suite import Suite
-from holdfast.bench.tasks import Planner, Row, Task, in_order
-from holdfast.errors import ConfigError
-from holdfast.evaluation.compatibility import PMetrics, SelfAndCross
-from holdfast.evaluation.protocols import PROTOCOLS
-from holdfast.evaluation.retrieval import rank_metrics
+from limpet.bench.cache import TaskCache
+from limpet.bench.leaderboard import BenchRuns
+from limpet.bench.ranking import leaderboard_of
+from limpet.bench.run import Bench, own_tasks
+from limpet.bench.sources import Searched, protocol_digest, searched_facts
+from limpet.bench.steps import read_sides
+from limpet.bench.suite import Suite
+from limpet.bench.tasks import Planner, Row, Task, in_order
+from limpet.errors import ConfigError
+from limpet.evaluation.compatibility import PMetrics, SelfAndCross
+from limpet.evaluation.protocols import PROTOCOLS
+from limpet.evaluation.retrieval import rank_metrics
 
 Small = Callable[..., Suite]
 
@@ -158,7 +158,7 @@ def ran(small: Small, images: Path, tmp_path_factory: pytest.TempPathFactory) ->
     names = sorted(f"{path.parent.name}/{path.name}" for path in (images / "query").rglob("*.png"))
     opened = searched_facts({"name": data, "options": small().data[data]}, None, "evaluation")
     assert not opened.leave_one_out
-    from holdfast.data.datasets import load_dataset
+    from limpet.data.datasets import load_dataset
 
     known = load_dataset(data, None, **small().data[data])
     answers = zip(list(known.query.ids)[::5], list(known.gallery.ids)[::5], strict=False)
@@ -266,9 +266,7 @@ def test_what_may_not_judge_speaks_no_verdict(ran: tuple[TaskCache, Suite, Bench
 
 
 def test_images_without_labels_need_a_ground_truth(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "holdfast.bench.tasks.searched_facts", lambda *_: Searched(("a", "b"), 2, False, labelled=False)
-    )
+    monkeypatch.setattr("limpet.bench.tasks.searched_facts", lambda *_: Searched(("a", "b"), 2, False, labelled=False))
     with pytest.raises(ConfigError, match="have no labels that say who answers what"):
         list(Planner(small(), None, {}).rows())
 

@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 import yaml
 
-from holdfast.adapters import build_adapter
-from holdfast.adapters.storage import GALLERY_ADAPTER
-from holdfast.bench.leaderboard import Leaderboard
-from holdfast.bench.suite import suite_from
-from holdfast.cli import main
-from holdfast.data.text_set import TextData, TextSet
-from holdfast.data.texts import TEXT_DATASETS, Dataset
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError
-from holdfast.evaluation.retrieval import rank_metrics
-from holdfast.models.text_encoders import open_text_encoder
-from holdfast.reports.leaderboard_tables import footnotes, summary
-from holdfast.training.compatible_head import load_head
-from holdfast.training.encode import embed_texts
+from limpet.adapters import build_adapter
+from limpet.adapters.storage import GALLERY_ADAPTER
+from limpet.bench.leaderboard import Leaderboard
+from limpet.bench.suite import suite_from
+from limpet.cli import main
+from limpet.data.text_set import TextData, TextSet
+from limpet.data.texts import TEXT_DATASETS, Dataset
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import ConfigError
+from limpet.evaluation.retrieval import rank_metrics
+from limpet.models.text_encoders import open_text_encoder
+from limpet.reports.leaderboard_tables import footnotes, summary
+from limpet.training.compatible_head import load_head
+from limpet.training.encode import embed_texts
 from tiny_text_model import some_texts, write_tiny_model
 
 ROWS: dict[str, dict[str, Any]] = {

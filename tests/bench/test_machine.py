@@ -4,12 +4,12 @@ import numpy as np
 import scipy
 import torch
 
-import holdfast
-from holdfast.bench.machine import machine
+import limpet
+from limpet.bench.machine import machine
 
 
 def test_the_versions_come_last_with_those_asked_for() -> None:
-    versions = f"torch {torch.__version__}, numpy {np.__version__}, holdfast {holdfast.__version__}"
+    versions = f"torch {torch.__version__}, numpy {np.__version__}, limpet {limpet.__version__}"
     assert machine().endswith(f" cores, {platform.system()}, Python {platform.python_version()}, {versions}")
     assert machine("scipy") == f"{machine()}, scipy {scipy.__version__}"
 

@@ -10,16 +10,16 @@ import pytest
 import yaml
 from PIL import Image
 
-from holdfast import open_release
-from holdfast.bench.suite import suite_from
-from holdfast.cli import main
-from holdfast.errors import ConfigError
-from holdfast.models.release import load_record
+from limpet import open_release
+from limpet.bench.suite import suite_from
+from limpet.cli import main
+from limpet.errors import ConfigError
+from limpet.models.release import load_record
 
 FILE = """
 import torch
 from torch import nn
-import holdfast
+import limpet
 
 class Own(nn.Module):
     def __init__(self):
@@ -31,7 +31,7 @@ class Own(nn.Module):
         return self.layers(pixels)
 
 def own():
-    return holdfast.Release.from_module(Own(), image_size=16, mean=[0.5], std=[0.5])
+    return limpet.Release.from_module(Own(), image_size=16, mean=[0.5], std=[0.5])
 """
 RECIPE = {"epochs": 1, "batch_size": 16, "accelerator": "cpu"}
 IMAGES = {"image_size": 16}

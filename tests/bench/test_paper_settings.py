@@ -25,12 +25,12 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from holdfast.bench.suite import RECIPES, Suite, suite_from
-from holdfast.continual.plans import PLANS
-from holdfast.data.datasets import DATASETS
-from holdfast.data.scenarios import SCENARIOS
-from holdfast.documents import read_yaml
-from holdfast.experiment import Experiment
+from limpet.bench.suite import RECIPES, Suite, suite_from
+from limpet.continual.plans import PLANS
+from limpet.data.datasets import DATASETS
+from limpet.data.scenarios import SCENARIOS
+from limpet.documents import read_yaml
+from limpet.experiment import Experiment
 
 from .shipped import EVERY
 

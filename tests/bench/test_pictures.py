@@ -13,21 +13,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.bench import pictures
-from holdfast.bench.cache import TaskCache
-from holdfast.bench.executor import Place
-from holdfast.bench.figure_values import ClassArrivals, Planes, Quantities, ResultStrips
-from holdfast.bench.leaderboard import Leaderboard
-from holdfast.bench.pictures import picture_tasks
-from holdfast.bench.ranking import leaderboard_of
-from holdfast.bench.run import Bench, final_rows
-from holdfast.bench.steps import laid_onto, read_sides, released
-from holdfast.bench.suite import Suite
-from holdfast.bench.tasks import Task
-from holdfast.continual.plans import disjoint
-from holdfast.evaluation.pictures.histograms import angles
-from holdfast.reports.leaderboard import leaderboard_text, render_leaderboard
-from holdfast.reports.suite_figures import write_figures
+from limpet.bench import pictures
+from limpet.bench.cache import TaskCache
+from limpet.bench.executor import Place
+from limpet.bench.figure_values import ClassArrivals, Planes, Quantities, ResultStrips
+from limpet.bench.leaderboard import Leaderboard
+from limpet.bench.pictures import picture_tasks
+from limpet.bench.ranking import leaderboard_of
+from limpet.bench.run import Bench, final_rows
+from limpet.bench.steps import laid_onto, read_sides, released
+from limpet.bench.suite import Suite
+from limpet.bench.tasks import Task
+from limpet.continual.plans import disjoint
+from limpet.evaluation.pictures.histograms import angles
+from limpet.reports.leaderboard import leaderboard_text, render_leaderboard
+from limpet.reports.suite_figures import write_figures
 
 from ..reports.browser import BROWSER, started
 
@@ -62,7 +62,7 @@ class Ran:
 
     def __init__(self, suite: Suite, cache: TaskCache) -> None:
         self.suite, self.cache = suite, cache
-        self.board: Leaderboard = leaderboard_of(Bench(cache).run(suite), command="holdfast bench", wall_seconds=1.0)
+        self.board: Leaderboard = leaderboard_of(Bench(cache).run(suite), command="limpet bench", wall_seconds=1.0)
         self.rows = final_rows(suite, [], None)
 
     @cached_property
@@ -177,7 +177,7 @@ def test_what_cannot_be_drawn_says_why(images_ran: Ran) -> None:
 def test_a_figure_waits_for_a_package_and_trains_nothing(images_ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.manifold", None)
     found = Bench(images_ran.cache).run(images_ran.suite)
-    assert "pip install 'holdfast[tsne]', then the same command" in found.figure_notes["gallery"]
+    assert "pip install 'limpet[tsne]', then the same command" in found.figure_notes["gallery"]
     spec = images_ran.suite.figures["gallery"]
     assert pictures.needed_tasks(spec, images_ran.suite, images_ran.rows) == []
 

@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.bench.cache import TaskCache
-from holdfast.bench.run import Bench
-from holdfast.bench.tasks import Planner, Task, code_version, in_order
-from holdfast.cli import main
-from holdfast.evaluation.metrics import METRICS
-from holdfast.evaluation.protocols import PROTOCOLS
-from holdfast.methods import METHODS
-from holdfast.models.heads import HEADS
-from holdfast.source_code import version_of
+from limpet.bench.cache import TaskCache
+from limpet.bench.run import Bench
+from limpet.bench.tasks import Planner, Task, code_version, in_order
+from limpet.cli import main
+from limpet.evaluation.metrics import METRICS
+from limpet.evaluation.protocols import PROTOCOLS
+from limpet.methods import METHODS
+from limpet.models.heads import HEADS
+from limpet.source_code import version_of
 
 PACKAGE = Path(__file__).parents[2] / "examples" / "own_method"
 
@@ -59,7 +59,7 @@ def tasks_of(suite: Any) -> dict[str, Task]:
     return {task.label: task for task in in_order(row.score for row in rows)}
 
 
-def test_it_is_listed_and_explained_beside_those_of_holdfast(installed, capsys) -> None:
+def test_it_is_listed_and_explained_beside_those_of_limpet(installed, capsys) -> None:
     assert "class_pull" not in [*METHODS]
     assert main(["methods", "class_pull", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["methods"]["class_pull"]
@@ -112,7 +112,7 @@ def test_the_code_of_a_package_counts_as_a_whole(tmp_path, monkeypatch) -> None:
 
 def test_the_code_of_heads_metrics_and_protocols_of_other_packages_counts(small, images, tmp_path, monkeypatch) -> None:
     code = (
-        "from holdfast.evaluation.protocols import ByLabel\nfrom holdfast.models.heads import SoftmaxHead\n"
+        "from limpet.evaluation.protocols import ByLabel\nfrom limpet.models.heads import SoftmaxHead\n"
         "class Head(SoftmaxHead):\n    pass\nclass Mine(ByLabel):\n    name = 'theirs'\n"
         "def first(ranked):\n    return ranked.relevant * 1.0\n"
     )
@@ -134,10 +134,10 @@ def test_the_code_of_heads_metrics_and_protocols_of_other_packages_counts(small,
 
 
 def test_two_packages_cannot_share_a_name(installed, small) -> None:
-    from holdfast.errors import ConfigError
+    from limpet.errors import ConfigError
 
     entry = next(installed.glob("*.dist-info")) / "entry_points.txt"
-    entry.write_text("[holdfast.methods]\np2s = own_method:ClassPull\n")
+    entry.write_text("[limpet.methods]\np2s = own_method:ClassPull\n")
     with pytest.raises(ConfigError, match="'p2s' \\(own_method:ClassPull\\) has the name of another one"):
         small(methods={"p2s": {}})
 
@@ -151,5 +151,5 @@ def test_an_installer_makes_the_same_of_it(tmp_path) -> None:
     by_hand = tmp_path / "by hand"
     by_hand.mkdir()
     install(PACKAGE, by_hand)
-    for name in ("own_method.py", "holdfast_own_method-0.1.0.dist-info/entry_points.txt"):
+    for name in ("own_method.py", "limpet_own_method-0.1.0.dist-info/entry_points.txt"):
         assert (tmp_path / "site" / name).read_text().split() == (by_hand / name).read_text().split()

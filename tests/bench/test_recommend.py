@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from scipy.stats import ttest_1samp
 
-from holdfast.bench.cache import TaskCache
-from holdfast.bench.leaderboard import Facts
-from holdfast.bench.recommend import (
+from limpet.bench.cache import TaskCache
+from limpet.bench.leaderboard import Facts
+from limpet.bench.recommend import (
     SCENARIO_KINDS,
     Answer,
     Interval,
@@ -23,13 +23,13 @@ from holdfast.bench.recommend import (
     places_of,
     read_places,
 )
-from holdfast.bench.run import Bench, facts_of, final_rows
-from holdfast.bench.suite import suite_from
-from holdfast.cli.parsing import parse
-from holdfast.cli.train import train
-from holdfast.data.scenarios import SCENARIOS
-from holdfast.errors import ConfigError, DataError
-from holdfast.methods import METHODS
+from limpet.bench.run import Bench, facts_of, final_rows
+from limpet.bench.suite import suite_from
+from limpet.cli.parsing import parse
+from limpet.cli.train import train
+from limpet.data.scenarios import SCENARIOS
+from limpet.errors import ConfigError, DataError
+from limpet.methods import METHODS
 
 EXTENDED = "extended-class"
 SUITE = {"name": "tests", "title": "", "description": "", "metric": "map", "kind": "images"}

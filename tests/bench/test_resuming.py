@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.bench.cache import TaskCache
-from holdfast.bench.leaderboard import BenchRuns
-from holdfast.bench.run import Bench
-from holdfast.bench.suite import suite_from
-from holdfast.bench.tasks import Task
+from limpet.bench.cache import TaskCache
+from limpet.bench.leaderboard import BenchRuns
+from limpet.bench.run import Bench
+from limpet.bench.suite import suite_from
+from limpet.bench.tasks import Task
 
 
 class Killed:

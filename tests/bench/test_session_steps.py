@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.bench.cache import TaskCache
-from holdfast.bench.leaderboard import BenchRuns
-from holdfast.bench.run import Bench, estimate
-from holdfast.bench.settings import experiment_on
-from holdfast.bench.sources import open_setting
-from holdfast.bench.steps import hand_over
-from holdfast.bench.suite import SESSION_SCORES, Suite
-from holdfast.bench.tasks import Planner, in_order
-from holdfast.continual.results import SessionRecord, average_recall, forgetting
-from holdfast.continual.runner import run_sessions
+from limpet.bench.cache import TaskCache
+from limpet.bench.leaderboard import BenchRuns
+from limpet.bench.run import Bench, estimate
+from limpet.bench.settings import experiment_on
+from limpet.bench.sources import open_setting
+from limpet.bench.steps import hand_over
+from limpet.bench.suite import SESSION_SCORES, Suite
+from limpet.bench.tasks import Planner, in_order
+from limpet.continual.results import SessionRecord, average_recall, forgetting
+from limpet.continual.runner import run_sessions
 
 METHODS = {"finetune": {}, "cvs": {}, "rwalk": {}, "joint": {}}
 PLANS = {

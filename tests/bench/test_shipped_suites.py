@@ -1,4 +1,4 @@
-"""The suites that come with holdfast: each reads, builds all it names, and states what its paper states."""
+"""The suites that come with limpet: each reads, builds all it names, and states what its paper states."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.bench.run import planned_trials
-from holdfast.bench.settings import FETCHED, experiment_on, weights_digest
-from holdfast.bench.steps import embedded_of, joined
-from holdfast.bench.suite import RECIPES, Suite, recipe_named, suite_from
-from holdfast.bench.tasks import Planner, Row, Task, in_order
-from holdfast.continual.plans import PLANS
-from holdfast.data.datasets import DATASETS
-from holdfast.data.scenarios import SCENARIOS
-from holdfast.data.text_set import TextSet
-from holdfast.data.texts import TEXT_DATASETS
-from holdfast.embeddings import EmbeddingSet, StringArray
-from holdfast.errors import ConfigError, DataError
-from holdfast.experiment import Experiment
-from holdfast.geometry import Hypersphere
-from holdfast.methods import build_method
-from holdfast.models.backbones import BACKBONES
-from holdfast.models.specs import EncoderSpec
-from holdfast.options import bound
-from holdfast.training.spaces import settle
+from limpet.bench.run import planned_trials
+from limpet.bench.settings import FETCHED, experiment_on, weights_digest
+from limpet.bench.steps import embedded_of, joined
+from limpet.bench.suite import RECIPES, Suite, recipe_named, suite_from
+from limpet.bench.tasks import Planner, Row, Task, in_order
+from limpet.continual.plans import PLANS
+from limpet.data.datasets import DATASETS
+from limpet.data.scenarios import SCENARIOS
+from limpet.data.text_set import TextSet
+from limpet.data.texts import TEXT_DATASETS
+from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.errors import ConfigError, DataError
+from limpet.experiment import Experiment
+from limpet.geometry import Hypersphere
+from limpet.methods import build_method
+from limpet.models.backbones import BACKBONES
+from limpet.models.specs import EncoderSpec
+from limpet.options import bound
+from limpet.training.spaces import settle
 
 from .conftest import SIDE
 from .shipped import EVERY
@@ -397,9 +397,9 @@ def golden_tables() -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def root() -> Path:
     """Folder of the data sets."""
-    if "HOLDFAST_DATA" not in os.environ:
-        pytest.skip("HOLDFAST_DATA is not set")
-    return Path(os.environ["HOLDFAST_DATA"])
+    if "LIMPET_DATA" not in os.environ:
+        pytest.skip("LIMPET_DATA is not set")
+    return Path(os.environ["LIMPET_DATA"])
 
 
 @pytest.fixture
@@ -423,7 +423,7 @@ def test_small_suites_plan_what_they_say(
 ) -> None:
     root = characters if folder == "omniglot" else request.getfixturevalue("root")
     if not (root / folder).is_dir():
-        pytest.skip(f"no folder '{folder}' in HOLDFAST_DATA")
+        pytest.skip(f"no folder '{folder}' in LIMPET_DATA")
     suite = EVERY[name].model_copy(update={"seeds": (0,)})
     planned = list(Planner(suite, root, {}).rows())
     assert len({row.score.address for row in planned}) == rows
@@ -447,7 +447,7 @@ def test_the_small_chain_and_the_small_sessions_plan_what_they_say(characters: P
 
 def test_heads_share_the_texts_that_a_model_has_embedded(root: Path) -> None:
     if not (root / "banking77").is_dir():
-        pytest.skip("no folder 'banking77' in HOLDFAST_DATA")
+        pytest.skip("no folder 'banking77' in LIMPET_DATA")
     suite = EVERY["frozen-text"].model_copy(update={"data": {"banking77": EVERY["frozen-text"].data["banking77"]}})
     planned = list(Planner(suite, root, {}).rows())
     assert len({row.score.address for row in planned}) == 15 * 2 * 3

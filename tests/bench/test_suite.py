@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 import yaml
 
-from holdfast.bench.run import planned_trials
-from holdfast.bench.suite import SESSION_SCORES, Entry, Overrides, Suite, read_suite, suite_from
-from holdfast.bench.tasks import Planner, refuse_without_validation
-from holdfast.cli.parsing import run_command
-from holdfast.data.datasets import Dataset, load_dataset
-from holdfast.data.text_set import TextData, TextSet
-from holdfast.data.texts import TEXT_DATASETS, load_texts
-from holdfast.documents import parsed_yaml
-from holdfast.errors import ConfigError, DataError
+from limpet.bench.run import planned_trials
+from limpet.bench.suite import SESSION_SCORES, Entry, Overrides, Suite, read_suite, suite_from
+from limpet.bench.tasks import Planner, refuse_without_validation
+from limpet.cli.parsing import run_command
+from limpet.data.datasets import Dataset, load_dataset
+from limpet.data.text_set import TextData, TextSet
+from limpet.data.texts import TEXT_DATASETS, load_texts
+from limpet.documents import parsed_yaml
+from limpet.errors import ConfigError, DataError
 
 PLANS = {"disjoint": {"sessions": 3, "validation": 1}}
 SUITE = {"name": "s", "title": "s", "methods": {"p2s": {}}}
@@ -113,7 +113,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "heads over a third model": ({**TEXTS, "frozen": {"old": "a", "new": "b", "mid": "c"}}, "'frozen.mid"),
     "a classifier of heads": ({**TEXTS, "head": "normalized"}, "Unknown head 'normalized'. Did you mean 'normalised'"),
     "a file of texts": ({**TEXTS, "data": {str(EXAMPLE): {}}}, "is a file of texts: one set, without a division"),
-    "what to do with a file of texts": ({**TEXTS, "data": {str(EXAMPLE): {}}}, "`holdfast adapt --texts .*.csv"),
+    "what to do with a file of texts": ({**TEXTS, "data": {str(EXAMPLE): {}}}, "`limpet adapt --texts .*.csv"),
     "texts by another name": ({**TEXTS, "data": {"banking78": {}}}, "Did you mean 'banking77'"),
 }  # fmt: skip
 

@@ -9,8 +9,8 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from holdfast.bench.sources import _digest, _images, _searched
-from holdfast.bench.suite import (
+from limpet.bench.sources import _digest, _images, _searched
+from limpet.bench.suite import (
     PAGE,
     SESSION_SCORES,
     Entry,
@@ -22,18 +22,18 @@ from holdfast.bench.suite import (
     read_suite,
     suite_from,
 )
-from holdfast.bench.tasks import VALIDATION_OPTIONS
-from holdfast.cli import main
-from holdfast.continual.plans import PLANS
-from holdfast.data import glyphs
-from holdfast.data.datasets import DATASETS, arrays, image_folder
-from holdfast.data.scenarios import SCENARIOS
-from holdfast.data.text_files import texts
-from holdfast.data.texts import TEXT_DATASETS
-from holdfast.errors import ConfigError
-from holdfast.models.heads import HEADS
-from holdfast.options import option_types
-from holdfast.training.spaces import SPACES
+from limpet.bench.tasks import VALIDATION_OPTIONS
+from limpet.cli import main
+from limpet.continual.plans import PLANS
+from limpet.data import glyphs
+from limpet.data.datasets import DATASETS, arrays, image_folder
+from limpet.data.scenarios import SCENARIOS
+from limpet.data.text_files import texts
+from limpet.data.texts import TEXT_DATASETS
+from limpet.errors import ConfigError
+from limpet.models.heads import HEADS
+from limpet.options import option_types
+from limpet.training.spaces import SPACES
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
@@ -93,7 +93,7 @@ def test_what_sessions_measure_and_have_no_use_for_is_named() -> None:
             suite_from({**suite, name: value}, "it")
 
 
-def test_holdfast_data_tells_of_the_options(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_limpet_data_tells_of_the_options(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """As the page says: of every name, before anything was downloaded, and of own folders and files."""
     (tmp_path / "mine.csv").write_text("text\nhello\n")
     own = {tmp_path: image_folder, tmp_path / "mine.csv": texts}
@@ -106,7 +106,7 @@ def test_holdfast_data_tells_of_the_options(capsys: pytest.CaptureFixture[str], 
     with pytest.raises(SystemExit, match="0"):
         main(["data", "--help"])
     said = capsys.readouterr().out
-    assert "describe" in said and "check" in said and "holdfast data omniglot" in said
+    assert "describe" in said and "check" in said and "limpet data omniglot" in said
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: "-".join(yaml.safe_load(block)["methods"]))

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from PIL import Image
 
-import holdfast
-from holdfast.bench.sources import _digest, _images, _searched
-from holdfast.bench.suite import Suite, suite_from
-from holdfast.bench.tasks import COMPUTING, MODULES, Planner, Task, code_version, in_order
+import limpet
+from limpet.bench.sources import _digest, _images, _searched
+from limpet.bench.suite import Suite, suite_from
+from limpet.bench.tasks import COMPUTING, MODULES, Planner, Task, code_version, in_order
 
 
 def tasks_of(suite: Suite) -> dict[str, str]:
@@ -115,7 +115,7 @@ COMMITTED_SUITES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", COMMITTED_SUITES)
 def test_the_addresses_of_committed_suites_stay(name, content, images, monkeypatch) -> None:
     """Whoever has finished tasks keeps them: settings are written into addresses as they always were."""
-    monkeypatch.setattr("holdfast.bench.tasks.code_version", lambda: "0" * 16)
+    monkeypatch.setattr("limpet.bench.tasks.code_version", lambda: "0" * 16)
     monkeypatch.chdir(images.parent)
     parts = {"data": {"crosses": {"image_size": 12, "channels": 1}}, **COMMITTED_SUITES[name]}
     rows = Planner(suite_from(content(**parts), "the test"), None, {}).rows()
@@ -153,7 +153,7 @@ def test_kind_settings_roles_and_needs_however_deep_decide_the_address(other) ->
 
 def test_the_code_is_part_of_every_address(monkeypatch) -> None:
     before = Task("a", {}).address
-    monkeypatch.setattr("holdfast.bench.tasks.code_version", lambda: "0" * 16)
+    monkeypatch.setattr("limpet.bench.tasks.code_version", lambda: "0" * 16)
     assert Task("a", {}).address != before
 
 
@@ -163,7 +163,7 @@ def test_the_code_that_computes_tasks_counts_and_that_of_pages_does_not(monkeypa
     for module in (*computing, *pages):
         (tmp_path / module).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / module).write_text("KNOWN = 1\n")
-    monkeypatch.setattr(holdfast, "__file__", str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(limpet, "__file__", str(tmp_path / "__init__.py"))
     version: Callable[[], str] = code_version.__wrapped__
     for module in (*computing, *pages):
         before = version()
@@ -172,7 +172,7 @@ def test_the_code_that_computes_tasks_counts_and_that_of_pages_does_not(monkeypa
 
 
 def test_the_modules_that_count_are_there() -> None:
-    root = Path(holdfast.__file__).parent
+    root = Path(limpet.__file__).parent
     assert all((root / package).is_dir() for package in COMPUTING)
     assert all((root / name).is_file() for name in MODULES)
     assert {f"bench/{path.name}" for path in (root / "bench").glob("*steps.py")} <= set(MODULES)

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.bench.cache import TaskCache
-from holdfast.bench.run import Bench, chosen_settings, estimate, planned_trials, trial_outcomes, trials_of
-from holdfast.bench.sources import VALIDATION_SHARE, set_apart
-from holdfast.bench.suite import suite_from
-from holdfast.bench.tasks import Row, Task, in_order
-from holdfast.data.text_set import TextData, TextSet
-from holdfast.embeddings import StringArray
-from holdfast.errors import ConfigError
+from limpet.bench.cache import TaskCache
+from limpet.bench.run import Bench, chosen_settings, estimate, planned_trials, trial_outcomes, trials_of
+from limpet.bench.sources import VALIDATION_SHARE, set_apart
+from limpet.bench.suite import suite_from
+from limpet.bench.tasks import Row, Task, in_order
+from limpet.data.text_set import TextData, TextSet
+from limpet.embeddings import StringArray
+from limpet.errors import ConfigError
 
 RATES = {"recipe.learning_rate": [0.02, 0.05, 0.1, 0.2]}
 

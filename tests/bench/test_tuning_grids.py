@@ -9,9 +9,9 @@ from types import ModuleType
 
 import pytest
 
-from holdfast.bench.run import space_of, trials_of
-from holdfast.bench.suite import RECIPES, Suite
-from holdfast.methods import METHODS, build_method
+from limpet.bench.run import space_of, trials_of
+from limpet.bench.suite import RECIPES, Suite
+from limpet.methods import METHODS, build_method
 
 from .shipped import EVERY
 

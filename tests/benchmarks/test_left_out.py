@@ -1,4 +1,4 @@
-"""What `holdfast recommend` says of frozen models rests on a page that is made of the boards that come with it."""
+"""What `limpet recommend` says of frozen models rests on a page that is made of the boards that come with it."""
 
 from __future__ import annotations
 

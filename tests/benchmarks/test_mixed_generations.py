@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.adapters import ScoreMap
-from holdfast.embeddings import EmbeddingSet, StringArray
-from holdfast.errors import ConfigError, DataError, EmptyOverlapError, SpaceMismatchError
-from holdfast.evaluation.metrics import metrics_named
-from holdfast.evaluation.ranking.engine import Ranked
-from holdfast.evaluation.ranking.merging import calibrated_merge, reciprocal_rank_merge
-from holdfast.evaluation.retrieval import rank_metrics
-from holdfast.evaluation.sides import Sides
-from holdfast.evaluation.upgrade import random_order
-from holdfast.geometry import Hypersphere
+from limpet.adapters import ScoreMap
+from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.errors import ConfigError, DataError, EmptyOverlapError, SpaceMismatchError
+from limpet.evaluation.metrics import metrics_named
+from limpet.evaluation.ranking.engine import Ranked
+from limpet.evaluation.ranking.merging import calibrated_merge, reciprocal_rank_merge
+from limpet.evaluation.retrieval import rank_metrics
+from limpet.evaluation.sides import Sides
+from limpet.evaluation.upgrade import random_order
+from limpet.geometry import Hypersphere
 
 mixed_gallery = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "mixed_generations.py"))["mixed_gallery"]
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from holdfast.cli import main
-from holdfast.embeddings import storage
+from limpet.cli import main
+from limpet.embeddings import storage
 
 FAST = ["--recipe.epochs", "4", "--recipe.batch-size", "32", "--backbone-options.filters", "8", "--dim", "16"]
 

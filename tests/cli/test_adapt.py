@@ -15,19 +15,19 @@ import numpy as np
 import pytest
 import yaml
 
-from holdfast.adapters import SuspectPairs, suspect_pairs
-from holdfast.adapters import storage as adapter_storage
-from holdfast.adapters.adapt import Choice, open_link, save_link, suitable_adapters, usual_heads
-from holdfast.adapters.results import AdaptResults
-from holdfast.adapters.score_map import load_score_map
-from holdfast.adapters.storage import load_adapter
-from holdfast.cli import main
-from holdfast.embeddings import EmbeddingSet, storage
-from holdfast.evaluation.retrieval import rank_metrics
-from holdfast.experiment import HEAD_RECIPE
-from holdfast.geometry import Lorentz
-from holdfast.models.text_encoders import TextEncoder
-from holdfast.reports.adapt import adapt_headline, adapt_table, failures
+from limpet.adapters import SuspectPairs, suspect_pairs
+from limpet.adapters import storage as adapter_storage
+from limpet.adapters.adapt import Choice, open_link, save_link, suitable_adapters, usual_heads
+from limpet.adapters.results import AdaptResults
+from limpet.adapters.score_map import load_score_map
+from limpet.adapters.storage import load_adapter
+from limpet.cli import main
+from limpet.embeddings import EmbeddingSet, storage
+from limpet.evaluation.retrieval import rank_metrics
+from limpet.experiment import HEAD_RECIPE
+from limpet.geometry import Lorentz
+from limpet.models.text_encoders import TextEncoder
+from limpet.reports.adapt import adapt_headline, adapt_table, failures
 
 Fails = Callable[..., str]
 Plant = Callable[..., Path]
@@ -91,7 +91,7 @@ def test_columns_of_other_names_are_read_and_told_in_what_to_type_next(
     said = told(capsys, *sides(mine), *names, *RIDGE, *NAMED, "--out", mine / "out")
     (following,) = (line for line in said.splitlines() if line.startswith("next"))
     assert " ".join(names) in following
-    words = shlex.split(following.partition("holdfast ")[2])
+    words = shlex.split(following.partition("limpet ")[2])
     words[words.index("NEW_QUERIES")], words[words.index("DIR")] = str(mine / "new.npz"), str(mine / "mapped")
     assert main(words) == 0
     ids = list(storage.load(mine / "mapped" / "adapter" / "embeddings.safetensors").ids)
@@ -428,7 +428,7 @@ def typed(said: str, **words: object) -> list[str]:
     """Return the command that was said to come next, with its capital words filled in."""
     (line,) = (line for line in said.splitlines() if line.startswith("next"))
     command = shlex.split(line)[2:]
-    assert line.split()[1] == "holdfast"
+    assert line.split()[1] == "limpet"
     return [str(words.get(word, word)) for word in command]
 
 
@@ -545,7 +545,7 @@ def test_what_other_code_made_is_said_to_be_and_made_anew_when_asked(
         said = fails(*words, *more)
         assert "holds the adapter of an earlier run." in said and "--again" not in said, "today's code made it"
     versions = json.loads((out / "adapter" / "config.json").read_text())["versions"]
-    monkeypatch.setattr(adapter_storage, "_code_of_holdfast", lambda module: "changed")
+    monkeypatch.setattr(adapter_storage, "_code_of_limpet", lambda module: "changed")
     said = fails(*words)
     assert "of an earlier run, made by other code than that of today" in said and "--again" in said
     told(capsys, *words, "--again")

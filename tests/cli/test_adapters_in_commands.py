@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 import yaml
 
-from holdfast.adapters import Adapter, Direction, build_adapter
-from holdfast.adapters.storage import load_adapter, save_adapter
-from holdfast.cli import main
-from holdfast.embeddings import EmbeddingSet, storage
-from holdfast.evaluation.evaluate import evaluate as measure
-from holdfast.evaluation.examples import choose_examples
-from holdfast.evaluation.results import EvaluationResults
-from holdfast.evaluation.retrieval import rank_metrics
+from limpet.adapters import Adapter, Direction, build_adapter
+from limpet.adapters.storage import load_adapter, save_adapter
+from limpet.cli import main
+from limpet.embeddings import EmbeddingSet, storage
+from limpet.evaluation.evaluate import evaluate as measure
+from limpet.evaluation.examples import choose_examples
+from limpet.evaluation.results import EvaluationResults
+from limpet.evaluation.retrieval import rank_metrics
 
 Fails = Callable[..., str]
 TOPICS = {
@@ -125,7 +125,7 @@ def test_every_item_may_be_a_query_among_all_others(
 
 def test_without_an_adapter_the_way_to_one_is_named(fails: Fails, frozen: Path, tmp_path: Path) -> None:
     said = fails(*evaluate(frozen, tmp_path / "out"))
-    assert "dimension 256" in said and "dimension 64" in said and "`holdfast adapt --old A --new B`" in said
+    assert "dimension 256" in said and "dimension 64" in said and "`limpet adapt --old A --new B`" in said
     assert not (tmp_path / "out").exists()
 
 
@@ -138,7 +138,7 @@ def test_an_adapter_of_other_models_is_refused(fails: Fails, frozen: Path, tmp_p
     save_adapter(other, tmp_path / "other")
     said = fails(*evaluate(frozen, tmp_path / "out", "--adapter", tmp_path / "other"))
     assert "declared:another" in said and new.fingerprint in said and "exchange" not in said
-    assert f"`holdfast adapt --old {frozen / 'old'} --new {frozen / 'new'}`" in said
+    assert f"`limpet adapt --old {frozen / 'old'} --new {frozen / 'new'}`" in said
     assert "is no adapter" in fails(*evaluate(frozen, tmp_path / "out", "--adapter", frozen / "old"))
     assert not (tmp_path / "out").exists()
 
@@ -183,7 +183,7 @@ def test_a_refusal_of_raw_files_says_how_to_name_them(
     fails: Fails, vectors: tuple[list[str], Adapter], frozen: Path, tmp_path: Path
 ) -> None:
     words, _ = vectors
-    files, fit = words[2:5:2], "fit another one: `holdfast adapt --old"
+    files, fit = words[2:5:2], "fit another one: `limpet adapt --old"
     said = fails(*words)
     assert "vectors of 'the old' and 'the new', say so: --old-model 'the old' --new-model 'the new'; or" in said
     assert f"{fit} {files[0]} --new {files[1]}`" in said and "exchange" not in said
@@ -275,10 +275,10 @@ def test_embeddings_of_another_model_are_refused_by_name(fails: Fails, frozen: P
     ("words", "message"),
     [
         (["stored", "new", "--release", "x"], "--release and --adapter were given"),
-        (["images", "glyphs", "--release", "x"], "Unknown option '--adapter' of `holdfast embed images`"),
+        (["images", "glyphs", "--release", "x"], "Unknown option '--adapter' of `limpet embed images`"),
         (["texts", "clinc150"], "--adapter was given with 0 text models"),
         (["texts", "clinc150", "--text-model", "wordllama", "other"], "--adapter was given with 2 text models"),
-        (["stored", "new", "--text-model", "wordllama"], "Unknown option '--text-model' of `holdfast embed stored`"),
+        (["stored", "new", "--text-model", "wordllama"], "Unknown option '--text-model' of `limpet embed stored`"),
         ([], "nothing that says what to do"),
     ],
 )

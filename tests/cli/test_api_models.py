@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from api_server import Answer, ApiServer, serving, vector_of
-from holdfast import load_embeddings
-from holdfast.cli import main
-from holdfast.embeddings import EmbeddingSet
-from holdfast.experiment import Experiment, Recipe
-from holdfast.geometry import Hypersphere
-from holdfast.models.api.probe import PROBES
-from holdfast.training.compatible_head import train_head
+from limpet import load_embeddings
+from limpet.cli import main
+from limpet.embeddings import EmbeddingSet
+from limpet.experiment import Experiment, Recipe
+from limpet.geometry import Hypersphere
+from limpet.models.api.probe import PROBES
+from limpet.training.compatible_head import train_head
 
 KEY = "sk-very-secret-1234"
 COLOURS, THINGS = ("red", "blue", "green", "black", "white"), ("shoes", "hat", "coat", "lamp", "table")

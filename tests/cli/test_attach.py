@@ -1,4 +1,4 @@
-"""``holdfast attach``: an upgrade of somebody's own table by commands alone, and what is refused."""
+"""``limpet attach``: an upgrade of somebody's own table by commands alone, and what is refused."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import pytest
 from attached.evidence import evaluation
 from attached.shop import Shop, lasting_shop, vector, written
 from crash.server import Server
-from holdfast.cli import main
-from holdfast.embeddings import storage
-from holdfast.evaluation.results import EvaluationResults
-from holdfast.results import Data
+from limpet.cli import main
+from limpet.embeddings import storage
+from limpet.evaluation.results import EvaluationResults
+from limpet.results import Data
 
 
 class Terminal:
-    """``holdfast attach`` with one table."""
+    """``limpet attach`` with one table."""
 
     def __init__(self, shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
         self.shop, self.capsys, self.said = shop, capsys, ""
@@ -68,7 +68,7 @@ def test_an_upgrade_by_commands(terminal: Terminal, files: Callable[..., Path]) 
     assert "GRANT CREATE ON DATABASE" in terminal.said and "CREATE INDEX CONCURRENTLY" in terminal.said
     assert terminal.run("", *MODELS)["state"]["phase"] == "attached"  # start may be left out
     assert terminal.run("start", *MODELS)["state"]["phase"] == "attached"  # and goes on where it was
-    assert "holdfast attach backfill" in terminal.said
+    assert "limpet attach backfill" in terminal.said
     terminal.shop.execute("UPDATE shop.items SET title = 'item 3 in blue', emb = %s WHERE id = 3",
                           [written("old", "item 3 in blue")])  # fmt: skip
     done = terminal.run("backfill", "--vectors", files("new", 12))
@@ -83,7 +83,7 @@ def test_an_upgrade_by_commands(terminal: Terminal, files: Callable[..., Path]) 
     swapped = terminal.run("swap")
     assert (swapped["serving"], swapped["state"]["phase"]) == ("new", "swapped")
     assert set(terminal.shop.sides().values()) == {"new"}
-    assert "holdfast_attached.model_of('shop.items', 'emb')" in terminal.said
+    assert "limpet_attached.model_of('shop.items', 'emb')" in terminal.said
     terminal.run("detach", code=2)
     assert "rollback` goes back to the old vectors" in terminal.said
     terminal.run("rollback")
@@ -145,7 +145,7 @@ def test_the_same_column_by_commands(
 def test_the_same_column_takes_a_report(terminal: Terminal, report: Callable[..., Path], tmp_path: Path) -> None:
     same = [*MODELS, "--same-column"]
     terminal.run("start", *same, code=2)
-    assert "--same-column without a report" in terminal.said and "holdfast evaluate" in terminal.said
+    assert "--same-column without a report" in terminal.said and "limpet evaluate" in terminal.said
     terminal.run("start", *MODELS, "--report", report(), code=2)
     assert "--report without --same-column" in terminal.said
     terminal.run("start", *same, "--report", tmp_path / "nothing", code=2)
@@ -233,7 +233,7 @@ def test_no_password_is_shown(terminal: Terminal, capsys: pytest.CaptureFixture[
     terminal.run("start", *MODELS, url=url)
     assert "s3cret" not in terminal.said
     assert "s3cret" not in json.dumps(terminal.run("journal", url=url)) + terminal.said
-    [(kept,)] = terminal.shop.execute("SELECT string_agg(record::text, '') FROM holdfast_attached.attachments")
+    [(kept,)] = terminal.shop.execute("SELECT string_agg(record::text, '') FROM limpet_attached.attachments")
     assert "s3cret" not in kept
     terminal.run("status", url="postgresql://me:s3cret@127.0.0.1:1/x?table=shop.items", code=2)
     assert "s3cret" not in terminal.said

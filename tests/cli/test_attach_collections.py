@@ -1,4 +1,4 @@
-"""``holdfast attach`` on collections of Qdrant and Milvus by commands alone, and what is refused."""
+"""``limpet attach`` on collections of Qdrant and Milvus by commands alone, and what is refused."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from qdrant_client import models
 from attached.collections import MilvusApplication, QdrantApplication, expected
 from attached.shop import vector
 from crash.server import Server
-from holdfast.attached.base import ModelIdentity
-from holdfast.attached.collections.ledger import PostgresDatabase
-from holdfast.attached.collections.opening import attach, current, open_attachment, plan
-from holdfast.cli import main
-from holdfast.errors import ConfigError, GalleryError, UpgradeStateError
+from limpet.attached.base import ModelIdentity
+from limpet.attached.collections.ledger import PostgresDatabase
+from limpet.attached.collections.opening import attach, current, open_attachment, plan
+from limpet.cli import main
+from limpet.errors import ConfigError, GalleryError, UpgradeStateError
 
 ITEMS = 6
 MODELS = ["--model", "old", "--new-model", "new", "--dim", 8]
 
 
 class Terminal:
-    """``holdfast attach`` with one collection."""
+    """``limpet attach`` with one collection."""
 
     def __init__(self, application: Any, capsys: pytest.CaptureFixture[str]) -> None:
         self.application, self.capsys, self.said = application, capsys, ""
@@ -72,7 +72,7 @@ def test_an_upgrade_by_commands(terminal: Terminal, files: Callable[..., Path]) 
     application = terminal.application
     started = terminal.run("start", *MODELS)
     assert (started["state"]["phase"], started["items"], started["lacking"]["new"]) == ("attached", ITEMS, ITEMS)
-    assert "current(" in terminal.said and "holdfast attach backfill" in terminal.said
+    assert "current(" in terminal.said and "limpet attach backfill" in terminal.said
     terminal.run("start", *MODELS)  # it goes on where it was
     made = files("new", application.twin)
     assert terminal.run("backfill", "--vectors", made)["written"] == ITEMS

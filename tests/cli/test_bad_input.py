@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 from numpy.lib import format as npy
 
-from holdfast.cli import main
-from holdfast.cli.parsing import parse
-from holdfast.cli.train import train
-from holdfast.data.augment import RandAugment, ResizedCrop
-from holdfast.models.release import Release, save_release
-from holdfast.training import train as training
+from limpet.cli import main
+from limpet.cli.parsing import parse
+from limpet.cli.train import train
+from limpet.data.augment import RandAugment, ResizedCrop
+from limpet.models.release import Release, save_release
+from limpet.training import train as training
 
 Fails = Callable[..., str]
 
@@ -37,13 +37,13 @@ def test_unknown_command(capsys) -> None:
 def test_unknown_method(fails: Fails, tmp_path) -> None:
     said = fails("train", "--data", tmp_path, "--method", "p2z", "--out", tmp_path / "out")
     assert "Unknown method 'p2z'. Did you mean 'p2s'?" in said and "Expected: one of" in said
-    assert "holdfast methods" in said and not (tmp_path / "out").exists()
+    assert "limpet methods" in said and not (tmp_path / "out").exists()
 
 
 def test_a_learner_of_sessions_is_not_trained_once(fails: Fails, tmp_path) -> None:
     said = fails("train", "--data", tmp_path, "--method", "bct", "cvs", "ewc", "--out", tmp_path / "out")
     assert "cvs, ewc learns in sessions" in said and not (tmp_path / "out").exists()
-    command = "holdfast sessions general-incremental --data DATA --out DIR --method cvs ewc"
+    command = "limpet sessions general-incremental --data DATA --out DIR --method cvs ewc"
     assert f"Next: {command}" in " ".join(said.split())
 
 
@@ -101,7 +101,7 @@ def test_a_wrong_setting_of_a_group_is_answered_with_one_that_works(
 ) -> None:
     name = f"--recipe.augmentation.{option}"
     said = fails("train", "--data", tmp_path, "--out", tmp_path / "out", name, value)
-    assert f"`holdfast train` was given {name} {value}. Expected: {expected} Next:" in said
+    assert f"`limpet train` was given {name} {value}. Expected: {expected} Next:" in said
     typed = shlex.split(said.partition("such as the usual one, `")[2].partition("`")[0])
     assert typed[0] == name
     arguments = parse(train, ["--data", "a", "--out", "b", *typed], "train")
@@ -137,9 +137,9 @@ def test_missing_folder(fails: Fails, tmp_path) -> None:
 
 
 def test_named_data_without_its_root(fails: Fails, tmp_path, monkeypatch) -> None:
-    monkeypatch.delenv("HOLDFAST_DATA", raising=False)
+    monkeypatch.delenv("LIMPET_DATA", raising=False)
     said = fails("train", "--data", "omniglot", "--method", "independent", "--out", tmp_path / "out")
-    assert "set HOLDFAST_DATA=FOLDER, or pass --data-root FOLDER" in said
+    assert "set LIMPET_DATA=FOLDER, or pass --data-root FOLDER" in said
     assert "Did you mean 'glyphs'?" in fails("data", "describe", "glyph")
 
 
@@ -195,7 +195,7 @@ def test_altered_release(fails: Fails, copied: Path, tmp_path) -> None:
 
 def test_no_release(fails: Fails, made: Path, tmp_path) -> None:
     said = fails("embed", "images", made / "photos", "--release", tmp_path, "--out", tmp_path / "e")
-    assert "is no release" in said and "holdfast train" in said
+    assert "is no release" in said and "limpet train" in said
 
 
 def test_another_release_is_never_replaced(fails: Fails, copied: Path) -> None:
@@ -224,7 +224,7 @@ def test_embeddings_of_other_items_or_dimensions(fails: Fails, made: Path, tmp_p
     assert "Expected:" in fails(*old, made / "embedded" / "bct")
     assert "same model" in fails(*old, tmp_path / "a.npz")
     assert "There is no" in fails(*old, tmp_path / "c.npz")
-    assert "holdfast embed" in fails(*old, made / "photos")
+    assert "limpet embed" in fails(*old, made / "photos")
 
 
 def test_unknown_metric(fails: Fails, made: Path, tmp_path) -> None:
@@ -347,9 +347,9 @@ def test_too_little_memory_is_said_plainly(tmp_path: Path) -> None:
     path.write_bytes(content)
     code = textwrap.dedent(f"""
         import resource, sys
-        import holdfast.cli.evaluate, holdfast.evaluation.evaluate, holdfast.embeddings.storage
+        import limpet.cli.evaluate, limpet.evaluation.evaluate, limpet.embeddings.storage
         from pathlib import Path
-        from holdfast.cli import main
+        from limpet.cli import main
         taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (taken + 2**31, taken + 2**31))
         sys.exit(main(["evaluate", "--old", {str(path)!r}, "--new", {str(path)!r}, "--out", "out", "--json"]))

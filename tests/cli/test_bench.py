@@ -1,4 +1,4 @@
-"""``holdfast bench`` as somebody meets it who types something wrong, or asks what it would do."""
+"""``limpet bench`` as somebody meets it who types something wrong, or asks what it would do."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from holdfast.bench.cache import TaskCache
-from holdfast.bench.executor import Progress
-from holdfast.bench.leaderboard import BenchRuns
-from holdfast.bench.run import estimate
-from holdfast.bench.suite import recipe_named
-from holdfast.bench.tasks import Task
-from holdfast.cli import bench as bench_command
-from holdfast.cli import main
-from holdfast.cli.bench import Clock, bench, failure_sentences, steps_progress
-from holdfast.cli.parsing import parse
-from holdfast.errors import ConfigError, DataError
+from limpet.bench.cache import TaskCache
+from limpet.bench.executor import Progress
+from limpet.bench.leaderboard import BenchRuns
+from limpet.bench.run import estimate
+from limpet.bench.suite import recipe_named
+from limpet.bench.tasks import Task
+from limpet.cli import bench as bench_command
+from limpet.cli import main
+from limpet.cli.bench import Clock, bench, failure_sentences, steps_progress
+from limpet.cli.parsing import parse
+from limpet.errors import ConfigError, DataError
 
 
 @pytest.fixture
@@ -61,10 +61,10 @@ def test_an_unknown_suite_is_answered_with_the_nearest_name(fails: Fails, tmp_pa
     said = fails("bench", "omniglot-smal")
     assert "Did you mean 'omniglot-small'?" in said and "Expected: one of" in said and "Next: " in said
     said = fails("bench", tmp_path / "absent.yaml")
-    assert "There is no file" in said and "Next: `holdfast bench` lists names" in said
+    assert "There is no file" in said and "Next: `limpet bench` lists names" in said
     assert "is a folder" in fails("bench", tmp_path)
     said = fails("bench", "--seeds", 0, "--json")
-    assert "--seeds was given without a suite" in said and "`holdfast bench SUITE --seeds 0 --json`" in said
+    assert "--seeds was given without a suite" in said and "`limpet bench SUITE --seeds 0 --json`" in said
     assert "required: suite" in fails("bench", "plan")
 
 
@@ -186,7 +186,7 @@ def test_lists_are_written_with_spaces_or_with_commas(seeds: list[str]) -> None:
         arguments = parse(bench, words, "bench")
         assert arguments["steps"].seeds == [0, 1, 2]
         assert (arguments["suite"], arguments["steps"].out) == ("a,b.yaml", Path("x,y"))
-        assert arguments["typed"] == shlex.join(["holdfast", "bench", *words])  # which the leaderboard shows
+        assert arguments["typed"] == shlex.join(["limpet", "bench", *words])  # which the leaderboard shows
     spaced = parse(bench, ["--device", "cuda:0", "cuda:1", "--seeds", "3"], "bench")
     assert spaced["steps"].device == ["cuda:0", "cuda:1"] and spaced["steps"].seeds == [3]
     with pytest.raises(ConfigError, match="--seeds without a value"):

@@ -12,9 +12,9 @@ import pytest
 from pymilvus import DataType, MilvusClient
 from qdrant_client import QdrantClient, models
 
-from holdfast.cli import main
-from holdfast.sources import open_source
-from holdfast.sources.reading import embeddings_of
+from limpet.cli import main
+from limpet.sources import open_source
+from limpet.sources.reading import embeddings_of
 
 ITEMS, CLASSES, DIM = 48, 6, 8
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from holdfast.cli import COMMANDS, main
-from holdfast.cli.parsing import parse
-from holdfast.cli.train import train
-from holdfast.data.augment import Augmentation, RandAugment, ResizedCrop
+from limpet.cli import COMMANDS, main
+from limpet.cli.parsing import parse
+from limpet.cli.train import train
+from limpet.data.augment import Augmentation, RandAugment, ResizedCrop
 
 
 def document(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def test_every_command_explains_itself(command: str, capsys) -> None:
 
 
 def test_start_is_fast() -> None:
-    for words in (["-c", "import holdfast"], ["-m", "holdfast", "--help"]):
+    for words in (["-c", "import limpet"], ["-m", "limpet", "--help"]):
         seconds = []
         for _ in range(3):
             start = _of_children()
@@ -46,7 +46,7 @@ def _of_children() -> float:
 
 
 def test_version(capsys) -> None:
-    assert main(["--version"]) == 0 and capsys.readouterr().out.startswith("holdfast 0.")
+    assert main(["--version"]) == 0 and capsys.readouterr().out.startswith("limpet 0.")
 
 
 def test_methods(capsys) -> None:
@@ -171,7 +171,7 @@ def test_the_independent_model_fails_the_gate(made: Path, tmp_path) -> None:
 
 
 def test_vectors_made_elsewhere(capsys, made: Path, tmp_path) -> None:
-    from holdfast.embeddings import storage
+    from limpet.embeddings import storage
 
     for name, write, suffix in (("old", storage.to_npz, "npz"), ("bct", storage.to_parquet, "parquet")):
         write(storage.load(made / "embedded" / name / "embeddings.safetensors"), tmp_path / f"{name}.{suffix}")
@@ -198,7 +198,7 @@ def test_two_processes_make_one_release(made: Path, tmp_path) -> None:
              "--recipe.batch-size", "8", "--recipe.devices", "2", "--recipe.accelerator", "cpu", "--json",
              "--out", tmp_path / "new"]  # fmt: skip
     result = subprocess.run(
-        [sys.executable, "-m", "holdfast", *map(str, words)], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "limpet", *map(str, words)], capture_output=True, text=True, check=True
     )
     found = json.loads(result.stdout)["releases"]["advbct"]
     assert json.loads((tmp_path / "new" / "config.json").read_text())["fingerprint"] == found["fingerprint"]

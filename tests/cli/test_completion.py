@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli import COMMANDS, main
-from holdfast.cli.commands import all_functions
-from holdfast.cli.completion import SCRIPTS, options_of, words_after
+from limpet.cli import COMMANDS, main
+from limpet.cli.commands import all_functions
+from limpet.cli.completion import SCRIPTS, options_of, words_after
 
 OFFERED = {
     "tra": ["train"],
@@ -27,13 +27,13 @@ OFFERED = {
     "evaluate --json --gate p": ["point"],
     "completion f": ["fish"],
 }
-"""By what was typed after `holdfast`, the last word unfinished."""
+"""By what was typed after `limpet`, the last word unfinished."""
 
 BASH = """
 source "$1"; shift
 for typed; do
   read -ra COMP_WORDS <<< "$typed"; [[ "$typed" != *' ' ]] || COMP_WORDS+=('')
-  COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _holdfast; echo "${COMPREPLY[@]}"
+  COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _limpet; echo "${COMPREPLY[@]}"
 done
 """
 
@@ -81,7 +81,7 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Ask:
             pytest.skip(f"{shell} is not installed")
         script = folder / shell
         script.write_text(SCRIPTS[shell]())
-        words = [shell, *ASK[shell], str(script), *(f"holdfast {one}" for one in typed)]
+        words = [shell, *ASK[shell], str(script), *(f"limpet {one}" for one in typed)]
         done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=300)
         return [line.split() for line in done.stdout.splitlines()]
 
@@ -121,6 +121,6 @@ def test_shells_can_read_their_scripts(shell: str, tmp_path: Path) -> None:
 
 def test_the_command_prints_it_and_refuses_other_shells(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", "bash"]) == 0
-    assert "complete -o filenames -F _holdfast holdfast" in capsys.readouterr().out
+    assert "complete -o filenames -F _limpet limpet" in capsys.readouterr().out
     assert main(["completion", "tcsh"]) == 2
     assert "bash" in capsys.readouterr().err

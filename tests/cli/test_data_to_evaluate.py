@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from holdfast.cli import main
-from holdfast.data.datasets import DATASETS, Dataset
-from holdfast.data.image_folder import image_folder
-from holdfast.data.retrieval_data import RetrievalData
-from holdfast.embeddings import storage
+from limpet.cli import main
+from limpet.data.datasets import DATASETS, Dataset
+from limpet.data.image_folder import image_folder
+from limpet.data.retrieval_data import RetrievalData
+from limpet.embeddings import storage
 
 
 def document(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def test_market_is_described_and_checked(capsys, market: Path) -> None:
 
 def test_a_folder_that_is_not_there_says_where_to_get_the_data(fails: Callable[..., str], tmp_path: Path) -> None:
     said = fails("data", "describe", "in-shop", "--data-root", tmp_path)
-    assert "InShopRetrieval" in said and "HOLDFAST_DATA" in said
+    assert "InShopRetrieval" in said and "LIMPET_DATA" in said
 
 
 def test_cameras_reach_the_embeddings(capsys, made: Path, market: Path, tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_flip_and_form_mean_nothing_for_what_is_no_image(fails: Callable[..., st
     stored = made / "embedded" / "old" / "embeddings.safetensors"
     for words in (["--flip"], ["--form", "features"]):
         said = fails("embed", "stored", stored, "--release", made / "runs" / "old", *words, "--out", tmp_path)
-        assert f"Unknown option '{words[0]}' of `holdfast embed stored`" in said
+        assert f"Unknown option '{words[0]}' of `limpet embed stored`" in said
 
 
 def test_without_training_images_training_is_refused(

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import yaml
 
-from holdfast.cli import main
-from holdfast.embeddings import storage
+from limpet.cli import main
+from limpet.embeddings import storage
 
 Fails = Callable[..., str]
 SENTENCES = {
@@ -111,8 +111,8 @@ def copied(folder: Path) -> Path:
     """Copy the static model into a folder, without its second half of dimensions."""
     from safetensors.numpy import load_file, save_file
 
-    from holdfast.models.static_words import static_files
-    from holdfast.models.text_folders import find_model
+    from limpet.models.static_words import static_files
+    from limpet.models.text_folders import find_model
 
     files = static_files(find_model("wordllama"))
     assert files is not None
@@ -143,11 +143,11 @@ def test_the_outcome_can_be_evaluated(capsys, fails: Fails, root: Path, tmp_path
     [
         (["texts", "clinc150"], "No text model was given. Expected: --text-model MODEL"),
         (["--text-model", "wordllama"], "nothing that says what to do"),
-        (["texts", "clinc150", "--data", "glyphs"], "Unknown option '--data' of `holdfast embed texts`"),
+        (["texts", "clinc150", "--data", "glyphs"], "Unknown option '--data' of `limpet embed texts`"),
         (["texts", "clinc150", "--release", "x"], "'x' is no release"),
         (
             ["texts", "clinc150", "--text-model", "wordllama", "--part", "train"],
-            "Unknown option '--part' of `holdfast embed texts`",
+            "Unknown option '--part' of `limpet embed texts`",
         ),
         (
             ["images", "glyphs", "--release", "x", "--query-prefix", "q"],

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.cli import main
-from holdfast.embeddings import storage
-from holdfast.evaluation.chain import ChainResults
-from holdfast.evaluation.compatibility import compatibility_matrix
-from holdfast.evaluation.test_sets import CombinationResults
+from limpet.cli import main
+from limpet.embeddings import storage
+from limpet.evaluation.chain import ChainResults
+from limpet.evaluation.compatibility import compatibility_matrix
+from limpet.evaluation.test_sets import CombinationResults
 
 CLASSES, ITEMS, DIM = 10, 8, 10
 NOISE = {"e1": 1.6, "e2": 1.2, "e3": 0.8, "worse": 1.7, "i2": 1.0, "i3": 0.6, "weak": 1.9}
@@ -126,8 +126,8 @@ def test_folders_of_embed_are_models_too(capsys, files: Path, tmp_path: Path) ->
         (["e1"], [], "1 model in a chain"),
         (["e1", "e1"], [], "e1.npz' was given twice"),
         (["e1", "e2"], ["--old-baseline", "independent"], "--old-baseline independent was given without"),
-        (["e1", "e2"], ["--old", "x", "--metrics", "map"], "Unknown option '--old' of `holdfast evaluate chain`"),
-        (["e1", "e2"], ["--curve", "no"], "Unknown option '--curve' of `holdfast evaluate chain`"),
+        (["e1", "e2"], ["--old", "x", "--metrics", "map"], "Unknown option '--old' of `limpet evaluate chain`"),
+        (["e1", "e2"], ["--curve", "no"], "Unknown option '--curve' of `limpet evaluate chain`"),
         (["e1", "e2"], ["--gate-metric", "recal@1"], "recal@1"),
         (["e1", "nowhere"], [], "There is no"),
     ],
@@ -152,11 +152,11 @@ def test_independent_models_of_other_number_or_other_items(capsys, files: Path, 
 def test_the_former_spellings_are_answered_with_the_new_ones(capsys, files: Path, tmp_path: Path) -> None:
     old = ["evaluate", "--old", files / "roxford" / "e1.npz", "--new", files / "roxford" / "e2.npz"]
     for more, to_do in (
-        (["--chain", "x", "y"], "`holdfast evaluate chain x y --out "),
-        (["--combine", "x", "y"], "`holdfast evaluate combine x y --out "),
-        (["--old-baseline", "own"], "holdfast evaluate chain"),
+        (["--chain", "x", "y"], "`limpet evaluate chain x y --out "),
+        (["--combine", "x", "y"], "`limpet evaluate combine x y --out "),
+        (["--old-baseline", "own"], "limpet evaluate chain"),
         (["--chain-independent", "x"], "--independent x"),
-        (["--metric", "map"], "holdfast evaluate combine"),
+        (["--metric", "map"], "limpet evaluate combine"),
     ):
         code, found, _ = run(capsys, *old, *more, "--out", tmp_path / "out")
         assert code == 2 and to_do in found["error"]["to_do"] and not (tmp_path / "out").exists()
@@ -234,7 +234,7 @@ def test_what_cannot_be_combined(capsys, files: Path, runs: Path, tmp_path: Path
             "'roxford' and 'other' have another new model: declared:e2 and declared:e3",
         ),
         ([runs / "roxford", runs / "rparis", "--metric", "tar@1e-4"], "was not measured in tar@1e-4"),
-        ([runs / "roxford", runs / "rparis", "--old", "x"], "Unknown option '--old' of `holdfast evaluate combine`"),
+        ([runs / "roxford", runs / "rparis", "--old", "x"], "Unknown option '--old' of `limpet evaluate combine`"),
         (
             [runs / "roxford", runs / "rparis", "--resamples", "9"],
             "Unknown option '--resamples' of",

@@ -1,4 +1,4 @@
-"""Wrong files, options and ground truths for ``holdfast evaluate``: what was given, what was expected, what to type."""
+"""Wrong files, options and ground truths for ``limpet evaluate``: what was given, what was expected, what to type."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 
-from holdfast.cli import main
-from holdfast.embeddings import EmbeddingSet, storage
-from holdfast.evaluation.results import EvaluationResults
-from holdfast.geometry import Hypersphere
+from limpet.cli import main
+from limpet.embeddings import EmbeddingSet, storage
+from limpet.evaluation.results import EvaluationResults
+from limpet.geometry import Hypersphere
 
 ITEMS, DIM = 40, 8
 LABELS = np.arange(ITEMS) % 5
@@ -98,7 +98,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def refused(files: Path, fails: Fails, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fails:
-    """Run ``holdfast evaluate`` in the folder of files; it must end with exit code 2 and write no results."""
+    """Run ``limpet evaluate`` in the folder of files; it must end with exit code 2 and write no results."""
     monkeypatch.chdir(files)
 
     def run(*words: str) -> str:
@@ -131,7 +131,7 @@ def refused(files: Path, fails: Fails, monkeypatch: pytest.MonkeyPatch, tmp_path
         ("short.npz", "40 vectors, 40 ids, 5 labels"),
         ("none.npz", "empty. Expected: at least one item"),
         ("double.npz", "--cast on the command line"),
-        ("text.npz", "'text.npz' is a text file. Expected: embeddings: what `holdfast embed` wrote, or a .npz"),
+        ("text.npz", "'text.npz' is a text file. Expected: embeddings: what `limpet embed` wrote, or a .npz"),
         ("nothing.npz", "'nothing.npz' is empty. Expected: embeddings"),
         ("missing.npz", "There is no 'missing.npz'"),
         ("empty", "The folder 'empty' holds nothing. Expected: query.safetensors"),

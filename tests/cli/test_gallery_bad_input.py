@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast.cli import main
-from holdfast.cli.gallery import SUBCOMMANDS
-from holdfast.embeddings import EmbeddingSet, storage
-from holdfast.galleries import Gallery
-from holdfast.geometry import Hypersphere
+from limpet.cli import main
+from limpet.cli.gallery import SUBCOMMANDS
+from limpet.embeddings import EmbeddingSet, storage
+from limpet.galleries import Gallery
+from limpet.geometry import Hypersphere
 
 Fails = Callable[..., str]
 
@@ -173,7 +173,7 @@ def test_tables(refused: Fails, tmp_path: Path) -> None:
     assert "Unknown table 'x'" in refused("import", "--embeddings", f"lance:{tmp_path}#x", "--model", "v1")
     for old in (["--lance", tmp_path, "--table", "x"], ["--table", "x", f"--lance={tmp_path}"]):
         said = refused("import", *old, "--model", "v1")
-        assert f"holdfast gallery import --embeddings 'lance:{tmp_path}#x' --gallery" in said.replace(" / ", "/")
+        assert f"limpet gallery import --embeddings 'lance:{tmp_path}#x' --gallery" in said.replace(" / ", "/")
     said = refused("import", "--postgres", "postgresql://me:s3cret@h/d", "--table", "x", "--take", "a", "b")
     assert "--embeddings 'postgresql://me@h/d?table=x' --gallery" in said and "--take a b" in said
     assert "s3cret" not in said

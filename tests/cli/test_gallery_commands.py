@@ -18,12 +18,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast.adapters import build_adapter
-from holdfast.adapters.storage import save_adapter
-from holdfast.cli import main
-from holdfast.cli.gallery import SUBCOMMANDS
-from holdfast.embeddings import storage
-from holdfast.galleries import Gallery
+from limpet.adapters import build_adapter
+from limpet.adapters.storage import save_adapter
+from limpet.cli import main
+from limpet.cli.gallery import SUBCOMMANDS
+from limpet.embeddings import storage
+from limpet.galleries import Gallery
 
 Run = Callable[..., Any]
 
@@ -33,7 +33,7 @@ V1, V2 = ("--model", "v1"), ("--model", "v2")
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run ``holdfast gallery`` with --json, and return what it printed for machines; ``said`` is for people."""
+    """Run ``limpet gallery`` with --json, and return what it printed for machines; ``said`` is for people."""
 
     def call(*words: object, code: int = 0) -> dict[str, Any]:
         capsys.readouterr()
@@ -131,7 +131,7 @@ def test_ctrl_c_ends_a_backfill_after_its_batch(vectors: Path, tmp_path: Path, r
     run("create", f"memory:{tmp_path / 'g'}", "--from", vectors / "old.npz", *V1)
     run("prepare", tmp_path / "g", *V2, "--dim", 8)
     words = ["backfill", tmp_path / "g", "--vectors", vectors / "new.npz", *V2, "--batch", "10"]
-    typed = [sys.executable, "-m", "holdfast", "gallery", *map(str, words), "--rate", "40", "--json"]
+    typed = [sys.executable, "-m", "limpet", "gallery", *map(str, words), "--rate", "40", "--json"]
     process = subprocess.Popen(typed, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                env={**os.environ, "OMP_NUM_THREADS": "1"})  # fmt: skip
     with Gallery.open(str(tmp_path / "g")) as gallery:
@@ -186,7 +186,7 @@ def test_a_direction_that_nobody_measured_needs_force(vectors: Path, tmp_path: P
     assert run("status", tmp_path / "g")["generations"][1]["searches"] == ["g2", "g1"]
     assert run("swap", tmp_path / "g")["active"] == "g2"
     forced = run("vouch", tmp_path / "g", "--query", "g1", "--of", "g2", "--force", "we looked at it")
-    assert "`holdfast gallery vouch` is called `holdfast gallery link` now" in run.said
+    assert "`limpet gallery vouch` is called `limpet gallery link` now" in run.said
     assert (forced["query"], forced["gallery"], forced["how"]) == ("g1", "g2", "forced")
     assert run("abandon", tmp_path / "g", code=2)["error"]["type"] == "UpgradeStateError"
 
@@ -382,25 +382,24 @@ def test_the_newest_format_needs_no_migration(tmp_path: Path, run: Run) -> None:
 
 def test_people_are_told_where_they_stand(vectors: Path, tmp_path: Path, run: Run) -> None:
     run("create", f"memory:{tmp_path / 'g'}", *V1, "--dim", 8)
-    assert "Next, to fill it: holdfast gallery import" in run.said
+    assert "Next, to fill it: limpet gallery import" in run.said
     run("import", tmp_path / "g", "--embeddings", vectors / "old.npz", *V1)
     run("status", tmp_path / "g")
-    assert "120 items, steady" in run.said and "Next, to upgrade the model: holdfast gallery prepare" in run.said
+    assert "120 items, steady" in run.said and "Next, to upgrade the model: limpet gallery prepare" in run.said
     run("prepare", tmp_path / "g", *V2, "--dim", 8)
     run("status", tmp_path / "g")
     assert "its queries would find 0 of 120 items now (0 %)" in run.said
     assert (
-        "Next, to let it search old vectors, if a report of `holdfast evaluate` allows: holdfast gallery link"
-        in run.said
+        "Next, to let it search old vectors, if a report of `limpet evaluate` allows: limpet gallery link" in run.said
     )
     run("backfill", tmp_path / "g", "--vectors", vectors / "new.npz", *V2)
-    assert "Next, to make it active: holdfast gallery swap" in run.said
+    assert "Next, to make it active: limpet gallery swap" in run.said
     run("swap", tmp_path / "g")
-    assert "Next, to finish the upgrade: holdfast gallery complete" in run.said
+    assert "Next, to finish the upgrade: limpet gallery complete" in run.said
     found = run("status", tmp_path / "g")
     assert "█" * 24 in run.said and [step["to"] for step in found["next"]] == ["finish the upgrade", "go back"]
     run("complete", tmp_path / "g")
-    assert "Next, to free the room of former vectors: holdfast gallery gc" in run.said
+    assert "Next, to free the room of former vectors: limpet gallery gc" in run.said
 
 
 def test_a_backup_is_restored_elsewhere(vectors: Path, tmp_path: Path, run: Run) -> None:
@@ -408,7 +407,7 @@ def test_a_backup_is_restored_elsewhere(vectors: Path, tmp_path: Path, run: Run)
     run("create", f"memory:{place}", "--from", vectors / "old.npz", *V1)
     done = run("backup", copy, "--gallery", place)
     assert (done["backup"], done["kind"], done["sequence"], done["items"]) == (str(copy), "memory", 2, ITEMS)
-    assert f"holdfast gallery restore --gallery NEW_FOLDER --backup {copy}" in run.said
+    assert f"limpet gallery restore --gallery NEW_FOLDER --backup {copy}" in run.said
     assert run("restore", copy, "--gallery", elsewhere)["items"] == ITEMS and "120 items as of commit 2" in run.said
     assert run("search", elsewhere, "--like", "006")["covered"] == ITEMS
     assert "There is a gallery" in run("restore", copy, "--gallery", place, code=2)["error"]["given"]

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.adapters import build_adapter
-from holdfast.cli import main
-from holdfast.embeddings import EmbeddingSet
-from holdfast.galleries import Gallery
-from holdfast.geometry import Hypersphere
+from limpet.adapters import build_adapter
+from limpet.cli import main
+from limpet.embeddings import EmbeddingSet
+from limpet.galleries import Gallery
+from limpet.geometry import Hypersphere
 
 IDS = [f"i{row}" for row in range(6)]
 COLUMNS = {

@@ -11,21 +11,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.cli import main
-from holdfast.cli.gallery.create import again
-from holdfast.cli.gallery.imports import Items
-from holdfast.cli.places import Place
-from holdfast.embeddings import storage
-from holdfast.errors import GalleryError, without_intact
-from holdfast.galleries import Gallery
-from holdfast.geometry import Hypersphere
+from limpet.cli import main
+from limpet.cli.gallery.create import again
+from limpet.cli.gallery.imports import Items
+from limpet.cli.places import Place
+from limpet.embeddings import storage
+from limpet.errors import GalleryError, without_intact
+from limpet.galleries import Gallery
+from limpet.geometry import Hypersphere
 
 Run = Callable[..., str]
 
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run ``holdfast gallery`` beside old.npz and new.npz, and return what it says, on one line."""
+    """Run ``limpet gallery`` beside old.npz and new.npz, and return what it says, on one line."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     ids, labels = np.arange(40).astype(str), np.arange(40) % 4
@@ -59,7 +59,7 @@ def test_hints_lead_from_a_plan_to_the_end(run: Run) -> None:
     [prepare] = hints(run(*first))
     assert prepare == ["prepare", "--gallery", "g", "--embeddings", "new.npz", "--model", "v2"]
     link, backfill, _ = hints(run(*prepare))
-    assert link[0] == "link" and "holdfast evaluate" in run("status", "g")
+    assert link[0] == "link" and "limpet evaluate" in run("status", "g")
     timed, filling = hints(run("plan", "g"))
     assert timed[0] == "plan" and [word.replace("FILE", "new.npz") for word in filling] == backfill
     assert hints(run(*[word.replace("FILE", "new.npz") for word in timed])) == [backfill]
@@ -78,7 +78,7 @@ def test_a_gap_that_completion_left_is_filled(run: Run, tmp_path: Path) -> None:
     run("swap", "g", "--force", "the rest comes later")
     run("complete", "g", "--allow-missing")
     assert ["backfill", "--gallery", "g", "--vectors", "FILE", "--model", "v2"] in hints(run("plan", "g"))
-    assert "holdfast gallery backfill --gallery g --vectors FILE" in run("backfill", "g", code=2)
+    assert "limpet gallery backfill --gallery g --vectors FILE" in run("backfill", "g", code=2)
 
 
 def test_a_password_is_not_in_what_to_type_next() -> None:
@@ -86,7 +86,7 @@ def test_a_password_is_not_in_what_to_type_next() -> None:
         embeddings=Place("postgresql://me:s3cret@host/shop?table=items"), id_column="code", take=["a", "b=c"]
     )
     assert again("live", source) == (
-        "holdfast gallery import --gallery live --embeddings 'postgresql://me@host/shop?table=items' "
+        "limpet gallery import --gallery live --embeddings 'postgresql://me@host/shop?table=items' "
         "--id-column code --take a b=c --model g1 --skip-existing"
     )
 
@@ -101,17 +101,15 @@ def test_vectors_of_files_are_not_embedded(run: Run) -> None:
 
 
 def test_what_a_backfill_without_a_source_should_have_been(run: Run) -> None:
-    assert "Next: to upgrade the model: holdfast gallery prepare --gallery g" in run("backfill", "g", code=2)
+    assert "Next: to upgrade the model: limpet gallery prepare --gallery g" in run("backfill", "g", code=2)
     run("prepare", "g", "--embeddings", "new.npz", "--model", "v2")
     said = run("backfill", "g", code=2)
-    assert (
-        "Next: to give the others new vectors: holdfast gallery backfill --gallery g --vectors FILE --model v2" in said
-    )
-    assert "`holdfast gallery doctor --vectors FILE --model g1` compares a sample" in run("doctor", "g")
+    assert "Next: to give the others new vectors: limpet gallery backfill --gallery g --vectors FILE --model v2" in said
+    assert "`limpet gallery doctor --vectors FILE --model g1` compares a sample" in run("doctor", "g")
 
 
 def test_refusals_say_what_to_type(run: Run, tmp_path: Path) -> None:
-    assert "`holdfast gallery prepare`" in run("link", "g", "--force", "yes", code=2)
+    assert "`limpet gallery prepare`" in run("link", "g", "--force", "yes", code=2)
     assert "or name one file, such as 'new.npz'" in run("import", "g", "--from", ".", "--model", "v1", code=2)
     said = run("create", "memory:h", "--from", "old.npz", code=2)
     assert "Next: add --model with what you call it" in said
@@ -136,7 +134,7 @@ def test_one_assurance_is_enough(run: Run, monkeypatch: pytest.MonkeyPatch, caps
 
     monkeypatch.setattr(Gallery, "delete", refuse)
     said = run("delete", "g", "--ids", "1", code=2)
-    assert "`holdfast gallery delete --help` lists the options; the gallery is intact." in said
+    assert "`limpet gallery delete --help` lists the options; the gallery is intact." in said
 
 
 def test_texts_stand_beside_the_ids(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -169,7 +167,7 @@ def test_text_for_a_release_of_images(made: Path, run: Run) -> None:
 def test_no_memory_for_torch_is_said_plainly(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     import torch
 
-    from holdfast.cli import methods
+    from limpet.cli import methods
 
     def greedy() -> int:
         return len(torch.empty(2**50, dtype=torch.uint8))
@@ -245,4 +243,4 @@ def test_arrays_of_other_names_are_found(run: Run) -> None:
 
 def test_what_makes_a_gallery_that_is_not_there_can_be_typed(run: Run) -> None:
     said = " ".join(run("status", "nothere", code=2).split())
-    assert "holdfast gallery create nothere --embeddings FILE_OR_FOLDER`" in said
+    assert "limpet gallery create nothere --embeddings FILE_OR_FOLDER`" in said

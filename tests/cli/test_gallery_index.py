@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from holdfast.cli import main
+from limpet.cli import main
 
 
 @pytest.fixture
@@ -28,8 +28,8 @@ def told(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, obje
 def test_settings_of_create_count_until_others_are_said(
     postgres_url: str, vectors: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from holdfast.galleries import Gallery
-    from holdfast.stores.base import Graph
+    from limpet.galleries import Gallery
+    from limpet.stores.base import Graph
 
     made = ["gallery", "create", postgres_url, "--embeddings", vectors, "--model", "a", "--m", "8", "--ef-search", "40"]
     assert main(made) == 0

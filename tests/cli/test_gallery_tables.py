@@ -9,8 +9,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.cli import main
-from holdfast.stores.postgres.address import read_address
+from limpet.cli import main
+from limpet.stores.postgres.address import read_address
 
 TABLE = """
 CREATE EXTENSION IF NOT EXISTS vector;
@@ -46,7 +46,7 @@ ITEMS: dict[str, dict[str, Any]] = {
 
 
 class Shop:
-    """A table of a database, and ``holdfast gallery`` with it."""
+    """A table of a database, and ``limpet gallery`` with it."""
 
     def __init__(self, url: str, capsys: pytest.CaptureFixture[str]) -> None:
         self.url, self.table, self.capsys = url, f"{read_address(url).schema}_goods", capsys
@@ -138,7 +138,7 @@ def test_wrong_choices_import_nothing(shop: Shop, tmp_path: Path) -> None:
     shop.run("import", gallery, *shop.source, "--model", "g1", "--take", "titles", code=2)
     assert "no metadata column 'titles'. Did you mean 'title'? Expected: one of title" in shop.said
     shop.run("import", gallery, *shop.source, "--model", "g1", "--take", "price", code=2)
-    assert "`holdfast gallery create` takes them from the same table" in shop.said
+    assert "`limpet gallery create` takes them from the same table" in shop.said
     shop.run("import", gallery, *shop.source, "--model", "g1", "--take", "title=heading", code=2)
     assert "Unknown column of table" in shop.said
     assert shop.run("status", gallery)["items"] == 0

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from holdfast.cli import main
-from holdfast.embeddings import EmbeddingSet, storage
-from holdfast.evaluation.retrieval import rank_metrics
-from holdfast.models.release import load_release
-from holdfast.models.static_words import static_files
-from holdfast.models.text_folders import find_model
-from holdfast.training.encode import embed_features
+from limpet.cli import main
+from limpet.embeddings import EmbeddingSet, storage
+from limpet.evaluation.retrieval import rank_metrics
+from limpet.models.release import load_release
+from limpet.models.static_words import static_files
+from limpet.models.text_folders import find_model
+from limpet.training.encode import embed_features
 
 Fails = Callable[..., str]
 FAST = ["--method", "p2s", "--recipe.epochs", "5", "--recipe.batch-size", "32", "--resamples", "200",
@@ -141,7 +141,7 @@ def test_releases_that_do_not_read_texts(
     words = ["embed", "texts", trained / "queries.txt", "--out", tmp_path / "o", "--release"]
     for more in ([], ["--text-model", "wordllama"]):
         said = fails(*words, made / "runs" / "old", *more)
-        assert "takes 3 × 32 × 32 pixels, no texts" in said and "`holdfast adapt --text-model MODEL`" in said
+        assert "takes 3 × 32 × 32 pixels, no texts" in said and "`limpet adapt --text-model MODEL`" in said
     folder = planted(tmp_path / "vectors")
     given = ["adapt", "--old", folder / "old.npz", "--new", folder / "new.npz", *FAST, "--out", tmp_path / "head"]
     run(capsys, *given)
@@ -155,7 +155,7 @@ def test_releases_that_do_not_read_texts(
     [
         (["--text-model", "a", "b"], "--release was given with 2 text models"),
         (["--adapter", "x"], "--release and --adapter were given"),
-        (["--part", "train"], "Unknown option '--part' of `holdfast embed texts`"),
+        (["--part", "train"], "Unknown option '--part' of `limpet embed texts`"),
     ],
 )
 def test_what_does_not_go_with_a_head(fails: Fails, trained: Path, tmp_path, words: list[str], message: str) -> None:
@@ -196,5 +196,5 @@ def test_a_head_over_vectors_searches_the_old_gallery(capsys, planted: Callable[
 def test_a_head_is_no_predecessor_of_a_model_of_images(fails: Fails, trained: Path, tmp_path: Path) -> None:
     words = ["--data", "glyphs", "--old", trained / "out" / "head", "--method", "p2s", "--out", tmp_path / "out"]
     said = fails("train", *words)
-    assert "takes embeddings of" in said and "no images" in said and "holdfast adapt" in said
+    assert "takes embeddings of" in said and "no images" in said and "limpet adapt" in said
     assert not (tmp_path / "out").exists()

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from holdfast.cli import main
+from limpet.cli import main
 
 ITEMS = 60
 

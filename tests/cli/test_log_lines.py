@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from holdfast.cli import console as screen
-from holdfast.cli import main
-from holdfast.cli.console import counting_progress, heartbeat, rate_progress, training_progress
+from limpet.cli import console as screen
+from limpet.cli import main
+from limpet.cli.console import counting_progress, heartbeat, rate_progress, training_progress
 
 Until = Callable[[str], str]
 
@@ -65,20 +65,20 @@ def rows() -> Iterator[Callable[[int], None]]:
 def test_every_bar_tells_a_log(
     work: Callable[[], AbstractContextManager[Callable[[int], None]]], first: str, then: str, until: Until
 ) -> None:
-    with heartbeat("holdfast train"):
-        assert until("holdfast train") == "holdfast train, 0 seconds"
+    with heartbeat("limpet train"):
+        assert until("limpet train") == "limpet train, 0 seconds"
         with work() as tell:
             assert until(first) == first
             tell(25)
             until(then)
-        until("holdfast train, ")
+        until("limpet train, ")
 
 
 def test_what_has_no_bar_is_told_too(until: Until, capsys: pytest.CaptureFixture[str]) -> None:
-    with heartbeat("holdfast evaluate"):
+    with heartbeat("limpet evaluate"):
         with screen.console.status("evaluating"):
             assert until("evaluating") == "evaluating, 0 seconds"
-        until("holdfast evaluate, ")
+        until("limpet evaluate, ")
     capsys.readouterr()
     time.sleep(0.05)
     assert capsys.readouterr().err == ""
@@ -87,18 +87,18 @@ def test_what_has_no_bar_is_told_too(until: Until, capsys: pytest.CaptureFixture
 def test_what_is_short_says_nothing_and_a_terminal_is_told_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with heartbeat("holdfast data"), screen.console.status("reading"):
+    with heartbeat("limpet data"), screen.console.status("reading"):
         time.sleep(0.05)
     assert capsys.readouterr().err == "" and screen.EVERY == 30
     monkeypatch.setattr(screen, "EVERY", 0.01)
     monkeypatch.setattr(screen, "console", Console(stderr=True, force_terminal=True))
-    with heartbeat("holdfast data"):
+    with heartbeat("limpet data"):
         time.sleep(0.05)
     assert capsys.readouterr().err == ""
 
 
 def test_commands_tell(tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
-    from holdfast.galleries import Gallery
+    from limpet.galleries import Gallery
 
     np.savez(tmp_path / "old.npz", ids=np.arange(4).astype(str), vectors=np.eye(4, dtype=np.float32))
     add, told = Gallery.add, []

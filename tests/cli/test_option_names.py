@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli import main
-from holdfast.cli.commands import all_functions, below, function_of
-from holdfast.cli.gallery import FORMER, SUBCOMMANDS
-from holdfast.cli.parsing import MOVED, TABLES
-from holdfast.config import known_options
+from limpet.cli import main
+from limpet.cli.commands import all_functions, below, function_of
+from limpet.cli.gallery import FORMER, SUBCOMMANDS
+from limpet.cli.parsing import MOVED, TABLES
+from limpet.config import known_options
 
 NAMES = (Path(__file__).parent / "option_names.txt").read_text().splitlines()
 RENAMED = {f"gallery {name}": f"gallery {new}" for name, new in FORMER.items()}
@@ -32,10 +32,10 @@ def test_every_spelling_works_or_is_answered(name: str, capsys: pytest.CaptureFi
         return
     assert main([*command.split(), f"--{option}", "x"]) == 2
     said = " ".join(capsys.readouterr().err.split())
-    answered = re.findall(r"`holdfast ([a-z ]+[a-z])(?: [A-Zx]| --|`)", said)
+    answered = re.findall(r"`limpet ([a-z ]+[a-z])(?: [A-Zx]| --|`)", said)
     now = MOVED.get((command, option.replace("-", "_")))
     if option in TABLES:
-        assert f"`holdfast {command} --embeddings " in said
+        assert f"`limpet {command} --embeddings " in said
     elif now is None:  # said of every subcommand that has it
         assert (
             {one for one in answered if takes(one, option)}
@@ -65,7 +65,7 @@ def test_every_spelling_works_or_is_answered(name: str, capsys: pytest.CaptureFi
 def test_a_command_of_former_words_is_answered_with_the_whole_new_one(
     words: str, now: str, fails: Callable[..., str]
 ) -> None:
-    assert f"Next: `holdfast {now}`; nothing was started." in fails(*shlex.split(words))
+    assert f"Next: `limpet {now}`; nothing was started." in fails(*shlex.split(words))
 
 
 def test_the_names_are_those_of_commands() -> None:

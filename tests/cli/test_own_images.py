@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.cli import main
-from holdfast.embeddings import storage
+from limpet.cli import main
+from limpet.embeddings import storage
 
 
 def document(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> dict[str, Any]:
@@ -127,6 +127,6 @@ def test_a_release_given_as_embeddings_is_told_how_to_make_them(
     release, embedded = made / "runs" / "old", made / "embedded" / "bct"
     for words in (["evaluate"], ["adapt"]):
         said = fails(*words, "--old", release, "--new", embedded, "--out", tmp_path / "out")
-        assert f"'{release}' is a release" in said and f"holdfast embed images DATA --release {release}" in said
+        assert f"'{release}' is a release" in said and f"limpet embed images DATA --release {release}" in said
     said = fails("gallery", "create", "--gallery", tmp_path / "live", "--embeddings", release)
     assert f"'{release}' is a release" in said and not (tmp_path / "out").exists()

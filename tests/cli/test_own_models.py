@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from holdfast import Release, load_embeddings, load_release, open_release, save_release
-from holdfast.cli import main
-from holdfast.export.exportable import open_exportable
-from holdfast.models.release import load_record
+from limpet import Release, load_embeddings, load_release, open_release, save_release
+from limpet.cli import main
+from limpet.export.exportable import open_exportable
+from limpet.models.release import load_record
 
 FILE = """
 import torch
 from torch import nn
-import holdfast
+import limpet
 
 class Own(nn.Module):
     def __init__(self, seed):
@@ -33,10 +33,10 @@ class Own(nn.Module):
         return self.last(self.layers(pixels))
 
 def old():
-    return holdfast.Release.from_module(Own(0), image_size=16, mean=[0.5], std=[0.5])
+    return limpet.Release.from_module(Own(0), image_size=16, mean=[0.5], std=[0.5])
 
 def new():
-    return holdfast.Release.from_module(Own(1), image_size=16, mean=[0.5], std=[0.5])
+    return limpet.Release.from_module(Own(1), image_size=16, mean=[0.5], std=[0.5])
 """
 LAST = "--recipe.trainable.last 1"
 QUICK = "--recipe.epochs 1 --recipe.accelerator cpu --recipe.batch-size 16"

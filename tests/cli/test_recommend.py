@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from holdfast.cli import main
-from holdfast.cli.adapt import adapt
-from holdfast.cli.parsing import parse
-from holdfast.cli.places import Place
-from holdfast.cli.train import train
+from limpet.cli import main
+from limpet.cli.adapt import adapt
+from limpet.cli.parsing import parse
+from limpet.cli.places import Place
+from limpet.cli.train import train
 
 
 @pytest.fixture
@@ -62,10 +62,10 @@ def test_it_shows_what_was_measured_and_what_to_type(answer, capsys, mine: Path)
     said = capsys.readouterr().err
     assert "exotic, both (mine)" in said and "P_up below −0.05" in said and "1 data set (exotic)" in said
     assert "7 classes of 100 images; map; seeds 0, 1, 2; a desk" in said and "+30.010 (+29.985 to +30.035)" in said
-    assert "What this cannot tell:" in said and "next     holdfast train --data DATA --scenario both" in said
+    assert "What this cannot tell:" in said and "next     limpet train --data DATA --scenario both" in said
 
 
-def test_the_boards_that_come_with_holdfast_are_shown(capsys) -> None:
+def test_the_boards_that_come_with_limpet_are_shown(capsys) -> None:
     assert main(["recommend", "--classes", "500", "--images", "20000"]) == 0
     said = capsys.readouterr().err
     assert "omniglot, extended-class (omniglot-small)" in said and "seeds 0, 1, 2; Intel" in said
@@ -83,7 +83,7 @@ def test_images_are_counted(answer, tmp_path: Path) -> None:
         4,
         12,
     )  # two of each are kept for searching
-    assert found["next"].startswith("holdfast train") and str(tmp_path / "photos") in found["next"]
+    assert found["next"].startswith("limpet train") and str(tmp_path / "photos") in found["next"]
 
 
 def test_vectors_of_frozen_models_go_to_adapt(answer, tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_vectors_of_frozen_models_go_to_adapt(answer, tmp_path: Path) -> None:
 
     np.savez(tmp_path / "bare.npz", ids=np.array([f"i{row}" for row in range(12)]), vectors=vectors)
     found = answer("--embeddings", tmp_path / "bare.npz")
-    assert "holdfast adapt" in found["next"] and not found["situation"]["labelled"]
+    assert "limpet adapt" in found["next"] and not found["situation"]["labelled"]
     assert "your items have none" in found["cannot_tell"][0] and found["places"] == []
 
 
@@ -118,7 +118,7 @@ def test_texts_and_items_without_labels_go_to_adapt(answer, tmp_path: Path) -> N
     found = answer("--data", tmp_path / "texts.csv")
     assert (found["situation"]["classes"], found["situation"]["images"]) == (2, 3)
     assert parse(adapt, shlex.split(found["next"])[2:], "adapt")["models"].texts == str(tmp_path / "texts.csv")
-    assert all(answer(word)["next"].startswith("holdfast adapt") for word in ("--unlabelled", "--frozen"))
+    assert all(answer(word)["next"].startswith("limpet adapt") for word in ("--unlabelled", "--frozen"))
 
 
 def test_wrong_use(fails, tmp_path: Path) -> None:

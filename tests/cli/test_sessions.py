@@ -1,4 +1,4 @@
-"""``holdfast sessions`` from words to report, and what it refuses before anything is trained."""
+"""``limpet sessions`` from words to report, and what it refuses before anything is trained."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli import main
-from holdfast.continual import runner
-from holdfast.continual.results import Bounds, SessionsResults
-from holdfast.methods import METHODS as ALL_METHODS
-from holdfast.models.release import load_release
-from holdfast.training import code
+from limpet.cli import main
+from limpet.continual import runner
+from limpet.continual.results import Bounds, SessionsResults
+from limpet.methods import METHODS as ALL_METHODS
+from limpet.models.release import load_release
+from limpet.training import code
 
 PLAN = ["--plan-options.first-classes", "2", "--plan-options.new-classes", "2", "--plan-options.sessions", "3"]
 PLAN += ["--plan-options.old-share", "0.3", "--plan-options.validation", "1", "--test-images", "2"]
@@ -101,7 +101,7 @@ def test_other_settings_for_a_folder_are_refused(run, made, fails) -> None:
 
 def test_train_refuses_learners_in_sessions_and_says_what_to_type(made, fails, tmp_path) -> None:
     said = fails("train", "--data", made / "photos", "--method", "cvs", "--out", tmp_path)
-    assert "holdfast sessions" in said
+    assert "limpet sessions" in said
 
 
 def test_what_other_code_ran_is_kept_and_said_to_be_until_asked_for_again(
@@ -126,11 +126,9 @@ def test_what_other_code_ran_is_kept_and_said_to_be_until_asked_for_again(
     found, said = codes()
     assert found == {"cvs": "same", "finetune": "same"} and "--again" not in said
 
-    code_of_holdfast = code._code_of_holdfast
+    code_of_limpet = code._code_of_limpet
     of_cvs = ALL_METHODS.places["cvs"]
-    monkeypatch.setattr(
-        code, "_code_of_holdfast", lambda place: "changed" if place == of_cvs else code_of_holdfast(place)
-    )
+    monkeypatch.setattr(code, "_code_of_limpet", lambda place: "changed" if place == of_cvs else code_of_limpet(place))
     found, said = codes()
     assert found == {"cvs": "other", "finetune": "same"}
     assert f"Kept as it was, made by other code than that of today: {out / 'cvs'}." in said and "--again" in said
@@ -146,7 +144,7 @@ def test_what_other_code_ran_is_kept_and_said_to_be_until_asked_for_again(
     monkeypatch.setattr(runner, "_code_of_sessions", lambda: "changed")
     assert codes()[0] == {"cvs": "other", "finetune": "other"}, "what chooses exemplars counts, too"
 
-    monkeypatch.setattr(code, "_code_of_holdfast", lambda place: "changed for all")
+    monkeypatch.setattr(code, "_code_of_limpet", lambda place: "changed for all")
     assert codes("--again")[0] == {"cvs": "same", "finetune": "same"}
     assert (tmp_path / "run.before-1" / "cvs.before-1").exists(), "with the first session all that rests on it goes"
     assert not any(out.glob("*before*")) and releases(out).keys() == {

@@ -17,8 +17,8 @@ import pytest
 from numpy.typing import NDArray
 
 from crash.server import Server
-from holdfast.cli import main
-from holdfast.embeddings import storage
+from limpet.cli import main
+from limpet.embeddings import storage
 
 ITEMS, DIM, CLASSES = 160, 8, 8
 MODELS = {"old": 1.2, "new": 0.2, "third": 0.4}

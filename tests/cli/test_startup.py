@@ -10,8 +10,8 @@ import sys
 import numpy as np
 import pytest
 
-from holdfast.cli import main
-from holdfast.cli.commands import all_functions
+from limpet.cli import main
+from limpet.cli.commands import all_functions
 
 HEAVY = {"torch", "scipy", "sklearn", "matplotlib", "transformers", "pandas", "lightning_fabric", "lancedb", "faiss",
          "lance", "PIL", "pyarrow", "psycopg", "jinja2"}  # fmt: skip
@@ -36,7 +36,7 @@ COMMANDS: dict[str, set[str]] = {
 
 CALL = """
 import contextlib, io, json, sys
-from holdfast.cli import main
+from limpet.cli import main
 
 asked, seen = json.load(sys.stdin), set()
 for command in asked["commands"]:
@@ -72,8 +72,8 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
 
 def test_only_a_process_of_ours_looks_for_garbage_more_rarely() -> None:
     program = (
-        "import gc, sys; from holdfast.cli import main; usual = gc.get_threshold(); main(['--version']); "
-        "kept = gc.get_threshold() == usual; sys.argv = ['holdfast', '--version']; main(); "
+        "import gc, sys; from limpet.cli import main; usual = gc.get_threshold(); main(['--version']); "
+        "kept = gc.get_threshold() == usual; sys.argv = ['limpet', '--version']; main(); "
         "print(kept, gc.get_threshold() > usual)"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import load_embeddings
-from holdfast.adapters.procrustes import Procrustes
-from holdfast.adapters.storage import save_adapter
-from holdfast.cli import main
+from limpet import load_embeddings
+from limpet.adapters.procrustes import Procrustes
+from limpet.adapters.storage import save_adapter
+from limpet.cli import main
 
 Fails = Callable[..., str]
 QUICK = ("--resamples", "50", "--curve", "no", "--report", "none")

@@ -11,20 +11,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast.cli import console as screen
-from holdfast.cli import main
-from holdfast.embeddings import EmbeddingSet, storage
-from holdfast.errors import DataError, printable
-from holdfast.galleries import Gallery
-from holdfast.geometry import Hypersphere
+from limpet.cli import console as screen
+from limpet.cli import main
+from limpet.embeddings import EmbeddingSet, storage
+from limpet.errors import DataError, printable
+from limpet.galleries import Gallery
+from limpet.geometry import Hypersphere
 
-WILD = "red\x1b[2J\x1b]0;title\x07\rgone\nholdfast: all is well\u202eexe.\u2066\x9b31m"
-TAME = r"red\x1b[2J\x1b]0;title\x07\rgone\nholdfast: all is well\u202eexe.\u2066\x9b31m"
+WILD = "red\x1b[2J\x1b]0;title\x07\rgone\nlimpet: all is well\u202eexe.\u2066\x9b31m"
+TAME = r"red\x1b[2J\x1b]0;title\x07\rgone\nlimpet: all is well\u202eexe.\u2066\x9b31m"
 
 
 def calm(text: str) -> bool:
     """Whether a terminal would only show this text, line by line."""
-    return printable(text, keep="\n") == text and "holdfast: all is well" not in text.splitlines()
+    return printable(text, keep="\n") == text and "limpet: all is well" not in text.splitlines()
 
 
 @pytest.fixture

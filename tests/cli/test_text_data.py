@@ -1,4 +1,4 @@
-"""``holdfast data`` for texts: what is in them, and what would spoil a score."""
+"""``limpet data`` for texts: what is in them, and what would spoil a score."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast.cli import main
-from holdfast.cli.data import Suspects, contradicting_texts, repeated_texts
-from holdfast.data.text_set import TextSet
+from limpet.cli import main
+from limpet.cli.data import Suspects, contradicting_texts, repeated_texts
+from limpet.data.text_set import TextSet
 
 Fails = Callable[..., str]
 

@@ -1,4 +1,4 @@
-"""``holdfast gallery search --rescore``: with files, texts and images, and what it refuses."""
+"""``limpet gallery search --rescore``: with files, texts and images, and what it refuses."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.cli import main
-from holdfast.embeddings import storage
-from holdfast.galleries import Gallery
+from limpet.cli import main
+from limpet.embeddings import storage
+from limpet.galleries import Gallery
 from tiny_text_model import some_texts, write_tiny_model
 
 ITEMS = 30

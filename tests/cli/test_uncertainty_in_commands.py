@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.cli import main
-from holdfast.cli.embed import Made, table_of
-from holdfast.embeddings import EmbeddingSet, storage
-from holdfast.geometry import Lorentz
-from holdfast.models.release import load_release
+from limpet.cli import main
+from limpet.cli.embed import Made, table_of
+from limpet.embeddings import EmbeddingSet, storage
+from limpet.geometry import Lorentz
+from limpet.models.release import load_release
 
 
 @pytest.fixture

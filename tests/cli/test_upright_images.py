@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli import main
-from holdfast.embeddings import storage
-from holdfast.models.release import load_release
-from holdfast.models.specs import EncoderSpec
+from limpet.cli import main
+from limpet.embeddings import storage
+from limpet.models.release import load_release
+from limpet.models.specs import EncoderSpec
 
 TRAIN = ["--scenario", "extended-class", "--scenario-options.old-fraction", "0.5", "--method", "bct", "--dim", "8"]
 QUICK = ["--recipe.epochs", "1", "--recipe.batch-size", "16", "--backbone-options.filters", "4"]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli import main
-from holdfast.models.release import load_record
+from limpet.cli import main
+from limpet.models.release import load_record
 
 QUICK = ["--recipe.epochs", "2", "--recipe.batch-size", "32", "--backbone-options.filters", "8"]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.continual.memory import (
+from limpet.continual.memory import (
     EXEMPLARS,
     Candidates,
     herding,
@@ -18,16 +18,16 @@ from holdfast.continual.memory import (
     vote_uncertainty,
     votes,
 )
-from holdfast.data import ArrayImages, ImageSet
-from holdfast.data.perturbations import PERTURBATIONS, Perturbation
-from holdfast.errors import ConfigError
-from holdfast.geometry import Hypersphere, Lorentz, Space
-from holdfast.methods.base import View
-from holdfast.models.encoder import Encoder
-from holdfast.models.heads import build_head
-from holdfast.models.release import Release, make_release
-from holdfast.models.seeding import seeded
-from holdfast.models.specs import EncoderSpec
+from limpet.data import ArrayImages, ImageSet
+from limpet.data.perturbations import PERTURBATIONS, Perturbation
+from limpet.errors import ConfigError
+from limpet.geometry import Hypersphere, Lorentz, Space
+from limpet.methods.base import View
+from limpet.models.encoder import Encoder
+from limpet.models.heads import build_head
+from limpet.models.release import Release, make_release
+from limpet.models.seeding import seeded
+from limpet.models.specs import EncoderSpec
 
 SPHERE, LORENTZ = Hypersphere(8), Lorentz(8)
 CLASSES = ("ape", "bee", "cat")

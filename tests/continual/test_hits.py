@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from holdfast.continual.runner import hits
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, DataError, SpaceMismatchError
-from holdfast.geometry import Hypersphere
+from limpet.continual.runner import hits
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import ConfigError, DataError, SpaceMismatchError
+from limpet.geometry import Hypersphere
 
 
 def items(vectors, labels, names=None, prefix="i") -> EmbeddingSet:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.continual.memory import herding, quotas, random_exemplars, spread_by_uncertainty, vote_uncertainty
-from holdfast.errors import ConfigError
+from limpet.continual.memory import herding, quotas, random_exemplars, spread_by_uncertainty, vote_uncertainty
+from limpet.errors import ConfigError
 
 labels_of_some_classes = st.lists(st.integers(0, 6), min_size=1, max_size=60).map(lambda drawn: np.array(drawn))
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.continual.plans import PLANS, Plan, blurry, disjoint, general_incremental
-from holdfast.errors import ConfigError, DataError
+from limpet.continual.plans import PLANS, Plan, blurry, disjoint, general_incremental
+from limpet.errors import ConfigError, DataError
 
 
 def even(classes: int, images: int) -> np.ndarray:

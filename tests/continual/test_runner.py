@@ -15,18 +15,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.continual.plans import PLANS, Setting, disjoint, general_incremental
-from holdfast.continual.results import Bounds, SessionRecord, SessionsResults, average_recall, forgetting
-from holdfast.continual.runner import run_sessions
-from holdfast.data.image_set import ImageSet
-from holdfast.data.images import ArrayImages
-from holdfast.embeddings import storage
-from holdfast.errors import ConfigError, DataError
-from holdfast.experiment import Experiment, Geometry, Recipe
-from holdfast.methods import METHODS
-from holdfast.models.release import load_release
-from holdfast.models.specs import EncoderSpec
-from holdfast.training.warm_start import load_carried
+from limpet.continual.plans import PLANS, Setting, disjoint, general_incremental
+from limpet.continual.results import Bounds, SessionRecord, SessionsResults, average_recall, forgetting
+from limpet.continual.runner import run_sessions
+from limpet.data.image_set import ImageSet
+from limpet.data.images import ArrayImages
+from limpet.embeddings import storage
+from limpet.errors import ConfigError, DataError
+from limpet.experiment import Experiment, Geometry, Recipe
+from limpet.methods import METHODS
+from limpet.models.release import load_release
+from limpet.models.specs import EncoderSpec
+from limpet.training.warm_start import load_carried
 
 LEARNERS = ("finetune", "joint", "bct", "lwf", "mmd", "ewc", "rwalk", "rainbow", "cvs")
 
@@ -174,7 +174,7 @@ def stopping(after: int, counted: list[int]):
 def test_interrupted_anywhere_it_ends_with_the_same_numbers(
     name, setting, base, finished, tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setattr("holdfast.training.loop.CHECKPOINT_PAUSE", 0.0)
+    monkeypatch.setattr("limpet.training.loop.CHECKPOINT_PAUSE", 0.0)
     learners, counted, stops = {name: replace(base, method=name)}, [0], 0
     for after in (3, 9, 17, 26):  # in the first session, at an epoch's end, in later sessions
         try:

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.adapters import ADAPTERS, build_adapter
-from holdfast.adapters.procrustes import Procrustes
-from holdfast.adapters.storage import load_adapter, save_adapter
-from holdfast.errors import ConfigError
-from holdfast.testing import Check, adapter_contract, failures
-from holdfast.testing.adapters import eighty_items
+from limpet.adapters import ADAPTERS, build_adapter
+from limpet.adapters.procrustes import Procrustes
+from limpet.adapters.storage import load_adapter, save_adapter
+from limpet.errors import ConfigError
+from limpet.testing import Check, adapter_contract, failures
+from limpet.testing.adapters import eighty_items
 
 CHECKS = [pytest.param(check, id=f"{name}-{check}") for name in sorted(ADAPTERS) for check in adapter_contract(name)]
 

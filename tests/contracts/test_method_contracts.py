@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from holdfast.cli import main
-from holdfast.methods import METHODS
-from holdfast.methods.base import CompatibilityMethod, Read, Step
-from holdfast.testing import Check, failures, method_contract
+from limpet.cli import main
+from limpet.methods import METHODS
+from limpet.methods.base import CompatibilityMethod, Read, Step
+from limpet.testing import Check, failures, method_contract
 
 CHECKS = [pytest.param(check, id=f"{name}-{check}") for name in sorted(METHODS) for check in method_contract(name)]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from holdfast.evaluation.metrics import FAMILIES, METRICS
-from holdfast.evaluation.ranking.engine import Ranked
-from holdfast.testing import Check, failures, metric_contract
+from limpet.evaluation.metrics import FAMILIES, METRICS
+from limpet.evaluation.ranking.engine import Ranked
+from limpet.testing import Check, failures, metric_contract
 
 NAMES = [*METRICS, *(family.replace("@k", f"@{k}") for family in FAMILIES for k in (1, 3, 20))]
 CHECKS = [pytest.param(check, id=f"{name}-{check}") for name in NAMES for check in metric_contract(name)]

@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from holdfast.errors import ConfigError
-from holdfast.geometry import SEARCH_SPACES, Hypersphere, space_from_record
-from holdfast.geometry.space import Side
-from holdfast.testing import Check, failures, space_contract
+from limpet.errors import ConfigError
+from limpet.geometry import SEARCH_SPACES, Hypersphere, space_from_record
+from limpet.geometry.space import Side
+from limpet.testing import Check, failures, space_contract
 
 CHECKS = [pytest.param(check, id=f"{name}-{check}") for name in sorted(SEARCH_SPACES)
           for check in space_contract(SEARCH_SPACES[name](6))]  # type: ignore[call-arg]  # fmt: skip

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from holdfast.errors import GalleryError
-from holdfast.stores import STORES
-from holdfast.stores.base import Changes, Fill, Rows, Upsert
-from holdfast.stores.ledger import Ledger
-from holdfast.stores.memory.store import MemoryStore
-from holdfast.testing import failures, store_contract
-from holdfast.testing.stores import Place, commit, written
+from limpet.errors import GalleryError
+from limpet.stores import STORES
+from limpet.stores.base import Changes, Fill, Rows, Upsert
+from limpet.stores.ledger import Ledger
+from limpet.stores.memory.store import MemoryStore
+from limpet.testing import failures, store_contract
+from limpet.testing.stores import Place, commit, written
 
 PROMISES = [str(check) for check in store_contract(lambda folder: "")]
 KINDS = [*STORES, *(f"{kind} in RAM" for kind, store in STORES.items() if store.in_memory)]

@@ -33,10 +33,10 @@ import psycopg
 from attached.evidence import evaluation
 from attached.shop import NEW, OLD, Shop, made_by, source, vector, written
 from crash.server import PATIENCE, Server
-from holdfast.attached.postgres import attachment as attaching
-from holdfast.attached.postgres import layout, session, triggers
-from holdfast.attached.state import Side
-from holdfast.errors import HoldfastError, StoreError
+from limpet.attached.postgres import attachment as attaching
+from limpet.attached.postgres import layout, session, triggers
+from limpet.attached.state import Side
+from limpet.errors import LimpetError, StoreError
 
 ROWS = 40
 APPLICATIONS = 2
@@ -49,7 +49,7 @@ MOST = 150
 CHECKED = 5
 """Kills between two looks at everything."""
 VICTIMS = ("operator", "operator", "operator", "application", "backend", "server")
-READ = "SELECT id, title, emb::text, to_jsonb(one) ->> 'emb_holdfast_model' FROM shop.items AS one"
+READ = "SELECT id, title, emb::text, to_jsonb(one) ->> 'emb_limpet_model' FROM shop.items AS one"
 """With the mark of the model, where there is one."""
 
 
@@ -190,7 +190,7 @@ def operator(url: str, log: Path, seed: int, last: bool, bug: str | None, shared
                     pass
             if last:
                 return
-        except HoldfastError:
+        except LimpetError:
             time.sleep(0.01)  # what is not possible yet, and servers that die
 
 
@@ -281,7 +281,7 @@ def kept_after_edits() -> None:
 
     def kept(*arguments: Any) -> str:
         statement = whole(*arguments)
-        changed = re.sub(r'NEW\."emb_holdfast_kept" := CASE WHEN .*? END END;', "", statement, flags=re.DOTALL)
+        changed = re.sub(r'NEW\."emb_limpet_kept" := CASE WHEN .*? END END;', "", statement, flags=re.DOTALL)
         assert changed != statement
         return changed
 
@@ -294,7 +294,7 @@ def put_back_without_mark() -> None:
 
     def unmarked(self: layout.OneColumn, limit: int | None, after: bool) -> str:
         statement = whole(self, limit, after)
-        changed = re.sub(r', "emb_holdfast_model" = .{5}', "", statement)
+        changed = re.sub(r', "emb_limpet_model" = .{5}', "", statement)
         assert changed != statement
         return changed
 
@@ -574,7 +574,7 @@ def trials(
     """Kill so often, in as many rounds as it takes after those until now; stop at the first violation."""
     tally = so_far or Tally()
     number = tally.rounds
-    with tempfile.TemporaryDirectory(prefix="holdfast-trials-") as folder:
+    with tempfile.TemporaryDirectory(prefix="limpet-trials-") as folder:
         while tally.killed < kills and not tally.violations:
             name = f"trial_{seed}_{number}_{bug or ('shared' if shared else 'plain')}"
             one = Round(server, name, Path(folder), tally, 1_000 * seed + number, bug, shared, pause)

@@ -23,10 +23,10 @@ from crash.places import Place
 from crash.processes import finished, forked, violation_of
 from crash.script import Driver, Script, play
 from crash.twin import Twin, Violation
-from holdfast.errors import HoldfastError
-from holdfast.galleries import Gallery
-from holdfast.galleries.state import Generation
-from holdfast.stores.base import Pointer
+from limpet.errors import LimpetError
+from limpet.galleries import Gallery
+from limpet.galleries.state import Generation
+from limpet.stores.base import Pointer
 
 PAUSE = 0.05  # seconds between two turns, at most
 WAIT = 0.005  # seconds until a gallery that is not there yet is looked for again
@@ -92,7 +92,7 @@ def search_all_the_time(place: Place, life: int, seed: int) -> None:
         known = place.log.stat().st_size
         try:
             gallery = gallery or Gallery.open(place.url)
-        except HoldfastError as error:
+        except LimpetError as error:
             log.write("unopened", life, known, f"{type(error).__name__}: {error}")
             time.sleep(WAIT)
             continue
@@ -106,11 +106,11 @@ def _asked(gallery: Gallery, life: int, known: int, chance: random.Random) -> li
         one = chance.choice(state.generations)
         try:
             return _answer(gallery, pointer, one, life, known, chance)
-        except HoldfastError:
+        except LimpetError:
             if one.name in gallery.state.by_name:
                 raise
             return ["gone", life, known]  # its generation ended meanwhile
-    except HoldfastError as error:
+    except LimpetError as error:
         return ["error", life, known, f"{type(error).__name__}: {error}"]
 
 

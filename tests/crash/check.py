@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from crash import world
 from crash.script import BATCH, Driver, Script
 from crash.twin import Twin, Violation
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import HoldfastError
-from holdfast.galleries import Gallery
-from holdfast.galleries.state import GalleryState, replay
-from holdfast.stores.filters import Condition
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import LimpetError
+from limpet.galleries import Gallery
+from limpet.galleries.state import GalleryState, replay
+from limpet.stores.filters import Condition
 
 K = 7
 PATIENCE = 60.0  # seconds that a reader may take
@@ -40,7 +40,7 @@ def verify(gallery: Gallery, twin: Twin, seed: int = 0) -> None:
         _check_held(gallery, twin)
         for number, name in enumerate(twin.models):
             _check_search(gallery, twin, name, seed + number)
-    except HoldfastError as error:
+    except LimpetError as error:
         raise Violation("reads", f"{type(error).__name__}: {error}") from error
     if twin.repeated() > twin.lost:
         raise Violation("twice", f"{twin.repeated()} vectors were embedded twice, {twin.lost} were lost with a batch")

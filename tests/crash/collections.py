@@ -30,11 +30,11 @@ from pymilvus import MilvusClient, MilvusException
 from attached.collections import MilvusApplication
 from attached.shop import NEW, OLD, made_by, vector
 from crash.attached import Memory, Tally, forking, remembered
-from holdfast.attached.collections import attachment as passes
-from holdfast.attached.collections.attachment import CollectionAttachment
-from holdfast.attached.collections.opening import attach, current
-from holdfast.attached.state import Side
-from holdfast.errors import GalleryError, HoldfastError
+from limpet.attached.collections import attachment as passes
+from limpet.attached.collections.attachment import CollectionAttachment
+from limpet.attached.collections.opening import attach, current
+from limpet.attached.state import Side
+from limpet.errors import GalleryError, LimpetError
 from milvus_server import FOLDER, GATE, GUARDIAN
 
 ROWS, APPLICATIONS, KILLS, CHECKED = 20, 2, 40, 10
@@ -88,7 +88,7 @@ class Service:
 @contextmanager
 def service() -> Iterator[Service]:
     """Give a server; nobody else's can run meanwhile, since its etcd wants one and the same port."""
-    with GATE.open("w") as gate, tempfile.TemporaryDirectory(prefix="holdfast-milvus-trials-") as folder:
+    with GATE.open("w") as gate, tempfile.TemporaryDirectory(prefix="limpet-milvus-trials-") as folder:
         while True:
             fcntl.flock(gate, fcntl.LOCK_EX)
             FOLDER.mkdir(exist_ok=True)
@@ -187,7 +187,7 @@ def operator(url: str, log: Path, seed: int, last: bool, bug: str | None) -> Non
                 while not step(it, draw, log, last=last):
                     pass
                 return
-        except (HoldfastError, MilvusException):
+        except (LimpetError, MilvusException):
             time.sleep(0.05)  # what is not possible yet, and servers that die
 
 
@@ -481,7 +481,7 @@ def trials(
     number = tally.rounds
     with service() as one:
         while tally.killed < kills and not tally.violations:
-            with tempfile.TemporaryDirectory(prefix="holdfast-trials-") as folder:
+            with tempfile.TemporaryDirectory(prefix="limpet-trials-") as folder:
                 Round(one, Path(folder), tally, 1_000 * seed + number, bug).run(min(KILLS, kills - tally.killed))
             told(tally)
             number += 1

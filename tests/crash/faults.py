@@ -46,7 +46,7 @@ def compiled() -> Path:
     compiler = shutil.which("cc")
     if compiler is None:
         raise NoCompiler("there is no C compiler (cc) for tests/crash/fault.c")
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdfast-tests"
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "limpet-tests"
     library = folder / f"fault-{hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]}.so"
     if not library.exists():
         folder.mkdir(parents=True, exist_ok=True)

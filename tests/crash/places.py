@@ -11,9 +11,9 @@ from crash.power import DATABASE, durable_line, keep, lose_power
 from crash.processes import finished, forked, violation_of
 from crash.server import Server
 from crash.twin import Violation
-from holdfast.errors import GalleryError, HoldfastError
-from holdfast.galleries import Gallery
-from holdfast.galleries.backup import restore
+from limpet.errors import GalleryError, LimpetError
+from limpet.galleries import Gallery
+from limpet.galleries.backup import restore
 
 
 class Place(Protocol):
@@ -180,7 +180,7 @@ def _restored(old: str, new: str, folder: Path) -> bool:
             with gallery:
                 gallery.backup(backup)
             restore(backup, new)
-        except HoldfastError as error:
+        except LimpetError as error:
             raise Violation("backup", f"{type(error).__name__}: {error}") from error
         there.mkdir()
 

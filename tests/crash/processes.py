@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 
 from crash.twin import Violation
-from holdfast.errors import HoldfastError
+from limpet.errors import LimpetError
 
 PATIENCE = 300.0  # seconds until a process counts as hanging
 
@@ -45,7 +45,7 @@ def forked(folder: Path, work: Callable[[], None]) -> int:
         wrong = ["error", traceback.format_exc()[-3000:]]
         if isinstance(error, Violation):
             wrong = [error.check, error.found]
-        elif isinstance(error, HoldfastError):
+        elif isinstance(error, LimpetError):
             wrong = ["refused", f"{type(error).__name__}: {error}"]
         (folder / "wrong").write_text(json.dumps(wrong))
     finally:
@@ -74,10 +74,10 @@ def finished(pid: int, folder: Path) -> str | None:
 def import_stores() -> None:
     """Import what stores need, so that forked processes have it; nothing is opened."""
     warnings.filterwarnings("ignore", message="lancedb fork support")
-    import holdfast.galleries.backfill
-    import holdfast.stores.lance.store
-    import holdfast.stores.memory.store
-    import holdfast.stores.postgres.store  # noqa: F401
+    import limpet.galleries.backfill
+    import limpet.stores.lance.store
+    import limpet.stores.memory.store
+    import limpet.stores.postgres.store  # noqa: F401
 
 
 def note_modules(folder: Path) -> None:

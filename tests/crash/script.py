@@ -16,12 +16,12 @@ from crash.disk import TrialDisk
 from crash.log import TrialLog, unlimited
 from crash.power import DATABASE, keep
 from crash.twin import Op, Twin, Violation
-from holdfast.adapters.storage import save_adapter
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import HoldfastError, StoreError
-from holdfast.galleries import Gallery
-from holdfast.geometry import Space
-from holdfast.stores.base import Pointer
+from limpet.adapters.storage import save_adapter
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import LimpetError, StoreError
+from limpet.galleries import Gallery
+from limpet.geometry import Space
+from limpet.stores.base import Pointer
 
 WEIGHTS = {"add": 3, "upsert": 4, "delete": 3, "prepare": 2, "link": 1, "swap": 3, "backfill": 4, "complete": 2,
            "rollback": 2, "abandon": 1, "gc": 2, "reopen": 1}  # fmt: skip
@@ -153,7 +153,7 @@ class Driver:
         if self.gallery is None:
             try:
                 self.gallery = Gallery.open(self.url, disk=self.disk)
-            except HoldfastError as error:
+            except LimpetError as error:
                 raise Violation("opens", f"{type(error).__name__}: {error}") from error
             if not self.shared:
                 self.tell(*(["ghost"] if self._is_ghost() else ["opened", self.sequence()]))
@@ -166,7 +166,7 @@ class Driver:
             try:
                 with Gallery.open(self.url) as gallery:
                     found = gallery.store.pointer().sequence
-            except HoldfastError:
+            except LimpetError:
                 pass
             self.tell("opened", found)
             if not found:
@@ -208,7 +208,7 @@ class Driver:
             with unlimited():
                 self.tell("failed", self.sequence())
             raise
-        except HoldfastError as error:
+        except LimpetError as error:
             raise Violation("refused", f"{op} is possible and was refused: {type(error).__name__}: {error}") from error
         finally:
             self.disk.kind = outer

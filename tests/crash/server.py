@@ -33,8 +33,8 @@ class Server:
 
     def __init__(self, place: Path | str | None = None, *, original: Server | None = None) -> None:
         place = place or os.environ.get("PYTEST_DEBUG_TEMPROOT")
-        self.folder = Path(tempfile.mkdtemp(prefix="holdfast-pg-", dir=place))
-        self.sockets = Path(tempfile.mkdtemp(prefix="holdfast-pg-"))  # a path that is short wherever the data are
+        self.folder = Path(tempfile.mkdtemp(prefix="limpet-pg-", dir=place))
+        self.sockets = Path(tempfile.mkdtemp(prefix="limpet-pg-"))  # a path that is short wherever the data are
         self._pid, self._log = self.folder / "postmaster.pid", self.folder / "log"
         self._user = _ordinary_user(self.folder, self.sockets)
         if original is None:
@@ -110,7 +110,7 @@ class Pooler:
 
     def __init__(self, server: Server, mode: str, **settings: object) -> None:
         assert self.program is not None
-        self.folder = Path(tempfile.mkdtemp(prefix="holdfast-pool-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="limpet-pool-"))
         user = _ordinary_user(self.folder)
         lines = {"listen_port": 5432, "unix_socket_dir": self.folder, "auth_type": "any", "pool_mode": mode, **settings}
         (self.folder / "settings").write_text(

@@ -24,9 +24,9 @@ from crash.processes import finished, forked, import_noted, note_modules, violat
 from crash.script import Driver, Script
 from crash.trials import driver_of
 from crash.twin import Op, Twin, Violation
-from holdfast.errors import GalleryError, StoreError
-from holdfast.galleries import Gallery
-from holdfast.galleries.backup import restore
+from limpet.errors import GalleryError, StoreError
+from limpet.galleries import Gallery
+from limpet.galleries.backup import restore
 
 ITEMS = 24
 BACKUPS = "backups"

@@ -24,7 +24,7 @@ from crash.places import Place
 from crash.processes import PATIENCE, finished, forked, note_modules, violation_of
 from crash.script import Driver, Script, play
 from crash.twin import Violation
-from holdfast.errors import StoreError
+from limpet.errors import StoreError
 
 OPERATIONS = 40  # at most, until what is to happen has happened
 AGAIN = 0.2  # how often the process that reopens is killed, too

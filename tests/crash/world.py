@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast.adapters import build_adapter
-from holdfast.adapters.base import Adapter
-from holdfast.embeddings import EmbeddingSet
-from holdfast.geometry import Hypersphere, Lorentz, Space
+from limpet.adapters import build_adapter
+from limpet.adapters.base import Adapter
+from limpet.embeddings import EmbeddingSet
+from limpet.geometry import Hypersphere, Lorentz, Space
 
 DIM = 8
 SPACES: dict[str, Space] = {"hypersphere": Hypersphere(DIM), "lorentz": Lorentz(DIM, 1.0)}

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from holdfast.data import ArrayImages, ImageSet
-from holdfast.data.glyphs import glyphs
-from holdfast.data.retrieval_data import RetrievalData
-from holdfast.embeddings import StringArray
+from limpet.data import ArrayImages, ImageSet
+from limpet.data.glyphs import glyphs
+from limpet.data.retrieval_data import RetrievalData
+from limpet.embeddings import StringArray
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -19,9 +19,9 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 @pytest.fixture(scope="session")
 def data_root() -> Path:
     """The folder of the real data sets; tests that need it skip where there is none."""
-    root = Path(os.environ.get("HOLDFAST_DATA") or REPOSITORY.parent / "shared" / "data")
+    root = Path(os.environ.get("LIMPET_DATA") or REPOSITORY.parent / "shared" / "data")
     if not root.is_dir():
-        pytest.skip(f"no real data: HOLDFAST_DATA is not set and there is no folder {root}")
+        pytest.skip(f"no real data: LIMPET_DATA is not set and there is no folder {root}")
     return root
 
 

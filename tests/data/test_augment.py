@@ -7,9 +7,9 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import pad
 
-from holdfast.data.augment import Augmentation, RandAugment, ResizedCrop
-from holdfast.data.augmentation_policies import CIFAR_10, auto_augment, rand_augment
-from holdfast.data.random_transforms import (
+from limpet.data.augment import Augmentation, RandAugment, ResizedCrop
+from limpet.data.augmentation_policies import CIFAR_10, auto_augment, rand_augment
+from limpet.data.random_transforms import (
     cut_and_resized,
     random_affine,
     random_crop,
@@ -17,7 +17,7 @@ from holdfast.data.random_transforms import (
     random_resized_crop,
     resampled,
 )
-from holdfast.errors import ConfigError
+from limpet.errors import ConfigError
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 CHANGES = {

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from holdfast.data.augmentation_policies import CIFAR_10, RAND_AUGMENT, SubPolicy, auto_augment, rand_augment
-from holdfast.data.image_operations import OPERATIONS
+from limpet.data.augmentation_policies import CIFAR_10, RAND_AUGMENT, SubPolicy, auto_augment, rand_augment
+from limpet.data.image_operations import OPERATIONS
 from pillow_operations import changed_by_pillow
 
 

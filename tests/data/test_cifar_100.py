@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from holdfast.data.datasets import load_dataset
-from holdfast.errors import ConfigError, DataError
+from limpet.data.datasets import load_dataset
+from limpet.errors import ConfigError, DataError
 
 NAMES = ["apple", "aquarium_fish", "baby"]
 

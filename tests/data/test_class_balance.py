@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.data import ArrayImages, ImageSet
-from holdfast.data.augment import Augmentation
-from holdfast.data.loading import BalancedBatches, BatchPlace, training_loader
-from holdfast.data.sampling import balanced_order
-from holdfast.errors import ConfigError
+from limpet.data import ArrayImages, ImageSet
+from limpet.data.augment import Augmentation
+from limpet.data.loading import BalancedBatches, BatchPlace, training_loader
+from limpet.data.sampling import balanced_order
+from limpet.errors import ConfigError
 
 SIZES = (1, 3, 4, 5, 9, 30)  # items of the classes 10, 11, ..., 15, rows shuffled
 

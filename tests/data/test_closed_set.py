@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.data import ArrayImages, ImageSet, RetrievalData, load_dataset
-from holdfast.data.closed_set import ClosedSet, closed_set
-from holdfast.errors import ConfigError, DataError
+from limpet.data import ArrayImages, ImageSet, RetrievalData, load_dataset
+from limpet.data.closed_set import ClosedSet, closed_set
+from limpet.errors import ConfigError, DataError
 
 TRAINED = ("ape", "bee", "cat", "dog")
 ASKED = ("dog", "cow", "ape", "cat", "bee")  # the same but for the cow, in another order

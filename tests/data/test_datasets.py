@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from holdfast.data.datasets import DATASETS, load_dataset
-from holdfast.data.hold_out import held_out_rows
-from holdfast.data.image_set import ImageSet
-from holdfast.data.leaks import refuse_shared_ids
-from holdfast.data.omniglot import area_weights
-from holdfast.data.retrieval_data import RetrievalData
-from holdfast.errors import ConfigError, DataError
+from limpet.data.datasets import DATASETS, load_dataset
+from limpet.data.hold_out import held_out_rows
+from limpet.data.image_set import ImageSet
+from limpet.data.leaks import refuse_shared_ids
+from limpet.data.omniglot import area_weights
+from limpet.data.retrieval_data import RetrievalData
+from limpet.errors import ConfigError, DataError
 
 
 def save_image(path: Path, value: int, size: tuple[int, int] = (40, 30)) -> None:
@@ -59,7 +59,7 @@ def test_what_is_no_data_set_may_have_been_meant_as_a_folder() -> None:
 
 def test_a_file_of_texts_is_told_where_texts_go(tmp_path: Path) -> None:
     (tmp_path / "requests.csv").write_text("id,text\n1,x\n")
-    with pytest.raises(DataError, match="holdfast embed texts"):
+    with pytest.raises(DataError, match="limpet embed texts"):
         load_dataset(tmp_path / "requests.csv")
 
 
@@ -119,13 +119,13 @@ def test_a_damaged_archive_is_refused_wherever_it_is_damaged(tmp_path: Path) -> 
 
 
 def test_without_a_data_root_the_message_says_how_to_name_one() -> None:
-    with pytest.raises(DataError, match=r"no data root was given(.|\n)*HOLDFAST_DATA(.|\n)*--data-root"):
+    with pytest.raises(DataError, match=r"no data root was given(.|\n)*LIMPET_DATA(.|\n)*--data-root"):
         load_dataset("omniglot")
 
 
 @pytest.mark.parametrize("name", ["omniglot", "tiny-imagenet-32"])
 def test_a_data_set_that_is_not_there_says_where_it_was_looked_for(tmp_path: Path, name: str) -> None:
-    with pytest.raises(DataError, match=rf"no folder {tmp_path / name}(.|\n)*HOLDFAST_DATA"):
+    with pytest.raises(DataError, match=rf"no folder {tmp_path / name}(.|\n)*LIMPET_DATA"):
         load_dataset(name, tmp_path)
     with pytest.raises(DataError, match=rf"no folder {tmp_path / name}"):
         load_dataset(name, str(tmp_path))

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.data.glyphs import CANVAS, GlyphBank, distinct_glyphs, distort, font_files, glyphs, look_alikes, render
-from holdfast.data.leaks import shared_pixels
-from holdfast.data.retrieval_data import RetrievalData
-from holdfast.errors import ConfigError
+from limpet.data.glyphs import CANVAS, GlyphBank, distinct_glyphs, distort, font_files, glyphs, look_alikes, render
+from limpet.data.leaks import shared_pixels
+from limpet.data.retrieval_data import RetrievalData
+from limpet.errors import ConfigError
 
 NEAR_IDENTICAL = 0.95
 """Cosine of two 28 x 28 bitmaps in one font; a glyph shifted by one pixel against itself has about 0.8."""
@@ -162,5 +162,5 @@ def test_the_glyphs_that_are_kept_between_calls_cannot_be_changed(bank: GlyphBan
 
 def test_without_matplotlib_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ConfigError, match=r"pip install 'holdfast\[report\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'limpet\[report\]'"):
         font_files()

@@ -8,9 +8,9 @@ import pytest
 from PIL import Image
 from scipy.optimize import minimize
 
-from holdfast.data.datasets import load_dataset
-from holdfast.data.ijbc import TEMPLATE, FaceTruth, aligned, similarity
-from holdfast.errors import DataError
+from limpet.data.datasets import load_dataset
+from limpet.data.ijbc import TEMPLATE, FaceTruth, aligned, similarity
+from limpet.errors import DataError
 
 TEMPLATES = "1.jpg 1 69544\n2.jpg 1 69544\n3.jpg 4 7\n4.jpg 12 8\n"
 PAIRS = "1 4 1\n4 12 0\n1 12 0\n"

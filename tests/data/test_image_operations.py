@@ -3,8 +3,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from holdfast.data.image_operations import OPERATIONS, apply_operations
-from holdfast.errors import DataError
+from limpet.data.image_operations import OPERATIONS, apply_operations
+from limpet.errors import DataError
 from pillow_operations import changed_by_pillow
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from holdfast.data import ArrayImages, EncodedImages, FileImages, ImageSet
-from holdfast.data.images import keep_decoded
-from holdfast.embeddings import StringArray
-from holdfast.errors import DataError
+from limpet.data import ArrayImages, EncodedImages, FileImages, ImageSet
+from limpet.data.images import keep_decoded
+from limpet.embeddings import StringArray
+from limpet.errors import DataError
 
 
 def test_selecting_keeps_pixels_labels_ids_and_class_names_together(image_set: ImageSet) -> None:

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from holdfast.data.datasets import DATASETS, load_dataset, option_names
-from holdfast.data.image_size import readable_sides, settled, sides, written
-from holdfast.errors import ConfigError
-from holdfast.options import bound
+from limpet.data.datasets import DATASETS, load_dataset, option_names
+from limpet.data.image_size import readable_sides, settled, sides, written
+from limpet.errors import ConfigError
+from limpet.options import bound
 
 
 @pytest.mark.parametrize(

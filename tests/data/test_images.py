@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from PIL import Image
 
-from holdfast.data.decoding import decode, fitted
-from holdfast.data.images import (
+from limpet.data.decoding import decode, fitted
+from limpet.data.images import (
     ArrayImages,
     EncodedImages,
     FileImages,
@@ -18,8 +18,8 @@ from holdfast.data.images import (
     SelectedImages,
     keep_decoded,
 )
-from holdfast.data.record_io import RecordImages
-from holdfast.errors import ConfigError, DataError
+from limpet.data.record_io import RecordImages
+from limpet.errors import ConfigError, DataError
 
 ROWS = np.array([3, 0, 3])
 

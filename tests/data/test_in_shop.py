@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.data.datasets import load_dataset
-from holdfast.errors import DataError
+from limpet.data.datasets import load_dataset
+from limpet.errors import DataError
 
 ROWS = [
     ("img/WOMEN/Dresses/id_00000002/02_1_front.jpg", "id_00000002", "train"),

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.data import inaturalist as module
-from holdfast.data.datasets import load_dataset
-from holdfast.errors import ConfigError, DataError
+from limpet.data import inaturalist as module
+from limpet.data.datasets import load_dataset
+from limpet.errors import ConfigError, DataError
 
 SPECIES = {3: "Bufo bufo", 0: "Abies alba", 11: "Apis mellifera"}
 

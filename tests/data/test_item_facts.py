@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast.data.item_facts import LONGEST, facts_of
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import DataError
-from holdfast.geometry import Hypersphere
+from limpet.data.item_facts import LONGEST, facts_of
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import DataError
+from limpet.geometry import Hypersphere
 
 ROWS = {"id": ["a", "b"], "title": ["red shoe", ""], "price": [1234.5, 7.0], "vector": [[1.0, 0.0], [0.0, 1.0]]}
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.data.datasets import load_dataset
-from holdfast.data.landmarks import LandmarksTruth
-from holdfast.errors import ConfigError, DataError
+from limpet.data.datasets import load_dataset
+from limpet.data.landmarks import LandmarksTruth
+from limpet.errors import ConfigError, DataError
 
 TRAIN = {f"{number:016x}": landmark for number, landmark in enumerate([9, 9, 9, 10, 10, 203], 0xAB0 << 52)}
 CLEAN = [name for name, landmark in TRAIN.items() if landmark != 203][1:]

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from holdfast.data.datasets import DATASETS, load_dataset
-from holdfast.data.layout import (
+from limpet.data.datasets import DATASETS, load_dataset
+from limpet.data.layout import (
     Needed,
     fields_of,
     listed_images,
@@ -18,7 +18,7 @@ from holdfast.data.layout import (
     text_of,
     unlike,
 )
-from holdfast.errors import ConfigError, DataError
+from limpet.errors import ConfigError, DataError
 
 NEEDED = [Needed("list.txt", "the list", ("Anno/list.txt", "lists/list.txt")), Needed("images/", "the images")]
 

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from holdfast.data import ArrayImages, ImageSet, refuse_shared_ids
-from holdfast.data.leaks import shared_pixels
-from holdfast.embeddings import StringArray
-from holdfast.errors import DataError
+from limpet.data import ArrayImages, ImageSet, refuse_shared_ids
+from limpet.data.leaks import shared_pixels
+from limpet.embeddings import StringArray
+from limpet.errors import DataError
 
 
 def test_sets_that_are_apart_are_fine(image_set: ImageSet) -> None:

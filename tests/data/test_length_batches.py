@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.data.batches import EpochBatches, LengthBatches, PairBatches
-from holdfast.errors import ConfigError
+from limpet.data.batches import EpochBatches, LengthBatches, PairBatches
+from limpet.errors import ConfigError
 
 LENGTHS = np.random.default_rng(0).integers(1, 60, 1000)
 

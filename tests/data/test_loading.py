@@ -3,12 +3,12 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from holdfast.data import ArrayImages, ImageSet
-from holdfast.data.augment import Augmentation
-from holdfast.data.loading import EpochBatches, encoding_loader, training_loader
-from holdfast.embeddings import StringArray
-from holdfast.errors import ConfigError, DataError
-from holdfast.methods.base import Batch
+from limpet.data import ArrayImages, ImageSet
+from limpet.data.augment import Augmentation
+from limpet.data.loading import EpochBatches, encoding_loader, training_loader
+from limpet.embeddings import StringArray
+from limpet.errors import ConfigError, DataError
+from limpet.methods.base import Batch
 
 AUGMENTATION = Augmentation(crop_padding=2, flip=True)
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.data.datasets import load_dataset
-from holdfast.errors import ConfigError, DataError
+from limpet.data.datasets import load_dataset
+from limpet.errors import ConfigError, DataError
 
 FILES = {
     "bounding_box_train": ["0002_c1s1_000451_03.jpg", "0002_c2s1_000301_01.jpg", "0007_c3s3_077419_03.jpg"],

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from holdfast.data.datasets import load_dataset
-from holdfast.data.ms1mv3 import labelled_rows
-from holdfast.data.record_io import MAGIC, RecordFile, RecordImages
-from holdfast.errors import ConfigError, DataError
+from limpet.data.datasets import load_dataset
+from limpet.data.ms1mv3 import labelled_rows
+from limpet.data.record_io import MAGIC, RecordFile, RecordImages
+from limpet.errors import ConfigError, DataError
 
 MAGIC_BYTES = struct.pack("<I", MAGIC)
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.data.plain_pickle import plain_value, read_plain_pickle
-from holdfast.errors import DataError
+from limpet.data.plain_pickle import plain_value, read_plain_pickle
+from limpet.errors import DataError
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 PLAIN = {

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from holdfast.data.datasets import load_dataset
-from holdfast.errors import ConfigError, DataError
+from limpet.data.datasets import load_dataset
+from limpet.errors import ConfigError, DataError
 
 TRAIN = {"7": 20, "12": 25, "9": 3}  # training images of every product
 

@@ -8,11 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.data import ArrayImages, ImageSet
-from holdfast.data.augment import Augmentation
-from holdfast.data.batches import BatchPlace, EpochBatches, ReplayBatches
-from holdfast.data.loading import training_loader
-from holdfast.errors import ConfigError
+from limpet.data import ArrayImages, ImageSet
+from limpet.data.augment import Augmentation
+from limpet.data.batches import BatchPlace, EpochBatches, ReplayBatches
+from limpet.data.loading import training_loader
+from limpet.errors import ConfigError
 
 IN_OWN = np.arange(40) % 4 < 2  # places of the own rows in ten batches of four, half of them replayed
 IN_MEMORY = ~IN_OWN

@@ -7,16 +7,16 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from holdfast.data import ArrayImages, ImageSet
-from holdfast.data.augment import Augmentation
-from holdfast.data.images import Images, SelectedImages
-from holdfast.data.loading import encoding_loader, training_loader
-from holdfast.data.resident import moved, resident_inputs
-from holdfast.data.vector_set import VectorSet
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError
-from holdfast.geometry import Hypersphere
-from holdfast.methods.base import Batch
+from limpet.data import ArrayImages, ImageSet
+from limpet.data.augment import Augmentation
+from limpet.data.images import Images, SelectedImages
+from limpet.data.loading import encoding_loader, training_loader
+from limpet.data.resident import moved, resident_inputs
+from limpet.data.vector_set import VectorSet
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import ConfigError
+from limpet.geometry import Hypersphere
+from limpet.methods.base import Batch
 
 CPU = torch.device("cpu")
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.data import ArrayImages, ImageSet, RetrievalData
-from holdfast.data.closed_set import closed_set
-from holdfast.errors import DataError
+from limpet.data import ArrayImages, ImageSet, RetrievalData
+from limpet.data.closed_set import closed_set
+from limpet.errors import DataError
 
 
 def build(image_set: ImageSet, **changes: Any) -> RetrievalData:
@@ -23,7 +23,7 @@ def other_shape(images: ImageSet) -> ImageSet:
 def test_without_training_images_training_is_refused_and_evaluation_is_not(image_set: ImageSet) -> None:
     data = build(image_set)
     assert list(data.parts()) == ["query", "gallery"]
-    with pytest.raises(DataError, match=r"'made' has nothing to train on(.|\n)*holdfast embed"):
+    with pytest.raises(DataError, match=r"'made' has nothing to train on(.|\n)*limpet embed"):
         data.to_train_on()
     with pytest.raises(DataError, match="'made' has nothing to train on"):
         closed_set(data)

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from holdfast.data.datasets import load_dataset
-from holdfast.data.revisited import RevisitedTruth
-from holdfast.errors import DataError
+from limpet.data.datasets import load_dataset
+from limpet.data.revisited import RevisitedTruth
+from limpet.errors import DataError
 
 GALLERY = ["all_souls_000001", "all_souls_000002", "ashmolean_000007", "oxford_003410"]
 QUERIES = ["all_souls_000013", "ashmolean_000000"]
@@ -228,5 +228,5 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
 def test_ground_truths_import_without_torch() -> None:
     """Protocols of evaluation read them, and those import without torch."""
     modules = "revisited, landmarks, ijbc"
-    code = f"import sys; from holdfast.data import {modules}; sys.exit('torch' in sys.modules)"
+    code = f"import sys; from limpet.data import {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.data.scenarios import (
+from limpet.data.scenarios import (
     SCENARIOS,
     Split,
     check_split,
@@ -18,7 +18,7 @@ from holdfast.data.scenarios import (
     open_data,
     same_data,
 )
-from holdfast.errors import ConfigError, DataError
+from limpet.errors import ConfigError, DataError
 
 LABELS = np.repeat(np.arange(12), [1, 1, 2, 3, 4, 7, 10, 10, 11, 15, 20, 30])
 LABELS = LABELS[np.random.default_rng(0).permutation(len(LABELS))]

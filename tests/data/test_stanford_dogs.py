@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from holdfast.data.datasets import load_dataset
-from holdfast.errors import DataError
+from limpet.data.datasets import load_dataset
+from limpet.errors import DataError
 
 TRAIN = [
     "n02085620-Chihuahua/n02085620_5927.jpg", "n02085620-Chihuahua/n02085620_4441.jpg",

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast.data.text_pairs import TextPairs
-from holdfast.data.texts import load_pairs, load_texts
-from holdfast.data.token_set import PairedTokens, TokenSet, alike_in_batch
-from holdfast.embeddings import StringArray
-from holdfast.errors import ConfigError, DataError
+from limpet.data.text_pairs import TextPairs
+from limpet.data.texts import load_pairs, load_texts
+from limpet.data.token_set import PairedTokens, TokenSet, alike_in_batch
+from limpet.embeddings import StringArray
+from limpet.errors import ConfigError, DataError
 
 ROWS = {"anchor": ["how much?", "when?", "how much?"], "positive": ["3 euros", "at noon", "it is free"]}
 

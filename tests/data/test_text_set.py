@@ -3,9 +3,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from holdfast.data import TextData, TextSet
-from holdfast.embeddings import StringArray
-from holdfast.errors import DataError
+from limpet.data import TextData, TextSet
+from limpet.embeddings import StringArray
+from limpet.errors import DataError
 
 TEXTS = ["what is my balance", "play a song", "how much money have I", "louder please", "ünïcode, too"]
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast.data import TEXT_DATASETS, TextData, TextSet, load_texts
-from holdfast.errors import ConfigError, DataError
+from limpet.data import TEXT_DATASETS, TextData, TextSet, load_texts
+from limpet.errors import ConfigError, DataError
 
 INTENTS = ["balance", "joke", "music", "weather"]
 
@@ -143,7 +143,7 @@ def test_files_of_another_kind_are_refused(tmp_path: Path, change: dict[str, Any
 
 
 def test_damaged_and_missing_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=rf"no folder {tmp_path / 'clinc150'}(.|\n)*HOLDFAST_DATA"):
+    with pytest.raises(DataError, match=rf"no folder {tmp_path / 'clinc150'}(.|\n)*LIMPET_DATA"):
         load_texts("clinc150", tmp_path)
     path = save_clinc(tmp_path) / "clinc150" / "data_full.json"
     path.write_text('{"train": []}')

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.data.datasets import load_dataset
-from holdfast.errors import DataError
+from limpet.data.datasets import load_dataset
+from limpet.errors import DataError
 
 CODES = ["n03444034", "n01443537", "n02124075"]  # as in wnids.txt: not sorted
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from holdfast.data.token_set import PADDING, TokenSet
-from holdfast.embeddings import StringArray
-from holdfast.errors import DataError
+from limpet.data.token_set import PADDING, TokenSet
+from limpet.embeddings import StringArray
+from limpet.errors import DataError
 
 
 def tokens(*texts: list[int]) -> TokenSet:

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from holdfast.data.vector_set import VectorSet
-from holdfast.embeddings import EmbeddingSet, StringArray
-from holdfast.errors import DataError
-from holdfast.geometry import Hypersphere
+from limpet.data.vector_set import VectorSet
+from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.errors import DataError
+from limpet.geometry import Hypersphere
 
 
 def made(labels: list[int] | None = None, names: list[str] | None = None) -> EmbeddingSet:

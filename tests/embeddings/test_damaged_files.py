@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.cli import main
-from holdfast.embeddings import EmbeddingSet, StringArray, storage
-from holdfast.embeddings.numpy_files import NumpyFile
-from holdfast.errors import DataError
-from holdfast.geometry import Hypersphere
+from limpet.cli import main
+from limpet.embeddings import EmbeddingSet, StringArray, storage
+from limpet.embeddings.numpy_files import NumpyFile
+from limpet.errors import DataError
+from limpet.geometry import Hypersphere
 
 Header = dict[str, Any]
 
@@ -68,9 +68,9 @@ def with_offsets(path: Path, texts: str, edits: dict[int, int]) -> Path:
     offsets[list(edits)] = list(edits.values())
     altered = unchecked(getattr(whole, texts).data, offsets)
     values = {one.name: getattr(whole, one.name) for one in fields(whole)} | {texts: altered}
-    record = json.loads(header["__metadata__"]["holdfast"])
+    record = json.loads(header["__metadata__"]["limpet"])
     record["digest"] = EmbeddingSet.trusted(**values).digest()
-    header["__metadata__"]["holdfast"] = json.dumps(record, sort_keys=True)
+    header["__metadata__"]["limpet"] = json.dumps(record, sort_keys=True)
     return written(path, header, body[:begin] + offsets.tobytes() + body[end:])
 
 
@@ -103,7 +103,7 @@ def test_a_gallery_is_not_made_of_them_and_the_process_lives(what: str, path: Pa
 
 def test_a_damaged_file_does_not_end_the_process(path: Path, tmp_path: Path) -> None:
     with_offsets(path, "ids", OFFSETS["huge"])
-    program = "import sys; from holdfast.cli import main; sys.exit(main(sys.argv[1:]))"
+    program = "import sys; from limpet.cli import main; sys.exit(main(sys.argv[1:]))"
     words = ["gallery", "create", "--gallery", f"memory:{tmp_path / 'g'}", "--embeddings", str(path)]
     ended = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
     assert ended.returncode == 2 and "is damaged" in ended.stderr and "Traceback" not in ended.stderr
@@ -161,9 +161,9 @@ SURGERY: dict[str, Callable[[Header, Header], object]] = {
 @pytest.mark.parametrize("what", SURGERY)
 def test_headers_that_describe_something_else_are_refused(what: str, path: Path) -> None:
     header, body = parts(path)
-    record = json.loads(header["__metadata__"]["holdfast"])
+    record = json.loads(header["__metadata__"]["limpet"])
     SURGERY[what](header, record)
-    header["__metadata__"]["holdfast"] = json.dumps(record)
+    header["__metadata__"]["limpet"] = json.dumps(record)
     written(path, header, body)
     with pytest.raises(DataError, match=r"'.*e\.safetensors' is damaged"):
         storage.load(path)
@@ -193,9 +193,9 @@ def test_labels_outside_the_class_names_are_refused_without_verify(path: Path) -
 
 def test_a_file_without_a_digest_is_refused_where_it_is_compared(path: Path) -> None:
     header, body = parts(path)
-    record = json.loads(header["__metadata__"]["holdfast"])
+    record = json.loads(header["__metadata__"]["limpet"])
     del record["digest"]
-    header["__metadata__"]["holdfast"] = json.dumps(record)
+    header["__metadata__"]["limpet"] = json.dumps(record)
     written(path, header, body)
     with pytest.raises(DataError, match="differ from the recorded digest"):
         storage.load(path, verify=True)

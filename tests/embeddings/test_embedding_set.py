@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.embeddings import EmbeddingSet, StringArray
-from holdfast.errors import DataError, SpaceMismatchError
-from holdfast.geometry import Euclidean, Hypersphere, Lorentz
+from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.errors import DataError, SpaceMismatchError
+from limpet.geometry import Euclidean, Hypersphere, Lorentz
 
 
 def build(rows: int = 4, **changes: Any) -> EmbeddingSet:
@@ -118,7 +118,7 @@ def test_string_array() -> None:
 
 
 def test_importable_without_torch() -> None:
-    code = "import sys, holdfast.embeddings.storage; sys.exit('torch' in sys.modules)"
+    code = "import sys, limpet.embeddings.storage; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.embeddings.files import FileColumns
-from holdfast.errors import DataError
+from limpet.embeddings.files import FileColumns
+from limpet.errors import DataError
 
 USUAL = {"vector": "vector", "id": "id", "label": "label"}
 

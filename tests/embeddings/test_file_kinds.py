@@ -18,10 +18,10 @@ import torch
 from PIL import Image
 from safetensors.numpy import save_file
 
-from holdfast.cli.options import Reading
-from holdfast.cli.places import Place
-from holdfast.embeddings.files import other_kind
-from holdfast.errors import DataError
+from limpet.cli.options import Reading
+from limpet.cli.places import Place
+from limpet.embeddings.files import other_kind
+from limpet.errors import DataError
 
 VECTORS = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
 
@@ -68,11 +68,11 @@ MADE: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "jsonl": (text('{"id": 1}\n{"id": 2}\n'), "a file of JSON lines", "embed texts"),
     "json": (text(json.dumps({"evaluations": {}}, indent=2)), "a JSON file", "write the vectors"),
     "html": (text("<!DOCTYPE html>\n<html></html>"), "an HTML or XML page", "write the vectors"),
-    "jpeg": (image("JPEG"), "a JPEG image", "`holdfast embed images FOLDER --release RELEASE"),
-    "png": (image("PNG"), "a PNG image", "`holdfast embed images FOLDER"),
-    "gif": (image("GIF"), "a GIF image", "`holdfast embed images FOLDER"),
-    "tiff": (image("TIFF"), "a TIFF image", "`holdfast embed images FOLDER"),
-    "webp": (image("WEBP"), "a WebP image", "`holdfast embed images FOLDER"),
+    "jpeg": (image("JPEG"), "a JPEG image", "`limpet embed images FOLDER --release RELEASE"),
+    "png": (image("PNG"), "a PNG image", "`limpet embed images FOLDER"),
+    "gif": (image("GIF"), "a GIF image", "`limpet embed images FOLDER"),
+    "tiff": (image("TIFF"), "a TIFF image", "`limpet embed images FOLDER"),
+    "webp": (image("WEBP"), "a WebP image", "`limpet embed images FOLDER"),
     "zip": (zipped, "a zip archive", "unpack it"),
     "gzip": (lambda path: path.write_bytes(gzip.compress(b"id,text\n")), "a file packed by gzip", "unpack it"),
     "sqlite": (database, "an SQLite database", "write the vectors"),
@@ -83,7 +83,7 @@ MADE: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "npy": (array, "a NumPy file", "ends with .npy; it is intact"),
     "parquet": (lambda path: pq.write_table(pa.table({"id": ["1"]}), path), "a Parquet file", "ends with .parquet"),
     "weights": (lambda path: save_file({"layer.weight": VECTORS}, path), "a safetensors file of other arrays: "
-                "'layer.weight'", "holdfast embed images DATA --release"),
+                "'layer.weight'", "limpet embed images DATA --release"),
     "nothing": (lambda path: path.write_bytes(b""), "empty", "write it again"),
 }  # fmt: skip
 OWN = {("npz", ".npz"), ("npz", ".npy"), ("npy", ".npz"), ("npy", ".npy"), ("parquet", ".parquet")}

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.embeddings.string_array import IdIndex, StringArray
+from limpet.embeddings.string_array import IdIndex, StringArray
 
 
 @settings(deadline=None, max_examples=50)

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast.embeddings import EmbeddingSet, StringArray
-from holdfast.embeddings.imports import SIMILARITIES, from_npz, from_parquet, space_named
-from holdfast.embeddings.room import available_memory, gather, rows_at_once
-from holdfast.errors import ConfigError, DataError
-from holdfast.geometry import Euclidean, Hypersphere, InnerProduct
+from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.embeddings.imports import SIMILARITIES, from_npz, from_parquet, space_named
+from limpet.embeddings.room import available_memory, gather, rows_at_once
+from limpet.errors import ConfigError, DataError
+from limpet.geometry import Euclidean, Hypersphere, InnerProduct
 
 ROWS, DIM = 70_000, 3  # more rows than are read at a time
 
@@ -106,7 +106,7 @@ def test_a_file_is_not_in_memory_twice(tmp_path, name) -> None:
     WRITTEN[name](tmp_path / f"small {name}", rows[:2])
     code = textwrap.dedent(f"""
         from pathlib import Path
-        from holdfast.embeddings.imports import from_npz, from_parquet
+        from limpet.embeddings.imports import from_npz, from_parquet
         def peak():
             return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * 1024
         def opened(path):

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import load_file
 
-from holdfast.embeddings import EmbeddingSet, storage
-from holdfast.errors import DataError
-from holdfast.geometry import Hypersphere
+from limpet.embeddings import EmbeddingSet, storage
+from limpet.errors import DataError
+from limpet.geometry import Hypersphere
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_damaged_files_are_refused_with_a_reason(embeddings, tmp_path, damage) -
             "list": (2).to_bytes(8, "little") + b"[]", "text": (3).to_bytes(8, "little") + b'"a"',
             "newer": content.replace(b'\\"format_version\\": 1', b'\\"format_version\\": 9'),
         }[damage])  # fmt: skip
-    with pytest.raises(DataError, match="newer holdfast" if damage == "newer" else "(?i)expected:"):
+    with pytest.raises(DataError, match="newer limpet" if damage == "newer" else "(?i)expected:"):
         storage.load(path)
 
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.embeddings import EmbeddingSet, StringArray
-from holdfast.errors import ConfigError, DataError, HoldfastError, SpaceMismatchError
-from holdfast.geometry import Euclidean, Hypersphere, Lorentz
+from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.errors import ConfigError, DataError, LimpetError, SpaceMismatchError
+from limpet.geometry import Euclidean, Hypersphere, Lorentz
 
 SPACES = {"hypersphere": Hypersphere(3), "lorentz": Lorentz(3, 0.5), "euclidean": Euclidean(3)}
 
@@ -111,12 +111,12 @@ FINE = pa.table({"id": ["a", "b"], "vector": pa.array([[1.0, 0.0], [0.0, 1.0]], 
             "missing",
         ),
         (FINE.set_column(1, "vector", pa.array(["x", "y"])), {"fingerprint": "declared:m"}, "holds string"),
-        (FINE.replace_schema_metadata({"holdfast": "{}"}), {}, "not what is written there"),
+        (FINE.replace_schema_metadata({"limpet": "{}"}), {}, "not what is written there"),
         ([1], {"fingerprint": "declared:m"}, "from_pandas takes data frames"),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_words(table: object, told: dict[str, object], words: str) -> None:
-    with pytest.raises(HoldfastError, match=words):
+    with pytest.raises(LimpetError, match=words):
         EmbeddingSet.from_arrow(table, **told)
 
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import DataError
-from holdfast.evaluation.accuracy import accuracy
-from holdfast.geometry import Hypersphere, Lorentz, Space
-from holdfast.methods.base import Head, View
-from holdfast.models.heads import HEADS, build_head
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import DataError
+from limpet.evaluation.accuracy import accuracy
+from limpet.geometry import Hypersphere, Lorentz, Space
+from limpet.methods.base import Head, View
+from limpet.models.heads import HEADS, build_head
 
 CLASSES = ("cat", "dog", "emu")
 CASES = [

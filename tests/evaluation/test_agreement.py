@@ -7,13 +7,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation import agreement
-from holdfast.evaluation.agreement import PERSISTENCE, agreement_of, compared
-from holdfast.evaluation.intervals import Draws, mean_interval
-from holdfast.evaluation.retrieval import top_k
-from holdfast.evaluation.sides import matched
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import ConfigError, DataError
+from limpet.evaluation import agreement
+from limpet.evaluation.agreement import PERSISTENCE, agreement_of, compared
+from limpet.evaluation.intervals import Draws, mean_interval
+from limpet.evaluation.retrieval import top_k
+from limpet.evaluation.sides import matched
 
 
 def overlap(first: np.ndarray, second: np.ndarray) -> np.ndarray:

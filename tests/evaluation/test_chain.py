@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, DataError, EmptyOverlapError, SpaceMismatchError
-from holdfast.evaluation.chain import ChainEvaluation, ChainResults, evaluate_chain
-from holdfast.evaluation.compatibility import compatibility_matrix
-from holdfast.evaluation.intervals import paired_interval
-from holdfast.evaluation.protocols import ByLabel, Relevance
-from holdfast.evaluation.protocols.relevance_lists import Pairs
-from holdfast.geometry import Lorentz
-from holdfast.results import Data
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import ConfigError, DataError, EmptyOverlapError, SpaceMismatchError
+from limpet.evaluation.chain import ChainEvaluation, ChainResults, evaluate_chain
+from limpet.evaluation.compatibility import compatibility_matrix
+from limpet.evaluation.intervals import paired_interval
+from limpet.evaluation.protocols import ByLabel, Relevance
+from limpet.evaluation.protocols.relevance_lists import Pairs
+from limpet.geometry import Lorentz
+from limpet.results import Data
 
 Make = Callable[..., EmbeddingSet]
 CLASSES, ITEMS, DIM = 10, 8, 10

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, false_discovery_control
 
-from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation.class_change import class_change, discoveries, sign_test
+from limpet.errors import ConfigError, DataError
+from limpet.evaluation.class_change import class_change, discoveries, sign_test
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(3, 43, size=2000)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from holdfast.embeddings import EmbeddingSet, StringArray
-from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation.compatibility import (
+from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.errors import ConfigError, DataError
+from limpet.evaluation.compatibility import (
     average_compatibility,
     compatibility_matrix,
     compatible,
@@ -25,8 +25,8 @@ from holdfast.evaluation.compatibility import (
     verdict,
     violations,
 )
-from holdfast.evaluation.retrieval import rank_metrics
-from holdfast.geometry import Hypersphere
+from limpet.evaluation.retrieval import rank_metrics
+from limpet.geometry import Hypersphere
 
 TABLES = json.loads((Path(__file__).parents[1] / "golden" / "paper_tables.json").read_text())
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from sklearn.metrics import ndcg_score
 
-from holdfast.embeddings import EmbeddingSet, StringArray
-from holdfast.errors import DataError
-from holdfast.evaluation.metrics import discounted_gain
-from holdfast.evaluation.ranking.engine import Ranked
-from holdfast.evaluation.ranking.row_lists import RowLists
-from holdfast.evaluation.retrieval import rank_metrics
-from holdfast.evaluation.upgrade import upgrade_curves
-from holdfast.geometry import Hypersphere
+from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.errors import DataError
+from limpet.evaluation.metrics import discounted_gain
+from limpet.evaluation.ranking.engine import Ranked
+from limpet.evaluation.ranking.row_lists import RowLists
+from limpet.evaluation.retrieval import rank_metrics
+from limpet.evaluation.upgrade import upgrade_curves
+from limpet.geometry import Hypersphere
 
 
 def embedded(vectors: np.ndarray, model: str = "declared:one", letter: str = "g") -> EmbeddingSet:

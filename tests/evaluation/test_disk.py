@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError
-from holdfast.evaluation.uncertainty import Disk, choose_disk, main_directions, on_disk, ring_radius
-from holdfast.geometry import Hypersphere, Lorentz
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import ConfigError
+from limpet.evaluation.uncertainty import Disk, choose_disk, main_directions, on_disk, ring_radius
+from limpet.geometry import Hypersphere, Lorentz
 
 CLASSES, ITEMS, DIM = 9, 12, 5
 NAMES = [f"c{row}" for row in range(CLASSES)]

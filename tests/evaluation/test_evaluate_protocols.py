@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.embeddings import EmbeddingSet, StringArray
-from holdfast.errors import ConfigError
-from holdfast.evaluation.evaluate import evaluate
-from holdfast.evaluation.protocols import ByLabel, Pairs, Protocol, Relevance, SeenClasses
-from holdfast.geometry import Hypersphere
+from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.errors import ConfigError
+from limpet.evaluation.evaluate import evaluate
+from limpet.evaluation.protocols import ByLabel, Pairs, Protocol, Relevance, SeenClasses
+from limpet.geometry import Hypersphere
 
 QUERIES, ITEMS, CLASSES = 60, 240, 12
 

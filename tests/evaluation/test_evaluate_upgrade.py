@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.embeddings import EmbeddingSet, StringArray
-from holdfast.errors import ConfigError, DataError, EmptyOverlapError, SpaceMismatchError
-from holdfast.evaluation.chain import ChainResults, evaluate_chain
-from holdfast.evaluation.evaluate import evaluate
-from holdfast.evaluation.intervals import mean_interval, paired_interval
-from holdfast.evaluation.protocols import ByLabel
-from holdfast.evaluation.results import Evaluation, EvaluationResults
-from holdfast.evaluation.retrieval import rank_metrics, top_k
-from holdfast.evaluation.upgrade import upgrade_curves
-from holdfast.geometry import Hypersphere
-from holdfast.reports.chain import chain_finding, chain_headline
-from holdfast.reports.evaluation import finding, headline
-from holdfast.results import Data
+from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.errors import ConfigError, DataError, EmptyOverlapError, SpaceMismatchError
+from limpet.evaluation.chain import ChainResults, evaluate_chain
+from limpet.evaluation.evaluate import evaluate
+from limpet.evaluation.intervals import mean_interval, paired_interval
+from limpet.evaluation.protocols import ByLabel
+from limpet.evaluation.results import Evaluation, EvaluationResults
+from limpet.evaluation.retrieval import rank_metrics, top_k
+from limpet.evaluation.upgrade import upgrade_curves
+from limpet.geometry import Hypersphere
+from limpet.reports.chain import chain_finding, chain_headline
+from limpet.reports.evaluation import finding, headline
+from limpet.results import Data
 
 SIZE, CLASSES = 90, 9
 
@@ -311,7 +311,7 @@ def test_fingerprints_must_fit() -> None:
 def test_other_dimensions_are_refused_with_what_to_do() -> None:
     flat = NEW.replace(vectors=NEW.vectors[:, :4].copy(), space=Hypersphere(4))
     with pytest.raises(
-        SpaceMismatchError, match=r"(?s)dimension 4.*dimension 10.*holdfast adapt --old A.*--old RELEASE --dim 10"
+        SpaceMismatchError, match=r"(?s)dimension 4.*dimension 10.*limpet adapt --old A.*--old RELEASE --dim 10"
     ):
         run(new_query=flat, new_gallery=flat)
     third = INDEPENDENT.replace(vectors=INDEPENDENT.vectors[:, :9].copy(), space=Hypersphere(9))
@@ -359,5 +359,5 @@ def test_unknown_options_are_refused(options: dict[str, Any], message: str) -> N
 
 
 def test_the_package_imports_without_torch() -> None:
-    code = "import sys, holdfast.evaluation; sys.exit('torch' in sys.modules)"
+    code = "import sys, limpet.evaluation; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

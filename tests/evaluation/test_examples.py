@@ -6,13 +6,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation.evaluate import evaluate
-from holdfast.evaluation.examples import Example, choose_examples
-from holdfast.evaluation.protocols.by_camera import ByCamera
-from holdfast.evaluation.protocols.relevance_lists import Pairs, Relevance
-from holdfast.evaluation.retrieval import rank_metrics, top_k
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import ConfigError, DataError
+from limpet.evaluation.evaluate import evaluate
+from limpet.evaluation.examples import Example, choose_examples
+from limpet.evaluation.protocols.by_camera import ByCamera
+from limpet.evaluation.protocols.relevance_lists import Pairs, Relevance
+from limpet.evaluation.retrieval import rank_metrics, top_k
 
 KINDS = ["fixed", "kept", "flipped", "still wrong"]
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation import intervals
-from holdfast.evaluation.intervals import (
+from limpet.errors import ConfigError, DataError
+from limpet.evaluation import intervals
+from limpet.evaluation.intervals import (
     chosen_interval,
     cluster_sums,
     clusters_of,

@@ -8,19 +8,19 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from holdfast.adapters import Adapter, Direction, build_adapter
-from holdfast.embeddings import EmbeddingSet, StringArray
-from holdfast.errors import DataError, EmptyOverlapError, SpaceMismatchError
-from holdfast.evaluation.compatibility import verdict
-from holdfast.evaluation.evaluate import evaluate
-from holdfast.evaluation.examples import choose_examples
-from holdfast.evaluation.intervals import paired_interval
-from holdfast.evaluation.results import Evaluation
-from holdfast.evaluation.retrieval import rank_metrics, top_k
-from holdfast.evaluation.sides import matched
-from holdfast.evaluation.upgrade import margin_order
-from holdfast.geometry import Hypersphere, Lorentz
-from holdfast.reports.evaluation import finding
+from limpet.adapters import Adapter, Direction, build_adapter
+from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.errors import DataError, EmptyOverlapError, SpaceMismatchError
+from limpet.evaluation.compatibility import verdict
+from limpet.evaluation.evaluate import evaluate
+from limpet.evaluation.examples import choose_examples
+from limpet.evaluation.intervals import paired_interval
+from limpet.evaluation.results import Evaluation
+from limpet.evaluation.retrieval import rank_metrics, top_k
+from limpet.evaluation.sides import matched
+from limpet.evaluation.upgrade import margin_order
+from limpet.geometry import Hypersphere, Lorentz
+from limpet.reports.evaluation import finding
 
 CLASSES, QUERIES, GALLERY, PAIRS = 8, 48, 64, 200
 Sides = tuple[EmbeddingSet, EmbeddingSet]
@@ -224,15 +224,15 @@ def test_the_sides_of_a_link_lie_in_one_space() -> None:
 def test_models_of_two_spaces_without_a_link_are_told_how_to_get_one() -> None:
     with pytest.raises(SpaceMismatchError) as stopped:
         run(None)
-    assert "holdfast adapt --old A --new B" in stopped.value.to_do and "--adapter" in stopped.value.to_do
-    assert "holdfast train --old RELEASE --dim 10" in stopped.value.to_do
+    assert "limpet adapt --old A --new B" in stopped.value.to_do and "--adapter" in stopped.value.to_do
+    assert "limpet train --old RELEASE --dim 10" in stopped.value.to_do
     assert "old-lifted" not in stopped.value.to_do, "there is nothing to lift between two hyperspheres"
     points = np.full((2, 5), 0.1, np.float32)
     hyperbolic = EmbeddingSet(["a", "b"], points, "declared:hyperbolic", Lorentz(5))
     flat = EmbeddingSet(["a", "b"], points, "declared:flat", Hypersphere(5))
     with pytest.raises(SpaceMismatchError) as stopped:
         matched((hyperbolic, hyperbolic), (flat, flat), (None, None))
-    assert "holdfast adapt --old A --new B" in stopped.value.to_do
+    assert "limpet adapt --old A --new B" in stopped.value.to_do
     assert "old-lifted" in stopped.value.to_do and "hypersphere only" in stopped.value.to_do
 
 

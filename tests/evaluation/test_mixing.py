@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from attached.evidence import evaluation, items
-from holdfast.errors import ConfigError
-from holdfast.evaluation.evaluate import evaluate
-from holdfast.evaluation.intervals import paired_interval
-from holdfast.evaluation.mixing import SHARES, mixed_gallery
-from holdfast.evaluation.results import Evaluation, EvaluationResults
-from holdfast.evaluation.retrieval import rank_metrics
-from holdfast.geometry import Hypersphere
-from holdfast.reports.evaluation import mixing_rows, to_markdown, write_report
-from holdfast.results import Data
+from limpet.errors import ConfigError
+from limpet.evaluation.evaluate import evaluate
+from limpet.evaluation.intervals import paired_interval
+from limpet.evaluation.mixing import SHARES, mixed_gallery
+from limpet.evaluation.results import Evaluation, EvaluationResults
+from limpet.evaluation.retrieval import rank_metrics
+from limpet.geometry import Hypersphere
+from limpet.reports.evaluation import mixing_rows, to_markdown, write_report
+from limpet.results import Data
 
 OLD, NEW = items("old", 0.5, Hypersphere(8)), items("new", 0.25, Hypersphere(8))
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation.compatibility import ChainMetrics, PMetrics, SelfAndCross, chain_metrics, undefined_p_metrics
+from limpet.errors import ConfigError, DataError
+from limpet.evaluation.compatibility import ChainMetrics, PMetrics, SelfAndCross, chain_metrics, undefined_p_metrics
 
 TABLES = json.loads((Path(__file__).parents[1] / "golden" / "paper_tables.json").read_text())
 

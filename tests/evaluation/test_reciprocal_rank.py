@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import pytrec_eval
 
-from holdfast.embeddings import EmbeddingSet, StringArray
-from holdfast.errors import ConfigError
-from holdfast.evaluation.metrics import metrics_named, reciprocal_rank
-from holdfast.evaluation.ranking.engine import Ranked
-from holdfast.evaluation.ranking.row_lists import RowLists
-from holdfast.evaluation.retrieval import rank_metrics
-from holdfast.geometry import Hypersphere
-from holdfast.wording import metric_name
+from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.errors import ConfigError
+from limpet.evaluation.metrics import metrics_named, reciprocal_rank
+from limpet.evaluation.ranking.engine import Ranked
+from limpet.evaluation.ranking.row_lists import RowLists
+from limpet.evaluation.retrieval import rank_metrics
+from limpet.geometry import Hypersphere
+from limpet.wording import metric_name
 
 QUERIES, ITEMS = 15, 60
 

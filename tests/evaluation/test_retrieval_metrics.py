@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score
 
-from holdfast.embeddings import EmbeddingSet, StringArray
-from holdfast.errors import ConfigError, DataError, EmptyOverlapError, SpaceMismatchError
-from holdfast.evaluation.metrics import FAMILIES, METRICS, metrics_named
-from holdfast.evaluation.ranking.engine import Ranked
-from holdfast.evaluation.retrieval import rank_metrics, top_k
-from holdfast.geometry import Hypersphere, Side, Space
+from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.errors import ConfigError, DataError, EmptyOverlapError, SpaceMismatchError
+from limpet.evaluation.metrics import FAMILIES, METRICS, metrics_named
+from limpet.evaluation.ranking.engine import Ranked
+from limpet.evaluation.retrieval import rank_metrics, top_k
+from limpet.geometry import Hypersphere, Side, Space
 
 ALL = ("recall@1", "cmc@3", "map", "map@r", "map@2", "map@5")
 Golden = Callable[[str], dict[str, NDArray[Any]]]

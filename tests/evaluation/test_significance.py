@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy.stats import permutation_test
 
-from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation import intervals
-from holdfast.evaluation.intervals import p_values
+from limpet.errors import ConfigError, DataError
+from limpet.evaluation import intervals
+from limpet.evaluation.intervals import p_values
 
 
 def paired_p_value(first: Any, second: Any, **options: Any) -> float:

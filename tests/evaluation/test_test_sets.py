@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation.evaluate import evaluate
-from holdfast.evaluation.results import Evaluation
-from holdfast.evaluation.test_sets import combine
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import ConfigError, DataError
+from limpet.evaluation.evaluate import evaluate
+from limpet.evaluation.results import Evaluation
+from limpet.evaluation.test_sets import combine
 
 Make = Callable[..., EmbeddingSet]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, EmptyOverlapError
-from holdfast.evaluation.retrieval import rank_metrics, top_k
-from holdfast.evaluation.two_stage import rescored, rescored_metrics
-from holdfast.geometry import Hypersphere
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import ConfigError, EmptyOverlapError
+from limpet.evaluation.retrieval import rank_metrics, top_k
+from limpet.evaluation.two_stage import rescored, rescored_metrics
+from limpet.geometry import Hypersphere
 
 METRICS = ("map", "recall@1", "ndcg@10", "mrr")
 
@@ -104,7 +104,7 @@ def test_what_is_encoded_is_counted_once(stages) -> None:
 
 def test_graded_answers_weigh(stages) -> None:
     """The best answer is worth what its rank after both stages gives."""
-    from holdfast.evaluation.ranking.row_lists import RowLists
+    from limpet.evaluation.ranking.row_lists import RowLists
 
     first, second = stages
     rows = np.concatenate([[row, 39 - row] for row in range(13)])

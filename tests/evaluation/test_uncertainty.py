@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import DataError
-from holdfast.evaluation.evaluate import evaluate
-from holdfast.evaluation.uncertainty import gallery_uncertainty, histogram, seen_items, uncertainty_of
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import DataError
+from limpet.evaluation.evaluate import evaluate
+from limpet.evaluation.uncertainty import gallery_uncertainty, histogram, seen_items, uncertainty_of
 
 LABELS = [0, 0, 1, 1, 2]
 OLD = [0.25, 0.375, 0.25, 0.5, 0.75]

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from holdfast.embeddings import EmbeddingSet, StringArray
-from holdfast.errors import ConfigError, DataError, EmptyOverlapError, SpaceMismatchError
-from holdfast.evaluation.ranking.engine import tied_ranks
-from holdfast.evaluation.retrieval import rank_metrics
-from holdfast.evaluation.upgrade import (
+from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.errors import ConfigError, DataError, EmptyOverlapError, SpaceMismatchError
+from limpet.evaluation.ranking.engine import tied_ranks
+from limpet.evaluation.retrieval import rank_metrics
+from limpet.evaluation.upgrade import (
     Curve,
     UpgradeCurves,
     label_margins,
@@ -22,7 +22,7 @@ from holdfast.evaluation.upgrade import (
     upgrade_curves,
     usual_orders,
 )
-from holdfast.geometry import Hypersphere
+from limpet.geometry import Hypersphere
 
 
 def upgrade_curve(*sides: EmbeddingSet, order: np.ndarray, **options: Any) -> Curve:

@@ -11,13 +11,13 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
-from holdfast.data.text_set import TextSet
-from holdfast.embeddings import EmbeddingSet
-from holdfast.export.sentence_transformers_folder import PROBE_TEXTS
-from holdfast.geometry import Hypersphere
-from holdfast.models.sentence_models import of_library
-from holdfast.models.text_encoders import TextEncoder, open_text_encoder
-from holdfast.training.encode import embed_texts
+from limpet.data.text_set import TextSet
+from limpet.embeddings import EmbeddingSet
+from limpet.export.sentence_transformers_folder import PROBE_TEXTS
+from limpet.geometry import Hypersphere
+from limpet.models.sentence_models import of_library
+from limpet.models.text_encoders import TextEncoder, open_text_encoder
+from limpet.training.encode import embed_texts
 
 Sets = tuple[EmbeddingSet, EmbeddingSet]
 DIM = 6

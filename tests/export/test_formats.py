@@ -14,20 +14,20 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from holdfast.adapters import ADAPTERS, Adapter, Direction, build_adapter
-from holdfast.adapters.procrustes import Procrustes
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError
-from holdfast.export import formats
-from holdfast.export.exportable import Exportable, of_adapter, of_release
-from holdfast.export.formats import Exported, export
-from holdfast.export.reader import Map
-from holdfast.export.sentence_transformers_folder import PROBE_TEXTS
-from holdfast.geometry import Hypersphere, Lorentz, Space
-from holdfast.models.release import Release, make_release
-from holdfast.models.seeding import seeded
-from holdfast.models.specs import EmbeddingSpec, EncoderSpec, FeatureSpec
-from holdfast.models.text_encoders import TextEncoder, open_text_encoder
+from limpet.adapters import ADAPTERS, Adapter, Direction, build_adapter
+from limpet.adapters.procrustes import Procrustes
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import ConfigError
+from limpet.export import formats
+from limpet.export.exportable import Exportable, of_adapter, of_release
+from limpet.export.formats import Exported, export
+from limpet.export.reader import Map
+from limpet.export.sentence_transformers_folder import PROBE_TEXTS
+from limpet.geometry import Hypersphere, Lorentz, Space
+from limpet.models.release import Release, make_release
+from limpet.models.seeding import seeded
+from limpet.models.specs import EmbeddingSpec, EncoderSpec, FeatureSpec
+from limpet.models.text_encoders import TextEncoder, open_text_encoder
 
 Sets = tuple[EmbeddingSet, EmbeddingSet]
 OPTIONS: dict[str, list[dict[str, Any]]] = {
@@ -159,7 +159,7 @@ def test_an_adapter_that_does_not_say_what_it_computes_is_refused_in_every_forma
     for to in formats():
         with pytest.raises(ConfigError, match="has no `as_steps`") as refused:
             written(of_adapter(Silent().fit(*text_sets)), to, tmp_path, text_encoder)
-        assert "serve it with holdfast; nothing was written" in str(refused.value)
+        assert "serve it with limpet; nothing was written" in str(refused.value)
     assert not list(tmp_path.iterdir())
 
 
@@ -241,10 +241,10 @@ def test_an_encoder_of_images(space: str, tmp_path: Path) -> None:
     session = onnxruntime.InferenceSession(done.folder / "model.onnx", providers=["CPUExecutionProvider"])
     about = session.get_modelmeta().custom_metadata_map
     assert session.get_inputs()[0].type == "tensor(uint8)" and session.get_inputs()[0].shape == ["batch", 3, 8, 12]
-    assert about["holdfast.fingerprint"] == release.fingerprint and about["holdfast.searches"] == "declared:old"
-    assert about["holdfast.source"] == "" and json.loads(about["holdfast.space"]) == release.space.record()
-    assert "RGB" in about["holdfast.input"] and "[0.5, 0.4, 0.3]" in about["holdfast.input"]
-    assert ("s·s' − t·t'" in about["holdfast.metric"]) == (space == "lorentz")
+    assert about["limpet.fingerprint"] == release.fingerprint and about["limpet.searches"] == "declared:old"
+    assert about["limpet.source"] == "" and json.loads(about["limpet.space"]) == release.space.record()
+    assert "RGB" in about["limpet.input"] and "[0.5, 0.4, 0.3]" in about["limpet.input"]
+    assert ("s·s' − t·t'" in about["limpet.metric"]) == (space == "lorentz")
     for to, why in (("npz", "is a network"), (SENTENCES, "reads images")):
         with pytest.raises(ConfigError, match=why) as refused:
             written(model, to, tmp_path)
@@ -263,7 +263,7 @@ def test_a_network_that_onnx_cannot_say_is_refused_in_words(tmp_path: Path) -> N
     model = of_release(Release.from_module(Waves(), image_size=8))
     with pytest.raises(ConfigError, match=r"torch cannot write the encoder of images .* as ONNX") as refused:
         written(model, "onnx", tmp_path)
-    assert "serve it with holdfast; nothing was written" in str(refused.value) and not list(tmp_path.iterdir())
+    assert "serve it with limpet; nothing was written" in str(refused.value) and not list(tmp_path.iterdir())
 
 
 # ---- what is said of it
@@ -281,7 +281,7 @@ def test_the_card_and_the_record(text_sets: Sets, tmp_path: Path) -> None:
         "cosine",
     ):
         assert word in said
-    assert re.search(r"largest difference from holdfast \| \d\.\de[-+]\d\d, over 256 vectors", said)
+    assert re.search(r"largest difference from limpet \| \d\.\de[-+]\d\d, over 256 vectors", said)
     record = json.loads((done.folder / "export.json").read_text(encoding="utf-8"))
     assert record == done.record.model_dump(mode="json") == Map(done.folder).about
     assert set(record["digests"]) == {"map.npz", "reader.py"}

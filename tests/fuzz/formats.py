@@ -1,4 +1,4 @@
-"""Every format of files that holdfast reads: a small sample, how it is altered, and what is done with it once read."""
+"""Every format of files that limpet reads: a small sample, how it is altered, and what is done with it once read."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ import pyarrow.parquet as pq
 
 from fuzz import mutations
 from fuzz.mutations import Mutation
-from holdfast.adapters import ADAPTERS, build_adapter
-from holdfast.adapters.score_map import load_score_map
-from holdfast.adapters.storage import AdapterRecord, load_adapter, save_adapter
-from holdfast.bench.suite import read_suite
-from holdfast.cli.embed import images
-from holdfast.cli.train import train
-from holdfast.config import known_options, leaves, read_yaml
-from holdfast.data.arrays import arrays
-from holdfast.data.ijbc import FaceTruth
-from holdfast.data.intents import official_json
-from holdfast.data.plain_pickle import read_plain_pickle
-from holdfast.data.record_io import RecordFile
-from holdfast.data.revisited import RevisitedTruth
-from holdfast.data.text_files import texts
-from holdfast.embeddings import EmbeddingSet, storage
-from holdfast.evaluation.evaluate import evaluate
-from holdfast.evaluation.ranking.cohort import Cohort, pack_cohort, unpack_cohort
-from holdfast.evaluation.results import EvaluationResults
-from holdfast.evaluation.retrieval import top_k
-from holdfast.evaluation.test_sets import CombinationResults, combine
-from holdfast.galleries import Gallery
-from holdfast.galleries.transfer import columns_of, import_table
-from holdfast.geometry import Hypersphere
-from holdfast.models.heads import build_head
-from holdfast.models.release import ReleaseRecord, load_release, make_release, save_release
-from holdfast.models.seeding import seeded
-from holdfast.models.specs import EncoderSpec
-from holdfast.reports.combined import combined_table
-from holdfast.reports.evaluation import headline, summary_rows
-from holdfast.results import Data
-from holdfast.sources import open_source
+from limpet.adapters import ADAPTERS, build_adapter
+from limpet.adapters.score_map import load_score_map
+from limpet.adapters.storage import AdapterRecord, load_adapter, save_adapter
+from limpet.bench.suite import read_suite
+from limpet.cli.embed import images
+from limpet.cli.train import train
+from limpet.config import known_options, leaves, read_yaml
+from limpet.data.arrays import arrays
+from limpet.data.ijbc import FaceTruth
+from limpet.data.intents import official_json
+from limpet.data.plain_pickle import read_plain_pickle
+from limpet.data.record_io import RecordFile
+from limpet.data.revisited import RevisitedTruth
+from limpet.data.text_files import texts
+from limpet.embeddings import EmbeddingSet, storage
+from limpet.evaluation.evaluate import evaluate
+from limpet.evaluation.ranking.cohort import Cohort, pack_cohort, unpack_cohort
+from limpet.evaluation.results import EvaluationResults
+from limpet.evaluation.retrieval import top_k
+from limpet.evaluation.test_sets import CombinationResults, combine
+from limpet.galleries import Gallery
+from limpet.galleries.transfer import columns_of, import_table
+from limpet.geometry import Hypersphere
+from limpet.models.heads import build_head
+from limpet.models.release import ReleaseRecord, load_release, make_release, save_release
+from limpet.models.seeding import seeded
+from limpet.models.specs import EncoderSpec
+from limpet.reports.combined import combined_table
+from limpet.reports.evaluation import headline, summary_rows
+from limpet.results import Data
+from limpet.sources import open_source
 
 SPACE = Hypersphere(4)
 CHANGES: Mapping[str, Sequence[Mutation]] = {
@@ -130,7 +130,7 @@ def _sign_embeddings(folder: Path) -> None:
     with suppress(Exception):
         (length,) = struct.unpack_from("<Q", content)
         header, body = json.loads(content[8 : 8 + length]), content[8 + length :]
-        record = json.loads(header["__metadata__"]["holdfast"])
+        record = json.loads(header["__metadata__"]["limpet"])
         space = {name: record["space"].get(name) for name in ("name", "dim", "curvature")}
         prefix = record.get("prefix")
         digest = hashlib.sha256(repr((space, record["role"], record["form"], *([prefix] if prefix else []))).encode())
@@ -139,7 +139,7 @@ def _sign_embeddings(folder: Path) -> None:
             kind = np.dtype(storage._DTYPES[header[name]["dtype"]]).str
             digest.update(f"{name}:{kind}:{tuple(header[name]['shape'])};".encode() + body[begin:end])
         record["digest"] = digest.hexdigest()
-        header["__metadata__"]["holdfast"] = json.dumps(record)
+        header["__metadata__"]["limpet"] = json.dumps(record)
         text = json.dumps(header).encode()
         (folder / "a.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + body)
 
@@ -209,7 +209,7 @@ def _make_parquet(folder: Path) -> None:
         "label": pa.array(["a", "b", "c"] * 4).dictionary_encode(),
         "stock": list(range(12)), "price": np.linspace(0, 1, 12), "new": [True, False] * 6,
     })  # fmt: skip
-    said = {b"holdfast": json.dumps({"fingerprint": "declared:v1", "space": SPACE.record()}).encode()}
+    said = {b"limpet": json.dumps({"fingerprint": "declared:v1", "space": SPACE.record()}).encode()}
     plain, packed = _folders(folder, "plain", "packed")
     pq.write_table(table.replace_schema_metadata(said), plain / "a.parquet", compression="none")
     pq.write_table(table, packed / "a.parquet", compression="zstd", use_dictionary=False, row_group_size=5)

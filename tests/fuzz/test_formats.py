@@ -12,7 +12,7 @@ import pytest
 
 from fuzz import trials
 from fuzz.formats import FORMATS, Format
-from holdfast.errors import DataError
+from limpet.errors import DataError
 
 TRIALS = {"release": 40, "adapter": 40, "parquet into a gallery": 60, "settings": 60, "suite": 60}
 

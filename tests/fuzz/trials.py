@@ -18,7 +18,7 @@ from random import Random
 from typing import Any
 
 from fuzz.formats import FORMATS, Format
-from holdfast.errors import HoldfastError
+from limpet.errors import LimpetError
 
 MEMORY_BOUND = 512 * 2**20
 """Bytes that a reader may take beyond what its process had before, for files of less than 100 kB."""
@@ -172,12 +172,12 @@ def _altered(kind: Format, files: dict[Path, bytes], chance: Random) -> Iterator
 def _outcome(kind: Format, folder: Path) -> tuple[str, str]:
     try:
         kind.read(folder)
-    except HoldfastError as error:
+    except LimpetError as error:
         str(error)
         return "refused", ""
     except BaseException as error:
         at = traceback.extract_tb(error.__traceback__)
-        own = next((one for one in reversed(at) if "/holdfast/" in one.filename), at[-1])
+        own = next((one for one in reversed(at) if "/limpet/" in one.filename), at[-1])
         said = " ".join(str(error).split())[:200]
         return "tracebacks", f"{type(error).__name__} at {Path(own.filename).name}:{own.lineno}: {said}"
     return "accepted", ""

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.embeddings import EmbeddingSet
-from holdfast.evaluation.evaluate import evaluate
-from holdfast.evaluation.results import Evaluation, EvaluationResults
-from holdfast.galleries import Gallery, Hit
-from holdfast.geometry import Hypersphere, Lorentz, Space
-from holdfast.results import Data
+from limpet.embeddings import EmbeddingSet
+from limpet.evaluation.evaluate import evaluate
+from limpet.evaluation.results import Evaluation, EvaluationResults
+from limpet.galleries import Gallery, Hit
+from limpet.geometry import Hypersphere, Lorentz, Space
+from limpet.results import Data
 
 Held = Mapping[str, Mapping[str, Any]]
 """Points by id and then by the fingerprint of their model."""

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.disk import Disk
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, DataError, GalleryError, LastingStoreError, SpaceMismatchError, StoreError
-from holdfast.galleries import Gallery, backfill
-from holdfast.galleries.backfill import FRUITLESS_PASSES, Backfill, BackfillOptions
-from holdfast.galleries.gallery import GalleryOptions
-from holdfast.galleries.orders import ORDERS
-from holdfast.geometry import Hypersphere, Space
-from holdfast.stores.checks import damaged
+from limpet.disk import Disk
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import ConfigError, DataError, GalleryError, LastingStoreError, SpaceMismatchError, StoreError
+from limpet.galleries import Gallery, backfill
+from limpet.galleries.backfill import FRUITLESS_PASSES, Backfill, BackfillOptions
+from limpet.galleries.gallery import GalleryOptions
+from limpet.galleries.orders import ORDERS
+from limpet.geometry import Hypersphere, Space
+from limpet.stores.checks import damaged
 
 IDS = [f"i{row:02}" for row in range(20)]
 SPHERE = Hypersphere(4)

@@ -15,11 +15,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast.disk import Disk
-from holdfast.errors import ConfigError, GalleryError, HoldfastError, StoreError
-from holdfast.galleries import Gallery, restore
-from holdfast.galleries.backup import RECORD, back_up
-from holdfast.geometry import Hypersphere
+from limpet.disk import Disk
+from limpet.errors import ConfigError, GalleryError, LimpetError, StoreError
+from limpet.galleries import Gallery, restore
+from limpet.galleries.backup import RECORD, back_up
+from limpet.geometry import Hypersphere
 
 SPHERE = Hypersphere(4)
 IDS = [f"i{row:02}" for row in range(12)]
@@ -245,9 +245,9 @@ def test_readers_and_writers_do_not_wait_for_it(filled, place, embed, tmp_path) 
 
 KILLED = """
 import os, signal, sys
-from holdfast.galleries import Gallery, restore
-from holdfast.galleries.backup import back_up
-from holdfast.disk import Disk
+from limpet.galleries import Gallery, restore
+from limpet.galleries.backup import back_up
+from limpet.disk import Disk
 
 class Killed(Disk):
     seen = []
@@ -422,7 +422,7 @@ def test_records_that_are_none(in_folder, tmp_path) -> None:
         record | {"files": {"\0": digest}}, record | {"kind": "mysql"},
     ))):  # fmt: skip
         file.write_text(wrong)
-        with pytest.raises(HoldfastError, match=r"backup.json' cannot be read|Unknown kind of gallery 'mysql'"):
+        with pytest.raises(LimpetError, match=r"backup.json' cannot be read|Unknown kind of gallery 'mysql'"):
             restore(tmp_path / "backup", str(tmp_path / "restored"))
     file.unlink()
     with pytest.raises(GalleryError, match=r"no whole backup: it has no backup\.json"):

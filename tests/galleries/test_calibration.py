@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.adapters import Procrustes, ScoreMap
-from holdfast.cli import main
-from holdfast.embeddings import EmbeddingSet, storage
-from holdfast.errors import GalleryError
-from holdfast.evaluation.ranking.cohort import Cohort
-from holdfast.galleries import Gallery
-from holdfast.galleries.calibration import FEWEST
-from holdfast.galleries.rehearsal.sample import Upgrade
-from holdfast.geometry import Hypersphere
+from limpet.adapters import Procrustes, ScoreMap
+from limpet.cli import main
+from limpet.embeddings import EmbeddingSet, storage
+from limpet.errors import GalleryError
+from limpet.evaluation.ranking.cohort import Cohort
+from limpet.galleries import Gallery
+from limpet.galleries.calibration import FEWEST
+from limpet.galleries.rehearsal.sample import Upgrade
+from limpet.geometry import Hypersphere
 
 SPHERE = Hypersphere(6)
 ITEMS = 120
@@ -188,7 +188,7 @@ def heard(capsys: Any) -> str:
 def asks_for_it(gallery: Gallery, capsys: Any) -> bool:
     """Say whether `status` names the command among what to type next."""
     assert main(["gallery", "status", gallery.store.url]) == 0
-    return f"holdfast gallery calibrate --gallery {gallery.store.url}" in "".join(capsys.readouterr().err.split("\n"))
+    return f"limpet gallery calibrate --gallery {gallery.store.url}" in "".join(capsys.readouterr().err.split("\n"))
 
 
 def test_the_command_says_by_what_it_merges(tmp_path: Path, adapter: Procrustes, capsys) -> None:

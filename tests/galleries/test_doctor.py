@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, StoreError
-from holdfast.galleries import Gallery, vector_check
-from holdfast.galleries.doctor import Diagnosis, Finding, doctor, vectors
-from holdfast.galleries.doctor.records import journal_findings
-from holdfast.galleries.state import GalleryState
-from holdfast.galleries.status import status
-from holdfast.geometry import Hypersphere, Lorentz, Space
-from holdfast.stores.base import Changes, Fill, Rows, digest_of
-from holdfast.stores.planning import Appended, Plan
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import ConfigError, StoreError
+from limpet.galleries import Gallery, vector_check
+from limpet.galleries.doctor import Diagnosis, Finding, doctor, vectors
+from limpet.galleries.doctor.records import journal_findings
+from limpet.galleries.state import GalleryState
+from limpet.galleries.status import status
+from limpet.geometry import Hypersphere, Lorentz, Space
+from limpet.stores.base import Changes, Fill, Rows, digest_of
+from limpet.stores.planning import Appended, Plan
 
 Embed = Callable[..., EmbeddingSet]
 
@@ -243,8 +243,8 @@ def test_reports_and_adapters_that_vanish_or_change(
 
 @pytest.mark.parametrize("direction", ["new_to_old", "old_to_new"])
 def test_adapters(direction: str, tmp_path: Path, embed: Embed) -> None:
-    from holdfast.adapters import Procrustes
-    from holdfast.adapters.storage import pack_adapter, save_adapter
+    from limpet.adapters import Procrustes
+    from limpet.adapters.storage import pack_adapter, save_adapter
 
     def fitted(new: str) -> Any:
         return Procrustes(direction=direction).fit(embed("old", IDS), embed(new, IDS))

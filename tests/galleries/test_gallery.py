@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, DataError, SpaceMismatchError
-from holdfast.galleries import Gallery
-from holdfast.geometry import Hypersphere, Lorentz
-from holdfast.stores.filters import Condition
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import ConfigError, DataError, SpaceMismatchError
+from limpet.galleries import Gallery
+from limpet.geometry import Hypersphere, Lorentz
+from limpet.stores.filters import Condition
 
 IDS = [f"i{row:02}" for row in range(12)]
 SPHERE = Hypersphere(4)
@@ -128,7 +128,7 @@ def test_an_upsert_removes_the_vectors_that_it_does_not_bring(
 
 
 def test_large_sets_are_several_commits(gallery, embed, monkeypatch) -> None:
-    monkeypatch.setattr("holdfast.galleries.gallery.ROWS_AT_ONCE", 5)
+    monkeypatch.setattr("limpet.galleries.gallery.ROWS_AT_ONCE", 5)
     told: list[dict[str, Any]] = []
     gallery.add(embed("old", IDS), on_step=told.append)
     assert told == [{"done": done, "total": 12} for done in (5, 10, 12)]

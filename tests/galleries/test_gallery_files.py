@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.adapters import Adapter, build_adapter
-from holdfast.adapters.storage import load_adapter, pack_adapter, save_adapter, unpack_adapter
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import GalleryError, ReleaseError, StoreError
-from holdfast.galleries import Gallery
-from holdfast.galleries.doctor import doctor
-from holdfast.galleries.state import GalleryState, replay
-from holdfast.galleries.transfer import export
-from holdfast.geometry import Hypersphere
-from holdfast.stores.base import digest_of
+from limpet.adapters import Adapter, build_adapter
+from limpet.adapters.storage import load_adapter, pack_adapter, save_adapter, unpack_adapter
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import GalleryError, ReleaseError, StoreError
+from limpet.galleries import Gallery
+from limpet.galleries.doctor import doctor
+from limpet.galleries.state import GalleryState, replay
+from limpet.galleries.transfer import export
+from limpet.geometry import Hypersphere
+from limpet.stores.base import digest_of
 
 Embed = Callable[..., EmbeddingSet]
 
@@ -32,7 +32,7 @@ WIDE = Hypersphere(6)
 DIRECTIONS = ("new_to_old", "old_to_new")
 SCORES = '{"format_version": 1, "direction": "old_to_new", "knots": [-1.0, 1.0], "values": [-0.5, 0.5]}'
 FIXTURE = Path(__file__).parent / "fixtures" / "format_1.zip"
-MADE_IN = "/tmp/holdfast-fixture"
+MADE_IN = "/tmp/limpet-fixture"
 
 
 def fitted(embed: Embed, direction: str, draw: int = 0) -> Adapter:
@@ -236,7 +236,7 @@ def test_a_gallery_in_lance_written_before_is_searched_upgraded_and_written_to(
 def test_every_kind_of_store_is_brought_up_to_date_by_its_first_write(
     place: str, embed: Embed, asked: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from holdfast.cli import main
+    from limpet.cli import main
 
     def as_before(gallery: Gallery) -> None:
         database = gallery.store.database  # type: ignore[attr-defined]

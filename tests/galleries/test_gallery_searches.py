@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, DataError, SpaceMismatchError
-from holdfast.galleries import Gallery
-from holdfast.galleries.state import GalleryState, replay
-from holdfast.geometry import Euclidean, Hypersphere, InnerProduct, Space
-from holdfast.stores.filters import Condition
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import ConfigError, DataError, SpaceMismatchError
+from limpet.galleries import Gallery
+from limpet.galleries.state import GalleryState, replay
+from limpet.geometry import Euclidean, Hypersphere, InnerProduct, Space
+from limpet.stores.filters import Condition
 
 IDS = [f"i{row:02}" for row in range(12)]
 SPHERE = Hypersphere(4)

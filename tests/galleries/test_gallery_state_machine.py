@@ -21,12 +21,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import GalleryError
-from holdfast.galleries import Gallery
-from holdfast.galleries.state import replay
-from holdfast.galleries.two_stage import Rescoring
-from holdfast.geometry import Hypersphere
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import GalleryError
+from limpet.galleries import Gallery
+from limpet.galleries.state import replay
+from limpet.galleries.two_stage import Rescoring
+from limpet.geometry import Hypersphere
 
 SPACE = Hypersphere(4)
 IDS = [f"i{row}" for row in range(8)]

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.errors import ConfigError, DataError, GalleryError, SpaceMismatchError, UpgradeStateError
-from holdfast.galleries import Gallery
-from holdfast.galleries.state import GalleryState, replay
-from holdfast.geometry import Hypersphere
-from holdfast.stores import open_store
+from limpet.errors import ConfigError, DataError, GalleryError, SpaceMismatchError, UpgradeStateError
+from limpet.galleries import Gallery
+from limpet.galleries.state import GalleryState, replay
+from limpet.geometry import Hypersphere
+from limpet.stores import open_store
 
 IDS = [f"i{row:02}" for row in range(12)]
 SPHERE = Hypersphere(4)
@@ -281,7 +281,7 @@ def test_an_upsert_meets_the_state_that_another_process_made(tmp_path, embed, as
 
 
 def test_a_swap_between_two_commits_of_one_upsert_stays(tmp_path, embed, monkeypatch) -> None:
-    monkeypatch.setattr("holdfast.galleries.gallery.ROWS_AT_ONCE", 5)
+    monkeypatch.setattr("limpet.galleries.gallery.ROWS_AT_ONCE", 5)
     place = f"memory:{tmp_path / 'g'}"
     with Gallery.create(place, fingerprint="declared:old", space=SPHERE) as mine, Gallery.open(place) as other:
         other.prepare("declared:new", SPHERE)
@@ -292,7 +292,7 @@ def test_a_swap_between_two_commits_of_one_upsert_stays(tmp_path, embed, monkeyp
 
 def test_a_creation_that_was_interrupted_can_be_repeated(place, embed) -> None:
     open_store(place, create=True).close()  # what is there before the first commit
-    with pytest.raises(GalleryError, match=r"(?s)not finished.*holdfast gallery create"):
+    with pytest.raises(GalleryError, match=r"(?s)not finished.*limpet gallery create"):
         Gallery.open(place)
     with Gallery.create(place, fingerprint="declared:old", space=SPHERE) as gallery:
         gallery.add(embed("old", IDS))

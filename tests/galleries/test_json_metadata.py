@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast.cli import main
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import DataError
-from holdfast.galleries import Gallery
-from holdfast.galleries.backup import restore
-from holdfast.galleries.doctor import doctor
-from holdfast.geometry import Hypersphere
-from holdfast.stores.filters import Condition, Exists, Not
+from limpet.cli import main
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import DataError
+from limpet.galleries import Gallery
+from limpet.galleries.backup import restore
+from limpet.galleries.doctor import doctor
+from limpet.geometry import Hypersphere
+from limpet.stores.filters import Condition, Exists, Not
 
 SPACE = Hypersphere(4)
 FACTS: list[Any] = [

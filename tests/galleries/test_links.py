@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.adapters import build_adapter
-from holdfast.adapters.storage import load_adapter, save_adapter
-from holdfast.errors import ConfigError, DataError, GalleryError, SpaceMismatchError
-from holdfast.geometry import Hypersphere
+from limpet.adapters import build_adapter
+from limpet.adapters.storage import load_adapter, save_adapter
+from limpet.errors import ConfigError, DataError, GalleryError, SpaceMismatchError
+from limpet.geometry import Hypersphere
 
 IDS = [f"i{row:02}" for row in range(12)]
 SPHERE = Hypersphere(4)
@@ -108,7 +108,7 @@ def test_a_backfill_finishes_a_mapping_that_was_interrupted(
 ) -> None:
     gallery.add(embed("old", IDS))
     wide = Hypersphere(6)
-    monkeypatch.setattr("holdfast.galleries.gallery.MAPPED_AT_ONCE", 5)
+    monkeypatch.setattr("limpet.galleries.gallery.MAPPED_AT_ONCE", 5)
 
     def stop(told: dict[str, Any]) -> None:
         if told["done"] >= 5:

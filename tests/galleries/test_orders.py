@@ -11,20 +11,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.adapters import Adapter, build_adapter
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError
-from holdfast.evaluation.upgrade import label_margins
-from holdfast.galleries import Gallery, expected_gain
-from holdfast.galleries.expected_gain import (
+from limpet.adapters import Adapter, build_adapter
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import ConfigError
+from limpet.evaluation.upgrade import label_margins
+from limpet.galleries import Gallery, expected_gain
+from limpet.galleries.expected_gain import (
     SMALLEST_PILOT,
     lorentz_uncertainty,
     margin_estimate,
     pilot_ids,
     predicted_disagreement,
 )
-from holdfast.galleries.orders import ORDERS, Backlog, class_balanced, order_ids
-from holdfast.geometry import Hypersphere, Lorentz, Space
+from limpet.galleries.orders import ORDERS, Backlog, class_balanced, order_ids
+from limpet.geometry import Hypersphere, Lorentz, Space
 
 Sets = tuple[EmbeddingSet, EmbeddingSet]
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, DataError
-from holdfast.galleries import Gallery
-from holdfast.galleries.plan import Plan, plan
-from holdfast.geometry import Hypersphere, Lorentz
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import ConfigError, DataError
+from limpet.galleries import Gallery
+from limpet.galleries.plan import Plan, plan
+from limpet.geometry import Hypersphere, Lorentz
 
 Embed = Callable[..., EmbeddingSet]
 IDS = [f"i{row:03d}" for row in range(200)]

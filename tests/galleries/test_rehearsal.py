@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, DataError, EmptyOverlapError, UpgradeStateError
-from holdfast.evaluation.retrieval import rank_metrics, top_k
-from holdfast.evaluation.two_stage import rescored, rescored_metrics
-from holdfast.galleries import Gallery
-from holdfast.galleries.orders import ORDERS, Backlog
-from holdfast.galleries.rehearsal import Rehearsal, rehearse
-from holdfast.galleries.rehearsal.results import OrderCurve, Searches, verdict_of
-from holdfast.geometry import Hypersphere, Lorentz, Space
-from holdfast.stores.memory.store import MemoryStore
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import ConfigError, DataError, EmptyOverlapError, UpgradeStateError
+from limpet.evaluation.retrieval import rank_metrics, top_k
+from limpet.evaluation.two_stage import rescored, rescored_metrics
+from limpet.galleries import Gallery
+from limpet.galleries.orders import ORDERS, Backlog
+from limpet.galleries.rehearsal import Rehearsal, rehearse
+from limpet.galleries.rehearsal.results import OrderCurve, Searches, verdict_of
+from limpet.geometry import Hypersphere, Lorentz, Space
+from limpet.stores.memory.store import MemoryStore
 
 SPHERE = Hypersphere(8)
 IDS = [f"i{number:03}" for number in range(60)]
@@ -214,8 +214,8 @@ def test_reports_are_given_or_those_of_the_gallery(reported: Callable[..., Path]
 
 @pytest.mark.parametrize("direction", ["new_to_old", "old_to_new"])
 def test_adapters_link_the_models(direction: Any, tmp_path: Path) -> None:
-    from holdfast.adapters import Procrustes
-    from holdfast.adapters.storage import save_adapter
+    from limpet.adapters import Procrustes
+    from limpet.adapters.storage import save_adapter
 
     new = made_by("turned", 0.2, turned=True)
     save_adapter(Procrustes(direction=direction).fit(OLD, new), tmp_path / "adapter")

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from holdfast.cli import main
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import GalleryError
-from holdfast.galleries import Gallery
-from holdfast.galleries.doctor import doctor
-from holdfast.galleries.doctor.repair import repair
-from holdfast.geometry import Hypersphere
+from limpet.cli import main
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import GalleryError
+from limpet.galleries import Gallery
+from limpet.galleries.doctor import doctor
+from limpet.galleries.doctor.repair import repair
+from limpet.geometry import Hypersphere
 
 SPACE, OLD, NEW = Hypersphere(8), "declared:old", "declared:new"
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.adapters.score_map import ScoreMap
-from holdfast.errors import DataError
-from holdfast.galleries.router import Hit, Source, merged, remainders, route
-from holdfast.galleries.state import GalleryState, Generation, Link
-from holdfast.stores.base import Hits, Pointer
+from limpet.adapters.score_map import ScoreMap
+from limpet.errors import DataError
+from limpet.galleries.router import Hit, Source, merged, remainders, route
+from limpet.galleries.state import GalleryState, Generation, Link
+from limpet.stores.base import Hits, Pointer
 
 SPACE = {"name": "hypersphere", "dim": 2, "curvature": None}
 

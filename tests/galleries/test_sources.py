@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.adapters import build_adapter
-from holdfast.data import ArrayImages, ImageSet, RetrievalData, TextSet
-from holdfast.embeddings import EmbeddingSet, StringArray, storage
-from holdfast.errors import ConfigError, DataError, HoldfastError, ReleaseError, SpaceMismatchError
-from holdfast.galleries.sources import (
+from limpet.adapters import build_adapter
+from limpet.data import ArrayImages, ImageSet, RetrievalData, TextSet
+from limpet.embeddings import EmbeddingSet, StringArray, storage
+from limpet.errors import ConfigError, DataError, LimpetError, ReleaseError, SpaceMismatchError
+from limpet.galleries.sources import (
     CallableItems,
     CallableVectors,
     FileVectors,
@@ -26,14 +26,14 @@ from holdfast.galleries.sources import (
     through_adapter,
     through_head,
 )
-from holdfast.galleries.state import Generation
-from holdfast.geometry import Hypersphere, Lorentz
-from holdfast.models.encoder import Encoder
-from holdfast.models.release import Release, make_release
-from holdfast.models.seeding import seeded
-from holdfast.models.specs import EncoderSpec, FeatureSpec
-from holdfast.models.text_encoders import TextEncoder, open_text_encoder
-from holdfast.training.encode import embed_features, embed_images, embed_texts
+from limpet.galleries.state import Generation
+from limpet.geometry import Hypersphere, Lorentz
+from limpet.models.encoder import Encoder
+from limpet.models.release import Release, make_release
+from limpet.models.seeding import seeded
+from limpet.models.specs import EncoderSpec, FeatureSpec
+from limpet.models.text_encoders import TextEncoder, open_text_encoder
+from limpet.training.encode import embed_features, embed_images, embed_texts
 
 Embed = Callable[..., EmbeddingSet]
 NEW = "declared:new"
@@ -75,7 +75,7 @@ def test_vectors_of_files_stay_in_files(embed: Embed, tmp_path: Path) -> None:
     assert type(base).__name__ in ("mmap", "memoryview")
 
 
-def refused_files(embed: Embed, folder: Path) -> dict[str, tuple[Callable[[], Any], type[HoldfastError], str]]:
+def refused_files(embed: Embed, folder: Path) -> dict[str, tuple[Callable[[], Any], type[LimpetError], str]]:
     new = embed("new", ["a", "b"])
     one = storage.save(new, folder / "one.safetensors")
     again = storage.save(embed("new", ["b", "c"]), folder / "again.safetensors")
@@ -287,7 +287,7 @@ def test_a_function_embeds_ids_or_items() -> None:
         ([[1.0, 1.0], [1.0, 1.0]], DataError, "list"),
     ],
 )
-def test_what_a_function_returns_is_checked(vectors: Any, error: type[HoldfastError], message: str) -> None:
+def test_what_a_function_returns_is_checked(vectors: Any, error: type[LimpetError], message: str) -> None:
     with pytest.raises(error, match=message):
         CallableVectors(lambda ids: vectors, NEW, Hypersphere(2)).embed(["a", "b"])
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.errors import ConfigError, UpgradeStateError
-from holdfast.galleries.state import ROW_EVENTS, GalleryState, advance, replay
+from limpet.errors import ConfigError, UpgradeStateError
+from limpet.galleries.state import ROW_EVENTS, GalleryState, advance, replay
 
 Event = dict[str, Any]
 SPACE = {"name": "hypersphere", "dim": 4, "curvature": None}

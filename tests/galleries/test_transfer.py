@@ -12,18 +12,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast.embeddings import EmbeddingSet
-from holdfast.embeddings.storage import from_npz, from_parquet, load
-from holdfast.errors import ConfigError, DataError, HoldfastError, SpaceMismatchError, StoreError
-from holdfast.galleries import Gallery
-from holdfast.galleries.transfer import (
+from limpet.embeddings import EmbeddingSet
+from limpet.embeddings.storage import from_npz, from_parquet, load
+from limpet.errors import ConfigError, DataError, LimpetError, SpaceMismatchError, StoreError
+from limpet.galleries import Gallery
+from limpet.galleries.transfer import (
     columns_of,
     dim_of,
     export,
     import_table,
 )
-from holdfast.geometry import Hypersphere, Lorentz
-from holdfast.sources import Address, Roles, Source, open_source
+from limpet.geometry import Hypersphere, Lorentz
+from limpet.sources import Address, Roles, Source, open_source
 
 Embed = Callable[..., EmbeddingSet]
 
@@ -178,7 +178,7 @@ def spoiled(vectors: Any, row: int, value: float) -> Any:
     ids=["nan", "zero", "missing vector", "length", "id twice far apart", "id twice nearby", "no id", "metadata"],
 )  # fmt: skip
 def test_a_wrong_row_stops_the_import_and_says_what_is_there(
-    change: Any, error: type[HoldfastError], message: str, shop: Gallery, write: Any, embed: Embed
+    change: Any, error: type[LimpetError], message: str, shop: Gallery, write: Any, embed: Embed
 ) -> None:
     path = write(row_group=100, **change(embed("old", IDS).vectors))
     with pytest.raises(error, match=message) as raised:
@@ -262,7 +262,7 @@ def test_a_table_of_postgresql(shop: Gallery, embed: Embed, kind: str, request: 
     import psycopg
 
     url = request.getfixturevalue("postgres_url").partition("&schema=")[0]
-    from holdfast.stores.postgres.address import read_address
+    from limpet.stores.postgres.address import read_address
 
     address = read_address(url)
     with psycopg.connect(**address.parameters, autocommit=True) as connection:
@@ -299,7 +299,7 @@ def test_a_table_of_postgresql(shop: Gallery, embed: Embed, kind: str, request: 
         ("VIEW {} AS SELECT '1' AS id, ARRAY[1/(g-9)::real] AS vector FROM generate_series(1, 9) g", "{}", StoreError),
         ("TABLE {} ()", "{}", ConfigError),
         ("TABLE {} ()", "{}.x", ConfigError),
-        ("TABLE {} ()", "a.b.c.d", HoldfastError),
+        ("TABLE {} ()", "a.b.c.d", LimpetError),
         ("TABLE {} ()", "\udcff", ConfigError),
         ("TABLE {} ()", "\0", ConfigError),
         ("TABLE {} ()", "", ConfigError),
@@ -316,11 +316,11 @@ def test_a_table_of_postgresql(shop: Gallery, embed: Embed, kind: str, request: 
     ],
 )
 def test_a_table_of_a_database_that_makes_no_sense(
-    shop: Gallery, postgres_url: str, made: str, read: str, error: type[HoldfastError]
+    shop: Gallery, postgres_url: str, made: str, read: str, error: type[LimpetError]
 ) -> None:
     import psycopg
 
-    from holdfast.stores.postgres.address import read_address
+    from limpet.stores.postgres.address import read_address
 
     name, url = read_address(postgres_url).schema, postgres_url.partition("&schema=")[0]
     with psycopg.connect(**read_address(postgres_url).parameters, autocommit=True) as connection:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import (
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import (
     BudgetError,
     ConfigError,
     DataError,
@@ -17,9 +17,9 @@ from holdfast.errors import (
     GalleryError,
     UpgradeStateError,
 )
-from holdfast.galleries import Gallery
-from holdfast.galleries.two_stage import Rescoring
-from holdfast.geometry import Hypersphere
+from limpet.galleries import Gallery
+from limpet.galleries.two_stage import Rescoring
+from limpet.geometry import Hypersphere
 
 IDS = [f"i{row:02}" for row in range(20)]
 SPHERE = Hypersphere(4)

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.errors import SpaceMismatchError
-from holdfast.evaluation.evaluate import evaluate
-from holdfast.evaluation.results import EvaluationResults
-from holdfast.evaluation.retrieval import rank_metrics
-from holdfast.galleries import Gallery
-from holdfast.galleries.rehearsal import rehearse
-from holdfast.geometry import Hypersphere, Lorentz
-from holdfast.results import Data
+from limpet.errors import SpaceMismatchError
+from limpet.evaluation.evaluate import evaluate
+from limpet.evaluation.results import EvaluationResults
+from limpet.evaluation.retrieval import rank_metrics
+from limpet.galleries import Gallery
+from limpet.galleries.rehearsal import rehearse
+from limpet.geometry import Hypersphere, Lorentz
+from limpet.results import Data
 
 IDS = [f"i{row:02}" for row in range(12)]
 NARROW, WIDE = Hypersphere(4), Hypersphere(6)

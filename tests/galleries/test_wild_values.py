@@ -11,16 +11,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast.cli import main
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation.metrics import metrics_named, recall_at
-from holdfast.evaluation.retrieval import top_k
-from holdfast.galleries import Gallery
-from holdfast.galleries.transfer import import_table
-from holdfast.geometry import Hypersphere
-from holdfast.sources import open_source
-from holdfast.stores.filters import Condition
+from limpet.cli import main
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import ConfigError, DataError
+from limpet.evaluation.metrics import metrics_named, recall_at
+from limpet.evaluation.retrieval import top_k
+from limpet.galleries import Gallery
+from limpet.galleries.transfer import import_table
+from limpet.geometry import Hypersphere
+from limpet.sources import open_source
+from limpet.stores.filters import Condition
 
 SPHERE = Hypersphere(4)
 COLUMNS = {"price": "number", "stock": "integer", "label": "text", "new": "truth"}
@@ -86,7 +86,7 @@ def test_metrics_with_counts_that_are_none_are_unknown(name: str) -> None:
 @pytest.mark.parametrize("k", ["five", "2.5", "true", "null", "0", "-1", "[5]", "9" * 5000, "1e400", "0x" + "f" * 5000])
 def test_the_command_refuses_counts_that_are_none(k: str, shop: Gallery, capsys) -> None:
     assert main(["gallery", "search", "--gallery", shop.store.url, "--like", "a", "--k", k]) == 2
-    assert "holdfast gallery: " in capsys.readouterr().err
+    assert "limpet gallery: " in capsys.readouterr().err
 
 
 def test_the_command_shows_all_items_where_more_are_asked_for(shop: Gallery, capsys) -> None:
@@ -120,7 +120,7 @@ def test_tables_with_values_that_nobody_can_read_are_refused(what: str, shop: Ga
 @pytest.mark.parametrize("said", [b"{", b"[]", b"[" * 100_000, b'{"space": 5}', b'{"space": {"dim": 1e999}}', b"\xff"])
 def test_tables_that_say_nonsense_of_their_vectors_are_refused(said: bytes, shop: Gallery, tmp_path: Path) -> None:
     vectors = pa.array([[1.0, 0, 0, 0]], pa.list_(pa.float32()))
-    table = pa.table({"id": ["x"], "vector": vectors}).replace_schema_metadata({b"holdfast": said})
+    table = pa.table({"id": ["x"], "vector": vectors}).replace_schema_metadata({b"limpet": said})
     pq.write_table(table, tmp_path / "t.parquet")
     with pytest.raises(DataError, match=r"t\.parquet' says of its vectors"):
         import_table(shop, open_source(f"parquet:{tmp_path / 't.parquet'}"))

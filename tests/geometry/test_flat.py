@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.geometry import SEARCH_SPACES, SPACES, Euclidean, InnerProduct, space_from_record
-from holdfast.methods.base import EVERY_SPACE
+from limpet.geometry import SEARCH_SPACES, SPACES, Euclidean, InnerProduct, space_from_record
+from limpet.methods.base import EVERY_SPACE
 
 X = torch.tensor([[3.0, 4.0], [0.0, 0.0]])
 Y = torch.tensor([[0.0, 8.0], [6.0, 8.0], [3.0, 4.0]])
@@ -95,7 +95,7 @@ def test_spaces_of_stored_vectors_are_none_that_models_are_trained_in() -> None:
 
 def test_searching_them_needs_no_torch() -> None:
     code = (
-        "import sys, numpy; from holdfast.geometry import Euclidean; "
+        "import sys, numpy; from limpet.geometry import Euclidean; "
         "Euclidean(2).index_form(numpy.ones((1, 2), 'f4'), 'query'); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.geometry import Hypersphere
-from holdfast.geometry.hypersphere import mean_direction, normalise
-from holdfast.geometry.segments import segment_mean
+from limpet.geometry import Hypersphere
+from limpet.geometry.hypersphere import mean_direction, normalise
+from limpet.geometry.segments import segment_mean
 
 
 def test_zero_has_no_direction_and_stays_zero() -> None:

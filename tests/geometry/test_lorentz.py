@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.geometry import Lorentz, lorentz
+from limpet.geometry import Lorentz, lorentz
 
 CURVATURES = st.sampled_from([0.3, 1.0, 2.5])
 EPSILON = {torch.float64: 1e-9, torch.float32: 3e-4}

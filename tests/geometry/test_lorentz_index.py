@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.geometry import Lorentz
+from limpet.geometry import Lorentz
 
 POINTS, QUERIES, DIM, TOP = 4_000, 200, 32, 10
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from holdfast.geometry import lorentz
-from holdfast.methods.hbct import entailment
+from limpet.geometry import lorentz
+from limpet.methods.hbct import entailment
 
 LIKE_MERU = {torch.float64: {"rtol": 1e-6, "atol": 1e-6}, torch.float32: {"rtol": 1e-4, "atol": 1e-5}}  # its own guards
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from api_server import ApiServer, serving, vector_of
-from holdfast.adapters import build_adapter
-from holdfast.adapters.storage import save_adapter
-from holdfast.embeddings import EmbeddingSet
-from holdfast.geometry import Hypersphere
+from limpet.adapters import build_adapter
+from limpet.adapters.storage import save_adapter
+from limpet.embeddings import EmbeddingSet
+from limpet.geometry import Hypersphere
 
 COLOURS, THINGS, MATERIALS = ("red", "blue", "green", "black"), ("hat", "coat", "cup"), ("wool", "glass", "wood")
 TEXTS = [f"a {colour} {thing} of {material}" for colour in COLOURS for thing in THINGS for material in MATERIALS]
@@ -59,7 +59,7 @@ def api() -> Iterator[ApiServer]:
 
 @pytest.fixture(scope="session")
 def links(tmp_path_factory: pytest.TempPathFactory, api: ApiServer) -> Links:
-    from holdfast.models.text_encoders import open_text_encoder
+    from limpet.models.text_encoders import open_text_encoder
 
     folder = tmp_path_factory.mktemp("links")
     old = EmbeddingSet(TEXTS, old_vectors(TEXTS), "declared:old", Hypersphere(OLD))

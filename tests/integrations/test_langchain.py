@@ -13,10 +13,10 @@ pytest.importorskip("langchain_core")
 from langchain_core.embeddings import Embeddings
 from langchain_core.vectorstores import InMemoryVectorStore
 
-from holdfast.adapters.storage import load_adapter
-from holdfast.errors import ConfigError, SpaceMismatchError
-from holdfast.integrations.langchain import LinkedEmbeddings
-from holdfast.models.text_encoders import open_text_encoder
+from limpet.adapters.storage import load_adapter
+from limpet.errors import ConfigError, SpaceMismatchError
+from limpet.integrations.langchain import LinkedEmbeddings
+from limpet.models.text_encoders import open_text_encoder
 
 from .conftest import QUERY, TEXTS, Links, new_vectors, old_vectors
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from api_server import ApiServer
-from holdfast.adapters.storage import load_adapter
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, DataError, ReleaseError, SpaceMismatchError
-from holdfast.experiment import Experiment, Recipe
-from holdfast.geometry import Hypersphere, Lorentz
-from holdfast.integrations.linked import LinkedModel
-from holdfast.models.text_encoders import open_text_encoder
+from limpet.adapters.storage import load_adapter
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import ConfigError, DataError, ReleaseError, SpaceMismatchError
+from limpet.experiment import Experiment, Recipe
+from limpet.geometry import Hypersphere, Lorentz
+from limpet.integrations.linked import LinkedModel
+from limpet.models.text_encoders import open_text_encoder
 
 from .conftest import NEW, OLD, QUERY, TEXTS, Links, new_vectors, old_vectors, unit
 
@@ -100,7 +100,7 @@ def test_what_a_model_must_not_give(
 
 def head(folder: Path, space: Any) -> Path:
     """Train a head in no time on 36 texts of four classes."""
-    from holdfast.training.compatible_head import train_head
+    from limpet.training.compatible_head import train_head
 
     labels = {"labels": np.arange(36) // 9, "class_names": list("abcd")}
     old = EmbeddingSet(TEXTS, old_vectors(TEXTS), "declared:old", Hypersphere(OLD), **labels)
@@ -110,7 +110,7 @@ def head(folder: Path, space: Any) -> Path:
 
 
 def test_a_compatible_head(tmp_path: Path) -> None:
-    from holdfast import open_link
+    from limpet import open_link
 
     folder = head(tmp_path / "head", None)
     new = EmbeddingSet(TEXTS, unit(new_vectors(TEXTS)), "declared:new", Hypersphere(NEW))

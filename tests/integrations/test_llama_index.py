@@ -12,10 +12,10 @@ pytest.importorskip("llama_index.core")
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 
-from holdfast.adapters.storage import load_adapter
-from holdfast.errors import ConfigError
-from holdfast.integrations.llama_index import LinkedEmbedding
-from holdfast.models.text_encoders import open_text_encoder
+from limpet.adapters.storage import load_adapter
+from limpet.errors import ConfigError
+from limpet.integrations.llama_index import LinkedEmbedding
+from limpet.models.text_encoders import open_text_encoder
 
 from .conftest import QUERY, TEXTS, Links, new_vectors, old_vectors
 
@@ -43,7 +43,7 @@ def test_it_is_an_embedding_of_llama_index(links: Links) -> None:
     np.testing.assert_allclose(query, adapter.map(new_vectors([QUERY], "find "))[0], atol=1e-6)
     assert asyncio.run(linked.aget_query_embedding(QUERY)) == query
     assert asyncio.run(linked.aget_text_embedding(QUERY)) == linked.get_text_embedding(QUERY)
-    assert linked.class_name() == "HoldfastLinkedEmbedding" and linked.model_name == "words through named"
+    assert linked.class_name() == "LimpetLinkedEmbedding" and linked.model_name == "words through named"
 
 
 def test_an_index_of_old_vectors_is_searched_by_the_new_model(links: Links) -> None:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from holdfast.errors import ConfigError
+from limpet.errors import ConfigError
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,6 @@ def test_what_to_install(module: str, package: str, install: str, monkeypatch: p
     for name in [name for name in sys.modules if name == package or name.startswith(f"{package}.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.delitem(sys.modules, f"holdfast.integrations.{module}", raising=False)
+    monkeypatch.delitem(sys.modules, f"limpet.integrations.{module}", raising=False)
     with pytest.raises(ConfigError, match=f"pip install {install}"):
-        importlib.import_module(f"holdfast.integrations.{module}")
+        importlib.import_module(f"limpet.integrations.{module}")

@@ -1,4 +1,4 @@
-"""The client of the package openai, one of its interface alone, and holdfast's own encoder behind the same."""
+"""The client of the package openai, one of its interface alone, and limpet's own encoder behind the same."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 from pydantic import BaseModel
 
 from api_server import Answer, ApiServer
-from holdfast.adapters.storage import load_adapter
-from holdfast.errors import ConfigError, DataError, SpaceMismatchError
-from holdfast.integrations.openai import LinkedClient
-from holdfast.models.text_encoders import open_text_encoder
+from limpet.adapters.storage import load_adapter
+from limpet.errors import ConfigError, DataError, SpaceMismatchError
+from limpet.integrations.openai import LinkedClient
+from limpet.models.text_encoders import open_text_encoder
 
 from .conftest import TEXTS, Links, new_vectors
 
@@ -114,7 +114,7 @@ def test_what_is_refused(links: Links, api: ApiServer) -> None:
     client = Client()
     with pytest.raises(ConfigError, match="without the name of its model"):
         LinkedClient(client, links.named, side="query", model="new")
-    with pytest.raises(ConfigError, match="for an encoder of holdfast"):
+    with pytest.raises(ConfigError, match="for an encoder of limpet"):
         LinkedClient(open_text_encoder(api.name), links.proven, side="query", prefix="x")
     linked = LinkedClient(client, links.named, side="query", name="m", model="new")
     with pytest.raises(ConfigError, match=r"model='other'"):

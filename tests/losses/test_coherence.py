@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import tensor
 
-from holdfast.geometry.hypersphere import normalise
-from holdfast.losses.coherence import (
+from limpet.geometry.hypersphere import normalise
+from limpet.losses.coherence import (
     all_distances,
     data_coherence,
     frozen_triplet,
     model_coherence,
     nearest_of_other_classes,
 )
-from holdfast.losses.influence import mean_cross_entropy
+from limpet.losses.influence import mean_cross_entropy
 
 
 def leaf(values: torch.Tensor) -> torch.Tensor:

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import tensor
 
-from holdfast.geometry import Hypersphere
-from holdfast.geometry.hypersphere import normalise
-from holdfast.losses.contrast import hard_negative_contrast, hard_negative_triplet, hardest, high_order_contrast
+from limpet.geometry import Hypersphere
+from limpet.geometry.hypersphere import normalise
+from limpet.losses.contrast import hard_negative_contrast, hard_negative_triplet, hardest, high_order_contrast
 
 LABELS = [0, 1, 0, 2, 0, 0, 1]  # two, four, five and six negatives
 

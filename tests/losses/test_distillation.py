@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import tensor
 
-from holdfast.geometry.hypersphere import normalise
-from holdfast.losses import distillation
-from holdfast.losses.distillation import (
+from limpet.geometry.hypersphere import normalise
+from limpet.losses import distillation
+from limpet.losses.distillation import (
     absolute_distillation,
     dark_knowledge,
     frozen_batch_hard,
@@ -24,7 +24,7 @@ from holdfast.losses.distillation import (
     relative_distillation,
     softened_cross_entropy,
 )
-from holdfast.losses.influence import mean_cross_entropy
+from limpet.losses.influence import mean_cross_entropy
 
 
 def leaf(values: torch.Tensor) -> torch.Tensor:

@@ -8,10 +8,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from holdfast.geometry import lorentz
-from holdfast.geometry.hypersphere import normalise
-from holdfast.methods.hbct import LEAST_EXPONENT, entailment, info_nce, robust_contrast
-from holdfast.models.heads import hyperplane_logits
+from limpet.geometry import lorentz
+from limpet.geometry.hypersphere import normalise
+from limpet.methods.hbct import LEAST_EXPONENT, entailment, info_nce, robust_contrast
+from limpet.models.heads import hyperplane_logits
 
 
 def lifted(z: torch.Tensor, zeta: torch.Tensor, curvature: float) -> torch.Tensor:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn, tensor
 
-from holdfast.losses.importance import (
+from limpet.losses.importance import (
     averaged_scores,
     loss_decrease,
     moving_fisher,

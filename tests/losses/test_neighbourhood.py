@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from holdfast.losses.neighbourhood import anchor_agreement, anchors_of, neighbour_order
+from limpet.losses.neighbourhood import anchor_agreement, anchors_of, neighbour_order
 
 
 def unit(rows: int, dim: int, seed: int) -> Tensor:

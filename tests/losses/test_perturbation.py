@@ -8,12 +8,12 @@ import torch
 from torch import tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from holdfast.geometry.hypersphere import mean_direction, normalise
-from holdfast.losses import perturbation
-from holdfast.losses.perturbation import descend_pairs, mean_angle, nearest_prototypes, neighbour_repulsion, pair_hinge
-from holdfast.losses.prototypes import prototype_contrast
-from holdfast.methods import odpp
-from holdfast.methods.odpp import ActivePairs
+from limpet.geometry.hypersphere import mean_direction, normalise
+from limpet.losses import perturbation
+from limpet.losses.perturbation import descend_pairs, mean_angle, nearest_prototypes, neighbour_repulsion, pair_hinge
+from limpet.losses.prototypes import prototype_contrast
+from limpet.methods import odpp
+from limpet.methods.odpp import ActivePairs
 
 TOLERANCE = {torch.float64: {"rtol": 1e-7, "atol": 1e-7}, torch.float32: {"rtol": 1e-4, "atol": 1e-5}}
 

@@ -7,16 +7,16 @@ import pytest
 import torch
 from torch import tensor
 
-from holdfast.geometry import Hypersphere
-from holdfast.geometry.hypersphere import normalise, root
-from holdfast.geometry.segments import segment_mean
-from holdfast.losses.alignment import distance_alignment, squared_alignment
-from holdfast.losses.boundary import boundary_violation, class_boundaries, elastic_radius
-from holdfast.losses.denoising import credible_rows, denoising_form
-from holdfast.losses.influence import mean_cross_entropy
-from holdfast.losses.margin import arcface_logits
-from holdfast.losses.prototypes import prototype_contrast
-from holdfast.methods.advbct import reversal_strength, reverse_gradient
+from limpet.geometry import Hypersphere
+from limpet.geometry.hypersphere import normalise, root
+from limpet.geometry.segments import segment_mean
+from limpet.losses.alignment import distance_alignment, squared_alignment
+from limpet.losses.boundary import boundary_violation, class_boundaries, elastic_radius
+from limpet.losses.denoising import credible_rows, denoising_form
+from limpet.losses.influence import mean_cross_entropy
+from limpet.losses.margin import arcface_logits
+from limpet.losses.prototypes import prototype_contrast
+from limpet.methods.advbct import reversal_strength, reverse_gradient
 
 
 def leaf(values: torch.Tensor) -> torch.Tensor:

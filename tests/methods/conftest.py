@@ -12,12 +12,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from holdfast.geometry import Hypersphere
-from holdfast.geometry.hypersphere import normalise
-from holdfast.methods import METHODS
-from holdfast.methods.base import Batch, CompatibilityMethod, Head, OldModel, View
-from holdfast.methods.weight_records import evaluated
-from holdfast.models.heads import NormalisedHead
+from limpet.geometry import Hypersphere
+from limpet.geometry.hypersphere import normalise
+from limpet.methods import METHODS
+from limpet.methods.base import Batch, CompatibilityMethod, Head, OldModel, View
+from limpet.methods.weight_records import evaluated
+from limpet.models.heads import NormalisedHead
 
 DIM, CLASSES, OLD_CLASSES = 5, 6, 4
 SPACE = Hypersphere(DIM)

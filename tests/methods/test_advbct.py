@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, EmptyOverlapError
-from holdfast.geometry import Hypersphere
-from holdfast.geometry.hypersphere import normalise
-from holdfast.methods import METHODS
-from holdfast.methods.base import OldModel
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import ConfigError, EmptyOverlapError
+from limpet.geometry import Hypersphere
+from limpet.geometry.hypersphere import normalise
+from limpet.methods import METHODS
+from limpet.methods.base import OldModel
 
 
 def prepared_advbct(g: dict[str, torch.Tensor], run: int, **options):

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from holdfast.geometry import Hypersphere
-from holdfast.geometry.hypersphere import normalise
-from holdfast.methods import METHODS
-from holdfast.methods.base import CompatibilityMethod, Head, OldModel, PrototypeClassifier
+from limpet.geometry import Hypersphere
+from limpet.geometry.hypersphere import normalise
+from limpet.methods import METHODS
+from limpet.methods.base import CompatibilityMethod, Head, OldModel, PrototypeClassifier
 
 
 def old_labels_of(labels: torch.Tensor, classes: int) -> torch.Tensor:

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from holdfast.errors import ConfigError
-from holdfast.geometry import Hypersphere
-from holdfast.methods.base import OldModel
-from holdfast.methods.blended_targets import BlendedTargets
-from holdfast.methods.p2s import P2S
+from limpet.errors import ConfigError
+from limpet.geometry import Hypersphere
+from limpet.methods.base import OldModel
+from limpet.methods.blended_targets import BlendedTargets
+from limpet.methods.p2s import P2S
 
 LABELS = [2, 0, 0, 1, 2]
 

@@ -11,13 +11,13 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from holdfast.adapters.ridge import Ridge
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError
-from holdfast.geometry import Hypersphere
-from holdfast.methods.base import Batch, OldModel, Step
-from holdfast.methods.both_sides import BothSides
-from holdfast.models.heads import NormalisedHead
+from limpet.adapters.ridge import Ridge
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import ConfigError
+from limpet.geometry import Hypersphere
+from limpet.methods.base import Batch, OldModel, Step
+from limpet.methods.both_sides import BothSides
+from limpet.models.heads import NormalisedHead
 
 Floats = NDArray[np.float64]
 Made = Callable[..., EmbeddingSet]

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from holdfast.errors import ConfigError
-from holdfast.geometry import Hypersphere
-from holdfast.methods import METHODS
-from holdfast.methods.base import OldModel
-from holdfast.methods.bt2 import orthonormal
+from limpet.errors import ConfigError
+from limpet.geometry import Hypersphere
+from limpet.methods import METHODS
+from limpet.methods.base import OldModel
+from limpet.methods.bt2 import orthonormal
 
 
 def prepared(make_embeddings, head, vectors, labels, dim: int, **options: Any) -> Any:

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from holdfast.errors import ConfigError
-from holdfast.methods import METHODS
-from holdfast.methods.base import OldModel
+from limpet.errors import ConfigError
+from limpet.methods import METHODS
+from limpet.methods.base import OldModel
 
 
 def test_unknown_method_suggests_the_nearest() -> None:
-    with pytest.raises(ConfigError, match=r"'p2z'\. Did you mean 'p2s'\?(.|\n)*holdfast methods"):
+    with pytest.raises(ConfigError, match=r"'p2z'\. Did you mean 'p2s'\?(.|\n)*limpet methods"):
         METHODS["p2z"]
 
 
@@ -34,7 +34,7 @@ def test_impossible_options(name: str, options: dict[str, object]) -> None:
 
 
 def test_prototypes_of_classes_without_items_are_refused(world) -> None:
-    from holdfast.errors import DataError
+    from limpet.errors import DataError
 
     empty = world.embeddings.replace(class_names=[*world.embeddings.class_names, "nobody"])
     with pytest.raises(DataError, match="1 of 7 classes have no item"):

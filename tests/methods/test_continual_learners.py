@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from holdfast.errors import ConfigError
-from holdfast.geometry.hypersphere import normalise
-from holdfast.methods import METHODS
-from holdfast.methods.base import OldModel
-from holdfast.methods.weight_records import evaluated
+from limpet.errors import ConfigError
+from limpet.geometry.hypersphere import normalise
+from limpet.methods import METHODS
+from limpet.methods.base import OldModel
+from limpet.methods.weight_records import evaluated
 
 LEARNERS = ["finetune", "joint", "cvs", "lwf", "mmd", "ewc", "rwalk", "rainbow"]
 

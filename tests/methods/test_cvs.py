@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from holdfast.errors import ConfigError, DataError, EmptyOverlapError
-from holdfast.geometry import Hypersphere
-from holdfast.geometry.hypersphere import normalise
-from holdfast.losses.coherence import model_coherence
-from holdfast.losses.distillation import (
+from limpet.errors import ConfigError, DataError, EmptyOverlapError
+from limpet.geometry import Hypersphere
+from limpet.geometry.hypersphere import normalise
+from limpet.losses.coherence import model_coherence
+from limpet.losses.distillation import (
     absolute_distillation,
     dark_knowledge,
     frozen_batch_hard,
@@ -23,9 +23,9 @@ from holdfast.losses.distillation import (
     relational_distances,
     relative_distillation,
 )
-from holdfast.methods import METHODS, cvs
-from holdfast.methods.base import CompatibilityMethod, Head, OldModel, View
-from holdfast.methods.cvs import AGGREGATIONS, COHERENCES, SessionSums, class_totals
+from limpet.methods import METHODS, cvs
+from limpet.methods.base import CompatibilityMethod, Head, OldModel, View
+from limpet.methods.cvs import AGGREGATIONS, COHERENCES, SessionSums, class_totals
 
 DIM, CLASSES, OLD_CLASSES = 5, 6, 4
 SPACE = Hypersphere(DIM)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from holdfast.errors import ConfigError
-from holdfast.losses.neighbourhood import neighbour_order
-from holdfast.methods.d3still import D3still
-from holdfast.models.heads import NormalisedHead
+from limpet.errors import ConfigError
+from limpet.losses.neighbourhood import neighbour_order
+from limpet.methods.d3still import D3still
+from limpet.models.heads import NormalisedHead
 
 
 def test_three_weighted_terms_of_all_items_and_the_task_of_those_with_a_class(make_step) -> None:

@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast.methods import METHODS
-from holdfast.methods.base import CompatibilityMethod
-from holdfast.methods.weight_records import evaluated
+from limpet.methods import METHODS
+from limpet.methods.base import CompatibilityMethod
+from limpet.methods.weight_records import evaluated
 
 
 @pytest.mark.parametrize(

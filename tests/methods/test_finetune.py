@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from holdfast.methods import METHODS
+from limpet.methods import METHODS
 
 
 def test_the_task_alone_with_nothing_replayed_and_nothing_embedded_again(world, make_step) -> None:

@@ -9,12 +9,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.errors import ConfigError
-from holdfast.geometry import Lorentz, lorentz
-from holdfast.methods.base import View
-from holdfast.methods.hbct import HBCT, entailment
-from holdfast.models.embedding_network import tangent_vectors
-from holdfast.models.heads import LorentzHead
+from limpet.errors import ConfigError
+from limpet.geometry import Lorentz, lorentz
+from limpet.methods.base import View
+from limpet.methods.hbct import HBCT, entailment
+from limpet.models.embedding_network import tangent_vectors
+from limpet.models.heads import LorentzHead
 
 
 @pytest.fixture(params=[0, 1, 2])
@@ -168,7 +168,7 @@ def steps_taken(zeta: float, curvature: float, steps: int) -> tuple[list[float],
 
 
 def step_of(new: View, old: View, labels: torch.Tensor, head: LorentzHead) -> Any:
-    from holdfast.methods.base import Step
+    from limpet.methods.base import Step
 
     nothing = torch.zeros_like(labels)
     return Step(new, old, labels, labels, torch.arange(len(labels)), nothing > 0, head, 0.0, 0, 1, torch.Generator())

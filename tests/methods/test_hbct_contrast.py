@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.methods.hbct import info_nce, robust_contrast
+from limpet.methods.hbct import info_nce, robust_contrast
 
 
 def batch(size: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:

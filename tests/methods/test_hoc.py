@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import tensor
 
-from holdfast.errors import ConfigError
-from holdfast.methods import METHODS
-from holdfast.methods.hoc import HOC
+from limpet.errors import ConfigError
+from limpet.methods import METHODS
+from limpet.methods.hoc import HOC
 
 PRECISIONS = [(torch.float64, 1e-7, 1e-7), (torch.float32, 1e-4, 1e-5)]
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import tensor
 
-from holdfast.errors import ConfigError
-from holdfast.geometry.hypersphere import normalise
-from holdfast.methods import METHODS
-from holdfast.methods.hot_refresh import HotRefresh
+from limpet.errors import ConfigError
+from limpet.geometry.hypersphere import normalise
+from limpet.methods import METHODS
+from limpet.methods.hot_refresh import HotRefresh
 
 PRECISIONS = [(torch.float64, 1e-7, 1e-7), (torch.float32, 1e-4, 1e-5)]
 CASES = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from holdfast.methods import METHODS
+from limpet.methods import METHODS
 
 
 def test_independent_is_the_head_alone(world, make_step) -> None:

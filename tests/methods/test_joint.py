@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from holdfast.methods import METHODS
+from limpet.methods import METHODS
 
 
 def test_the_task_alone_on_everything_with_the_gallery_embedded_again(world, make_step) -> None:

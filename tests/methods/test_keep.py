@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.errors import ConfigError
-from holdfast.geometry import Hypersphere, Lorentz, Space
-from holdfast.methods.base import View
-from holdfast.methods.keep import Keep
-from holdfast.models.heads import NormalisedHead
+from limpet.errors import ConfigError
+from limpet.geometry import Hypersphere, Lorentz, Space
+from limpet.methods.base import View
+from limpet.methods.keep import Keep
+from limpet.models.heads import NormalisedHead
 
 
 def unit(rows: torch.Tensor) -> torch.Tensor:

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.errors import ConfigError
-from holdfast.geometry import Hypersphere
-from holdfast.losses.alignment import distance_alignment, squared_alignment
-from holdfast.methods.base import OldModel
-from holdfast.methods.l2 import L2
+from limpet.errors import ConfigError
+from limpet.geometry import Hypersphere
+from limpet.losses.alignment import distance_alignment, squared_alignment
+from limpet.methods.base import OldModel
+from limpet.methods.l2 import L2
 
 
 @pytest.mark.parametrize(

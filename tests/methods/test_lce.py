@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import tensor
 
-from holdfast.errors import ConfigError, EmptyOverlapError
-from holdfast.geometry import Hypersphere
-from holdfast.geometry.hypersphere import normalise
-from holdfast.losses.alignment import squared_alignment
-from holdfast.methods.base import Head, OldModel, Step, View
-from holdfast.methods.lce import LCE, angle_excess, cosine_shortfall, direction_gap
+from limpet.errors import ConfigError, EmptyOverlapError
+from limpet.geometry import Hypersphere
+from limpet.geometry.hypersphere import normalise
+from limpet.losses.alignment import squared_alignment
+from limpet.methods.base import Head, OldModel, Step, View
+from limpet.methods.lce import LCE, angle_excess, cosine_shortfall, direction_gap
 
 
 def with_statistics(method: LCE, centres: torch.Tensor, limits: torch.Tensor, valid: torch.Tensor, classes: int) -> LCE:

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from holdfast.errors import ConfigError
-from holdfast.geometry import Hypersphere
-from holdfast.losses.distillation import dark_knowledge
-from holdfast.methods import METHODS
-from holdfast.methods.base import CompatibilityMethod, Head, OldModel, View
+from limpet.errors import ConfigError
+from limpet.geometry import Hypersphere
+from limpet.losses.distillation import dark_knowledge
+from limpet.methods import METHODS
+from limpet.methods.base import CompatibilityMethod, Head, OldModel, View
 
 SPACE = Hypersphere(5)
 

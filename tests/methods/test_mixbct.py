@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from holdfast.geometry import Hypersphere
-from holdfast.losses.margin import arcface_logits
-from holdfast.methods import METHODS
-from holdfast.methods.base import Head, PrototypeClassifier, View
+from limpet.geometry import Hypersphere
+from limpet.losses.margin import arcface_logits
+from limpet.methods import METHODS
+from limpet.methods.base import Head, PrototypeClassifier, View
 
 
 class ArcFace(Head):

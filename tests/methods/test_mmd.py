@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn, tensor
 
-from holdfast.geometry.hypersphere import normalise
-from holdfast.losses.distillation import softened_cross_entropy
-from holdfast.losses.influence import mean_cross_entropy
-from holdfast.methods import METHODS
-from holdfast.methods.base import CompatibilityMethod, Head, OldModel
-from holdfast.methods.mmd import mean_discrepancy
+from limpet.geometry.hypersphere import normalise
+from limpet.losses.distillation import softened_cross_entropy
+from limpet.losses.influence import mean_cross_entropy
+from limpet.methods import METHODS
+from limpet.methods.base import CompatibilityMethod, Head, OldModel
+from limpet.methods.mmd import mean_discrepancy
 
 
 @pytest.fixture

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn, tensor
 
-from holdfast.errors import ConfigError
-from holdfast.geometry import Hypersphere
-from holdfast.geometry.hypersphere import normalise
-from holdfast.methods import METHODS, nccl
-from holdfast.methods.base import Head, OldModel, View
-from holdfast.methods.nccl import (
+from limpet.errors import ConfigError
+from limpet.geometry import Hypersphere
+from limpet.geometry.hypersphere import normalise
+from limpet.methods import METHODS, nccl
+from limpet.methods.base import Head, OldModel, View
+from limpet.methods.nccl import (
     NCCL,
     assignment_entropy,
     class_spread,

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import tensor
 
-from holdfast.geometry import Hypersphere
-from holdfast.geometry.hypersphere import normalise
-from holdfast.losses.prototypes import prototype_contrast
-from holdfast.methods import METHODS
-from holdfast.methods.base import Epoch, OldModel, View
+from limpet.geometry import Hypersphere
+from limpet.geometry.hypersphere import normalise
+from limpet.losses.prototypes import prototype_contrast
+from limpet.methods import METHODS
+from limpet.methods.base import Epoch, OldModel, View
 
 close = {"rtol": 1e-7, "atol": 1e-7}
 

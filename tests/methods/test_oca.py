@@ -6,9 +6,9 @@ import math
 
 import torch
 
-from holdfast.geometry import Hypersphere
-from holdfast.methods import METHODS
-from holdfast.methods.base import OldModel
+from limpet.geometry import Hypersphere
+from limpet.methods import METHODS
+from limpet.methods.base import OldModel
 
 
 def padded_old(make_embeddings, vectors, labels, dim: int) -> OldModel:

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from holdfast.geometry import Hypersphere
-from holdfast.geometry.hypersphere import normalise
-from holdfast.methods import METHODS
-from holdfast.methods.base import Epoch, OldModel, View
+from limpet.geometry import Hypersphere
+from limpet.geometry.hypersphere import normalise
+from limpet.methods import METHODS
+from limpet.methods.base import Epoch, OldModel, View
 
 
 def epoch(index: int, new: torch.Tensor, training_size: int = 48, total: int = 3) -> Epoch:
@@ -41,7 +41,7 @@ def test_odpp_full_batch_descent(reference, agrees, make_embeddings) -> None:
 
 
 def test_odpp_losses_on_the_way(reference, agrees, dtype, make_embeddings) -> None:
-    from holdfast.methods.odpp import ActivePairs
+    from limpet.methods.odpp import ActivePairs
 
     g = reference("odpp")
     method = prepared("odpp", g, make_embeddings, pairs="active", inner_epochs=1,
@@ -73,7 +73,7 @@ def test_odpp_sampled_pairs_expect_what_active_pairs_do(make_embeddings) -> None
 
 
 def test_odpp_tells_sampled_pairs_its_settings(monkeypatch, world) -> None:
-    import holdfast.methods.odpp as module
+    import limpet.methods.odpp as module
 
     told = []
     monkeypatch.setattr(module, "descend_pairs", lambda points, i, j, **settings: told.append(settings))
@@ -87,7 +87,7 @@ def test_odpp_tells_sampled_pairs_its_settings(monkeypatch, world) -> None:
 
 
 def test_odpp_pairs_are_ordered_and_of_two_classes(monkeypatch, world) -> None:
-    import holdfast.methods.odpp as module
+    import limpet.methods.odpp as module
 
     seen = []
     monkeypatch.setattr(module, "descend_pairs", lambda points, i, j, **rest: seen.append(torch.stack([i, j])))

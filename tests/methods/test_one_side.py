@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.errors import ConfigError
-from holdfast.methods.one_side import OneSide
-from holdfast.models.heads import NormalisedHead
+from limpet.errors import ConfigError
+from limpet.methods.one_side import OneSide
+from limpet.models.heads import NormalisedHead
 
 
 def unit(rows: Any) -> Any:

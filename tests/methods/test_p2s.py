@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from holdfast.geometry import Hypersphere
-from holdfast.methods import METHODS
-from holdfast.methods.base import OldModel
+from limpet.geometry import Hypersphere
+from limpet.methods import METHODS
+from limpet.methods.base import OldModel
 
 
 def test_p2s_prototypes_are_normalised_means_of_unit_vectors(golden, plain_head, make_embeddings) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from holdfast.errors import ConfigError
-from holdfast.geometry import Hypersphere
-from holdfast.geometry.hypersphere import normalise
-from holdfast.methods import METHODS
-from holdfast.methods.base import Epoch, View
+from limpet.errors import ConfigError
+from limpet.geometry import Hypersphere
+from limpet.geometry.hypersphere import normalise
+from limpet.methods import METHODS
+from limpet.methods.base import Epoch, View
 
 
 def epoch(index: int, new: torch.Tensor, training_size: int = 48, total: int = 3) -> Epoch:

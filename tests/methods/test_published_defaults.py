@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.methods import METHODS
-from holdfast.models.heads import HEADS
+from limpet.methods import METHODS
+from limpet.models.heads import HEADS
 
 PUBLISHED: dict[str, dict[str, Any]] = {
     "l2": {"weight": 10.0, "power": 1, "hinge": 0.0},  # MixBCT's comparison: λ = 10 of {1, 5, 6, 10, 15, 20}, p = 1

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from holdfast.methods import METHODS
-from holdfast.methods.base import Batch
-from holdfast.methods.rainbow import cut_box, cutmix
+from limpet.methods import METHODS
+from limpet.methods.base import Batch
+from limpet.methods.rainbow import cut_box, cutmix
 
 
 def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from holdfast.methods import METHODS
-from holdfast.methods.base import CompatibilityMethod
+from limpet.methods import METHODS
+from limpet.methods.base import CompatibilityMethod
 
 
 def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:

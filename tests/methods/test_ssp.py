@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from holdfast.errors import ConfigError
-from holdfast.geometry import Hypersphere
-from holdfast.losses.neighbourhood import anchor_agreement
-from holdfast.methods.base import OldModel
-from holdfast.methods.ssp import SSP
-from holdfast.models.heads import NormalisedHead
+from limpet.errors import ConfigError
+from limpet.geometry import Hypersphere
+from limpet.losses.neighbourhood import anchor_agreement
+from limpet.methods.base import OldModel
+from limpet.methods.ssp import SSP
+from limpet.models.heads import NormalisedHead
 
 
 def test_the_divergence_of_all_items_and_the_task_of_those_with_a_class(make_step, make_embeddings) -> None:

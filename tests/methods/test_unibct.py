@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import tensor
 
-from holdfast.errors import ConfigError
-from holdfast.geometry import Hypersphere
-from holdfast.geometry.hypersphere import normalise
-from holdfast.losses.prototypes import prototype_margin
-from holdfast.methods import METHODS, unibct
-from holdfast.methods.base import Epoch, OldModel, View
-from holdfast.methods.unibct import refined_prototypes, refinement_epochs
+from limpet.errors import ConfigError
+from limpet.geometry import Hypersphere
+from limpet.geometry.hypersphere import normalise
+from limpet.losses.prototypes import prototype_margin
+from limpet.methods import METHODS, unibct
+from limpet.methods.base import Epoch, OldModel, View
+from limpet.methods.unibct import refined_prototypes, refinement_epochs
 
 
 def epoch(index: int, total: int, new: torch.Tensor) -> Epoch:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from torch import nn
 
-from holdfast.errors import ConfigError
-from holdfast.losses.importance import quadratic_penalty
-from holdfast.methods import METHODS
+from limpet.errors import ConfigError
+from limpet.losses.importance import quadratic_penalty
+from limpet.methods import METHODS
 
 HEAVY = {"ewc": 1e6, "rwalk": 3.0}  # the small network makes few mistakes, so its gradients are small at the end
 

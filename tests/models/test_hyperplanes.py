@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.geometry import lorentz
-from holdfast.models.heads import hyperplane_logits
+from limpet.geometry import lorentz
+from limpet.models.heads import hyperplane_logits
 
 
 def random(*shape: int, seed: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:

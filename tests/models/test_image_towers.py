@@ -13,13 +13,13 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from holdfast import load_release, save_release
-from holdfast.errors import ConfigError, HoldfastError
-from holdfast.models.image_towers import contract_of, open_tower, rebuild
-from holdfast.models.named_models import open_release
-from holdfast.models.published_weights import quietly
-from holdfast.models.release import release_of
-from holdfast.models.seeding import seeded
+from limpet import load_release, save_release
+from limpet.errors import ConfigError, LimpetError
+from limpet.models.image_towers import contract_of, open_tower, rebuild
+from limpet.models.named_models import open_release
+from limpet.models.published_weights import quietly
+from limpet.models.release import release_of
+from limpet.models.seeding import seeded
 
 SMALL = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2}
 VISION = {**SMALL, "intermediate_size": 16, "image_size": 32, "patch_size": 16}
@@ -107,7 +107,7 @@ def test_weights_may_stay_where_they_are(tmp_path: Path) -> None:
     assert open_release(release, f"hf:{tmp_path / 'elsewhere'}").fingerprint == kept.fingerprint
     with seeded(1), quietly():
         MODELS["dinov2"]().save_pretrained(tmp_path / "elsewhere")
-    with pytest.raises(HoldfastError, match=r"weights of .* changed since"):
+    with pytest.raises(LimpetError, match=r"weights of .* changed since"):
         open_release(release, f"hf:{tmp_path / 'elsewhere'}")
 
 

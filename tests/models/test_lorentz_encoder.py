@@ -5,15 +5,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.errors import ConfigError
-from holdfast.geometry import Hypersphere, Lorentz
-from holdfast.methods.base import View
-from holdfast.models.embedding_network import tangent_vectors
-from holdfast.models.encoder import Encoder
-from holdfast.models.heads import HEADS, LorentzHead, default_head
-from holdfast.models.release import fingerprint_of
-from holdfast.models.seeding import seeded
-from holdfast.models.specs import EncoderSpec, encoder_spec
+from limpet.errors import ConfigError
+from limpet.geometry import Hypersphere, Lorentz
+from limpet.methods.base import View
+from limpet.models.embedding_network import tangent_vectors
+from limpet.models.encoder import Encoder
+from limpet.models.heads import HEADS, LorentzHead, default_head
+from limpet.models.release import fingerprint_of
+from limpet.models.seeding import seeded
+from limpet.models.specs import EncoderSpec, encoder_spec
 
 
 def test_scaled_by_the_root_of_the_dimension_and_clipped() -> None:

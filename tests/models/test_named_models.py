@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from holdfast import save_release
-from holdfast.errors import ConfigError, HoldfastError, ReleaseError
-from holdfast.models.named_models import ENCODERS, known_of, open_release, open_releases
-from holdfast.models.names import called
-from holdfast.models.own_modules import probe_images
+from limpet import save_release
+from limpet.errors import ConfigError, LimpetError, ReleaseError
+from limpet.models.named_models import ENCODERS, known_of, open_release, open_releases
+from limpet.models.names import called
+from limpet.models.own_modules import probe_images
 
 FILE = """
 import torch
 from torch import nn
-import holdfast
+import limpet
 from sizes import SIDE
 
 class Own(nn.Module):
@@ -31,7 +31,7 @@ class Own(nn.Module):
         return self.layer(pixels)
 
 def small():
-    return holdfast.Release.from_module(Own(), image_size=SIDE, mean=[0.5], std=[0.5])
+    return limpet.Release.from_module(Own(), image_size=SIDE, mean=[0.5], std=[0.5])
 
 def bare():
     return Own()
@@ -95,7 +95,7 @@ def test_a_function_that_gives_no_release_is_refused(function: str, message: str
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("import holdfast\n\nx = 1 / 0\n", "line 3, raised ZeroDivisionError"),
+        ("import limpet\n\nx = 1 / 0\n", "line 3, raised ZeroDivisionError"),
         ("def one(:\n", "line 1, raised SyntaxError"),
         ("import nothing_of_this_name\n", "line 1, raised ModuleNotFoundError"),
     ],
@@ -116,7 +116,7 @@ def test_a_file_that_raises_is_named_with_its_line(text: str, message: str, file
     ],
 )
 def test_what_names_nothing_is_refused(name: str, message: str) -> None:
-    with pytest.raises(HoldfastError, match=f"(?s){message}"):
+    with pytest.raises(LimpetError, match=f"(?s){message}"):
         open_release(name)
     assert "timm" not in sys.modules and "torchvision" not in sys.modules
 
@@ -149,7 +149,7 @@ def install(folder: Path, name: str, body: str, entries: str) -> None:
     metadata = folder / f"{name}-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text(f"[holdfast.encoders]\n{entries}\n")
+    (metadata / "entry_points.txt").write_text(f"[limpet.encoders]\n{entries}\n")
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ __version__ = "0.0"
 
 
 def create_model(name, pretrained, num_classes, **options):
-    """The part of the real interface that holdfast uses, around a network of its own."""
+    """The part of the real interface that limpet uses, around a network of its own."""
     assert not pretrained and num_classes == 0
     if name != "tiny":
         raise RuntimeError(f"Unknown model ({name})")

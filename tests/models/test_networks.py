@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from holdfast.errors import ConfigError, DataError
-from holdfast.geometry import SPACES, Hypersphere
-from holdfast.methods.base import View
-from holdfast.models.backbones import BACKBONES, build_backbone
-from holdfast.models.encoder import Encoder, central
-from holdfast.models.heads import HEADS, build_head
-from holdfast.models.published_weights import PUBLISHED
-from holdfast.models.seeding import seeded
-from holdfast.models.specs import EncoderSpec, encoder_spec
+from limpet.errors import ConfigError, DataError
+from limpet.geometry import SPACES, Hypersphere
+from limpet.methods.base import View
+from limpet.models.backbones import BACKBONES, build_backbone
+from limpet.models.encoder import Encoder, central
+from limpet.models.heads import HEADS, build_head
+from limpet.models.published_weights import PUBLISHED
+from limpet.models.seeding import seeded
+from limpet.models.specs import EncoderSpec, encoder_spec
 
 # parameters in millions, from the papers' tables or the reference implementations (classifier left out)
 SIZES = {

@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from holdfast import Release, load_release, save_release
-from holdfast.errors import ConfigError, DataError, HoldfastError, ReleaseError
-from holdfast.geometry import Hypersphere
-from holdfast.models.own_modules import probe_images, same_probe, selected
-from holdfast.models.seeding import seeded
-from holdfast.source_code import bare_code, callable_code, own_code
+from limpet import Release, load_release, save_release
+from limpet.errors import ConfigError, DataError, LimpetError, ReleaseError
+from limpet.geometry import Hypersphere
+from limpet.models.own_modules import probe_images, same_probe, selected
+from limpet.models.seeding import seeded
+from limpet.source_code import bare_code, callable_code, own_code
 
 
 class Net(nn.Module):
@@ -221,7 +221,7 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_no_encoder_is_refused_in_words(name: str) -> None:
     module, values, message = WRONG[name]
-    with pytest.raises(HoldfastError, match=f"(?s){message}"):
+    with pytest.raises(LimpetError, match=f"(?s){message}"):
         release(module, **values)
 
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from holdfast.data.token_set import alike_in_batch
-from holdfast.errors import ConfigError
-from holdfast.geometry import Hypersphere, Lorentz, Space
-from holdfast.methods.base import View
-from holdfast.models.pair_losses import PairLoss, RankingLoss, TripletLoss, build_pair_loss
+from limpet.data.token_set import alike_in_batch
+from limpet.errors import ConfigError
+from limpet.geometry import Hypersphere, Lorentz, Space
+from limpet.methods.base import View
+from limpet.models.pair_losses import PairLoss, RankingLoss, TripletLoss, build_pair_loss
 
 X, Y = [1.0, 0.0], [0.0, 1.0]
 

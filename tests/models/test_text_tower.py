@@ -9,13 +9,13 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from holdfast.data.token_set import PADDING
-from holdfast.errors import ConfigError, DataError
-from holdfast.models.seeding import seeded
-from holdfast.models.sentence_models import SentenceModel, of_library
-from holdfast.models.specs import TextSpec
-from holdfast.models.text_encoders import open_text_encoder
-from holdfast.models.text_tower import TextTower
+from limpet.data.token_set import PADDING
+from limpet.errors import ConfigError, DataError
+from limpet.models.seeding import seeded
+from limpet.models.sentence_models import SentenceModel, of_library
+from limpet.models.specs import TextSpec
+from limpet.models.text_encoders import open_text_encoder
+from limpet.models.text_tower import TextTower
 from tiny_text_model import some_texts, write_tiny_model
 
 TEXTS = list(some_texts(24, seed=5).texts)

@@ -9,14 +9,14 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from holdfast import Release
-from holdfast.errors import ConfigError
-from holdfast.models.encoder import Encoder
-from holdfast.models.feature_encoder import FeatureEncoder
-from holdfast.models.own_modules import probe_images
-from holdfast.models.seeding import seeded
-from holdfast.models.specs import EncoderSpec, FeatureSpec
-from holdfast.models.trainable import add_lora, blocks_of, merge_lora, train_last
+from limpet import Release
+from limpet.errors import ConfigError
+from limpet.models.encoder import Encoder
+from limpet.models.feature_encoder import FeatureEncoder
+from limpet.models.own_modules import probe_images
+from limpet.models.seeding import seeded
+from limpet.models.specs import EncoderSpec, FeatureSpec
+from limpet.models.trainable import add_lora, blocks_of, merge_lora, train_last
 
 
 class Block(nn.Module):
@@ -162,5 +162,5 @@ def test_too_many_blocks_and_networks_without_any_are_refused() -> None:
 
 def test_without_peft_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "peft", None)
-    with pytest.raises(ConfigError, match=r"pip install 'holdfast\[peft\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'limpet\[peft\]'"):
         add_lora(started(), 1)

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.errors import ConfigError
-from holdfast.geometry import SPACES, Hypersphere, Space
-from holdfast.geometry.hypersphere import normalise
-from holdfast.methods import METHODS
-from holdfast.methods.base import View
-from holdfast.models.encoder import Encoder
-from holdfast.models.heads import HEADS, batch_hard_triplet, build_head
-from holdfast.models.release import load_release, make_release, save_release
-from holdfast.models.seeding import seeded
-from holdfast.models.specs import EncoderSpec
+from limpet.errors import ConfigError
+from limpet.geometry import SPACES, Hypersphere, Space
+from limpet.geometry.hypersphere import normalise
+from limpet.methods import METHODS
+from limpet.methods.base import View
+from limpet.models.encoder import Encoder
+from limpet.models.heads import HEADS, batch_hard_triplet, build_head
+from limpet.models.release import load_release, make_release, save_release
+from limpet.models.seeding import seeded
+from limpet.models.specs import EncoderSpec
 
 DTYPES = [torch.float32, torch.float64]
 SPHERE = Hypersphere(2)  # the dimension does not matter to distances
@@ -179,11 +179,11 @@ def test_negative_values_are_refused(name: str, wrong: dict[str, float]) -> None
 def test_a_missing_library_is_named_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pytorch_metric_learning", None)
     build_head("arcface", 4, 6, {"triplet": 0.0})
-    with pytest.raises(ConfigError, match=r"pip install 'holdfast\[triplet\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'limpet\[triplet\]'"):
         build_head("arcface", 4, 6, {"triplet": 1.0})
     read_only = build_head("arcface", 4, 6, {"triplet": 1.0, "triplet_margin": 0.123}, to_train=False)
     features, labels = some(8, 4, torch.float32)
-    with pytest.raises(ConfigError, match=r"pip install 'holdfast\[triplet\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'limpet\[triplet\]'"):
         read_only.loss(View.of(features, Hypersphere(6)), labels)
 
 

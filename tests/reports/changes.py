@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from holdfast.results import Part, Results
+from limpet.results import Part, Results
 
 Kind = TypeVar("Kind", bound=Part)
 Change = Callable[[dict[str, Any]], Any]

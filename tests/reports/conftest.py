@@ -11,27 +11,27 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.adapters import ScoreMap
-from holdfast.adapters.results import AdaptResults
-from holdfast.continual.plans import Plan, blurry, disjoint, general_incremental
-from holdfast.continual.results import SessionsResults, average_recall, forgetting
-from holdfast.embeddings import EmbeddingSet
-from holdfast.evaluation.chain import ChainResults, evaluate_chain
-from holdfast.evaluation.evaluate import evaluate
-from holdfast.evaluation.intervals import mean_interval, paired_interval
-from holdfast.evaluation.protocols import ByLabel, Relevance
-from holdfast.evaluation.protocols.relevance_lists import Pairs
-from holdfast.evaluation.results import Evaluation, EvaluationResults
-from holdfast.evaluation.test_sets import CombinationResults, combine
-from holdfast.evaluation.uncertainty import choose_disk
-from holdfast.geometry import Lorentz
-from holdfast.results import Data, packages
-from holdfast.version import __version__
+from limpet.adapters import ScoreMap
+from limpet.adapters.results import AdaptResults
+from limpet.continual.plans import Plan, blurry, disjoint, general_incremental
+from limpet.continual.results import SessionsResults, average_recall, forgetting
+from limpet.embeddings import EmbeddingSet
+from limpet.evaluation.chain import ChainResults, evaluate_chain
+from limpet.evaluation.evaluate import evaluate
+from limpet.evaluation.intervals import mean_interval, paired_interval
+from limpet.evaluation.protocols import ByLabel, Relevance
+from limpet.evaluation.protocols.relevance_lists import Pairs
+from limpet.evaluation.results import Evaluation, EvaluationResults
+from limpet.evaluation.test_sets import CombinationResults, combine
+from limpet.evaluation.uncertainty import choose_disk
+from limpet.geometry import Lorentz
+from limpet.results import Data, packages
+from limpet.version import __version__
 
 from .browser import started
 
 CLASSES, ITEMS, DIM = 12, 8, 12
-WROTE = {"holdfast": __version__, "versions": packages()}
+WROTE = {"limpet": __version__, "versions": packages()}
 CLUSTERS = Data(name="clusters", description="simulated points", numbers={"classes": CLASSES})
 
 

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 from matplotlib.lines import Line2D
 
-from holdfast.reports.charts.canvas import Chart
+from limpet.reports.charts.canvas import Chart
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.adapters.results import AdaptResults, ScoreMapRecord
-from holdfast.errors import ConfigError
-from holdfast.reports.adapt import (
+from limpet.adapters.results import AdaptResults, ScoreMapRecord
+from limpet.errors import ConfigError
+from limpet.reports.adapt import (
     adapt_headline,
     adapt_table,
     curve_rows,
@@ -191,7 +191,7 @@ def test_a_report_of_a_file_equals_one_of_the_document(adapted: AdaptResults, tm
 
 def test_without_jinja_the_extra_is_named(adapted: AdaptResults, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(ConfigError, match=r"holdfast\[report\]"):
+    with pytest.raises(ConfigError, match=r"limpet\[report\]"):
         render_adapt_report(adapted)
 
 

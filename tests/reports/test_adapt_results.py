@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import holdfast
-from holdfast.adapters.compare import Gap, Score
-from holdfast.adapters.results import AdaptResults, ScoreMapRecord
-from holdfast.errors import ConfigError
-from holdfast.evaluation.results import EvaluationResults
-from holdfast.reports.adapt import adapt_table, failures, thresholds
+import limpet
+from limpet.adapters.compare import Gap, Score
+from limpet.adapters.results import AdaptResults, ScoreMapRecord
+from limpet.errors import ConfigError
+from limpet.evaluation.results import EvaluationResults
+from limpet.reports.adapt import adapt_table, failures, thresholds
 
 Keys = tuple[Any, ...]
 Make = Callable[..., AdaptResults]
@@ -43,13 +43,13 @@ def test_written_results_read_as_they_were(adapted: AdaptResults, tmp_path: Path
     path = adapted.save(tmp_path / "new folder")
     assert path == tmp_path / "new folder" / "results.json"
     assert AdaptResults.load(path) == AdaptResults.load(path.parent) == adapted
-    assert adapted.holdfast == holdfast.__version__ and "python" in adapted.versions
+    assert adapted.limpet == limpet.__version__ and "python" in adapted.versions
 
 
 def test_results_without_versions_are_complete(adapted: AdaptResults) -> None:
-    found = {key: value for key, value in adapted.to_dict().items() if key not in ("holdfast", "versions")}
+    found = {key: value for key, value in adapted.to_dict().items() if key not in ("limpet", "versions")}
     read = AdaptResults.parse(found)
-    assert read.to_dict() == found | {"holdfast": None, "versions": {}}
+    assert read.to_dict() == found | {"limpet": None, "versions": {}}
     assert AdaptResults.of(**found) == adapted
 
 
@@ -61,12 +61,12 @@ def test_what_is_unknown_may_be_none(make_adapt: Make) -> None:
 
 @pytest.mark.parametrize("version", [0, 2, "1"])
 def test_another_schema_version_is_refused(adapted: AdaptResults, version: Any) -> None:
-    with pytest.raises(ConfigError, match=f"(?s)schema version {version}.*run “holdfast adapt” again"):
+    with pytest.raises(ConfigError, match=f"(?s)schema version {version}.*run “limpet adapt” again"):
         AdaptResults.parse(adapted.to_dict() | {"schema_version": version})
 
 
 def test_results_of_another_kind_are_refused(adapted: AdaptResults, results: EvaluationResults) -> None:
-    with pytest.raises(ConfigError, match=r"(?s)'x'.*of the kind 'sessions'.*“holdfast adapt”"):
+    with pytest.raises(ConfigError, match=r"(?s)'x'.*of the kind 'sessions'.*“limpet adapt”"):
         AdaptResults.parse(adapted.to_dict() | {"kind": "sessions"}, "'x'")
     with pytest.raises(ConfigError, match="of the kind 'evaluation'"):
         AdaptResults.parse(results.to_dict())

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.adapters.results import AdaptResults
-from holdfast.reports.adapt import adapt_headline, adapt_terms, curve_finding, protocol_words
-from holdfast.reports.formats import plain_text
+from limpet.adapters.results import AdaptResults
+from limpet.reports.adapt import adapt_headline, adapt_terms, curve_finding, protocol_words
+from limpet.reports.formats import plain_text
 
 from .changes import changed
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import ConfigError
-from holdfast.evaluation.chain import ChainResults, evaluate_chain
-from holdfast.evaluation.protocols import ByLabel
-from holdfast.evaluation.results import EvaluationResults
-from holdfast.evaluation.test_sets import CombinationResults
-from holdfast.reports.chain import (
+from limpet.errors import ConfigError
+from limpet.evaluation.chain import ChainResults, evaluate_chain
+from limpet.evaluation.protocols import ByLabel
+from limpet.evaluation.results import EvaluationResults
+from limpet.evaluation.test_sets import CombinationResults
+from limpet.reports.chain import (
     chain_finding,
     chain_headline,
     matrix_table,
@@ -24,7 +24,7 @@ from holdfast.reports.chain import (
     render_chain_report,
     write_chain_report,
 )
-from holdfast.reports.combined import (
+from limpet.reports.combined import (
     combined_headline,
     combined_notes,
     combined_table,
@@ -32,9 +32,9 @@ from holdfast.reports.combined import (
     set_findings,
     write_combined_report,
 )
-from holdfast.reports.evaluation import render_report
-from holdfast.reports.markdown import markdown_table
-from holdfast.results import Data
+from limpet.reports.evaluation import render_report
+from limpet.reports.markdown import markdown_table
+from limpet.results import Data
 
 from .changes import Change, changed
 
@@ -291,12 +291,12 @@ def test_pages_of_results_that_do_not_say_what_wrote_them(
     results: EvaluationResults, chain: ChainResults, sets: CombinationResults
 ) -> None:
     def unsigned(values: dict[str, Any]) -> None:
-        del values["holdfast"], values["versions"]
+        del values["limpet"], values["versions"]
 
     for page in (
         render_report(changed(results, unsigned)),
         render_chain_report(changed(chain, unsigned)),
         render_combined_report(changed(sets, unsigned)),
     ):
-        assert "Written by holdfast. " in page
-        assert "None" not in page and "<dt>holdfast</dt>" not in page and "<dt>torch</dt>" not in page
+        assert "Written by limpet. " in page
+        assert "None" not in page and "<dt>limpet</dt>" not in page and "<dt>torch</dt>" not in page

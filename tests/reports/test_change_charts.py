@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
-from holdfast.evaluation.agreement import Agreement
-from holdfast.evaluation.class_change import ClassChangeSummary, class_change
-from holdfast.evaluation.results import Evaluation
-from holdfast.reports.charts.bars import agreements
-from holdfast.reports.evaluation import agreement_finding, class_finding, flips, p_words
+from limpet.evaluation.agreement import Agreement
+from limpet.evaluation.class_change import ClassChangeSummary, class_change
+from limpet.evaluation.results import Evaluation
+from limpet.reports.charts.bars import agreements
+from limpet.reports.evaluation import agreement_finding, class_finding, flips, p_words
 
 from .changes import changed
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.adapters.results import AdaptResults
-from holdfast.bench.leaderboard import Leaderboard
-from holdfast.continual.results import SessionsResults
-from holdfast.evaluation.chain import ChainResults
-from holdfast.evaluation.results import EvaluationResults
-from holdfast.evaluation.test_sets import CombinationResults
-from holdfast.galleries.rehearsal import Rehearsal
-from holdfast.results import Results
+from limpet.adapters.results import AdaptResults
+from limpet.bench.leaderboard import Leaderboard
+from limpet.continual.results import SessionsResults
+from limpet.evaluation.chain import ChainResults
+from limpet.evaluation.results import EvaluationResults
+from limpet.evaluation.test_sets import CombinationResults
+from limpet.galleries.rehearsal import Rehearsal
+from limpet.results import Results
 
 DOCUMENTS = Path(__file__).parent / "documents"
 KINDS: dict[str, type[Results]] = {

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.adapters.results import AdaptResults
-from holdfast.bench.leaderboard import Leaderboard
-from holdfast.continual.results import SessionsResults
-from holdfast.errors import ConfigError
-from holdfast.evaluation.chain import ChainResults
-from holdfast.evaluation.results import EvaluationResults
-from holdfast.evaluation.test_sets import CombinationResults
-from holdfast.results import Results
+from limpet.adapters.results import AdaptResults
+from limpet.bench.leaderboard import Leaderboard
+from limpet.continual.results import SessionsResults
+from limpet.errors import ConfigError
+from limpet.evaluation.chain import ChainResults
+from limpet.evaluation.results import EvaluationResults
+from limpet.evaluation.test_sets import CombinationResults
+from limpet.results import Results
 
 KINDS: dict[str, type[Results]] = {
     found.KIND or "evaluation": found
@@ -34,10 +34,10 @@ def test_only_its_own_results_are_read(kind: str, tmp_path: Path) -> None:
         assert ("check which file or folder was given" in str(refused.value)) == (other != kind)
         if other != kind:
             expected = "an evaluation of an upgrade, " if kind == "evaluation" else ""
-            assert f"Expected: results of {expected}“holdfast " in str(refused.value)
+            assert f"Expected: results of {expected}“limpet " in str(refused.value)
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_there_are_no_results_that_are_not_complete(kind: type[Results]) -> None:
-    with pytest.raises(ConfigError, match=r"These results: Field required at .*(?s:.)*complete results of .*holdfast "):
+    with pytest.raises(ConfigError, match=r"These results: Field required at .*(?s:.)*complete results of .*limpet "):
         kind.of()

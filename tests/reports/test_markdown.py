@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.adapters.results import AdaptResults
-from holdfast.bench.leaderboard import Leaderboard
-from holdfast.continual.results import SessionsResults
-from holdfast.evaluation.chain import ChainResults
-from holdfast.evaluation.results import EvaluationResults
-from holdfast.evaluation.test_sets import CombinationResults
-from holdfast.galleries.rehearsal import Rehearsal
-from holdfast.reports import adapt, chain, combined, evaluation, leaderboard, rehearsal, sessions
-from holdfast.reports.formats import plain_text
-from holdfast.reports.markdown import in_markdown
+from limpet.adapters.results import AdaptResults
+from limpet.bench.leaderboard import Leaderboard
+from limpet.continual.results import SessionsResults
+from limpet.evaluation.chain import ChainResults
+from limpet.evaluation.results import EvaluationResults
+from limpet.evaluation.test_sets import CombinationResults
+from limpet.galleries.rehearsal import Rehearsal
+from limpet.reports import adapt, chain, combined, evaluation, leaderboard, rehearsal, sessions
+from limpet.reports.formats import plain_text
+from limpet.reports.markdown import in_markdown
 
 from .test_documents_of_before import DOCUMENTS, KINDS
 

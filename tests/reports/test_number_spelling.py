@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.evaluation.chain import ChainResults
-from holdfast.evaluation.results import Evaluation, EvaluationResults
-from holdfast.evaluation.test_sets import CombinationResults
-from holdfast.reports.adapt import render_adapt_report
-from holdfast.reports.chain import render_chain_report
-from holdfast.reports.combined import render_combined_report
-from holdfast.reports.evaluation import render_report
-from holdfast.reports.sessions import render_sessions_report
+from limpet.evaluation.chain import ChainResults
+from limpet.evaluation.results import Evaluation, EvaluationResults
+from limpet.evaluation.test_sets import CombinationResults
+from limpet.reports.adapt import render_adapt_report
+from limpet.reports.chain import render_chain_report
+from limpet.reports.combined import render_combined_report
+from limpet.reports.evaluation import render_report
+from limpet.reports.sessions import render_sessions_report
 
 WRONG = {
     "a per cent without a space": r"\d%",

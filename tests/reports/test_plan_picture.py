@@ -7,9 +7,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from holdfast.continual.plans import Plan, blurry, disjoint, general_incremental
-from holdfast.reports.plan_picture import STYLE, plan_picture
-from holdfast.reports.svg import width_of
+from limpet.continual.plans import Plan, blurry, disjoint, general_incremental
+from limpet.reports.plan_picture import STYLE, plan_picture
+from limpet.reports.svg import width_of
 
 SVG = "{http://www.w3.org/2000/svg}"
 

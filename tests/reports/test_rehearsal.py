@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import ConfigError
-from holdfast.galleries.rehearsal.results import (
+from limpet.errors import ConfigError
+from limpet.galleries.rehearsal.results import (
     Example,
     FirstHit,
     FirstHits,
@@ -21,9 +21,9 @@ from holdfast.galleries.rehearsal.results import (
     Timing,
     TwoStages,
 )
-from holdfast.reports.charts.bars import first_hit_bars
-from holdfast.reports.charts.lines import rehearsal_curves
-from holdfast.reports.rehearsal import (
+from limpet.reports.charts.bars import first_hit_bars
+from limpet.reports.charts.lines import rehearsal_curves
+from limpet.reports.rehearsal import (
     latency_rows,
     next_step,
     order_finding,
@@ -135,7 +135,7 @@ def test_every_part_is_told() -> None:
         "1,234 queries searched meanwhile; none failed",
         "the difference to today is +0.100 mAP (+0.050 to +0.150) and +0.100 recall@1 (+0.050 to +0.150); in brackets "
         "95 % of resampled sets of queries, whole classes where several share one.",
-        "holdfast gallery backfill --order uncertainty",
+        "limpet gallery backfill --order uncertainty",
         "The order traffic was left out. Nobody counted.",
         "shoe 8 title: running shoes price: 12.5",
         "all 100 old queries found exactly what they found before the swap",
@@ -300,7 +300,7 @@ def test_other_documents_are_refused(tmp_path: Path) -> None:
     assert document["kind"] == "drill" and "schema_version" not in document
     file = tmp_path / "drill.json"  # of an earlier version
     for wrong, said in (
-        ({"kind": "adapt"}, f"'{file}': results of the kind 'adapt'.*holdfast gallery rehearse"),
+        ({"kind": "adapt"}, f"'{file}': results of the kind 'adapt'.*limpet gallery rehearse"),
         ({name: value for name, value in document.items() if name != "verdict"}, "Field required at 'verdict'"),
     ):
         file.write_text(json.dumps(wrong))

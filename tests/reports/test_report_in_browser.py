@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.adapters.results import AdaptResults
-from holdfast.continual.plans import disjoint
-from holdfast.evaluation.chain import ChainResults
-from holdfast.evaluation.examples import Example, Found, choose_examples
-from holdfast.evaluation.results import Evaluation, EvaluationResults
-from holdfast.evaluation.test_sets import CombinationResults
-from holdfast.reports.adapt import render_adapt_report
-from holdfast.reports.chain import render_chain_report
-from holdfast.reports.combined import render_combined_report
-from holdfast.reports.evaluation import render_report
-from holdfast.reports.sessions import render_sessions_report
+from limpet.adapters.results import AdaptResults
+from limpet.continual.plans import disjoint
+from limpet.evaluation.chain import ChainResults
+from limpet.evaluation.examples import Example, Found, choose_examples
+from limpet.evaluation.results import Evaluation, EvaluationResults
+from limpet.evaluation.test_sets import CombinationResults
+from limpet.reports.adapt import render_adapt_report
+from limpet.reports.chain import render_chain_report
+from limpet.reports.combined import render_combined_report
+from limpet.reports.evaluation import render_report
+from limpet.reports.sessions import render_sessions_report
 
 from .browser import BROWSER
 from .changes import changed

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.cli.commands import all_functions, function_of
-from holdfast.config import known_options
-from holdfast.errors import ConfigError
-from holdfast.evaluation.evaluate import evaluate
-from holdfast.evaluation.examples import Example, choose_examples
-from holdfast.evaluation.results import Evaluation, EvaluationResults
-from holdfast.reports.evaluation import render_report, write_report
+from limpet.cli.commands import all_functions, function_of
+from limpet.config import known_options
+from limpet.errors import ConfigError
+from limpet.evaluation.evaluate import evaluate
+from limpet.evaluation.examples import Example, choose_examples
+from limpet.evaluation.results import Evaluation, EvaluationResults
+from limpet.reports.evaluation import render_report, write_report
 
 from .changes import changed
 from .pages import Page
@@ -216,7 +216,7 @@ def test_one_model_without_independent_and_without_curve(
     text = Page(render_report(results)).text
     assert "p2s can search your old gallery today." in text
     assert "No independent model was given" in text
-    assert "holdfast train --method independent" in text and "holdfast fine-tune --method independent" in text
+    assert "limpet train --method independent" in text and "limpet fine-tune --method independent" in text
     assert "was not measured for p2s" in text
     assert "None" not in text and "nan" not in text.lower().split()
 
@@ -358,7 +358,7 @@ def test_a_report_of_a_file_equals_one_of_the_results(
 
 def test_without_jinja_the_extra_is_named(results: EvaluationResults, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(ConfigError, match=r"holdfast\[report\]"):
+    with pytest.raises(ConfigError, match=r"limpet\[report\]"):
         render_report(results)
 
 
@@ -401,7 +401,7 @@ def test_only_commands_and_options_that_exist_are_advised(page: str, results: Ev
         file.read_text(encoding="utf-8")
         for file in (source / "templates/report.html", source / "words.py", source / "evaluation.py")
     ]
-    advised = re.findall(r"(?:<code>|“|\()holdfast ([a-z]+(?: [a-z]+)?)((?: [A-Z]+| --[a-z-]+)*)", " ".join(written))
+    advised = re.findall(r"(?:<code>|“|\()limpet ([a-z]+(?: [a-z]+)?)((?: [A-Z]+| --[a-z-]+)*)", " ".join(written))
     commands = [words if words in all_functions() else words.split()[0] for words, _ in advised]
     assert {*commands} >= {"train", "evaluate", "methods", "embed stored"}
     for command, (_, options) in zip(commands, advised, strict=True):

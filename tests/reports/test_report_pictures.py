@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from holdfast.errors import DataError
-from holdfast.evaluation.pictures.thumbnails import LARGEST, png
-from holdfast.reports.pictures import data_uris
+from limpet.errors import DataError
+from limpet.evaluation.pictures.thumbnails import LARGEST, png
+from limpet.reports.pictures import data_uris
 
 
 def opened(uri: str) -> Image.Image:

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.evaluation.protocols import PROTOCOLS
-from holdfast.evaluation.results import Evaluation, EvaluationResults
-from holdfast.reports.evaluation import finding, headline, metric_rows, summary_rows
-from holdfast.reports.formats import probability
-from holdfast.reports.markdown import markdown_table
-from holdfast.reports.words import metric_note
-from holdfast.wording import metric_name
+from limpet.evaluation.protocols import PROTOCOLS
+from limpet.evaluation.results import Evaluation, EvaluationResults
+from limpet.reports.evaluation import finding, headline, metric_rows, summary_rows
+from limpet.reports.formats import probability
+from limpet.reports.markdown import markdown_table
+from limpet.reports.words import metric_note
+from limpet.wording import metric_name
 
 from .changes import changed
 
@@ -77,7 +77,7 @@ def test_negative_flips_are_told(results: EvaluationResults) -> None:
 
 def test_missing_references_say_what_to_type(evaluated: Callable[..., Evaluation], results: EvaluationResults) -> None:
     without = evaluated("p2s", independent=False, curve=False)
-    assert "holdfast train --method independent" in " ".join(finding("p2s", without).sentences[1:])
+    assert "limpet train --method independent" in " ".join(finding("p2s", without).sentences[1:])
     undefined = changed(results.evaluations["p2s"], lambda values: values["p_comp"]["raw"].update(map=None))
     assert "P_comp is not defined" in " ".join(finding("p2s", undefined).sentences[1:])
     assert not [note for note in finding("p2s", results.evaluations["p2s"]).sentences[1:] if "P_comp" in note]

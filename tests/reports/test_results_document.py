@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation.results import Evaluation, EvaluationResults
-from holdfast.reports.evaluation import render_report
+import limpet
+from limpet.errors import ConfigError, DataError
+from limpet.evaluation.results import Evaluation, EvaluationResults
+from limpet.reports.evaluation import render_report
 
 from .changes import changed
 
@@ -37,7 +37,7 @@ def test_the_results_hold_every_evaluation_as_it_is(
     results: EvaluationResults, evaluations: dict[str, Evaluation]
 ) -> None:
     assert results.schema_version == 1
-    assert results.holdfast == holdfast.__version__
+    assert results.limpet == limpet.__version__
     assert list(results.evaluations) == list(evaluations)
     assert all(results.evaluations[name] is found for name, found in evaluations.items())
     assert results.to_dict()["evaluations"] == {name: found.to_dict() for name, found in evaluations.items()}
@@ -73,7 +73,7 @@ def test_a_missing_key_is_refused_by_name(results: EvaluationResults, tmp_path: 
     (tmp_path / "results.json").write_text(json.dumps(damaged))
     with pytest.raises(ConfigError, match=r"\.".join(keys)) as refused:
         EvaluationResults.load(tmp_path)
-    assert "complete results of an evaluation of an upgrade, “holdfast evaluate”" in str(refused.value)
+    assert "complete results of an evaluation of an upgrade, “limpet evaluate”" in str(refused.value)
 
 
 def test_a_number_that_is_none_is_refused(results: EvaluationResults) -> None:

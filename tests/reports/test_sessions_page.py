@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.continual.plans import disjoint
-from holdfast.continual.results import SessionsResults
-from holdfast.errors import ConfigError
-from holdfast.methods import METHODS
-from holdfast.reports.sessions import TERMS, age_rows, render_sessions_report, session_rows, write_sessions_report
+from limpet.continual.plans import disjoint
+from limpet.continual.results import SessionsResults
+from limpet.errors import ConfigError
+from limpet.methods import METHODS
+from limpet.reports.sessions import TERMS, age_rows, render_sessions_report, session_rows, write_sessions_report
 
 from .pages import Page
 
@@ -198,7 +198,7 @@ def test_another_plan_is_refused(
 
 def test_without_jinja_the_extra_is_named(nine_learners: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(ConfigError, match=r"holdfast\[report\]"):
+    with pytest.raises(ConfigError, match=r"limpet\[report\]"):
         rendered(nine_learners)
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast.continual.results import SessionsResults
-from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation.results import EvaluationResults
-from holdfast.reports.markdown import markdown_table
-from holdfast.reports.sessions import sessions_table
+import limpet
+from limpet.continual.results import SessionsResults
+from limpet.errors import ConfigError, DataError
+from limpet.evaluation.results import EvaluationResults
+from limpet.reports.markdown import markdown_table
+from limpet.reports.sessions import sessions_table
 
 Keys = tuple[Any, ...]
 
@@ -31,10 +31,10 @@ def changed(results: SessionsResults, keys: Keys, value: Any = None) -> dict[str
 
 
 def test_results_are_what_was_measured_and_what_measured_it(nine_learners: SimpleNamespace) -> None:
-    versions = ("schema_version", "kind", "holdfast", "versions")
+    versions = ("schema_version", "kind", "limpet", "versions")
     found = {key: value for key, value in nine_learners.results.to_dict().items() if key not in versions}
     assert SessionsResults.of(**found) == nine_learners.results
-    assert nine_learners.results.holdfast == holdfast.__version__
+    assert nine_learners.results.limpet == limpet.__version__
     assert {"python", "numpy", "torch"} <= set(nine_learners.results.versions)
 
 
@@ -50,9 +50,9 @@ def test_written_results_read_as_they_were(name: str, request: pytest.FixtureReq
 
 def test_results_without_versions_are_complete(nine_learners: SimpleNamespace, tmp_path: Path) -> None:
     document = nine_learners.results.to_dict()
-    found = {key: value for key, value in document.items() if key not in ("holdfast", "versions")}
+    found = {key: value for key, value in document.items() if key not in ("limpet", "versions")}
     written = json.loads(SessionsResults.parse(found).save(tmp_path).read_text())
-    assert written == found | {"holdfast": None, "versions": {}}
+    assert written == found | {"limpet": None, "versions": {}}
     assert SessionsResults.load(tmp_path) == SessionsResults.parse(found)
 
 
@@ -66,7 +66,7 @@ def test_results_of_an_upgrade_are_none_of_sessions(
     results: EvaluationResults, nine_learners: SimpleNamespace, tmp_path: Path
 ) -> None:
     path = results.save(tmp_path)
-    with pytest.raises(ConfigError, match=r"(?s)of the kind 'evaluation'.*“holdfast sessions”"):
+    with pytest.raises(ConfigError, match=r"(?s)of the kind 'evaluation'.*“limpet sessions”"):
         SessionsResults.load(path)
     with pytest.raises(ConfigError, match="kind 'sessions'"):
         EvaluationResults.load(nine_learners.results.save(tmp_path))

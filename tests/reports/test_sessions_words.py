@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.continual.results import SessionsResults
-from holdfast.reports.sessions import (
+from limpet.continual.results import SessionsResults
+from limpet.reports.sessions import (
     Standing,
     gap_closed,
     sessions_findings,
     sessions_headline,
     standing,
 )
-from holdfast.reports.words import Finding
+from limpet.reports.words import Finding
 
 
 def scored(found: SimpleNamespace, **averages: float) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from holdfast.reports.svg import Scale, clean, cut, shortened
+from limpet.reports.svg import Scale, clean, cut, shortened
 
 
 def test_scales_keep_their_ends() -> None:

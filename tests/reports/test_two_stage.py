@@ -1,14 +1,14 @@
-"""Two-stage search in the report of `holdfast adapt`: its numbers are told where it was measured."""
+"""Two-stage search in the report of `limpet adapt`: its numbers are told where it was measured."""
 
 from __future__ import annotations
 
 import pytest
 
-from holdfast.adapters.compare import Gap, Score
-from holdfast.adapters.results import AdaptResults
-from holdfast.adapters.two_stage import TwoStage
-from holdfast.errors import ConfigError
-from holdfast.reports.adapt import render_adapt_report, to_markdown, two_stage_finding, two_stage_rows
+from limpet.adapters.compare import Gap, Score
+from limpet.adapters.results import AdaptResults
+from limpet.adapters.two_stage import TwoStage
+from limpet.errors import ConfigError
+from limpet.reports.adapt import render_adapt_report, to_markdown, two_stage_finding, two_stage_rows
 
 from .pages import Page
 

@@ -11,12 +11,12 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from holdfast.errors import ConfigError
-from holdfast.evaluation.evaluate import evaluate
-from holdfast.evaluation.results import Evaluation, EvaluationResults
-from holdfast.evaluation.uncertainty import Group, Histogram, choose_disk, ring_radius
-from holdfast.reports.disk_plot import disk_plot
-from holdfast.reports.evaluation import render_report, uncertainty_finding
+from limpet.errors import ConfigError
+from limpet.evaluation.evaluate import evaluate
+from limpet.evaluation.results import Evaluation, EvaluationResults
+from limpet.evaluation.uncertainty import Group, Histogram, choose_disk, ring_radius
+from limpet.reports.disk_plot import disk_plot
+from limpet.reports.evaluation import render_report, uncertainty_finding
 
 from .changes import changed
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.evaluation.results import Evaluation, EvaluationResults
-from holdfast.reports.evaluation import finding, flip_meaning, headline, render_report, summary_rows
-from holdfast.reports.words import CLICKS
+from limpet.evaluation.results import Evaluation, EvaluationResults
+from limpet.reports.evaluation import finding, flip_meaning, headline, render_report, summary_rows
+from limpet.reports.words import CLICKS
 
 from .changes import changed
 

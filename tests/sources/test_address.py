@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.cli.places import Place
-from holdfast.errors import ConfigError, HoldfastError
-from holdfast.sources import Roles, Sample, open_source, read_address
-from holdfast.sources.services import collection_of
+from limpet.cli.places import Place
+from limpet.errors import ConfigError, LimpetError
+from limpet.sources import Roles, Sample, open_source, read_address
+from limpet.sources.services import collection_of
 
 
 def test_everything_that_a_url_may_say() -> None:
@@ -62,7 +62,7 @@ def test_where_a_table_is_named(url: str, place: str, table: str | None, called:
     ],
 )
 def test_what_is_wrong_is_told_without_a_password(url: str, said: str) -> None:
-    with pytest.raises(HoldfastError) as refusal:
+    with pytest.raises(LimpetError) as refusal:
         open_source(url)
     assert said in str(refusal.value)
     assert "s3" not in str(refusal.value) and "cret" not in str(refusal.value)

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from holdfast.errors import ConfigError, DataError, HoldfastError
-from holdfast.sources import open_source
+from limpet.errors import ConfigError, DataError, LimpetError
+from limpet.sources import open_source
 
 DIM, ROWS = 8, 200
 VECTORS = np.random.default_rng(0).normal(size=(ROWS, DIM)).astype(np.float32)
@@ -132,7 +132,7 @@ def test_no_tampered_file_does_harm(tmp_path: Path) -> None:
             (tmp_path / "bad").write_bytes(data)
             try:
                 read(f"faiss:{tmp_path / 'bad'}")
-            except HoldfastError:
+            except LimpetError:
                 refused += 1
     assert refused > 150  # all that were cut off; most of the others changed numbers of vectors, or of the graph
     nested = b"".join(b"IxMp" + np.array([DIM], "<i4").tobytes() + bytes(24) + b"\1" + bytes(4) for _ in range(9))

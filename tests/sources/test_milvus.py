@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from pymilvus import DataType, MilvusClient
 
-from holdfast.errors import ConfigError, DataError, StoreError
-from holdfast.sources import open_source
+from limpet.errors import ConfigError, DataError, StoreError
+from limpet.sources import open_source
 
 DIM, ROWS = 6, 40
 VECTORS = np.random.default_rng(0).normal(size=(ROWS, DIM)).astype(np.float32)

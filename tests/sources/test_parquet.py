@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast.errors import DataError
-from holdfast.sources import open_source
-from holdfast.sources.parquet import RowsById
+from limpet.errors import DataError
+from limpet.sources import open_source
+from limpet.sources.parquet import RowsById
 
 ROWS = 20_000
 

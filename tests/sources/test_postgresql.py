@@ -11,11 +11,11 @@ import psycopg
 import pytest
 
 from crash.server import Server
-from holdfast.errors import ConfigError, DataError, LastingStoreError, StoreError
-from holdfast.geometry import Euclidean, InnerProduct
-from holdfast.sources import open_source
-from holdfast.sources.base import roles_of
-from holdfast.sources.reading import embeddings_of
+from limpet.errors import ConfigError, DataError, LastingStoreError, StoreError
+from limpet.geometry import Euclidean, InnerProduct
+from limpet.sources import open_source
+from limpet.sources.base import roles_of
+from limpet.sources.reading import embeddings_of
 
 Make = Callable[..., str]
 

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast.embeddings import EmbeddingSet
-from holdfast.embeddings.storage import from_parquet
-from holdfast.errors import ConfigError, DataError, HoldfastError
-from holdfast.sources import open_source
-from holdfast.sources.base import roles_of
-from holdfast.sources.reading import SourceTexts, embeddings_of, texts_of
+from limpet.embeddings import EmbeddingSet
+from limpet.embeddings.storage import from_parquet
+from limpet.errors import ConfigError, DataError, LimpetError
+from limpet.sources import open_source
+from limpet.sources.base import roles_of
+from limpet.sources.reading import SourceTexts, embeddings_of, texts_of
 
 ROWS, DIM = 60, 5
 
@@ -123,7 +123,7 @@ def test_what_cannot_be_used(write: Any) -> None:
         (url.replace("vector=emb", "vector=title"), r"(?s)The column 'title' of .*a list of numbers"),
         (url.replace("&model=ada", ""), "does not say which model"),
     ):
-        with pytest.raises(HoldfastError, match=said):
+        with pytest.raises(LimpetError, match=said):
             embeddings_of(open_source(wrong))
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.errors import ConfigError
-from holdfast.stores.filters import Condition, checked
-from holdfast.stores.where import read_filter
+from limpet.errors import ConfigError
+from limpet.stores.filters import Condition, checked
+from limpet.stores.where import read_filter
 
 COLUMNS = {"label": "text", "price": "integer"}
 

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from crash.server import Server
-from holdfast.errors import ConfigError, StoreError
-from holdfast.stores import open_store
-from holdfast.stores.base import Changes, NewGeneration, Rows, Store, Upsert
-from holdfast.stores.filters import (
+from limpet.errors import ConfigError, StoreError
+from limpet.stores import open_store
+from limpet.stores.base import Changes, NewGeneration, Rows, Store, Upsert
+from limpet.stores.filters import (
     COMPARISONS,
     And,
     Condition,
@@ -30,12 +30,12 @@ from holdfast.stores.filters import (
     path_of,
     sql,
 )
-from holdfast.stores.lance.search import condition as lance_condition
-from holdfast.stores.memory.filters import mask
-from holdfast.stores.postgres.search import COSTS, INDEX, condition
-from holdfast.stores.postgres.store import PgvectorStore
-from holdfast.stores.where import read_filter
-from holdfast.testing.stores import met
+from limpet.stores.lance.search import condition as lance_condition
+from limpet.stores.memory.filters import mask
+from limpet.stores.postgres.search import COSTS, INDEX, condition
+from limpet.stores.postgres.store import PgvectorStore
+from limpet.stores.where import read_filter
+from limpet.testing.stores import met
 
 COLUMNS = {"order": "text", "n": "integer", "price": "number", "sold": "truth", "facts": "json"}
 EVIL = "'; DROP TABLE items; --"

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.disk import Disk
-from holdfast.embeddings import EmbeddingSet
-from holdfast.galleries import Gallery
-from holdfast.geometry import Hypersphere
-from holdfast.stores import forks, open_store
-from holdfast.stores.base import Changes, NewGeneration, Rows, Store, Upsert
-from holdfast.stores.sqlite import SqliteDatabase
+from limpet.disk import Disk
+from limpet.embeddings import EmbeddingSet
+from limpet.galleries import Gallery
+from limpet.geometry import Hypersphere
+from limpet.stores import forks, open_store
+from limpet.stores.base import Changes, NewGeneration, Rows, Store, Upsert
+from limpet.stores.sqlite import SqliteDatabase
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 QUERY = np.ones((1, 2), np.float32)
@@ -297,8 +297,8 @@ def test_threads_that_wait_to_be_alone_do_not_wait_for_each_other() -> None:
 ENDS = """
 import os, sys
 from pathlib import Path
-from holdfast.disk import Disk
-from holdfast.stores.sqlite import SqliteDatabase
+from limpet.disk import Disk
+from limpet.stores.sqlite import SqliteDatabase
 database = SqliteDatabase(Path(sys.argv[1]), Disk())
 database.execute("CREATE TABLE numbers (number bigint, filler blob)")
 rows = [[number, bytes(3000)] for number in range(500)]

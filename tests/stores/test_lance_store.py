@@ -16,17 +16,17 @@ import lance
 import numpy as np
 import pytest
 
-from holdfast.disk import Disk
-from holdfast.errors import GalleryError, StoreError
-from holdfast.stores import open_store
-from holdfast.stores.base import Changes, Committed, Fill, NewGeneration, Rows, Store, Upsert
-from holdfast.stores.filters import Condition
-from holdfast.stores.lance import care as lance_care
-from holdfast.stores.lance import history as lance_history
-from holdfast.stores.lance import rows as lance_rows
-from holdfast.stores.lance.places import Place, Places, edit_of_generation, edit_of_remainder
-from holdfast.stores.lance.store import LanceStore
-from holdfast.stores.planning import Appended, Plan
+from limpet.disk import Disk
+from limpet.errors import GalleryError, StoreError
+from limpet.stores import open_store
+from limpet.stores.base import Changes, Committed, Fill, NewGeneration, Rows, Store, Upsert
+from limpet.stores.filters import Condition
+from limpet.stores.lance import care as lance_care
+from limpet.stores.lance import history as lance_history
+from limpet.stores.lance import rows as lance_rows
+from limpet.stores.lance.places import Place, Places, edit_of_generation, edit_of_remainder
+from limpet.stores.lance.store import LanceStore
+from limpet.stores.planning import Appended, Plan
 
 WIDTH = 8
 G1, G2, G3 = "g1", "g2", "g3"
@@ -371,7 +371,7 @@ def test_a_merge_that_changes_rows_is_not_acknowledged(
             table.checkout_latest()
             table.optimize.compact_files()
 
-    monkeypatch.setattr("holdfast.stores.lance.store.merge", wrong)
+    monkeypatch.setattr("limpet.stores.lance.store.merge", wrong)
     with pytest.raises(StoreError, match="differently"):
         store.keep_up(G1)
     assert state(store) == before
@@ -626,8 +626,8 @@ def test_what_waits_and_what_is_freed_is_told(store: LanceStore, folder: Path) -
 def test_ordinary_writes_keep_pieces_and_files_few(
     store: LanceStore, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.stores.lance.store.KEPT_SECONDS", 0.0)
-    monkeypatch.setattr("holdfast.stores.lance.store.TRIMMED_EVERY", 8)
+    monkeypatch.setattr("limpet.stores.lance.store.KEPT_SECONDS", 0.0)
+    monkeypatch.setattr("limpet.stores.lance.store.TRIMMED_EVERY", 8)
     pieces, files = [], []
     for number in range(60):
         commit(store, written(names(1, number % 40)))

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from holdfast.disk import Disk
-from holdfast.errors import GalleryError, StoreError
-from holdfast.stores import open_store
-from holdfast.stores.base import Changes, NewGeneration, Pointer, Rows, Store, Upsert
-from holdfast.stores.filters import Condition
-from holdfast.stores.ledger import best_first
-from holdfast.stores.memory import store as module
+from limpet.disk import Disk
+from limpet.errors import GalleryError, StoreError
+from limpet.stores import open_store
+from limpet.stores.base import Changes, NewGeneration, Pointer, Rows, Store, Upsert
+from limpet.stores.filters import Condition
+from limpet.stores.ledger import best_first
+from limpet.stores.memory import store as module
 
 
 def written(
@@ -135,7 +135,7 @@ def test_searches_are_cut_into_pieces_without_a_difference(store: Store, monkeyp
     written(store, 1)
     queries = np.arange(14, dtype=np.float32).reshape(7, 2)
     whole = store.search(queries, 2, generation="g1", at=store.pointer())
-    monkeypatch.setattr("holdfast.stores.memory.table._SCORES_AT_ONCE", 6)
+    monkeypatch.setattr("limpet.stores.memory.table._SCORES_AT_ONCE", 6)
     pieces = store.search(queries, 2, generation="g1", at=store.pointer())
     assert pieces.ids == whole.ids == [["a", "b"]] * 7
     assert [list(scores) for scores in pieces.scores] == [[row.sum()] * 2 for row in queries]
@@ -155,7 +155,7 @@ class Lying(Disk):
 def test_a_commit_whose_rows_find_no_room_in_ram_is_read_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     before = written(store, 1)
     with monkeypatch.context() as patched, pytest.raises(StoreError, match="no room in memory"):
-        patched.setattr("holdfast.stores.memory.store.MemoryTable.add", no_room)
+        patched.setattr("limpet.stores.memory.store.MemoryTable.add", no_room)
         written(store, 2)
     with pytest.raises(GalleryError, match="ask for the pointer again"):
         found(store, before)
@@ -175,7 +175,7 @@ def test_a_search_for_more_than_there_is_takes_no_more_room(store: Store) -> Non
 def test_a_search_that_finds_no_room_says_what_to_do(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     at = written(store, 1)
     with monkeypatch.context() as patched, pytest.raises(StoreError, match="no room in memory") as refusal:
-        patched.setattr("holdfast.stores.memory.table.best_first", no_room)
+        patched.setattr("limpet.stores.memory.table.best_first", no_room)
         found(store, at)
     assert "fewer" in str(refusal.value) and found(store, at) == [2] * 3
 
@@ -183,7 +183,7 @@ def test_a_search_that_finds_no_room_says_what_to_do(store: Store, monkeypatch: 
 def test_a_gallery_that_does_not_fit_into_memory_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written(open_store(f"memory:{tmp_path}", create=True), 1)
     with monkeypatch.context() as patched, pytest.raises(StoreError, match="no room in memory"):
-        patched.setattr("holdfast.stores.memory.rows.np.frombuffer", no_room)
+        patched.setattr("limpet.stores.memory.rows.np.frombuffer", no_room)
         open_store(f"memory:{tmp_path}")
     assert open_store(f"memory:{tmp_path}").pointer().sequence == 1
 

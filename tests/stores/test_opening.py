@@ -12,10 +12,10 @@ import grimp
 import numpy as np
 import pytest
 
-from holdfast.disk import Disk
-from holdfast.errors import ConfigError, GalleryError, StoreError
-from holdfast.stores import STORES, open_store
-from holdfast.stores.base import Changes, NewGeneration, Rows, Upsert
+from limpet.disk import Disk
+from limpet.errors import ConfigError, GalleryError, StoreError
+from limpet.stores import STORES, open_store
+from limpet.stores.base import Changes, NewGeneration, Rows, Upsert
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -39,7 +39,7 @@ def test_a_gallery_that_is_not_there_names_the_command_that_makes_one(tmp_path: 
     for url, shown in ((f"memory:{tmp_path / 'no'}", f"memory:{tmp_path / 'no'}"), (str(tmp_path), str(tmp_path))):
         with pytest.raises(GalleryError, match="no gallery") as refusal:
             open_store(url)
-        assert f"holdfast gallery create {shown}" in str(refusal.value)
+        assert f"limpet gallery create {shown}" in str(refusal.value)
     assert contents(tmp_path) == {}, "to look for a gallery makes nothing"
     with pytest.raises(GalleryError, match="RAM"):
         open_store("memory://")
@@ -176,8 +176,8 @@ def test_every_name_on_the_way_to_a_new_gallery_survives(
 WITHOUT = """
 import sys
 sys.modules[{package!r}] = None
-from holdfast.errors import GalleryError
-from holdfast.stores import open_store
+from limpet.errors import GalleryError
+from limpet.stores import open_store
 try:
     open_store({url!r}, create=True)
 except GalleryError as error:
@@ -187,7 +187,7 @@ except GalleryError as error:
 
 @pytest.mark.parametrize(
     ("package", "url", "install"),
-    [("lance", "{}", "'holdfast[gallery]'"), ("psycopg", "postgresql://localhost/x", "'holdfast[pgvector]'")],
+    [("lance", "{}", "'limpet[gallery]'"), ("psycopg", "postgresql://localhost/x", "'limpet[pgvector]'")],
 )
 def test_a_missing_package_is_named_with_what_to_install(tmp_path: Path, package: str, url: str, install: str) -> None:
     code = WITHOUT.format(package=package, url=url.format(tmp_path / "gallery"))
@@ -198,7 +198,7 @@ def test_a_missing_package_is_named_with_what_to_install(tmp_path: Path, package
 
 def test_stores_are_imported_without_what_they_do_not_need() -> None:
     code = (
-        "import sys; from holdfast.stores import open_store; open_store('memory://', create=True);"
+        "import sys; from limpet.stores import open_store; open_store('memory://', create=True);"
         "print([name for name in ('torch', 'lance', 'psycopg', 'pyarrow', 'scipy') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -206,9 +206,9 @@ def test_stores_are_imported_without_what_they_do_not_need() -> None:
 
 
 def test_stores_never_import_each_other() -> None:
-    graph = grimp.build_graph("holdfast")
+    graph = grimp.build_graph("limpet")
     packages = {STORES.places[kind].rpartition(".")[0] for kind in STORES}
-    assert graph.find_upstream_modules("holdfast.galleries", as_package=True)
+    assert graph.find_upstream_modules("limpet.galleries", as_package=True)
     for package in packages:
         above = graph.find_upstream_modules(package, as_package=True)
         others = {module for module in above if module.startswith(tuple(f"{other}." for other in packages - {package}))}

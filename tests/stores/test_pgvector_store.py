@@ -20,21 +20,21 @@ import psycopg
 import pytest
 
 from crash.server import Pooler, Server
-from holdfast.disk import Disk
-from holdfast.errors import ConfigError, GalleryError, StoreError
-from holdfast.galleries import Gallery
-from holdfast.geometry import Hypersphere
-from holdfast.stores import open_store
-from holdfast.stores.base import Changes, Fill, Hits, NewGeneration, Rows, Upsert
-from holdfast.stores.filters import Condition
-from holdfast.stores.postgres import search as pgvector_search
-from holdfast.stores.postgres import sharing as postgres_sharing
-from holdfast.stores.postgres.address import read_address
-from holdfast.stores.postgres.graphs import form_of, table_of
-from holdfast.stores.postgres.ledger import PostgresDatabase
-from holdfast.stores.postgres.schema import is_there
-from holdfast.stores.postgres.search import Selection
-from holdfast.stores.postgres.store import PgvectorStore
+from limpet.disk import Disk
+from limpet.errors import ConfigError, GalleryError, StoreError
+from limpet.galleries import Gallery
+from limpet.geometry import Hypersphere
+from limpet.stores import open_store
+from limpet.stores.base import Changes, Fill, Hits, NewGeneration, Rows, Upsert
+from limpet.stores.filters import Condition
+from limpet.stores.postgres import search as pgvector_search
+from limpet.stores.postgres import sharing as postgres_sharing
+from limpet.stores.postgres.address import read_address
+from limpet.stores.postgres.graphs import form_of, table_of
+from limpet.stores.postgres.ledger import PostgresDatabase
+from limpet.stores.postgres.schema import is_there
+from limpet.stores.postgres.search import Selection
+from limpet.stores.postgres.store import PgvectorStore
 
 WIDTH = 8
 COLUMNS = {"price": "integer"}
@@ -100,7 +100,7 @@ def expected(items: Any, k: int = 5) -> list[list[str]]:
     [
         ("postgresql://ann:s3cret@db:5433/shop?schema=photos", "postgresql://ann@db:5433/shop?schema=photos"),
         ("postgres://ann@db/shop?sslmode=require", "postgresql://ann@db/shop?sslmode=require"),
-        ("postgresql://db/shop?password=s3cret&schema=holdfast", "postgresql://db/shop"),
+        ("postgresql://db/shop?password=s3cret&schema=limpet", "postgresql://db/shop"),
         ("postgresql://ann:[s3cret?#:@db/shop", "postgresql://ann@db/shop"),
         ("postgresql+psycopg://ann:s3cret@db/shop", "postgresql://ann@db/shop"),
         ("postgres+asyncpg://ann:s3cret@db/shop?schema=a", "postgresql://ann@db/shop?schema=a"),
@@ -127,7 +127,7 @@ def test_a_url_that_cannot_be_read_is_refused_without_being_repeated(place: str)
     with pytest.raises(ConfigError, match="cannot be read") as refusal:
         read_address(f"postgresql://ann:{place}")
     shown = "".join(traceback.format_exception(refusal.value)).replace(f'"postgresql://ann:{place}"', "")
-    assert "cret" not in shown.rpartition("holdfast.errors.ConfigError")[2] and "ProgrammingError" not in shown
+    assert "cret" not in shown.rpartition("limpet.errors.ConfigError")[2] and "ProgrammingError" not in shown
 
 
 @pytest.mark.parametrize("parameters", ["schema=Photos", "schema=a;b", "schema=a&schema=b", "schema=", "nonsense=1"])

@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from holdfast.disk import Disk
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import StoreError
-from holdfast.galleries import Gallery
-from holdfast.galleries import gallery as module
-from holdfast.geometry import Hypersphere
-from holdfast.stores.sqlite import SqliteDatabase
+from limpet.disk import Disk
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import StoreError
+from limpet.galleries import Gallery
+from limpet.galleries import gallery as module
+from limpet.geometry import Hypersphere
+from limpet.stores.sqlite import SqliteDatabase
 
 SPACE = Hypersphere(2)
 NOBODY = 65534
@@ -49,7 +49,7 @@ def without_rights(folder: Path) -> Iterator[Path]:
 @contextmanager
 def mounted(folder: Path) -> Iterator[Path]:
     """Show the folder at another place, mounted for reading only."""
-    place = Path(tempfile.mkdtemp(prefix="holdfast-mount-"))
+    place = Path(tempfile.mkdtemp(prefix="limpet-mount-"))
     steps = [["mount", "--bind", folder, place], ["mount", "-o", "remount,ro,bind", place]]
     done = [subprocess.run(step, capture_output=True, text=True) for step in steps if os.geteuid() == 0]
     try:
@@ -71,7 +71,7 @@ def read_only(request: pytest.FixtureRequest) -> Callable[[Path], object]:
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A folder that other users may enter, unlike those of pytest."""
-    base = Path(tempfile.mkdtemp(prefix="holdfast-read-only-"))
+    base = Path(tempfile.mkdtemp(prefix="limpet-read-only-"))
     base.chmod(0o755)
     yield base / "gallery"
     shutil.rmtree(base)

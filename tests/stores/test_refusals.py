@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.errors import ConfigError, DataError
-from holdfast.stores.base import Commit, Fill, Items, NewGeneration, Rows, Upsert
-from holdfast.stores.filters import And, Condition, Exists, In, Not, Or, checked, literal, sql
-from holdfast.stores.where import read_conditions
+from limpet.errors import ConfigError, DataError
+from limpet.stores.base import Commit, Fill, Items, NewGeneration, Rows, Upsert
+from limpet.stores.filters import And, Condition, Exists, In, Not, Or, checked, literal, sql
+from limpet.stores.where import read_conditions
 
 COLUMNS = {"colour": "text", "pieces": "integer", "price": "number", "sold": "truth"}
 

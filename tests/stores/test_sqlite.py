@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.disk import Disk
-from holdfast.errors import GalleryError, StoreError
-from holdfast.stores.ledger_store import ThreadLock
-from holdfast.stores.sqlite import SqliteDatabase, WriterLock
+from limpet.disk import Disk
+from limpet.errors import GalleryError, StoreError
+from limpet.stores.ledger_store import ThreadLock
+from limpet.stores.sqlite import SqliteDatabase, WriterLock
 
 
 class Watching(Disk):

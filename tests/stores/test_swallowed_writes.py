@@ -21,10 +21,10 @@ faults.preload()
 import errno
 from pathlib import Path
 import numpy as np
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import HoldfastError
-from holdfast.galleries import Gallery
-from holdfast.geometry import Hypersphere
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import LimpetError
+from limpet.galleries import Gallery
+from limpet.geometry import Hypersphere
 
 def embedded(first, last):
     vectors = np.random.default_rng(first).standard_normal((last - first, 8))
@@ -47,7 +47,7 @@ while True:  # every write of such a file, one after the other
     faults.arm(folder, faults.Action.FAIL, pattern=f"write *{{sys.argv[2]}}/*", occurrence=failed, error=errno.ENOSPC)
     try:
         steps[sys.argv[2]]()
-    except HoldfastError as error:
+    except LimpetError as error:
         assert faults.struck() and "as it was" in str(error), error
     else:
         break

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from crash.server import Server
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, GalleryError
-from holdfast.galleries import Gallery
-from holdfast.galleries.backup import restore
-from holdfast.geometry import Euclidean, Hypersphere, InnerProduct, Lorentz, Space
-from holdfast.stores.base import Graph
-from holdfast.stores.filters import Condition
-from holdfast.stores.postgres.graphs import built, form_of
-from holdfast.stores.postgres.search import SETTINGS, Selection
-from holdfast.stores.postgres.store import PgvectorStore
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import ConfigError, GalleryError
+from limpet.galleries import Gallery
+from limpet.galleries.backup import restore
+from limpet.geometry import Euclidean, Hypersphere, InnerProduct, Lorentz, Space
+from limpet.stores.base import Graph
+from limpet.stores.filters import Condition
+from limpet.stores.postgres.graphs import built, form_of
+from limpet.stores.postgres.search import SETTINGS, Selection
+from limpet.stores.postgres.store import PgvectorStore
 
 ROWS = 800
 

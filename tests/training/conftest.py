@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from holdfast.data.image_set import ImageSet
-from holdfast.data.images import ArrayImages
+from limpet.data.image_set import ImageSet
+from limpet.data.images import ArrayImages
 
 
 @pytest.fixture(scope="session")
@@ -31,4 +31,4 @@ def images(make_images: Callable[..., ImageSet]) -> ImageSet:
 @pytest.fixture
 def every_epoch_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a checkpoint be written after every epoch, however short it was."""
-    monkeypatch.setattr("holdfast.training.loop.CHECKPOINT_PAUSE", 0.0)
+    monkeypatch.setattr("limpet.training.loop.CHECKPOINT_PAUSE", 0.0)

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-import holdfast.training.train as train_module
-from holdfast.cli import main
-from holdfast.data.image_set import ImageSet
-from holdfast.errors import ConfigError
-from holdfast.experiment import Experiment, Recipe
-from holdfast.methods.base import CompatibilityMethod
-from holdfast.models.release import Release, load_release
-from holdfast.models.specs import EncoderSpec
-from holdfast.training.loop import fit
-from holdfast.training.train import train_release
+import limpet.training.train as train_module
+from limpet.cli import main
+from limpet.data.image_set import ImageSet
+from limpet.errors import ConfigError
+from limpet.experiment import Experiment, Recipe
+from limpet.methods.base import CompatibilityMethod
+from limpet.models.release import Release, load_release
+from limpet.models.specs import EncoderSpec
+from limpet.training.loop import fit
+from limpet.training.train import train_release
 
 CLASSES = 5
 TRIPLET = {"triplet": 1.0, "triplet_margin": 0.3, "scale": 16.0, "margin": 0.2}
@@ -72,7 +72,7 @@ def test_a_method_sees_balanced_batches(images: ImageSet, tmp_path: Path, monkey
             seen.append(sorted(np.bincount(step.labels, minlength=CLASSES).tolist()))
             return {"task": step.head.loss(step.new, step.labels)}
 
-    from holdfast.methods import METHODS
+    from limpet.methods import METHODS
 
     monkeypatch.setitem(METHODS, "watches", Watches)
     train_release(images, replace(NEW, method="watches"), tmp_path)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli import main
-from holdfast.methods import METHODS
-from holdfast.models.release import load_release
-from holdfast.models.specs import EncoderSpec
-from holdfast.source_code import bare_code, digest_of, version_of
-from holdfast.training import code
-from holdfast.training.code import TRAINING, training_code
+from limpet.cli import main
+from limpet.methods import METHODS
+from limpet.models.release import load_release
+from limpet.models.specs import EncoderSpec
+from limpet.source_code import bare_code, digest_of, version_of
+from limpet.training import code
+from limpet.training.code import TRAINING, training_code
 
 
 def test_of_code_only_what_is_computed_counts(tmp_path) -> None:
@@ -63,7 +63,7 @@ def test_a_changed_method_changes_its_own_code_and_what_all_share_changes_all(
         (tmp_path / module).parent.mkdir(exist_ok=True)
         (tmp_path / module).write_text("KNOWN = 1\n")
     monkeypatch.setattr(code, "ROOT", tmp_path)
-    monkeypatch.setattr(code, "_code_of_holdfast", code._code_of_holdfast.__wrapped__)
+    monkeypatch.setattr(code, "_code_of_limpet", code._code_of_limpet.__wrapped__)
     before = codes()
     for module, changed in modules.items():
         (tmp_path / module).write_text("KNOWN = 1  # a comment\n")
@@ -79,7 +79,7 @@ def test_the_packages_that_count_are_there() -> None:
 
 def test_the_code_of_another_package_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "theirs_alone.py").write_text(
-        "from holdfast.methods.p2s import P2S\n\nclass Mine(P2S):\n    weight = 1\n"
+        "from limpet.methods.p2s import P2S\n\nclass Mine(P2S):\n    weight = 1\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     from theirs_alone import Mine
@@ -87,7 +87,7 @@ def test_the_code_of_another_package_counts(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setitem(METHODS, "mine", Mine)
     before = training_code("mine", "softmax", EncoderSpec())
     (tmp_path / "theirs_alone.py").write_text(
-        "from holdfast.methods.p2s import P2S\n\nclass Mine(P2S):\n    weight = 2\n"
+        "from limpet.methods.p2s import P2S\n\nclass Mine(P2S):\n    weight = 2\n"
     )
     assert training_code("mine", "softmax", EncoderSpec()) != before
     assert version_of(METHODS["p2s"]) == ""
@@ -115,7 +115,7 @@ def test_a_release_that_other_code_trained_is_kept_and_said_to_be_until_asked_fo
     first = load_release(out)
     assert first.record.code is not None
 
-    monkeypatch.setattr("holdfast.training.code._code_of_holdfast", lambda place: "changed")
+    monkeypatch.setattr("limpet.training.code._code_of_limpet", lambda place: "changed")
     found, said = run()
     assert found == "other" and "made by other code" in said and "--again" in said
     assert load_release(out).record == first.record, "it is kept"
@@ -131,7 +131,7 @@ def test_a_release_of_before_codes_were_recorded_is_kept_and_said_to_be_unknown(
 ) -> None:
     words = ["train", "--data", "glyphs", "--method", "independent", "--out", str(tmp_path / "first"), *FAST, "--json"]
     with monkeypatch.context() as before:
-        before.setattr("holdfast.training.record.code_of", lambda experiment: None)
+        before.setattr("limpet.training.record.code_of", lambda experiment: None)
         assert main(words) == 0
     assert "code" not in json.loads((tmp_path / "first" / "config.json").read_text())
     capsys.readouterr()
@@ -147,11 +147,11 @@ def test_an_unfinished_run_is_not_continued_by_other_code(
     out = tmp_path / "first"
     words = ["train", "--data", "glyphs", "--method", "independent", "--out", str(out), *FAST]
     with monkeypatch.context() as stopped:
-        stopped.setattr("holdfast.training.train.make_release", lambda *given, **values: 1 / 0)
+        stopped.setattr("limpet.training.train.make_release", lambda *given, **values: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             main(words)
     assert (out / "checkpoint.safetensors").exists() and not (out / "config.json").exists()
-    monkeypatch.setattr("holdfast.training.code._code_of_holdfast", lambda place: "changed")
+    monkeypatch.setattr("limpet.training.code._code_of_limpet", lambda place: "changed")
     assert main(words) == 2
     assert "written by other code" in " ".join(capsys.readouterr().err.split())
     assert main([*words, "--again"]) == 0

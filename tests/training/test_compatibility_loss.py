@@ -14,21 +14,21 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from holdfast import CompatibilityLoss
-from holdfast.data.image_set import ImageSet
-from holdfast.data.loading import encoding_loader, training_loader
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, DataError, HoldfastError, SpaceMismatchError
-from holdfast.geometry import SPACES, Hypersphere, Lorentz, Space
-from holdfast.methods import METHODS, build_method
-from holdfast.methods.base import Batch, CompatibilityMethod, Head, OldModel
-from holdfast.models.heads import build_head, default_head
-from holdfast.models.lifting import LearnedLorentz
-from holdfast.models.seeding import seeded
-from holdfast.testing.methods import TracedStep, batch, prepared
-from holdfast.testing.samples import PlainHead, World, make_world
-from holdfast.training.encode import encode, encode_features
-from holdfast.training.loop import fit
+from limpet import CompatibilityLoss
+from limpet.data.image_set import ImageSet
+from limpet.data.loading import encoding_loader, training_loader
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import ConfigError, DataError, LimpetError, SpaceMismatchError
+from limpet.geometry import SPACES, Hypersphere, Lorentz, Space
+from limpet.methods import METHODS, build_method
+from limpet.methods.base import Batch, CompatibilityMethod, Head, OldModel
+from limpet.models.heads import build_head, default_head
+from limpet.models.lifting import LearnedLorentz
+from limpet.models.seeding import seeded
+from limpet.testing.methods import TracedStep, batch, prepared
+from limpet.testing.samples import PlainHead, World, make_world
+from limpet.training.encode import encode, encode_features
+from limpet.training.loop import fit
 
 CLASSES, SIDE, DIM = 4, 8, 6
 ACTIVE: dict[str, dict[str, object]] = {"odpp": {"threshold_old": -1.0, "threshold_new": -1.0, "inner_epochs": 2}}
@@ -236,7 +236,7 @@ L = torch.tensor([0, 1, 2, 0])
 NAN = E.clone()
 NAN[2, 1] = torch.nan
 
-REFUSED: dict[str, tuple[Callable[[], object], type[HoldfastError], str]] = {
+REFUSED: dict[str, tuple[Callable[[], object], type[LimpetError], str]] = {
     "a tuple": (lambda: p2s()((E, E), L), DataError, r"a tuple of 2(.|\n)*output\[0\]"),
     "an array": (lambda: p2s()(E.numpy(), L), DataError, "array of shape (.|\n)*from_numpy"),  # type: ignore[arg-type]
     "one embedding": (lambda: p2s()(E[0], L[:1]), DataError, r"shape \(5,\)(.|\n)*\(items, 5\)"),

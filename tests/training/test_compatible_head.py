@@ -11,35 +11,35 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.adapters import build_adapter
-from holdfast.adapters.storage import GALLERY_ADAPTER
-from holdfast.data.augment import Augmentation
-from holdfast.data.vector_set import VectorSet
-from holdfast.embeddings import EmbeddingSet
-from holdfast.embeddings.storage import save
-from holdfast.errors import ConfigError, DataError, EmptyOverlapError, ReleaseError, SpaceMismatchError
-from holdfast.evaluation.retrieval import rank_metrics
-from holdfast.experiment import HEAD_RECIPE, Experiment, Geometry, head_recipe
-from holdfast.export import formats
-from holdfast.export.exportable import of_adapter, of_release
-from holdfast.export.formats import export
-from holdfast.export.reader import Map
-from holdfast.galleries import Gallery
-from holdfast.galleries.sources import FileVectors
-from holdfast.geometry import Hypersphere, Lorentz
-from holdfast.methods import METHODS
-from holdfast.models.release import load_release, make_release, weights_digest
-from holdfast.models.specs import EncoderSpec, FeatureSpec
-from holdfast.training import compatible_head, encode
-from holdfast.training.compatible_head import (
+from limpet.adapters import build_adapter
+from limpet.adapters.storage import GALLERY_ADAPTER
+from limpet.data.augment import Augmentation
+from limpet.data.vector_set import VectorSet
+from limpet.embeddings import EmbeddingSet
+from limpet.embeddings.storage import save
+from limpet.errors import ConfigError, DataError, EmptyOverlapError, ReleaseError, SpaceMismatchError
+from limpet.evaluation.retrieval import rank_metrics
+from limpet.experiment import HEAD_RECIPE, Experiment, Geometry, head_recipe
+from limpet.export import formats
+from limpet.export.exportable import of_adapter, of_release
+from limpet.export.formats import export
+from limpet.export.reader import Map
+from limpet.galleries import Gallery
+from limpet.galleries.sources import FileVectors
+from limpet.geometry import Hypersphere, Lorentz
+from limpet.methods import METHODS
+from limpet.models.release import load_release, make_release, weights_digest
+from limpet.models.specs import EncoderSpec, FeatureSpec
+from limpet.training import compatible_head, encode
+from limpet.training.compatible_head import (
     frozen_release,
     load_head,
     ridge_start,
     train_head,
 )
-from holdfast.training.encode import embed_features
-from holdfast.training.train import train_release
-from holdfast.training.warm_start import load_carried
+from limpet.training.encode import embed_features
+from limpet.training.train import train_release
+from limpet.training.warm_start import load_carried
 
 CLASSES = 6
 QUICK = dataclasses.replace(HEAD_RECIPE, epochs=3, batch_size=32)
@@ -403,7 +403,7 @@ def test_the_adapter_of_two_steps_is_not_fitted_on_pairs_that_are_likely_wrong(
     assert head.adapter is not None and 200 < head.adapter.fitted.pairs < 300
     (gallery, _), (_, query) = frozen(120, seed=2), frozen(60, seed=3)
     guarded = mean_precision(head.query(query), head.gallery(gallery))
-    monkeypatch.setattr("holdfast.training.compatible_head.without_doubtful", lambda old, new, **_: (old, new))
+    monkeypatch.setattr("limpet.training.compatible_head.without_doubtful", lambda old, new, **_: (old, new))
     head = train_head(mixed, new, experiment("keep"), tmp_path / "trusting")
     assert head.adapter is not None and head.adapter.fitted.pairs == 480
     assert guarded > mean_precision(head.query(query), head.gallery(gallery))

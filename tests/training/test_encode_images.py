@@ -6,16 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from holdfast.data.image_set import ImageSet
-from holdfast.data.images import ArrayImages
-from holdfast.data.vector_set import VectorSet
-from holdfast.errors import ConfigError
-from holdfast.experiment import Experiment, Geometry, Recipe
-from holdfast.geometry import SPACES
-from holdfast.models.release import Release
-from holdfast.models.specs import EncoderSpec
-from holdfast.training.encode import embed_images
-from holdfast.training.train import train_release
+from limpet.data.image_set import ImageSet
+from limpet.data.images import ArrayImages
+from limpet.data.vector_set import VectorSet
+from limpet.errors import ConfigError
+from limpet.experiment import Experiment, Geometry, Recipe
+from limpet.geometry import SPACES
+from limpet.models.release import Release
+from limpet.models.specs import EncoderSpec
+from limpet.training.encode import embed_images
+from limpet.training.train import train_release
 
 
 @pytest.fixture(scope="module", params=sorted(SPACES))

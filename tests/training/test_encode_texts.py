@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from holdfast.data import TextSet
-from holdfast.embeddings import StringArray, storage
-from holdfast.errors import ConfigError, DataError
-from holdfast.geometry import Hypersphere
-from holdfast.models.text_encoders import TextEncoder, open_text_encoder
-from holdfast.training.encode import embed_texts
+from limpet.data import TextSet
+from limpet.embeddings import StringArray, storage
+from limpet.errors import ConfigError, DataError
+from limpet.geometry import Hypersphere
+from limpet.models.text_encoders import TextEncoder, open_text_encoder
+from limpet.training.encode import embed_texts
 
 
 @pytest.fixture(scope="module")

@@ -13,20 +13,20 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.data.text_set import TextSet
-from holdfast.embeddings import EmbeddingSet, StringArray
-from holdfast.errors import ConfigError, DataError, ReleaseError
-from holdfast.evaluation.retrieval import rank_metrics
-from holdfast.experiment import TEXT_RECIPE, Experiment, Recipe, Trainable
-from holdfast.geometry import Hypersphere
-from holdfast.methods import METHODS
-from holdfast.models.release import load_release
-from holdfast.models.specs import EncoderSpec, FeatureSpec
-from holdfast.models.text_encoders import TextEncoder, open_text_encoder
-from holdfast.training.compatible_head import load_head
-from holdfast.training.encode import embed_texts
-from holdfast.training.events import TrainingStep
-from holdfast.training.fine_tuning import FineTuned, Start, fine_tune, load_fine_tuned
+from limpet.data.text_set import TextSet
+from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.errors import ConfigError, DataError, ReleaseError
+from limpet.evaluation.retrieval import rank_metrics
+from limpet.experiment import TEXT_RECIPE, Experiment, Recipe, Trainable
+from limpet.geometry import Hypersphere
+from limpet.methods import METHODS
+from limpet.models.release import load_release
+from limpet.models.specs import EncoderSpec, FeatureSpec
+from limpet.models.text_encoders import TextEncoder, open_text_encoder
+from limpet.training.compatible_head import load_head
+from limpet.training.encode import embed_texts
+from limpet.training.events import TrainingStep
+from limpet.training.fine_tuning import FineTuned, Start, fine_tune, load_fine_tuned
 from tiny_text_model import WORDS, some_texts, write_tiny_model
 
 QUICK = dataclasses.replace(
@@ -57,7 +57,7 @@ def two_layers(tmp_path_factory: pytest.TempPathFactory) -> TextEncoder:
 def hasty_head(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the head that comes first take a single step."""
     recipe = dataclasses.replace(QUICK, backbone_rate=None)
-    monkeypatch.setattr("holdfast.training.fine_tuning.head_recipe", lambda items: recipe)
+    monkeypatch.setattr("limpet.training.fine_tuning.head_recipe", lambda items: recipe)
 
 
 def by_old(texts: TextSet) -> EmbeddingSet:

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from holdfast.embeddings import EmbeddingSet, StringArray
-from holdfast.galleries import Gallery
-from holdfast.geometry import Hypersphere
-from holdfast.training.events import EventLog, TrainingStep
-from holdfast.training.loggers import LOGGERS, OpenLogger
+from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.galleries import Gallery
+from limpet.geometry import Hypersphere
+from limpet.training.events import EventLog, TrainingStep
+from limpet.training.loggers import LOGGERS, OpenLogger
 
 
 class Recorded:
@@ -77,7 +77,7 @@ def test_a_database_of_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         (tmp_path / name).mkdir()
         run(tmp_path / name, LOGGERS["mlflow"])
         client = mlflow.MlflowClient(f"sqlite:///{tmp_path / name / 'mlflow.db'}")
-        (found,) = client.search_runs([client.get_experiment_by_name("holdfast").experiment_id])
+        (found,) = client.search_runs([client.get_experiment_by_name("limpet").experiment_id])
         assert (found.info.run_name, found.info.status) == (name, "FINISHED")
         told = sorted((one.step, one.value) for one in client.get_metric_history(found.info.run_id, "loss"))
         assert told == [(0, 2), (1, 1.75), (2, 1), (3, 0.75)]
@@ -95,7 +95,7 @@ def test_an_offline_run_of_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert wandb.run is None  # the next training has a run of its own
         (written,) = (tmp_path / name / "wandb").glob("offline-run-*/run-*.wandb")
         begun = time.monotonic()
-        while b"holdfast" not in written.read_bytes():  # by a process of its own
+        while b"limpet" not in written.read_bytes():  # by a process of its own
             assert time.monotonic() - begun < 120
             time.sleep(0.02)
 
@@ -105,16 +105,16 @@ def test_upgrades_are_told_and_nothing_is_printed(
 ) -> None:
     rows = np.eye(4, dtype=np.float32)
     old = EmbeddingSet(StringArray.of("abcd"), rows, "declared:a", Hypersphere(4))
-    assert any(isinstance(one, logging.NullHandler) for one in logging.getLogger("holdfast").handlers)
+    assert any(isinstance(one, logging.NullHandler) for one in logging.getLogger("limpet").handlers)
     space = Hypersphere(4)
     with (
-        logged(logging.INFO, "holdfast") as log,
+        logged(logging.INFO, "limpet") as log,
         Gallery.create("memory://", fingerprint="declared:a", space=space) as gallery,
     ):
         gallery.add(old)
         gallery.prepare("declared:b", space)
         gallery.abandon()
         gallery.delete(["a"])
-    told = [one.getMessage().partition(":")[0] for one in log.records if one.name == "holdfast.galleries"]
+    told = [one.getMessage().partition(":")[0] for one in log.records if one.name == "limpet.galleries"]
     assert told == ["create", "prepare", "abandon"], told
     assert capsys.readouterr() == ("", "")

@@ -10,21 +10,21 @@ import pytest
 import torch
 from torch import nn
 
-from holdfast.data.augment import Augmentation
-from holdfast.data.image_set import ImageSet
-from holdfast.data.images import ArrayImages
-from holdfast.data.loading import encoding_loader, training_loader
-from holdfast.errors import ConfigError, DataError, SpaceMismatchError
-from holdfast.geometry import SPACES, Hypersphere, Space
-from holdfast.methods import METHODS
-from holdfast.methods.base import CompatibilityMethod, OldModel, Step
-from holdfast.models.heads import build_head, default_head
-from holdfast.models.seeding import seeded
-from holdfast.training.encode import encode, encode_features
-from holdfast.training.layout import lay_out_state, weights_channels_last
-from holdfast.training.loop import fit
-from holdfast.training.run_state import History
-from holdfast.training.schedules import Schedule, cosine
+from limpet.data.augment import Augmentation
+from limpet.data.image_set import ImageSet
+from limpet.data.images import ArrayImages
+from limpet.data.loading import encoding_loader, training_loader
+from limpet.errors import ConfigError, DataError, SpaceMismatchError
+from limpet.geometry import SPACES, Hypersphere, Space
+from limpet.methods import METHODS
+from limpet.methods.base import CompatibilityMethod, OldModel, Step
+from limpet.models.heads import build_head, default_head
+from limpet.models.seeding import seeded
+from limpet.training.encode import encode, encode_features
+from limpet.training.layout import lay_out_state, weights_channels_last
+from limpet.training.loop import fit
+from limpet.training.run_state import History
+from limpet.training.schedules import Schedule, cosine
 
 CLASSES, SIDE, DIM = 5, 8, 6
 
@@ -167,7 +167,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(run, whole_runs, method, s
 
 def test_a_checkpoint_is_written_once_there_is_a_second_to_lose(run, tmp_path, monkeypatch) -> None:
     path, clock = tmp_path / "checkpoint.safetensors", [0.0]
-    monkeypatch.setattr("holdfast.training.loop.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("limpet.training.loop.time.monotonic", lambda: clock[0])
     found = []
 
     def look(event: dict[str, Any]) -> None:

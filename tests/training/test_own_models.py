@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from holdfast import Experiment, Recipe, Release, load_release, train_release
-from holdfast.data import ArrayImages, ImageSet
-from holdfast.errors import ConfigError, DataError
-from holdfast.experiment import Trainable
-from holdfast.models.seeding import seeded
-from holdfast.models.specs import EncoderSpec
+from limpet import Experiment, Recipe, Release, load_release, train_release
+from limpet.data import ArrayImages, ImageSet
+from limpet.errors import ConfigError, DataError
+from limpet.experiment import Trainable
+from limpet.models.seeding import seeded
+from limpet.models.specs import EncoderSpec
 
 
 class Own(nn.Module):
@@ -127,7 +127,7 @@ def test_the_old_model_reads_the_items_at_its_own_size(images: ImageSet, tmp_pat
     asked = experiment("l2")
     new = train_release(images, asked, tmp_path / "new", old=old, encoder=release(), old_items=own)
     features = next((tmp_path / "new").glob("features-*.safetensors"))
-    from holdfast import embed_images, load_embeddings
+    from limpet import embed_images, load_embeddings
 
     expected = embed_images(old, own, form="features")
     assert np.array_equal(load_embeddings(features).vectors, expected.vectors)

@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.data.text_pairs import TextPairs
-from holdfast.data.text_set import TextSet
-from holdfast.embeddings import EmbeddingSet, StringArray
-from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation.retrieval import rank_metrics
-from holdfast.experiment import TEXT_RECIPE, Experiment
-from holdfast.geometry import Hypersphere
-from holdfast.methods import METHODS
-from holdfast.models.pair_losses import TripletLoss
-from holdfast.models.text_encoders import TextEncoder, open_text_encoder
-from holdfast.training.encode import embed_texts
-from holdfast.training.events import TrainingStep
-from holdfast.training.fine_tuning import FineTuned, fine_tune
+from limpet.data.text_pairs import TextPairs
+from limpet.data.text_set import TextSet
+from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.errors import ConfigError, DataError
+from limpet.evaluation.retrieval import rank_metrics
+from limpet.experiment import TEXT_RECIPE, Experiment
+from limpet.geometry import Hypersphere
+from limpet.methods import METHODS
+from limpet.models.pair_losses import TripletLoss
+from limpet.models.text_encoders import TextEncoder, open_text_encoder
+from limpet.training.encode import embed_texts
+from limpet.training.events import TrainingStep
+from limpet.training.fine_tuning import FineTuned, fine_tune
 from tiny_text_model import WORDS, write_tiny_model
 
 TOPICS, FILLERS = WORDS[:24], WORDS[24:]
@@ -146,7 +146,7 @@ def test_an_epoch_takes_every_pair_once_and_a_stopped_run_goes_on(
 def test_anchors_are_queries_of_a_model_with_prefixes(tmp_path: Path) -> None:
     place = write_tiny_model(tmp_path / "base", prompts={"query": "find : ", "document": "read : "})
     asking = open_text_encoder(place)
-    from holdfast.training.fine_tuning import embedded_before
+    from limpet.training.fine_tuning import embedded_before
 
     found = embedded_before(asking, FEW)
     queries, documents = (embed_texts(asking, FEW.texts, role=role).vectors for role in ("query", "document"))

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.data.image_set import ImageSet
-from holdfast.data.images import ArrayImages
-from holdfast.errors import ConfigError
-from holdfast.experiment import Experiment, Recipe
-from holdfast.models.encoder import EncoderSpec
-from holdfast.models.release import load_release
-from holdfast.models.seeding import seeded
-from holdfast.training.train import train_release
+from limpet.data.image_set import ImageSet
+from limpet.data.images import ArrayImages
+from limpet.errors import ConfigError
+from limpet.experiment import Experiment, Recipe
+from limpet.models.encoder import EncoderSpec
+from limpet.models.release import load_release
+from limpet.models.seeding import seeded
+from limpet.training.train import train_release
 
 
 def from_folder(weights: Path, backbone: str = "resnet50") -> Experiment:

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.data.augment import Augmentation, RandAugment, ResizedCrop
-from holdfast.data.image_set import ImageSet
-from holdfast.data.images import ArrayImages
-from holdfast.errors import ConfigError, DataError, SpaceMismatchError
-from holdfast.experiment import Experiment, Recipe, recorded_decisions
-from holdfast.methods.base import CompatibilityMethod
-from holdfast.models.encoder import Encoder
-from holdfast.models.release import Release, load_release
-from holdfast.models.specs import EncoderSpec
-from holdfast.training.run_state import load_history
-from holdfast.training.train import train_release
+from limpet.data.augment import Augmentation, RandAugment, ResizedCrop
+from limpet.data.image_set import ImageSet
+from limpet.data.images import ArrayImages
+from limpet.errors import ConfigError, DataError, SpaceMismatchError
+from limpet.experiment import Experiment, Recipe, recorded_decisions
+from limpet.methods.base import CompatibilityMethod
+from limpet.models.encoder import Encoder
+from limpet.models.release import Release, load_release
+from limpet.models.specs import EncoderSpec
+from limpet.training.run_state import load_history
+from limpet.training.train import train_release
 
 CLASSES = 4
 
@@ -339,7 +339,7 @@ def test_a_loss_that_is_not_finite_is_never_saved(
             loss = step.head.loss(step.new, step.labels)
             return {"task": loss * (float("nan") if step.epoch == 1 else 1.0)}
 
-    from holdfast.methods import METHODS
+    from limpet.methods import METHODS
 
     monkeypatch.setitem(METHODS, "explodes", Explodes)
     with pytest.raises(DataError, match="in epoch 2"):
@@ -353,7 +353,7 @@ def test_a_loss_that_is_not_finite_is_never_saved(
 def test_published_weights_are_part_of_the_run(tmp_path: Path) -> None:
     import transformers
 
-    from holdfast.models.seeding import seeded
+    from limpet.models.seeding import seeded
 
     for seed in (0, 1):
         with seeded(seed):

@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.data.image_set import ImageSet
-from holdfast.embeddings import storage
-from holdfast.errors import ConfigError, DataError, ReleaseError, SpaceMismatchError
-from holdfast.evaluation.retrieval import rank_metrics
-from holdfast.experiment import Experiment, Geometry, Recipe
-from holdfast.geometry import SPACES, Hypersphere, Lorentz
-from holdfast.methods import METHODS
-from holdfast.models.lifting import LearnedLorentz, lift_embeddings, lifted
-from holdfast.models.release import Release, load_release, save_release
-from holdfast.models.specs import EncoderSpec
-from holdfast.training.encode import embed_images
-from holdfast.training.spaces import common_space, settle
-from holdfast.training.train import train_release
+from limpet.data.image_set import ImageSet
+from limpet.embeddings import storage
+from limpet.errors import ConfigError, DataError, ReleaseError, SpaceMismatchError
+from limpet.evaluation.retrieval import rank_metrics
+from limpet.experiment import Experiment, Geometry, Recipe
+from limpet.geometry import SPACES, Hypersphere, Lorentz
+from limpet.methods import METHODS
+from limpet.models.lifting import LearnedLorentz, lift_embeddings, lifted
+from limpet.models.release import Release, load_release, save_release
+from limpet.models.specs import EncoderSpec
+from limpet.training.encode import embed_images
+from limpet.training.spaces import common_space, settle
+from limpet.training.train import train_release
 
 CLASSES, STEPS = 4, 8
 LORENTZ, SPHERE = Geometry("lorentz"), Geometry("hypersphere")

@@ -16,18 +16,18 @@ import numpy as np, torch
 from pathlib import Path
 warnings.simplefilter("ignore")
 torch.set_num_threads(1)
-from holdfast.data.image_set import ImageSet
-from holdfast.data.images import ArrayImages
-from holdfast.data.loading import encoding_loader, training_loader
-from holdfast.embeddings import EmbeddingSet
-from holdfast.geometry import SPACES
-from holdfast.methods import METHODS
-from holdfast.methods.base import OldModel
-from holdfast.models.lifting import LearnedLorentz
-from holdfast.models.heads import build_head, default_head
-from holdfast.models.seeding import seeded
-from holdfast.training.loop import fit
-from holdfast.experiment import Recipe
+from limpet.data.image_set import ImageSet
+from limpet.data.images import ArrayImages
+from limpet.data.loading import encoding_loader, training_loader
+from limpet.embeddings import EmbeddingSet
+from limpet.geometry import SPACES
+from limpet.methods import METHODS
+from limpet.methods.base import OldModel
+from limpet.models.lifting import LearnedLorentz
+from limpet.models.heads import build_head, default_head
+from limpet.models.seeding import seeded
+from limpet.training.loop import fit
+from limpet.experiment import Recipe
 
 class Floats(torch.nn.Module):
     def forward(self, inputs):
@@ -87,7 +87,7 @@ import json, sys
 import torch
 from pathlib import Path
 from torch.nn.parallel import DistributedDataParallel
-import holdfast
+import limpet
 
 torch.set_num_threads(1)
 rank, folder = int(sys.argv[1]), Path(sys.argv[2])
@@ -97,9 +97,9 @@ labels = torch.arange(16) % 4
 makes = {"old_embeddings": old, "old_labels": labels}
 
 def losses():
-    whole = holdfast.CompatibilityLoss("hot_refresh", options={"negatives": 0}, **makes)
-    trained = holdfast.CompatibilityLoss("p2s", classifier="normalised", **makes)
-    ndpp = holdfast.CompatibilityLoss("ndpp", options={"alpha_new": 1.0}, **makes)
+    whole = limpet.CompatibilityLoss("hot_refresh", options={"negatives": 0}, **makes)
+    trained = limpet.CompatibilityLoss("p2s", classifier="normalised", **makes)
+    ndpp = limpet.CompatibilityLoss("ndpp", options={"alpha_new": 1.0}, **makes)
     return whole, trained, ndpp
 
 def measured(rows, wrapped):

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.errors import ConfigError, DataError
-from holdfast.experiment import Experiment, Recipe
-from holdfast.methods import build_method
-from holdfast.models.encoder import Encoder
-from holdfast.models.heads import build_head, inherit_rows
-from holdfast.models.specs import EncoderSpec
-from holdfast.training.run_state import History, load_history, save_history
-from holdfast.training.schedules import cosine_restarts
-from holdfast.training.train import train_release
-from holdfast.training.warm_start import WarmStart, begin_warm, load_carried
+from limpet.errors import ConfigError, DataError
+from limpet.experiment import Experiment, Recipe
+from limpet.methods import build_method
+from limpet.models.encoder import Encoder
+from limpet.models.heads import build_head, inherit_rows
+from limpet.models.specs import EncoderSpec
+from limpet.training.run_state import History, load_history, save_history
+from limpet.training.schedules import cosine_restarts
+from limpet.training.train import train_release
+from limpet.training.warm_start import WarmStart, begin_warm, load_carried
 
 SPEC = EncoderSpec(dim=6, channels=1, image_size=16, backbone_options={"filters": 4})
 EXPERIMENT = Experiment(model=SPEC, head="softmax", recipe=Recipe(epochs=1, batch_size=8, accelerator="cpu"))

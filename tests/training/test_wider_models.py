@@ -11,23 +11,23 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.data.image_set import ImageSet
-from holdfast.errors import ConfigError, SpaceMismatchError
-from holdfast.evaluation.chain import evaluate_chain
-from holdfast.evaluation.evaluate import evaluate
-from holdfast.experiment import Experiment, Geometry, Recipe
-from holdfast.export.exportable import of_release
-from holdfast.geometry import Hypersphere, Lorentz
-from holdfast.methods import METHODS
-from holdfast.methods.base import Head, NarrowEncoder, NarrowHead, OldModel, View
-from holdfast.models.card import model_card
-from holdfast.models.heads import SoftmaxHead
-from holdfast.models.release import Release, load_release
-from holdfast.models.specs import EncoderSpec
-from holdfast.testing.samples import make_embeddings
-from holdfast.training.encode import embed_images
-from holdfast.training.spaces import settle
-from holdfast.training.train import train_release
+from limpet.data.image_set import ImageSet
+from limpet.errors import ConfigError, SpaceMismatchError
+from limpet.evaluation.chain import evaluate_chain
+from limpet.evaluation.evaluate import evaluate
+from limpet.experiment import Experiment, Geometry, Recipe
+from limpet.export.exportable import of_release
+from limpet.geometry import Hypersphere, Lorentz
+from limpet.methods import METHODS
+from limpet.methods.base import Head, NarrowEncoder, NarrowHead, OldModel, View
+from limpet.models.card import model_card
+from limpet.models.heads import SoftmaxHead
+from limpet.models.release import Release, load_release
+from limpet.models.specs import EncoderSpec
+from limpet.testing.samples import make_embeddings
+from limpet.training.encode import embed_images
+from limpet.training.spaces import settle
+from limpet.training.train import train_release
 
 WIDTHS = (4, 6, 9)
 BASE = Experiment(

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from holdfast.embeddings import EmbeddingSet
-from holdfast.geometry import Hypersphere, Space
+from limpet.embeddings import EmbeddingSet
+from limpet.geometry import Hypersphere, Space
 
 Make = Callable[..., EmbeddingSet]
 

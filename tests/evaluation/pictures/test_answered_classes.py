@@ -3,13 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import DataError
-from holdfast.evaluation.pictures.answered_classes import with_answered_classes
-from holdfast.evaluation.protocols import PROTOCOLS
-from holdfast.evaluation.protocols.base import Lists, RankingProtocol
-from holdfast.evaluation.ranking.row_lists import RowLists
-from holdfast.geometry import Hypersphere
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import DataError
+from limpet.evaluation.pictures.answered_classes import with_answered_classes
+from limpet.evaluation.protocols import PROTOCOLS
+from limpet.evaluation.protocols.base import Lists, RankingProtocol
+from limpet.evaluation.ranking.row_lists import RowLists
+from limpet.geometry import Hypersphere
 
 
 class Listed(RankingProtocol):

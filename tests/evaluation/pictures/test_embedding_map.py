@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.errors import ConfigError, DataError, SpaceMismatchError
-from holdfast.evaluation.pictures import embedding_map as module
-from holdfast.evaluation.pictures.embedding_map import (
+from limpet.errors import ConfigError, DataError, SpaceMismatchError
+from limpet.evaluation.pictures import embedding_map as module
+from limpet.evaluation.pictures.embedding_map import (
     EmbeddingMap,
     choose_classes,
     embedding_map,
     prototypes_of,
     rows_of_classes,
 )
-from holdfast.geometry import Hypersphere, Lorentz, Space
+from limpet.geometry import Hypersphere, Lorentz, Space
 
 
 @pytest.fixture

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from holdfast.embeddings.embedding_set import with_uncertainty
-from holdfast.errors import ConfigError, DataError, SpaceMismatchError
-from holdfast.evaluation.pictures.histograms import MEASURES, angles, histograms, radii
-from holdfast.geometry import Hypersphere, Lorentz, Space
+from limpet.embeddings.embedding_set import with_uncertainty
+from limpet.errors import ConfigError, DataError, SpaceMismatchError
+from limpet.evaluation.pictures.histograms import MEASURES, angles, histograms, radii
+from limpet.geometry import Hypersphere, Lorentz, Space
 
 HYPERBOLIC = [Lorentz(2), Lorentz(2, 0.25)]
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from holdfast.errors import ConfigError
-from holdfast.evaluation.pictures.layouts import LAYOUTS, distances_of, hyperboloid, laid_out, main_plane
-from holdfast.geometry import Euclidean, Hypersphere, InnerProduct, Lorentz, Space
+from limpet.errors import ConfigError
+from limpet.evaluation.pictures.layouts import LAYOUTS, distances_of, hyperboloid, laid_out, main_plane
+from limpet.geometry import Euclidean, Hypersphere, InnerProduct, Lorentz, Space
 
 SPACES = [Hypersphere(4), Lorentz(4), Lorentz(4, 0.5), Euclidean(4)]
 NAMES = [space.name + str(space.curvature or "") for space in SPACES]
@@ -77,7 +77,7 @@ def test_umap_keeps_groups_together_the_same_way_each_time(items, layout: str) -
 
 
 def test_points_of_a_hyperboloid_are_as_far_from_the_origin_in_the_tangent_plane(monkeypatch) -> None:
-    from holdfast.evaluation.pictures import layouts
+    from limpet.evaluation.pictures import layouts
 
     laid = np.array([[0.0, 0.0], [3.0, 4.0], [-np.sinh(1.0), 0.0]])
     monkeypatch.setattr(layouts, "_umap", lambda *_: laid)
@@ -94,7 +94,7 @@ def test_points_of_a_hyperboloid_are_as_far_from_the_origin_in_the_tangent_plane
 def test_a_package_that_is_missing_is_named_with_the_extra_that_has_it(items, layout: str, monkeypatch) -> None:
     name, extra = {"tsne": ("scikit-learn", "tsne")}.get(layout, ("umap-learn", "umap"))
     monkeypatch.setitem(sys.modules, LAYOUTS[layout].module, None)
-    with pytest.raises(ConfigError, match=rf"{name}, which is not installed(.|\n)*holdfast\[{extra}\]"):
+    with pytest.raises(ConfigError, match=rf"{name}, which is not installed(.|\n)*limpet\[{extra}\]"):
         laid_out(items(*groups()), layout, 0)
 
 

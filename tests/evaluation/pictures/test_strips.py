@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation.pictures.strips import Searched, choose_strips
+from limpet.errors import ConfigError, DataError
+from limpet.evaluation.pictures.strips import Searched, choose_strips
 
 
 def turned(degrees: list[float]) -> np.ndarray:

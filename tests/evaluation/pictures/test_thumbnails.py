@@ -5,7 +5,7 @@ from io import BytesIO
 import numpy as np
 from PIL import Image
 
-from holdfast.evaluation.pictures.thumbnails import LARGEST, thumbnails
+from limpet.evaluation.pictures.thumbnails import LARGEST, thumbnails
 
 
 def shown(file: bytes) -> Image.Image:

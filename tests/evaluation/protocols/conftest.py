@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.embeddings import EmbeddingSet
-from holdfast.geometry import Hypersphere
+from limpet.embeddings import EmbeddingSet
+from limpet.geometry import Hypersphere
 
 
 def build(vectors: Any, labels: Any = None, *, prefix: str = "item", **values: Any) -> EmbeddingSet:

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import DataError, EmptyOverlapError
-from holdfast.evaluation.protocols import ByCamera
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import DataError, EmptyOverlapError
+from limpet.evaluation.protocols import ByCamera
 
 Golden = Callable[[str], dict[str, NDArray[Any]]]
 Make = Callable[..., EmbeddingSet]

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, DataError, EmptyOverlapError
-from holdfast.evaluation.protocols import ByLabel, Relevance, SeenClasses, Verification
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import ConfigError, DataError, EmptyOverlapError
+from limpet.evaluation.protocols import ByLabel, Relevance, SeenClasses, Verification
 
 Golden = Callable[[str], dict[str, NDArray[Any]]]
 Make = Callable[..., EmbeddingSet]

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from holdfast.data.ijbc import Templates
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, DataError, EmptyOverlapError
-from holdfast.evaluation.protocols import Identification
-from holdfast.evaluation.protocols.identification import searched, threshold
+from limpet.data.ijbc import Templates
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import ConfigError, DataError, EmptyOverlapError
+from limpet.evaluation.protocols import Identification
+from limpet.evaluation.protocols.identification import searched, threshold
 
 Golden = Callable[[str], dict[str, NDArray[Any]]]
 Make = Callable[..., EmbeddingSet]

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from holdfast.data.landmarks import LandmarksTruth
-from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation.protocols import Landmarks
+from limpet.data.landmarks import LandmarksTruth
+from limpet.errors import ConfigError, DataError
+from limpet.evaluation.protocols import Landmarks
 
 Golden = Callable[[str], dict[str, NDArray[Any]]]
 Make = Callable[..., Any]

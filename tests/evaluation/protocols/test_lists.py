@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.evaluation.protocols import Lists
-from holdfast.evaluation.ranking.row_lists import RowLists
+from limpet.evaluation.protocols import Lists
+from limpet.evaluation.ranking.row_lists import RowLists
 
 ROWS = st.lists(st.lists(st.integers(0, 9), unique=True, max_size=6), min_size=1, max_size=6)
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn.metrics import roc_curve
 
-from holdfast.errors import ConfigError
-from holdfast.evaluation.protocols.operating_points import accepted_at, parsed
+from limpet.errors import ConfigError
+from limpet.evaluation.protocols.operating_points import accepted_at, parsed
 
 Golden = Callable[[str], dict[str, NDArray[Any]]]
 

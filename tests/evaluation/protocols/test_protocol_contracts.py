@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from holdfast.data.ijbc import Templates
-from holdfast.data.landmarks import LandmarksTruth
-from holdfast.data.revisited import RevisitedTruth
-from holdfast.embeddings import EmbeddingSet, StringArray
-from holdfast.errors import ConfigError
-from holdfast.evaluation.evaluate import evaluate
-from holdfast.evaluation.protocols import (
+from limpet.data.ijbc import Templates
+from limpet.data.landmarks import LandmarksTruth
+from limpet.data.revisited import RevisitedTruth
+from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.errors import ConfigError
+from limpet.evaluation.evaluate import evaluate
+from limpet.evaluation.protocols import (
     PROTOCOLS,
     ByCamera,
     ByLabel,
@@ -30,9 +30,9 @@ from holdfast.evaluation.protocols import (
     SeenClasses,
     Verification,
 )
-from holdfast.evaluation.retrieval import rank_metrics
-from holdfast.geometry import Hypersphere
-from holdfast.options import option_types
+from limpet.evaluation.retrieval import rank_metrics
+from limpet.geometry import Hypersphere
+from limpet.options import option_types
 
 QUERIES, GALLERY, DIM = 30, 80, 6
 

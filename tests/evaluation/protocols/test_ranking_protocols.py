@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
 
-from holdfast.data.landmarks import LandmarksTruth
-from holdfast.data.revisited import RevisitedTruth
-from holdfast.embeddings import EmbeddingSet, StringArray
-from holdfast.errors import EmptyOverlapError
-from holdfast.evaluation.protocols import (
+from limpet.data.landmarks import LandmarksTruth
+from limpet.data.revisited import RevisitedTruth
+from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.errors import EmptyOverlapError
+from limpet.evaluation.protocols import (
     ByCamera,
     ByLabel,
     Landmarks,
@@ -23,7 +23,7 @@ from holdfast.evaluation.protocols import (
     Revisited,
     SeenClasses,
 )
-from holdfast.geometry import Hypersphere
+from limpet.geometry import Hypersphere
 
 METRICS = ("map", "map@r", "map@3", "cmc@1", "recall@4", "map-trapezoid", "mp@1", "mp@4")
 QUERIES = 5

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from holdfast.embeddings import StringArray
-from holdfast.errors import ConfigError, DataError, EmptyOverlapError
-from holdfast.evaluation.protocols import Pairs, Relevance
+from limpet.embeddings import StringArray
+from limpet.errors import ConfigError, DataError, EmptyOverlapError
+from limpet.evaluation.protocols import Pairs, Relevance
 
 Make = Callable[..., Any]
 

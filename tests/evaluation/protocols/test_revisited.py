@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from holdfast.data.revisited import RevisitedTruth
-from holdfast.errors import ConfigError, DataError, EmptyOverlapError
-from holdfast.evaluation.protocols import Revisited
+from limpet.data.revisited import RevisitedTruth
+from limpet.errors import ConfigError, DataError, EmptyOverlapError
+from limpet.evaluation.protocols import Revisited
 
 Golden = Callable[[str], dict[str, NDArray[Any]]]
 Make = Callable[..., Any]

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from holdfast.embeddings import EmbeddingSet
-from holdfast.errors import ConfigError, DataError, SpaceMismatchError
-from holdfast.evaluation.protocols import Identification, Verification, templates
-from holdfast.evaluation.protocols.templates import template_vectors, templates_of
-from holdfast.geometry import Lorentz
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import ConfigError, DataError, SpaceMismatchError
+from limpet.evaluation.protocols import Identification, Verification, templates
+from limpet.evaluation.protocols.templates import template_vectors, templates_of
+from limpet.geometry import Lorentz
 
 Golden = Callable[[str], dict[str, NDArray[Any]]]
 Make = Callable[..., EmbeddingSet]

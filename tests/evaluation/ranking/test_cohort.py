@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from holdfast.errors import DataError
-from holdfast.evaluation.ranking.cohort import Cohort, is_cohort, pack_cohort, unpack_cohort
+from limpet.errors import DataError
+from limpet.evaluation.ranking.cohort import Cohort, is_cohort, pack_cohort, unpack_cohort
 
 ITEMS, OWN, OTHER = 150, 7, 4
 NEAREST = 6  # 4 % of them

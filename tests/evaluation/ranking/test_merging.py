@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.adapters import ScoreMap
-from holdfast.embeddings import StringArray
-from holdfast.errors import ConfigError, DataError
-from holdfast.evaluation.ranking.merging import calibrated_merge, reciprocal_rank_merge
+from limpet.adapters import ScoreMap
+from limpet.embeddings import StringArray
+from limpet.errors import ConfigError, DataError
+from limpet.evaluation.ranking.merging import calibrated_merge, reciprocal_rank_merge
 
 
 def slow_merge(lists, score) -> list[tuple[str, float]]:

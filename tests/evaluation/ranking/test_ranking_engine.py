@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from holdfast.errors import ConfigError, DataError, SpaceMismatchError
-from holdfast.evaluation.ranking import counting, engine, scores, tiles
-from holdfast.evaluation.ranking.engine import Ranked, nearest_rows, rank, tied_ranks
-from holdfast.evaluation.ranking.row_lists import RowLists
-from holdfast.geometry import Hypersphere, Lorentz, Space
+from limpet.errors import ConfigError, DataError, SpaceMismatchError
+from limpet.evaluation.ranking import counting, engine, scores, tiles
+from limpet.evaluation.ranking.engine import Ranked, nearest_rows, rank, tied_ranks
+from limpet.evaluation.ranking.row_lists import RowLists
+from limpet.geometry import Hypersphere, Lorentz, Space
 
 
 def slow_ranks(

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from holdfast.errors import DataError
-from holdfast.evaluation.ranking import counting, engine, tiles
-from holdfast.evaluation.ranking.engine import nearest_rows, rank
-from holdfast.evaluation.ranking.row_lists import RowLists
-from holdfast.evaluation.ranking.tiles import Search, largest_error
+from limpet.errors import DataError
+from limpet.evaluation.ranking import counting, engine, tiles
+from limpet.evaluation.ranking.engine import nearest_rows, rank
+from limpet.evaluation.ranking.row_lists import RowLists
+from limpet.evaluation.ranking.tiles import Search, largest_error
 
 Vectors = NDArray[np.float32]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from holdfast.evaluation.ranking.side_by_side import side_by_side
+from limpet.evaluation.ranking.side_by_side import side_by_side
 
 
 def threads_of_products() -> list[int]:

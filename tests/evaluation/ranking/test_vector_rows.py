@@ -3,12 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from holdfast.embeddings import EmbeddingSet
-from holdfast.embeddings.embedding_set import Form
-from holdfast.evaluation.ranking.vector_rows import EmbeddingRows
-from holdfast.evaluation.retrieval import top_k
-from holdfast.geometry import Hypersphere, Lorentz, Side, Space
-from holdfast.geometry.flat import Euclidean, InnerProduct
+from limpet.embeddings import EmbeddingSet
+from limpet.embeddings.embedding_set import Form
+from limpet.evaluation.ranking.vector_rows import EmbeddingRows
+from limpet.evaluation.retrieval import top_k
+from limpet.geometry import Hypersphere, Lorentz, Side, Space
+from limpet.geometry.flat import Euclidean, InnerProduct
 
 SPACES = [Hypersphere, Lorentz, Euclidean, InnerProduct]
 

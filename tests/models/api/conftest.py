@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from api_server import ApiServer, serving
-from holdfast.models.api.meter import Clock, Limits, Meter
-from holdfast.models.api.settings import ApiSettings
+from limpet.models.api.meter import Clock, Limits, Meter
+from limpet.models.api.settings import ApiSettings
 
 
 @dataclass

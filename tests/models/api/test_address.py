@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.errors import ConfigError
-from holdfast.models.api.settings import Address
+from limpet.errors import ConfigError
+from limpet.models.api.settings import Address
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from holdfast.errors import DataError
-from holdfast.models.api.cache import VectorCache
+from limpet.errors import DataError
+from limpet.models.api.cache import VectorCache
 
 ONE, TWO = np.array([1, 2], np.float32), np.array([3, 4], np.float32)
 
@@ -60,7 +60,7 @@ WRITER = """
 import sys
 from pathlib import Path
 import numpy as np
-from holdfast.models.api.cache import VectorCache
+from limpet.models.api.cache import VectorCache
 cache = VectorCache(Path(sys.argv[1]))
 for number in range(10**6):
     cache.put("a", {f"{number} {part}": np.full(256, number, np.float32) for part in range(8)})

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from api_server import DIM, Answer, ApiServer, vector_of
-from holdfast.errors import ApiError, BudgetError, ConfigError, DataError, HoldfastError
-from holdfast.models.api.client import ApiClient
-from holdfast.models.api.settings import Address, ApiSettings
+from limpet.errors import ApiError, BudgetError, ConfigError, DataError, LimpetError
+from limpet.models.api.client import ApiClient
+from limpet.models.api.settings import Address, ApiSettings
 
 TEXTS = ["red shoes", "blue shoes", "a hat"]
 Build = Callable[..., ApiSettings]
@@ -90,7 +90,7 @@ def test_pauses_grow_and_end_with_what_to_do(
     server: ApiServer, settings: Build, hours: Any, logged: Callable[..., Any]
 ) -> None:
     server.answers = [Answer(500) for _ in range(9)]
-    with logged(logging.WARNING, "holdfast") as log, pytest.raises(ApiError) as caught:
+    with logged(logging.WARNING, "limpet") as log, pytest.raises(ApiError) as caught:
         client(server, settings(retries=8)).embed(TEXTS)
     assert hours.slept == [0.5, 1, 2, 4, 8, 16, 30, 30]
     assert "answered with status 500, 9 times in a row" in str(caught.value) and "--api-retries" in str(caught.value)
@@ -208,7 +208,7 @@ def test_the_key_is_in_no_message_no_log_and_no_repr(
     said = {"error": {"message": f"Incorrect key provided: {secret}, ask for another"}}
     server.answers = [Answer(status, body=said), Answer(status, body=said)]
     asking = client(server, settings(retries=1))
-    with logged(logging.DEBUG) as log, pytest.raises(HoldfastError) as caught:
+    with logged(logging.DEBUG) as log, pytest.raises(LimpetError) as caught:
         asking.embed(TEXTS)
     error: BaseException | None = caught.value
     while error is not None:

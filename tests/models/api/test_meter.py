@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import ConfigError
-from holdfast.models.api.meter import Limits, Meter
+from limpet.errors import ConfigError
+from limpet.models.api.meter import Limits, Meter
 
 
 def test_requests_are_spaced_evenly(hours: Any) -> None:

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from api_server import DIM, Answer, ApiServer, vector_of
-from holdfast.errors import ApiError, BudgetError, ConfigError
-from holdfast.models.api.probe import PROBES
-from holdfast.models.api.settings import ApiSettings
-from holdfast.models.text_encoders import TextEncoder, open_text_encoder, short_name
+from limpet.errors import ApiError, BudgetError, ConfigError
+from limpet.models.api.probe import PROBES
+from limpet.models.api.settings import ApiSettings
+from limpet.models.text_encoders import TextEncoder, open_text_encoder, short_name
 
 TEXTS = [f"shoes of size {size} and colour {colour}" for size in range(5) for colour in "abc"]
 Build = Callable[..., ApiSettings]

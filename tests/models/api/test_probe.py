@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from holdfast.models.api.probe import (
+from limpet.models.api.probe import (
     AGREEMENT,
     agreement,
     fingerprint_of,
@@ -15,7 +15,7 @@ from holdfast.models.api.probe import (
     sketch_in,
     written,
 )
-from holdfast.models.api.settings import Address
+from limpet.models.api.settings import Address
 
 PLACE = Address("m", "https://example.org/v1")
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.bench.figure_values import Arrivals
-from holdfast.reports.charts.arrivals import arrivals_panel, known_from_start, others_arrive
-from holdfast.reports.charts.canvas import CROSS, REVERSE, Chart
+from limpet.bench.figure_values import Arrivals
+from limpet.reports.charts.arrivals import arrivals_panel, known_from_start, others_arrive
+from limpet.reports.charts.canvas import CROSS, REVERSE, Chart
 
 from ..reading import assert_page_ready
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.continual.plans import disjoint
-from holdfast.evaluation.agreement import Agreement
-from holdfast.evaluation.class_change import ClassChangeSummary, class_change
-from holdfast.evaluation.results import Evaluation, EvaluationResults
-from holdfast.reports.charts.bars import (
+from limpet.continual.plans import disjoint
+from limpet.evaluation.agreement import Agreement
+from limpet.evaluation.class_change import ClassChangeSummary, class_change
+from limpet.evaluation.results import Evaluation, EvaluationResults
+from limpet.reports.charts.bars import (
     KINDS,
     Growth,
     agreement_bars,
@@ -30,9 +30,9 @@ from holdfast.reports.charts.bars import (
     seconds_by_session,
     share_of,
 )
-from holdfast.reports.charts.canvas import Chart
-from holdfast.reports.sessions import count_of
-from holdfast.reports.svg import width_of
+from limpet.reports.charts.canvas import Chart
+from limpet.reports.sessions import count_of
+from limpet.reports.svg import width_of
 
 from ..changes import changed
 from ..reading import assert_page_ready, lines, points, words

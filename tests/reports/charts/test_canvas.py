@@ -9,14 +9,14 @@ import matplotlib
 import numpy as np
 import pytest
 
-from holdfast.reports.charts.canvas import CROSS, PAPER, SHAPES, VARIABLES, Chart, round_ticks, standalone, swatch
-from holdfast.reports.charts.shapes import Area, Box, Marks, Steps
+from limpet.reports.charts.canvas import CROSS, PAPER, SHAPES, VARIABLES, Chart, round_ticks, standalone, swatch
+from limpet.reports.charts.shapes import Area, Box, Marks, Steps
 
 from ..reading import SVG, assert_page_ready
 
 LOOKS = ("fill", "fill-opacity", "opacity", "stroke", "stroke-width", "stroke-linecap", "stroke-linejoin",
          "stroke-dasharray", "text-anchor", "font-weight")  # fmt: skip
-STYLE = (resources.files("holdfast.reports") / "templates" / "report_style.html").read_text()
+STYLE = (resources.files("limpet.reports") / "templates" / "report_style.html").read_text()
 
 
 def drawn(name: str = "a name", title: str = "A chart", told: str = "Its numbers.") -> Chart:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from holdfast.errors import ConfigError
-from holdfast.reports.charts.figures import figure_of
+from limpet.errors import ConfigError
+from limpet.reports.charts.figures import figure_of
 
 from ..test_documents_of_before import DOCUMENTS, KINDS
 
@@ -24,5 +24,5 @@ def test_results_are_drawn_into_files_for_papers(name: str, tmp_path: Path) -> N
 def test_without_matplotlib_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     results = KINDS["adapt"].load(DOCUMENTS / "adapt.json")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ConfigError, match=r"holdfast\[report\]"):
+    with pytest.raises(ConfigError, match=r"limpet\[report\]"):
         figure_of(results)

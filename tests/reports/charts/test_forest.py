@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.adapters.results import AdaptResults
-from holdfast.evaluation.results import EvaluationResults
-from holdfast.evaluation.test_sets import CombinationResults
-from holdfast.reports.charts.forest import (
+from limpet.adapters.results import AdaptResults
+from limpet.evaluation.results import EvaluationResults
+from limpet.evaluation.test_sets import CombinationResults
+from limpet.reports.charts.forest import (
     SYSTEMS,
     Gain,
     candidate_dots,

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.adapters.results import AdaptResults, ScoreMapRecord
-from holdfast.continual.plans import disjoint
-from holdfast.evaluation.results import Evaluation, EvaluationResults
-from holdfast.evaluation.uncertainty import Group, Histogram
-from holdfast.reports.adapt import thresholds
-from holdfast.reports.charts.canvas import Chart
-from holdfast.reports.charts.lines import (
+from limpet.adapters.results import AdaptResults, ScoreMapRecord
+from limpet.continual.plans import disjoint
+from limpet.evaluation.results import Evaluation, EvaluationResults
+from limpet.evaluation.uncertainty import Group, Histogram
+from limpet.reports.adapt import thresholds
+from limpet.reports.charts.canvas import Chart
+from limpet.reports.charts.lines import (
     curve_plot,
     curve_range,
     group_swatch,
@@ -32,7 +32,7 @@ from holdfast.reports.charts.lines import (
     uncertainty_plot,
     uncertainty_range,
 )
-from holdfast.reports.svg import width_of
+from limpet.reports.svg import width_of
 
 from ..changes import changed
 from ..reading import assert_page_ready, lines, points, ticks, values, words

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.continual.plans import disjoint
-from holdfast.continual.results import SessionsResults
-from holdfast.errors import DataError
-from holdfast.evaluation.compatibility import average_compatibility
-from holdfast.reports.charts.canvas import HEAT, HEAT_INK, ON_HEAT, Chart
-from holdfast.reports.charts.matrix import (
+from limpet.continual.plans import disjoint
+from limpet.continual.results import SessionsResults
+from limpet.errors import DataError
+from limpet.evaluation.compatibility import average_compatibility
+from limpet.reports.charts.canvas import HEAT, HEAT_INK, ON_HEAT, Chart
+from limpet.reports.charts.matrix import (
     MARK,
     heat_key,
     heat_map,
@@ -24,8 +24,8 @@ from holdfast.reports.charts.matrix import (
     recall_map,
     recall_range,
 )
-from holdfast.reports.formats import score, signed
-from holdfast.reports.svg import width_of
+from limpet.reports.formats import score, signed
+from limpet.reports.svg import width_of
 
 from ..reading import assert_page_ready, lines, points, words
 

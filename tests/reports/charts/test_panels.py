@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from holdfast.bench.figure_values import (
+from limpet.bench.figure_values import (
     BarPanel,
     GenerationMatrix,
     Line,
@@ -13,9 +13,9 @@ from holdfast.bench.figure_values import (
     Series,
     Spread,
 )
-from holdfast.reports.charts.canvas import Chart
-from holdfast.reports.charts.matrix import MARK
-from holdfast.reports.charts.panels import (
+from limpet.reports.charts.canvas import Chart
+from limpet.reports.charts.matrix import MARK
+from limpet.reports.charts.panels import (
     bars_panel,
     lines_panel,
     look,

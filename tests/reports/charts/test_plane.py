@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.evaluation.results import EvaluationResults
-from holdfast.reports.charts.plane import trade_off, trade_off_points
+from limpet.evaluation.results import EvaluationResults
+from limpet.reports.charts.plane import trade_off, trade_off_points
 
 from ..changes import changed
 from ..reading import assert_page_ready, lines, points, words

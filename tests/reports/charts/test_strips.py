@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from holdfast.evaluation.pictures.strips import Hit, Strip, Strips
-from holdfast.reports.charts.canvas import BAD, GOOD, Chart
-from holdfast.reports.charts.strips import strip_panel, strips_width
+from limpet.evaluation.pictures.strips import Hit, Strip, Strips
+from limpet.reports.charts.canvas import BAD, GOOD, Chart
+from limpet.reports.charts.strips import strip_panel, strips_width
 
 from ..reading import assert_page_ready
 

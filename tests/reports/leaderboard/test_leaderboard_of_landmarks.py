@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.bench.leaderboard import Leaderboard
-from holdfast.errors import ConfigError
-from holdfast.reports.charts.forest import cell_dots
-from holdfast.reports.leaderboard import (
+from limpet.bench.leaderboard import Leaderboard
+from limpet.errors import ConfigError
+from limpet.reports.charts.forest import cell_dots
+from limpet.reports.leaderboard import (
     leaderboard_csv,
     leaderboard_latex,
     leaderboard_text,
@@ -22,7 +22,7 @@ from holdfast.reports.leaderboard import (
     run_rows,
     to_markdown,
 )
-from holdfast.reports.leaderboard_tables import (
+from limpet.reports.leaderboard_tables import (
     BEST,
     SECOND,
     by_cell,

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.bench.leaderboard import Leaderboard
-from holdfast.errors import ConfigError
-from holdfast.reports.charts.forest import cell_dots
-from holdfast.reports.charts.plane import pareto_plot, pareto_points
-from holdfast.reports.leaderboard import render_leaderboard, run_rows, write_leaderboard_page
-from holdfast.reports.leaderboard_rank_plot import rank_diagram
+from limpet.bench.leaderboard import Leaderboard
+from limpet.errors import ConfigError
+from limpet.reports.charts.forest import cell_dots
+from limpet.reports.charts.plane import pareto_plot, pareto_points
+from limpet.reports.leaderboard import render_leaderboard, run_rows, write_leaderboard_page
+from limpet.reports.leaderboard_rank_plot import rank_diagram
 
 from ..browser import BROWSER
 from ..pages import Page
@@ -152,8 +152,8 @@ def test_options_that_differ_between_cells_are_told_run_by_run(results: Leaderbo
 
 
 def test_a_document_without_versions_is_a_page_too(results: Leaderboard) -> None:
-    bare = {key: value for key, value in results.to_dict().items() if key not in ("holdfast", "versions")}
-    assert "Written by holdfast. All numbers" in Page(render_leaderboard(Leaderboard.parse(bare))).text
+    bare = {key: value for key, value in results.to_dict().items() if key not in ("limpet", "versions")}
+    assert "Written by limpet. All numbers" in Page(render_leaderboard(Leaderboard.parse(bare))).text
 
 
 def test_the_page_is_written_or_refused(results: Leaderboard, tmp_path: Path) -> None:

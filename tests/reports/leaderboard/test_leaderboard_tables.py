@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.adapters.results import AdaptResults
-from holdfast.bench.leaderboard import Leaderboard
-from holdfast.errors import ConfigError
-from holdfast.reports.leaderboard import (
+from limpet.adapters.results import AdaptResults
+from limpet.bench.leaderboard import Leaderboard
+from limpet.errors import ConfigError
+from limpet.reports.leaderboard import (
     headline,
     leaderboard_csv,
     leaderboard_latex,
@@ -26,7 +26,7 @@ from holdfast.reports.leaderboard import (
     to_markdown,
     write_tables,
 )
-from holdfast.reports.leaderboard_tables import BEST, SECOND, by_cell, leaderboard_table, summary
+from limpet.reports.leaderboard_tables import BEST, SECOND, by_cell, leaderboard_table, summary
 
 NASTY = "50 % of $x_i^{2}$ & <b>#1</b> | \\end{table} ~*`"
 

@@ -1,6 +1,0 @@
-"""Embeddings of items by a model, in memory and in files; importable without torch."""
-
-from holdfast.embeddings.embedding_set import EmbeddingSet, Form, Role
-from holdfast.embeddings.string_array import StringArray
-
-__all__ = ["EmbeddingSet", "Form", "Role", "StringArray"]

@@ -1,6 +1,0 @@
-"""Rehearsing a whole upgrade on a copy of a sample: every step, searches throughout, and the way back."""
-
-from holdfast.galleries.rehearsal.results import Rehearsal
-from holdfast.galleries.rehearsal.run import rehearse
-
-__all__ = ["Rehearsal", "rehearse"]

@@ -1,1 +1,0 @@
-"""holdfast inside the frameworks that an application uses already, one module for each; see `LinkedModel`."""

@@ -1,0 +1,596 @@
+"""From embeddings of the same items by two frozen models to what to do about them, and to what does it."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limpet.adapters import ADAPTERS, Direction, ScoreMap, SuspectPairs, build_adapter, suspect_pairs
+from limpet.adapters.base import Adapter
+from limpet.adapters.compare import (
+    Candidate,
+    Comparison,
+    Directions,
+    LearningCurve,
+    Link,
+    OnFit,
+    learning_curve,
+    measure,
+)
+from limpet.adapters.held_out import (
+    HeldOut,
+    Judged,
+    Unlabelled,
+    all_pairs,
+    apart,
+    asked_by,
+    hold_out,
+    paired,
+    uncovered_share,
+)
+from limpet.adapters.pairs import DOUBTED, FEWEST_TESTED, matched, without_doubtful
+from limpet.adapters.recommend import Recommendation, recommend
+from limpet.adapters.score_map import ScoreMapError
+from limpet.adapters.storage import ADAPTER_FILE, load_adapter, save_adapter
+from limpet.adapters.two_stage import TwoStage, two_stage
+from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.embeddings.same_items import refuse_lengths, refuse_one_model
+from limpet.errors import ConfigError, DataError, refuse, unknown_name
+from limpet.evaluation.intervals import Resampled
+from limpet.experiment import HEAD_RECIPE, Experiment, head_recipe
+from limpet.extras import installed, installing, needing, require
+from limpet.methods import build_method
+from limpet.models.specs import EncoderSpec
+from limpet.wording import whole_percent
+
+if TYPE_CHECKING:
+    from limpet.models.release import FrozenModel
+    from limpet.training.compatible_head import CompatibleHead
+    from limpet.training.train import OnStep
+
+HEAD = "head "  # before the name of its method
+FEW_HELD_OUT, SPLITS = 400, 5
+"""With fewer held-out items a comparison that leaves open whether anything helps goes on over so many splits in all."""
+UNSEEN_SHARE = 0.1  # of the classes, where nothing tells how many no label covers
+DIRECTIONS: dict[Direction, str] = {"new_to_old": "", "old_to_new": " (gallery)"}  # after the name of an adapter
+
+
+def usual_heads(unlabelled: bool = False, *, as_it_is: bool = False) -> dict[str, Experiment]:
+    """Return the heads that are tried unless a person says otherwise; none where the extra `train` is not installed.
+
+    Two layers tell known classes better apart than one, and others worse. "two-step" stays where the new model is, and
+    an adapter takes the old gallery there: it also learns from pairs without a label. So does "both sides", which
+    learns that map together with the head. Both tell items without a label to keep their neighbours, which serves
+    classes that no label covers, and hinders where only labels of single items are missing; "two-step, free" does not.
+
+    Where the old gallery may not be rewritten, "one side" takes the place of these three: of one layer or two, it comes
+    to the stored old vectors, and learns from pairs without a label, too.
+
+    Args:
+        unlabelled: Whether there are pairs without a label, which alone set "two-step, free" apart.
+        as_it_is: Whether the old gallery is to stay as it is.
+    """
+    if not installed("train"):
+        return {}
+    heads = {
+        "p2s": Experiment(method="p2s", recipe=HEAD_RECIPE),
+        "p2s, two layers": Experiment(method="p2s", model=EncoderSpec(projection="mlp"), recipe=HEAD_RECIPE),
+    }
+    if as_it_is:
+        for name, projection in (("one side", "linear"), ("one side, two layers", "mlp")):
+            heads[name] = Experiment(
+                method="one_side", model=EncoderSpec(projection=projection), head="normalised",
+                head_options={"temperature": 1 / 6}, recipe=HEAD_RECIPE,
+            )  # fmt: skip
+        return heads
+    staying: dict[str, tuple[str, dict[str, Any]]] = {"two-step": ("keep", {}), "both sides": ("both_sides", {})}
+    if unlabelled:
+        staying["two-step, free"] = "keep", {"weight": 0.0}
+    for name, (method, options) in staying.items():
+        heads[name] = Experiment(
+            method=method, method_options=options, model=EncoderSpec(projection="residual"), head="normalised",
+            head_options={"temperature": 1 / 6}, recipe=dataclasses.replace(HEAD_RECIPE, schedule="constant"),
+        )  # fmt: skip
+    return heads
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What to compare.
+
+    Args:
+        adapters: Names of `ADAPTERS`, none twice.
+        adapter_options: Options by adapter.
+        heads: How every head is trained, by its name; tried where there are labels. With the recipe `HEAD_RECIPE`,
+            batches of few items are smaller, and some methods learn from wide vectors more slowly (`head_recipe`).
+        direction: What is mapped: the new queries, the old gallery, or each in turn. Heads that the old gallery is
+            taken to are left out where only queries are.
+        usual: Whether this is what is compared where nothing was named; what is then left out for want of an extra is
+            told.
+    """
+
+    adapters: Sequence[str] = field(default_factory=lambda: fittable_adapters())
+    adapter_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    heads: Mapping[str, Experiment] = field(default_factory=usual_heads)
+    direction: Directions = "both"
+    usual: bool = False
+
+    def __post_init__(self) -> None:
+        for name in self.adapters:
+            if name not in ADAPTERS:
+                raise ADAPTERS.unknown(name)
+            require(f"Fitting the adapter '{name}'", ADAPTERS[name].extra, or_else="compare others")
+        refuse(len(set(self.adapters)) < len(self.adapters), f"The adapters {', '.join(self.adapters)}.", "each once")
+        refuse(not self.adapters and not self.heads, "Nothing to compare.", "an adapter or a method for a head")
+        self._refuse_lost_options()
+        for name in self.directed():
+            self.build(name)
+        for head in self.heads.values():
+            build_method(head.method, head.method_options)
+
+    def _refuse_lost_options(self) -> None:
+        """Refuse options of an adapter that is not compared, and a direction beside the one for all."""
+        for name, options in self.adapter_options.items():
+            if name not in self.adapters:
+                raise unknown_name("adapter in the options", name, self.adapters)
+            refuse(
+                "direction" in options,
+                f"The adapter '{name}' was given direction={options.get('direction')}.",
+                "one direction for all adapters: the choice's own (--direction)",
+            )
+
+    def directed(self) -> dict[str, tuple[str, Direction]]:
+        """Return the adapter and its direction by the name of the candidate."""
+        names: dict[str, tuple[str, Direction]] = {}
+        for direction, remark in DIRECTIONS.items():
+            if self.direction in ("both", direction):
+                names |= {f"{name}{remark}": (name, direction) for name in self.adapters}
+        return names
+
+    def fitting_heads(self) -> dict[str, Experiment]:
+        """Return the heads that leave the old gallery as it is, where only queries are to be mapped; else all."""
+        return {name: one for name, one in self.heads.items() if self.direction != "new_to_old" or not _stays(one)}
+
+    @property
+    def tested(self) -> Direction:
+        """The direction in which pairs are tested."""
+        return "old_to_new" if self.direction == "old_to_new" else "new_to_old"
+
+    def build(self, candidate: str) -> Adapter:
+        """Return an adapter of the choice by the name of its candidate, not fitted yet."""
+        name, direction = self.directed()[candidate]
+        return build_adapter(name, {**self.adapter_options.get(name, {}), "direction": direction})
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """What was found between two models.
+
+    Args:
+        held_out: The pairs, as they were split.
+        suspects: Which share of the pairs does not belong together.
+        comparison: What was measured of every candidate.
+        recommendation: What follows.
+        curve: How many pairs the recommended candidate, or the best one, needs.
+        score_map: From the old scores to those of the same candidate; None where scores bear no relation.
+        sentences: What was odd about the pairs.
+        two_stage: What needs no fit: old candidates that the new model scores again.
+    """
+
+    held_out: HeldOut
+    suspects: SuspectPairs
+    comparison: Comparison
+    recommendation: Recommendation
+    curve: LearningCurve | None
+    score_map: FittedScoreMap | None
+    sentences: tuple[str, ...]
+    two_stage: TwoStage
+
+    @property
+    def followed(self) -> str | None:
+        """Name of the candidate of the learning curve and the score map; None where all failed."""
+        return _followed(self.comparison, self.recommendation)
+
+
+def fittable_adapters() -> tuple[str, ...]:
+    """Return the names of the usual adapters that can be fitted with what is installed; `left_out` tells of others."""
+    return tuple(name for name, one in ADAPTERS.items() if one.usual and (one.extra is None or installed(one.extra)))
+
+
+def suitable_adapters(old: EmbeddingSet, new: EmbeddingSet) -> tuple[str, ...]:
+    """Return those of `fittable_adapters` that take the dimensions of two models."""
+    return tuple(name for name in fittable_adapters() if old.dim == new.dim or not ADAPTERS[name].equal_dimensions)
+
+
+def left_out(labelled: bool) -> tuple[str, ...]:
+    """Say, in a sentence for each extra that is not installed, what would be compared with it.
+
+    Args:
+        labelled: Whether there are labels, which heads need.
+    """
+    absent: dict[str, list[str]] = {}
+    for name, adapter in ADAPTERS.items():
+        if adapter.usual and adapter.extra is not None and not installed(adapter.extra):
+            absent.setdefault(adapter.extra, []).append(name)
+    if labelled and not installed("train"):
+        absent.setdefault("train", []).append("heads")
+    return tuple(
+        f"Not compared, for want of an extra: {', '.join(names)}; {installing(extra)} compares them too."
+        for extra, names in absent.items()
+    )
+
+
+def adapt(
+    old: EmbeddingSet,
+    new: EmbeddingSet,
+    choice: Choice | None = None,
+    *,
+    unseen_share: float | None = None,
+    unlabelled: Sequence[str] = (),
+    unseen_pairs: bool | None = None,
+    judged: Judged | None = None,
+    guards: Sequence[str] | None = None,
+    resamples: int = 2000,
+    resample: Resampled = "auto",
+    curve: bool = True,
+    seed: int = 0,
+    on_fit: OnFit | None = None,
+    on_step: OnStep | None = None,
+) -> Adapted:
+    """Compare ways to let a new model's queries search what an old model embedded, and recommend one.
+
+    A part of the pairs is held out from all fitting (see `hold_out`); all candidates, the learning curve and the score
+    map are measured there. Fitting the recommended candidate on all pairs is `save_link`'s business.
+
+    Args:
+        old: Embeddings of the old model.
+        new: Embeddings of the same items by the new model, paired by id; labels may come with either set.
+        choice: What to compare; every adapter that suits the dimensions, and with labels four heads, when left out.
+        unseen_share: Share of the classes that labels will not cover; as many are kept from all fitting. When left out,
+            as many as items without a label seem to be of such classes (`uncovered_share`); a tenth without such items.
+        unlabelled: Names of classes that mean that nobody knows the class; see `hold_out`.
+        unseen_pairs: Whether items of unseen classes may be fitted on without their labels; see `hold_out`. When left
+            out, they may where there are other items without a label.
+        judged: Queries whose answers people judged. They choose and measure then, by nDCG@10 among all items, which
+            may all be fitted on; otherwise items that are held out ask for each other.
+        guards: What a recommended candidate should not be clearly worse at; see `measure`.
+        resamples: Bootstrap resamples.
+        resample: Draw "queries", or whole "classes"; "auto" draws classes where there are labels.
+        curve: Whether to look how many pairs it takes, for which one candidate is fitted several times.
+        seed: Of the split, the draws and the training of heads; adapters have a seed of their own.
+        on_fit: Told after every candidate; see `measure`.
+        on_step: Told after every step of a head's training; see `limpet.training.loop.fit`.
+
+    Raises:
+        ConfigError: The choice cannot be made, as of heads alone without labels.
+        DataError: There are too few pairs, both sets are of one model, or labels contradict each other.
+        EmptyOverlapError: No id occurs in both sets.
+        SpaceMismatchError: A set is not on the hypersphere.
+    """
+    unasked = left_out(old.labels is not None or new.labels is not None) if choice is None or choice.usual else ()
+    choice = choice or Choice(suitable_adapters(old, new), heads=usual_heads(bool(unlabelled) or bool(unseen_pairs)))
+    direction = choice.tested
+    refuse_lengths(old, new, "adapters and heads read")
+    refuse_one_model(old, new)
+    pairs = matched(old, new, direction=direction, minimum=FEWEST_TESTED)
+    told: tuple[str, ...] = ()
+    if judged is not None:
+        useless = unseen_share is not None or unseen_pairs is not None
+        refuse(useless, "A share of unseen classes, with judged queries.", "one of the two: judged queries measure")
+        held_out = asked_by(judged, old, new, unlabelled)
+        absent = len(judged.relevance.pairs) - judged.relevance.known_pairs(judged.old, held_out.old)
+        told = (f"{absent:,} judgements are left out: of queries or items that not both models embedded.",) * bool(
+            absent
+        )
+    else:
+        if unseen_share is None:
+            unseen_share, told = _unseen_share(old, new, unlabelled, seed)
+        split = partial(
+            hold_out, old, new, unseen_share=unseen_share, unlabelled=unlabelled,
+            unseen_pairs=bool(unlabelled) if unseen_pairs is None else unseen_pairs,
+        )  # fmt: skip
+        held_out = split(seed=seed)
+    suspects, trusted = suspect_pairs(old, new, direction=direction, seed=seed), None
+    if suspects.low > DOUBTED:
+        fitted = all_pairs(held_out.fit_old, held_out.fit_new, held_out.unlabelled)
+        trusted = without_doubtful(*fitted, direction=direction, seed=seed)[0].ids
+        told += (f"Adapters are fitted on {len(trusted):,} of {len(fitted[0]):,} pairs; the others are likely wrong.",)
+    with tempfile.TemporaryDirectory(prefix="limpet-") as folder:
+        candidates = [
+            _fitted_once(one, held_out)
+            for one in candidates_of(choice, held_out.labelled, Path(folder), seed, on_step, trusted)
+        ]
+        draws: dict[str, Any] = {"resamples": resamples, "resample": resample, "seed": seed}
+        comparison = measure(candidates, held_out, guards=guards, on_fit=on_fit, **draws)
+        recommendation = recommend(comparison, suspects)
+        if trusted is None and judged is None and _left_open(comparison, recommendation):
+            further = [split(seed=seed + number) for number in range(1, SPLITS)]
+            comparison = measure(candidates, held_out, guards=guards, further=further, on_fit=on_fit, **draws)
+            recommendation = recommend(comparison, suspects)
+            told += (
+                f"{len(held_out.old)} held-out items left open what helps, so the pairs were split {SPLITS} times, and "
+                "candidates measured on all splits; two-stage search and the learning curve are of the first.",
+            )
+        name = _followed(comparison, recommendation)
+        followed = next((one for one in candidates if one.name == name), None)
+        return Adapted(
+            held_out=held_out,
+            suspects=suspects,
+            comparison=comparison,
+            recommendation=recommendation,
+            curve=learning_curve(followed, held_out, **draws) if followed and curve else None,
+            score_map=score_map_of(followed.fit(*held_out.all_to_fit), held_out, seed) if followed else None,
+            sentences=(*pairs.report.sentences(), *told, *unasked),
+            two_stage=two_stage(held_out, **draws),
+        )
+
+
+def _left_open(comparison: Comparison, recommendation: Recommendation) -> bool:
+    """Return whether a candidate that finds more was not shown to, by labelled items so few that others may tell.
+
+    Splits share items, so it takes whole classes to be drawn for an interval over all of them.
+    """
+    best, by_class = comparison.best, comparison.draws.clusters is not None
+    few = comparison.held_out < FEW_HELD_OUT and not comparison.provisional and by_class
+    return few and recommendation.candidate is None and best is not None and best.cross_minus_self_old.mean > 0
+
+
+def _fitted_once(candidate: Candidate, held_out: HeldOut) -> Candidate:
+    """Return a candidate that is fitted on all pairs once, however often that is asked for."""
+    links: list[Link] = []
+
+    def fit(old: EmbeddingSet, new: EmbeddingSet, unlabelled: Unlabelled) -> Link:
+        if old is not held_out.fit_old:
+            return candidate.fit(old, new, unlabelled)
+        if not links:
+            links.append(candidate.fit(old, new, unlabelled))
+        return links[0]
+
+    return dataclasses.replace(candidate, fit=fit)
+
+
+def _unseen_share(
+    old: EmbeddingSet, new: EmbeddingSet, unlabelled: Sequence[str], seed: int
+) -> tuple[float, tuple[str, ...]]:
+    """Return which share of the classes to keep from fitting where nobody said it, and a sentence on why."""
+    known, rest = apart(*paired(old, new), unlabelled)[1:]
+    if rest is None:
+        return UNSEEN_SHARE, ()
+    share, count = uncovered_share(known, rest[1], seed), len(rest[1])
+    return share * count / (len(known) + count), (
+        f"About {whole_percent(share)} of the {count:,} items without a label seem to be of classes that no label "
+        "covers; as many classes are kept from fitting (--unseen-share).",
+    )
+
+
+def candidates_of(
+    choice: Choice,
+    labelled: bool,
+    folder: Path,
+    seed: int = 0,
+    on_step: OnStep | None = None,
+    trusted: StringArray | None = None,
+) -> list[Candidate]:
+    """Return what to fit and measure, adapters first.
+
+    Args:
+        choice: What was chosen.
+        labelled: Whether there are labels; heads need them.
+        folder: For the heads while they are compared, a folder of its own for every training.
+        seed: Of the heads' training.
+        on_step: Told after every step.
+        trusted: Ids of the only pairs that adapters are fitted on, where others are probably wrong; all when left out.
+
+    Raises:
+        ConfigError: Only heads were chosen, and there are no labels.
+    """
+    if not labelled and not choice.adapters:
+        raise ConfigError(
+            f"Heads ({', '.join(choice.heads)}) for items without labels.",
+            expected="labels with either side; adapters need none",
+            to_do="give labels, or leave out --method.",
+        )
+
+    def adapter(name: str, old: EmbeddingSet, new: EmbeddingSet, unlabelled: Unlabelled) -> Link:
+        old, new = all_pairs(old, new, unlabelled)
+        if trusted is not None:
+            old, new = (one.select(trusted.find(one.ids) >= 0) for one in (old, new))
+        return Link.of_adapter(choice.build(name).fit(old, new))
+
+    def head(experiment: Experiment, old: EmbeddingSet, new: EmbeddingSet, unlabelled: Unlabelled) -> Link:
+        from limpet.training.compatible_head import train_head
+
+        place, how = Path(tempfile.mkdtemp(dir=folder)), _for_vectors(experiment, new, seed)
+        return link_of_head(train_head(old, new, how, place, unlabelled=unlabelled, on_step=on_step))
+
+    directed = choice.directed().items()
+    candidates = [Candidate(name, "adapter", partial(adapter, name), direction) for name, (_, direction) in directed]
+    if labelled:
+        candidates += [
+            Candidate(HEAD + name, "head", partial(head, one), "old_to_new" if _stays(one) else None)
+            for name, one in choice.fitting_heads().items()
+        ]
+    return candidates
+
+
+def _stays(head: Experiment) -> bool:
+    """Return whether the old gallery is taken to a head, which stays with its frozen model."""
+    return build_method(head.method, head.method_options).stays
+
+
+def _for_vectors(experiment: Experiment, new: EmbeddingSet, seed: int) -> Experiment:
+    """Return how a head is trained on these vectors: the usual recipe depends on how many they are, and how wide."""
+    recipe = experiment.recipe
+    if dataclasses.replace(recipe, schedule=HEAD_RECIPE.schedule).decides() == HEAD_RECIPE.decides():
+        slower = build_method(experiment.method, experiment.method_options).slower_when_wide
+        usual = head_recipe(len(new), new.dim if slower else 0)
+        recipe = dataclasses.replace(recipe, batch_size=usual.batch_size, learning_rate=usual.learning_rate)
+    return dataclasses.replace(experiment, recipe=recipe, seed=seed)
+
+
+def link_of_head(head: CompatibleHead) -> Link:
+    """Return the link of a trained head; after a full backfill the gallery is the head's own."""
+    return Link(query=head.query, gallery=head.gallery, own=head.query)
+
+
+def save_link(
+    name: str,
+    old: EmbeddingSet,
+    new: EmbeddingSet,
+    choice: Choice,
+    folder: Path,
+    *,
+    unlabelled: Sequence[str] = (),
+    frozen_model: FrozenModel | None = None,
+    data_name: str = "",
+    seed: int = 0,
+    on_step: OnStep | None = None,
+) -> Path:
+    """Fit a candidate on all pairs and save it: an adapter below ``adapter``, a head below ``head``.
+
+    Args:
+        name: Of the candidate, as in the comparison.
+        old: Embeddings of the old model, all of them.
+        new: Embeddings of the new model, all of them.
+        choice: What was compared.
+        folder: Where to.
+        unlabelled: Names of classes that mean that nobody knows the class.
+        frozen_model: For the record of a head, how the new model is opened again.
+        data_name: Name of the data, for the record of a head.
+        seed: Of a head's training.
+        on_step: Told after every step of it.
+
+    Returns:
+        The folder of what was saved.
+
+    Raises:
+        ConfigError: No candidate has this name.
+        ReleaseError: The folder holds something else, or could not be written.
+    """
+    old, new, rest = apart(*paired(old, new), unlabelled)  # as what was measured was fitted
+    if name in choice.directed():
+        old, new = without_doubtful(*all_pairs(old, new, rest), direction=choice.tested, seed=seed)
+        return save_adapter(choice.build(name).fit(old, new), folder / "adapter")
+    heads = [HEAD + method for method in choice.fitting_heads()]
+    if name not in heads:
+        raise unknown_name("candidate", name, [*choice.directed(), *heads])
+    experiment = _for_vectors(choice.heads[name.removeprefix(HEAD)], new, seed)
+    from limpet.training.compatible_head import train_head
+
+    place = folder / "head"
+    train_head(
+        old, new, experiment, place, unlabelled=rest, frozen_model=frozen_model, data_name=data_name, on_step=on_step
+    )  # fmt: skip
+    return place
+
+
+def _followed(comparison: Comparison, recommendation: Recommendation) -> str | None:
+    """Name the candidate whose learning curve and scores are worth a look: the recommended one, or the best."""
+    best = comparison.best
+    return recommendation.candidate or (best.name if best else None)
+
+
+def open_link(folder: str | Path) -> Link:
+    """Open what `save_link` saved, an adapter or a head, as maps of `EmbeddingSet`s.
+
+    Raises:
+        ReleaseError: There is neither, or it was altered.
+    """
+    if (Path(folder) / ADAPTER_FILE).exists():
+        return Link.of_adapter(load_adapter(folder))
+    with needing(f"Opening '{folder}', which holds no adapter and may hold a head,"):
+        from limpet.training.compatible_head import load_head
+    return link_of_head(load_head(Path(folder)))
+
+
+QUERIES = 1000  # at most
+NEAREST = 20  # items of a query that are scored under both systems
+OTHERS = 20  # further items, drawn at random
+
+
+@dataclass(frozen=True, eq=False)
+class FittedScoreMap:
+    """A map from old scores to those of a link, with the scored pairs that it rests on.
+
+    Args:
+        score_map: The map.
+        error: How far it is off on queries that it was not fitted on.
+        old_scores: Scores of the old system (P,).
+        new_scores: Scores of the same pairs of query and item through the link (P,).
+        queries: Query of every pair (P,).
+        seed: Of the fifths of queries that are left out in turn.
+    """
+
+    score_map: ScoreMap
+    error: ScoreMapError
+    old_scores: NDArray[np.float64]
+    new_scores: NDArray[np.float64]
+    queries: NDArray[np.int64]
+    seed: int = 0
+
+    def at(self, threshold: float) -> ScoreMapError:
+        """Return what a threshold on the old scores becomes, and which share of the scored pairs it then decides anew.
+
+        Raises:
+            DataError: It lies outside the old scores that were seen.
+        """
+        return self.score_map.error_of(
+            self.old_scores, self.new_scores, threshold=threshold, queries=self.queries, seed=self.seed
+        )
+
+
+def score_map_of(link: Link, held_out: HeldOut, seed: int = 0) -> FittedScoreMap | None:
+    """Map the old system's scores to those that new queries get through a link on the old gallery.
+
+    Every held-out item, or judged query, at most 1,000, asks for 20 others that the old system finds first and for 20
+    at random; both systems score the same pairs. Whole queries are left out in turn to tell the error.
+
+    Returns:
+        None where the old scores are all alike, or those through the link do not rise with them.
+    """
+    rng = np.random.default_rng(seed)
+    old, new = held_out.asking
+    rows = np.sort(rng.permutation(len(old))[:QUERIES])
+    before = _similarities(old.select(rows), held_out.old)
+    if held_out.judged is None:
+        before[np.arange(len(rows)), rows] = np.nan  # an item does not ask for itself
+    items = _scored_items(before, rng)
+    after = _similarities(link.query(new.select(rows)), link.gallery(held_out.old))
+    queries = np.repeat(np.arange(len(rows)), items.shape[1])
+    old_scores, new_scores = (np.take_along_axis(one, items, axis=1).ravel() for one in (before, after))
+    try:
+        score_map = ScoreMap.fit(old_scores, new_scores)
+        error = score_map.error_of(old_scores, new_scores, queries=queries, seed=seed)
+    except DataError:
+        return None
+    return FittedScoreMap(score_map, error, old_scores, new_scores, queries, seed)
+
+
+def _similarities(query: EmbeddingSet, gallery: EmbeddingSet) -> NDArray[np.float64]:
+    similarity = query.space.similarity_array(_points(query), _points(gallery))
+    return similarity.astype(np.float32).astype(np.float64)  # rounded, so that equal pairs tie wherever they stand
+
+
+def _points(embeddings: EmbeddingSet) -> NDArray[np.float64]:
+    """Return points as similarities ask for them: a cosine must not see that vectors have other lengths."""
+    vectors, space = np.asarray(embeddings.vectors, np.float64), embeddings.space
+    return space.project_array(vectors) if embeddings.form == "features" else space.canonical_array(vectors)
+
+
+def _scored_items(scores: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return the items to score for every query (Q, up to 40): the first it finds, and some others."""
+    order = np.argsort(-scores, axis=1, kind="stable")[:, : scores.shape[1] - 1]  # NaN, the query itself, is last
+    nearest = order[:, :NEAREST]
+    rest = order[:, NEAREST:]
+    if not rest.shape[1]:
+        return nearest
+    drawn = rng.integers(rest.shape[1], size=(len(scores), min(OTHERS, rest.shape[1])))
+    return np.concatenate([nearest, np.take_along_axis(rest, drawn, axis=1)], axis=1)

@@ -1,0 +1,445 @@
+"""What an adapter is: a map between the finished embeddings of two frozen models, fitted on the same items."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self, Unpack, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limpet.adapters.moments import BLOCK, Floats, PairedVectors, unit_rows
+from limpet.adapters.pairs import Direction, PairReport, check_direction, matched, paired_vectors
+from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.embeddings.embedding_set import shown
+from limpet.embeddings.same_items import refuse_lengths, refuse_one_model
+from limpet.errors import ConfigError, DataError, SpaceMismatchError
+from limpet.geometry import Hypersphere, Space
+from limpet.hub import HubPlace, OnHub, fetched
+from limpet.options import bound
+from limpet.steps import Affine, Steps
+
+State = Mapping[str, NDArray[Any]]
+Side = EmbeddingSet | NDArray[np.floating]
+"""One model's embeddings, as `Adapter.fit` takes them."""
+
+_NO_DIRECTION = 1e-12  # length of an image, of unit rows, that only rounding made
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """What a fit found, and what it was fitted on.
+
+    Args:
+        source: Fingerprint of the model whose embeddings are mapped.
+        target: Fingerprint of the model whose space they are mapped into.
+        source_space: Where they come from.
+        target_space: Where they arrive.
+        pairs: How many items it was fitted on.
+        state: The arrays that make up the map, by name.
+    """
+
+    source: str
+    target: str
+    source_space: Space
+    target_space: Space
+    pairs: int
+    state: State
+
+
+class Adapter(OnHub):
+    """A map from the embeddings of one model into the space of another one, fitted without labels.
+
+    Every adapter reads directions only, and its images are unit rows: the hypersphere is the only space it knows, since
+    a least-squares or orthogonal map of points of the Lorentz space is neither on that space nor keeps its distances.
+
+    A subclass offers `solve` and `images`, says what it is called in `kind`, and keeps every option under its own name.
+
+    In scikit-learn's manner, arrays will do: ``fit(X, Y)`` learns to take row i of X to row i of Y, ``transform(X)``
+    maps, and ``get_params``, ``set_params`` and ``sklearn.base.clone`` work; scikit-learn is not needed for it.
+
+    Args:
+        direction: "new_to_old" lets the new model's queries search the old gallery; "old_to_new" moves the old gallery
+            to the new model.
+    """
+
+    kind: ClassVar[str]
+    """Its name in `ADAPTERS`."""
+    minimum_pairs: ClassVar[int] = 2
+    """Fewest pairs it can be fitted on."""
+    equal_dimensions: ClassVar[bool] = False
+    """Whether it can be fitted only where both models have one dimension."""
+
+    extra: ClassVar[str | None] = None
+    """The extra that fitting needs (`limpet.extras`); what is fitted maps without it."""
+
+    usual: ClassVar[bool] = True
+    """Whether it is compared where a person names none."""
+    turns: ClassVar[Literal["with each model", "with both models", "no"]] = "with each model"
+    """Whether the images turn when the coordinates of either model are turned, or only when both are turned alike."""
+    quick: ClassVar[Mapping[str, Any]] = {}
+    """Options under which a fit on eighty pairs takes no time, for its contract."""
+    effects: ClassVar[Mapping[str, tuple[Mapping[str, Any], Any]]] = {}
+    """Every option but the direction: beside which others, and with which value, it changes the map of its contract."""
+
+    def __init__(self, direction: Direction = "new_to_old") -> None:
+        check_direction(direction)
+        self.direction: Direction = direction
+        self.report: PairReport | None = None
+        self._fitted: Fitted | None = None
+
+    @classmethod
+    def from_pretrained(cls, name: str | Path, **place: Unpack[HubPlace]) -> Adapter:
+        """Open an adapter from a folder, or from Hugging Face's hub; no code of it is run, and nothing is unpickled.
+
+        Args:
+            name: A folder, or ``owner/name`` on the hub (``pip install 'limpet[hub]'``).
+            **place: Where on the hub, and how it is fetched: `limpet.hub.HubPlace`.
+
+        Raises:
+            MissingExtraError: It is no folder, and huggingface_hub is not installed.
+            ReleaseError: It cannot be fetched, or is not what was saved.
+        """
+        from limpet.adapters.storage import load_adapter
+
+        return load_adapter(fetched(name, **place))
+
+    def save_pretrained(self, folder: str | Path) -> Path:
+        """Write an adapter to a folder, with a card that the hub reads, and return its path.
+
+        Raises:
+            ReleaseError: The folder holds another one, or could not be written; what was there is intact.
+        """
+        from limpet.adapters.storage import adapter_card, save_adapter
+        from limpet.embeddings.storage import write_atomically
+
+        place = save_adapter(self, folder)
+        write_atomically(place / "README.md", lambda part: part.write_text(adapter_card(self), encoding="utf-8"))
+        return place
+
+    @abstractmethod
+    def solve(self, pairs: PairedVectors) -> State:
+        """Return the arrays of the map that takes the directions of the sources to those of their targets."""
+
+    @abstractmethod
+    def images(self, rows: Floats) -> Floats:
+        """Return the images (N, T), of any length, of unit rows (N, S); `map` and `transform` are for callers."""
+
+    def variances(self, vectors: NDArray[np.floating]) -> Floats | None:
+        """Return the squared distance to be expected between the image of each vector (N, S) and its target (N,).
+
+        None, unless a subclass learnt it.
+        """
+        return None
+
+    def as_steps(self) -> Steps | None:
+        """Return what `images` computes as plain steps, for serving code without limpet.
+
+        None, unless a subclass says more: such an adapter maps as well, and is not exported.
+        """
+        return None
+
+    @property
+    def options(self) -> dict[str, object]:
+        """The options it was built with, without the direction."""
+        names = list(inspect.signature(type(self)).parameters)
+        return {name: _plain(getattr(self, name)) for name in names if name != "direction"}
+
+    @property
+    def fitted(self) -> Fitted:
+        """What it was fitted on, and what was found.
+
+        Raises:
+            ConfigError: It was not fitted.
+        """
+        if self._fitted is None:
+            raise ConfigError(
+                f"The adapter '{self.kind}' was not fitted.",
+                expected="a fitted adapter",
+                to_do="call fit(old, new) with embeddings of the same items by both models, or load_adapter(folder).",
+            )
+        return self._fitted
+
+    @overload
+    def fit(self, old: EmbeddingSet, new: EmbeddingSet, /) -> Self: ...
+
+    @overload
+    def fit(self, sources: NDArray[np.floating], targets: NDArray[np.floating], /) -> Self: ...
+
+    @overload
+    def fit(self, /, *, old: Side, new: Side) -> Self: ...
+
+    def fit(
+        self, first: Side | None = None, second: Side | None = None, /, *, old: Side | None = None,
+        new: Side | None = None,
+    ) -> Self:  # fmt: skip
+        """Fit the map on the same items under both models; `report` then says what was odd about them.
+
+        - ``fit(old, new)`` takes two sets of embeddings, matched by id.
+        - ``fit(X, Y)`` takes two arrays, (N, S) and (N, T), whose rows are the same items: X is what will be mapped,
+          Y where it shall arrive, whatever the direction is called.
+        - ``fit(old=..., new=...)`` takes either, and the direction says which is mapped.
+
+        Numbers of arrays are rounded to float32, as embeddings are stored.
+
+        Returns:
+            The adapter itself.
+
+        Raises:
+            ConfigError: There are not two sides, or one is a set and the other an array.
+            SpaceMismatchError: A set is not on the hypersphere.
+            EmptyOverlapError: No id occurs in both.
+            DataError: Both sets are of one model, there are too few pairs, a paired vector has no direction, or arrays
+                are no rows of the same items.
+        """
+        old, new = self._sides(first, second, old, new)
+        refuse_lengths(old, new, f"'{self.kind}' maps")
+        refuse_one_model(old, new)
+        pairs = matched(old, new, direction=self.direction, minimum=self.minimum_pairs)
+        source, target = (new, old) if self.direction == "new_to_old" else (old, new)
+        state = self.solve(paired_vectors(old, new, pairs))
+        spaces = source.space, target.space
+        self.restore(Fitted(source.fingerprint, target.fingerprint, *spaces, pairs.report.pairs, state))
+        self.report = pairs.report
+        return self
+
+    def _sides(self, first: object, second: object, old: object, new: object) -> tuple[EmbeddingSet, EmbeddingSet]:
+        """Return what was given to `fit` as the sets of the old and the new model."""
+        by_name = first is None and second is None
+        given = (old, new) if by_name else (first, second)
+        if any(side is None for side in given) or (not by_name and (old is not None or new is not None)):
+            raise ConfigError(
+                f"fit was given {sum(side is not None for side in (first, second, old, new))} sides.",
+                expected="two: fit(old, new) with embeddings of the same items by both models, fit(X, Y) with arrays, "
+                "or fit(old=..., new=...)",
+            )
+        sets = [isinstance(side, EmbeddingSet) for side in given]
+        if all(sets):
+            return given  # type: ignore[return-value]
+        if any(sets):
+            raise ConfigError(
+                f"fit was given {_kind(given[0])} and {_kind(given[1])}.",
+                expected="two sets of embeddings, whose items are matched by id, or two arrays, whose rows are",
+            )
+        swapped = not by_name and self.direction == "new_to_old"  # X is what is mapped
+        names = ("old", "new") if by_name else ("X", "Y")
+        rows = [_rows(side, name) for side, name in zip(given, names, strict=True)]
+        if len(rows[0]) != len(rows[1]):
+            raise DataError(
+                f"{names[0]} has {len(rows[0])} rows, and {names[1]} has {len(rows[1])}.",
+                expected="as many: row i of both is one item",
+            )
+        old_rows, new_rows = rows[::-1] if swapped else rows
+        return _set_of(old_rows, "declared:old"), _set_of(new_rows, "declared:new")
+
+    def restore(self, fitted: Fitted) -> None:
+        """Take over what an earlier fit found."""
+        self._fitted, self.report = fitted, None
+
+    def map(self, vectors: NDArray[np.floating]) -> NDArray[np.float32]:
+        """Return the images (N, T) of vectors (N, S): unit rows, or 0 where an image has no direction.
+
+        One vector (S,) has one image (T,).
+
+        Raises:
+            SpaceMismatchError: The vectors have another dimension than the source.
+            DataError: A vector has no direction itself, or these are no floating numbers.
+        """
+        fitted = self.fitted
+        vectors = _floating(vectors, "What is to be mapped")
+        if vectors.shape == (fitted.source_space.dim,):
+            one: NDArray[np.float32] = self.map(vectors[None])[0]
+            return one
+        _check_dimension(vectors.shape, fitted.source_space)
+        images = np.empty((len(vectors), self.fitted.target_space.dim), np.float32)
+        for start in range(0, len(vectors), BLOCK):
+            found = self.images(_directions(vectors[start : start + BLOCK], start))
+            found[np.einsum("nd,nd->n", found, found) <= _NO_DIRECTION**2] = 0
+            images[start : start + BLOCK] = unit_rows(found)
+        return images
+
+    def transform(self, vectors: NDArray[np.floating]) -> NDArray[np.float32]:
+        """Return what `map` returns, by scikit-learn's name."""
+        return self.map(vectors)
+
+    def get_params(self, deep: bool = True) -> dict[str, object]:
+        """Return all options by name, the direction among them; in scikit-learn's manner.
+
+        Args:
+            deep: Of no matter: no option has options.
+        """
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def set_params(self, **options: Any) -> Self:
+        """Change options. What was fitted with others is forgotten; in scikit-learn's manner.
+
+        Raises:
+            ConfigError: There is no such option, or a value is wrong; nothing was changed.
+        """
+        type(self)(**{**self.get_params(), **bound(type(self), options, f"adapter '{self.kind}'")})  # refuses values
+        if any(getattr(self, name) != value for name, value in options.items()):
+            self._fitted = self.report = None
+        for name, value in options.items():
+            setattr(self, name, value)
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        """Return what pipelines of scikit-learn ask for; nobody else calls it, so the package is there."""
+        from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags
+
+        return Tags(
+            estimator_type="transformer",
+            target_tags=TargetTags(required=True, multi_output=True),
+            transformer_tags=TransformerTags(),
+            input_tags=InputTags(),
+        )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Say whether it was fitted, for scikit-learn."""
+        return self._fitted is not None
+
+    def apply(self, embeddings: EmbeddingSet) -> EmbeddingSet:
+        """Map embeddings of the source model into the target space; ids, labels, columns and role stay.
+
+        Returns:
+            Points of the target space: unit rows, with the fingerprint `mapped_fingerprint`.
+
+        Raises:
+            DataError: The embeddings are of another model than the source, or an image has no direction.
+            SpaceMismatchError: They have another dimension.
+        """
+        fitted = self.fitted
+        _check_source(fitted, embeddings)
+        images = self.map(embeddings.vectors)
+        lost = np.flatnonzero(~images.any(axis=1))
+        if len(lost):
+            raise DataError(
+                f"The adapter '{self.kind}' maps {len(lost)} of {len(images)} vectors to zero, which has no direction: "
+                f"{shown(embeddings.ids[lost])}.",
+                expected="an image with a direction for every vector",
+                to_do="remove these items, or fit another adapter, such as procrustes; nothing was changed.",
+            )
+        return embeddings.replace(
+            vectors=images, space=fitted.target_space, fingerprint=self.mapped_fingerprint, form="points"
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """Identity of the fitted map, ``adapter:<sha256>``: kind, options, direction, both models, and all arrays."""
+        fitted = self.fitted
+        identity = [self.kind, self.options, self.direction, fitted.source, fitted.target,
+                    fitted.source_space.record(), fitted.target_space.record()]  # fmt: skip
+        digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode())
+        for name in sorted(fitted.state):
+            values = np.ascontiguousarray(fitted.state[name])
+            digest.update(f"{name}:{values.dtype.str}:{values.shape};".encode())
+            digest.update(values.reshape(-1).view(np.uint8).data)
+        return f"adapter:{digest.hexdigest()}"
+
+    @property
+    def mapped_fingerprint(self) -> str:
+        """What embeddings carry that this adapter mapped: ``adapter:<sha256>`` of its own identity and its source."""
+        made_of = f"{self.fingerprint};{self.fitted.source}"
+        return f"adapter:{hashlib.sha256(made_of.encode()).hexdigest()}"
+
+    @property
+    def declared(self) -> bool:
+        """Whether a person, not a model, vouches for where either side's embeddings come from."""
+        return any(side.startswith("declared:") for side in (self.fitted.source, self.fitted.target))
+
+
+class AffineAdapter(Adapter):
+    """An adapter whose whole state is ``weights`` (S + 1, T), the offset in the last row."""
+
+    def images(self, rows: Floats) -> Floats:
+        """Return rows · W + b."""
+        weights = self.fitted.state["weights"]
+        images: Floats = rows @ weights[:-1] + weights[-1]
+        return images
+
+    def as_steps(self) -> Steps:
+        """Return the one affine step."""
+        weights = self.fitted.state["weights"]
+        return (Affine(weights[:-1], weights[-1]),)
+
+
+def _kind(side: object) -> str:
+    return "a set of embeddings" if isinstance(side, EmbeddingSet) else f"a {type(side).__name__}"
+
+
+def _floating(values: object, what: str) -> NDArray[Any]:
+    """Return an array of floating numbers, or refuse what is none."""
+    if isinstance(values, EmbeddingSet):
+        raise DataError(f"{what} is a set of embeddings.", expected="an array", to_do="call apply(embeddings).")
+    try:
+        found = np.asarray(values)
+    except (TypeError, ValueError) as error:  # rows of different lengths, a tensor on a device
+        raise DataError(f"{what} is {_kind(values)} that makes no array: {error}.", expected="an array") from error
+    if not np.issubdtype(found.dtype, np.floating):
+        raise DataError(
+            f"{what} is {_kind(values)} of {found.dtype}, shape {found.shape}.",
+            expected="embeddings: an array of floating numbers, (items, dimension)",
+        )
+    return found
+
+
+def _rows(values: object, what: str) -> NDArray[np.float32]:
+    found = _floating(values, what)
+    if found.ndim != 2:
+        raise DataError(
+            f"{what} has the shape {found.shape}.",
+            expected="(items, dimension), a row for each item",
+            to_do="for one item, that is array[None]; but a fit needs many." if found.ndim == 1 else "",
+        )
+    return found.astype(np.float32, copy=False)
+
+
+def _set_of(rows: NDArray[np.float32], fingerprint: str) -> EmbeddingSet:
+    """Return rows as a set whose ids are in order of the rows."""
+    width = len(str(len(rows)))
+    ids = StringArray.of(f"row {row:0{width}}" for row in range(len(rows)))
+    return EmbeddingSet(ids=ids, vectors=rows, fingerprint=fingerprint, space=Hypersphere(rows.shape[1]))
+
+
+def _plain(value: Any) -> Any:
+    """Return the Python number of a NumPy one, which no JSON could hold."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _directions(vectors: NDArray[np.floating], first: int) -> Floats:
+    with np.errstate(invalid="ignore"):
+        rows = unit_rows(vectors)
+    wrong = np.flatnonzero(~(np.einsum("nd,nd->n", rows, rows) > 0.5))  # NaN is not above it either
+    if len(wrong):
+        raise DataError(
+            f"{len(wrong)} vectors have no direction, first: row {first + wrong[0]}, whose largest number is "
+            f"{np.abs(vectors[wrong[0]]).max():g}.",
+            expected="finite numbers that are not all zero, with squares that float64 can hold",
+            to_do="remove these vectors, or embed their items again.",
+        )
+    return rows
+
+
+def _check_source(fitted: Fitted, embeddings: EmbeddingSet) -> None:
+    if embeddings.fingerprint != fitted.source:
+        raise DataError(
+            f"Embeddings with the fingerprint {embeddings.fingerprint}.",
+            expected=f"those of the model that the adapter maps, {fitted.source}",
+            to_do="embed the items with that model, or fit an adapter for the other one; nothing was changed.",
+        )
+    _check_dimension(embeddings.vectors.shape, fitted.source_space)
+
+
+def _check_dimension(shape: tuple[int, ...], space: Space) -> None:
+    if len(shape) != 2 or shape[1] != space.dim:
+        raise SpaceMismatchError(
+            f"Vectors of shape {shape}.",
+            expected=f"(items, {space.dim}): the adapter maps from the {space}",
+            to_do="give the embeddings that the source model made, whole.",
+        )

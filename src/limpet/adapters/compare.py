@@ -1,0 +1,736 @@
+"""Links between two frozen models, fitted on the same pairs and measured by what they find among held-out items.
+
+A `Link` lets queries of the new model search what the old one embedded: a label-free adapter, or a head trained with
+labels. Every held-out item asks for the others of its class; or queries ask whose answers people judged. Without labels
+and judgements nobody knows what is right; then the metric "overlap@10" counts how many of the first ten items are also
+among the first ten that re-embedding finds. All means have intervals from the same resampled queries.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypedDict, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from limpet.adapters import Adapter, Direction
+from limpet.adapters.held_out import HeldOut, Unlabelled
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import DataError, LimpetError, refuse
+from limpet.evaluation.intervals import Draws, Interval, Resampled, chosen_interval, clusters_of
+from limpet.evaluation.metrics import metrics_named
+from limpet.evaluation.retrieval import rank_metrics, top_k
+from limpet.results import Count, Defined, Difference, Finite, Part, Positive, Several, Share
+
+Kind = Literal["adapter", "head"]
+Directions = Literal["both", "new_to_old", "old_to_new"]
+Values = NDArray[np.float64]  # one per query
+Name = TypeVar("Name", bound=Hashable)
+
+AGREEMENT = "overlap@10"
+JUDGED = "ndcg@10"
+UNSEEN = "unseen classes"
+GUARDS = ("recall@1", UNSEEN)
+"""What a recommended candidate must not be clearly worse at, unless asked otherwise: the first hit, and new classes."""
+
+
+class Mean(NamedTuple):
+    """A mean over queries, and its interval."""
+
+    mean: float
+    interval: Interval
+
+
+def means_of(columns: Mapping[Name, Values], draws: Draws) -> dict[Name, Mean]:
+    """Return the mean of every column (Q,) with its interval, over the same resampled queries for all.
+
+    >>> means_of({"a": np.array([0.25, 0.25, np.nan])}, Draws(resamples=10))
+    {'a': Mean(mean=0.25, interval=(0.25, 0.25))}
+    """
+    intervals = draws.intervals(columns)
+    return {name: Mean(float(np.nanmean(values)), intervals[name]) for name, values in columns.items()}
+
+
+class Score(Part):
+    """A mean over queries and its interval."""
+
+    mean: Share
+    interval: tuple[Share, Share]
+
+    @classmethod
+    def of(cls, mean: Mean) -> Score:
+        """Return a mean of scores."""
+        return cls(mean=mean.mean, interval=mean.interval)
+
+
+class Gap(Part):
+    """A difference of two means and its interval."""
+
+    mean: Difference
+    interval: tuple[Difference, Difference]
+
+    @classmethod
+    def of(cls, mean: Mean) -> Gap:
+        """Return a mean of differences."""
+        return cls(mean=mean.mean, interval=mean.interval)
+
+    @property
+    def above_zero(self) -> bool:
+        """Whether the whole interval is."""
+        return self.interval[0] > 0
+
+    @property
+    def below_zero(self) -> bool:
+        """Whether the whole interval is."""
+        return self.interval[1] < 0
+
+
+class Unseen(Part):
+    """Means over queries of classes that nobody learnt from, which search all held-out items, and what they gain."""
+
+    self_old: Share
+    cross: Share
+    self_new: Share
+    queries: Count
+    gain: Gap | None = None
+
+
+class Loss(Part):
+    """What a candidate is clearly worse at than the old model: a metric, or `UNSEEN`; the means of both."""
+
+    name: str
+    self_old: Share
+    cross: Share
+    gain: Gap
+
+
+class CandidateScores(Part):
+    """What came of one candidate; scores are None where it failed, see `Measured` and `Failed`.
+
+    Args:
+        name: Its name.
+        kind: "adapter" or "head".
+        direction: What an adapter maps; "old_to_new" for a head whose old gallery goes through one, None for others.
+        seconds: Wall time of its fit.
+        cross: Queries of the new model through the link, on the old gallery through the link.
+        cross_minus_self_old: What it brings.
+        self_new_minus_cross: What re-embedding brings beyond it.
+        recovered: Share of the gain of re-embedding that it brings; None where re-embedding was not shown to gain.
+        own: The same queries on a gallery embedded anew for them; None where that is the new model's own.
+        unseen: Means on unseen classes; None without any.
+        failed: Why it could not be fitted or used; None where it could.
+        worse: What it is clearly worse at than the old model, of what is guarded.
+        as_best: The interval of what it brings, corrected for its having been chosen as the best of its kind; None of
+            others.
+    """
+
+    name: Annotated[str, Field(min_length=1)]
+    kind: Kind
+    direction: Direction | None = None
+    seconds: Positive | None
+    cross: Score | None
+    cross_minus_self_old: Gap | None
+    self_new_minus_cross: Gap | None
+    recovered: Finite | None
+    own: Score | None
+    unseen: Unseen | None
+    failed: str | None
+    worse: tuple[Loss, ...] = ()
+    as_best: tuple[Finite, Finite] | None = None
+
+    def scores(self) -> Iterator[tuple[str, Score | Gap]]:
+        """Yield what was measured, by its name."""
+        for name in ("cross", "cross_minus_self_old", "self_new_minus_cross", "own"):
+            if (score := getattr(self, name)) is not None:
+                yield name, score
+
+
+class Measured(CandidateScores):
+    """A candidate that was measured."""
+
+    seconds: Positive
+    cross: Score
+    cross_minus_self_old: Gap
+    self_new_minus_cross: Gap
+    recovered: Defined = None
+    own: Score | None = None
+    unseen: Unseen | None = None
+    failed: None = None
+
+    @property
+    def brings(self) -> Gap:
+        """What it brings, with the interval that the choice left."""
+        return Gap(mean=self.cross_minus_self_old.mean, interval=self.as_best or self.cross_minus_self_old.interval)
+
+    @property
+    def helps(self) -> bool:
+        """Whether the whole interval of what it brings is above 0."""
+        return self.brings.above_zero
+
+
+class Failed(CandidateScores):
+    """A candidate that could not be fitted or used, after so many seconds."""
+
+    cross: None = None
+    cross_minus_self_old: None = None
+    self_new_minus_cross: None = None
+    recovered: None = None
+    own: None = None
+    unseen: None = None
+    failed: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Candidates measured on the same held-out items; scores are fractions in [0, 1], larger is better.
+
+    Args:
+        metric: Name of the metric; "overlap@10" is agreement with re-embedding, not correctness.
+        fitted_on: How many pairs every candidate was fitted on.
+        held_out: How many items the queries search among; each of them is a query, unless queries were judged.
+        unseen_classes: How many of their classes nobody learnt from.
+        draws: How intervals were found.
+        guards: What was guarded.
+        judged: How many queries asked whose answers people judged; None where items did.
+        splits: How many times the pairs were split, each time into as many to fit on and held out.
+        self_old: The old model's queries on its gallery.
+        self_new: The new model's queries on its gallery, embedded anew.
+        self_new_minus_self_old: What re-embedding brings.
+        candidates: In the order given.
+        head_lead: Cross of the best head minus that of the best adapter; None unless there are both.
+    """
+
+    metric: str
+    fitted_on: int
+    held_out: int
+    unseen_classes: int
+    draws: Draws
+    self_old: Score
+    self_new: Score
+    self_new_minus_self_old: Gap
+    candidates: tuple[Measured | Failed, ...]
+    head_lead: Gap | None = None
+    guards: tuple[str, ...] = ()
+    judged: int | None = None
+    splits: int = 1
+
+    @property
+    def provisional(self) -> bool:
+        """Whether all of it is agreement with re-embedding, so that nobody knows yet what is right."""
+        return self.metric == AGREEMENT
+
+    @property
+    def best(self) -> Measured | None:
+        """The candidate of the highest cross, the first of equal ones; None where all failed."""
+        return self._best("adapter", "head")
+
+    @property
+    def best_adapter(self) -> Measured | None:
+        """The same among adapters."""
+        return self._best("adapter")
+
+    @property
+    def best_head(self) -> Measured | None:
+        """The same among heads."""
+        return self._best("head")
+
+    def _best(self, *kinds: Kind) -> Measured | None:
+        measured = [one for one in self.candidates if isinstance(one, Measured) and one.kind in kinds]
+        return max(measured, key=lambda one: one.cross.mean, default=None)
+
+
+class Fit(TypedDict):
+    """What is told of a candidate that is done.
+
+    Args:
+        name: Of the candidate.
+        kind: "adapter" or "head".
+        seconds: How long it took.
+        failed: Why it failed; None where it did not.
+    """
+
+    name: str
+    kind: Kind
+    seconds: float
+    failed: str | None
+
+
+Map = Callable[[EmbeddingSet], EmbeddingSet]
+Scorer = Callable[[EmbeddingSet, EmbeddingSet], Mapping[str, Values]]
+OnFit = Callable[[Fit], None]
+Column = str | tuple[str, str]  # a system, or what was measured of a candidate
+
+FIRST = 10  # items compared by AGREEMENT
+
+
+def identity(embeddings: EmbeddingSet) -> EmbeddingSet:
+    """Return the embeddings as they are."""
+    return embeddings
+
+
+@dataclass(frozen=True)
+class Link:
+    """What lets queries of the new model search what the old one embedded; all maps keep ids, order and labels.
+
+    Args:
+        query: From the new model's query embeddings to what is asked with.
+        gallery: From the old model's gallery embeddings to what is searched.
+        own: From the new model's embeddings to gallery rows after a full backfill; None where these are the new model's
+            embeddings themselves.
+    """
+
+    query: Map
+    gallery: Map
+    own: Map | None = None
+
+    @classmethod
+    def of_adapter(cls, adapter: Adapter) -> Self:
+        """Return the link of a fitted adapter: it maps the queries, or the gallery, as its direction says."""
+        if adapter.direction == "new_to_old":
+            return cls(query=adapter.apply, gallery=identity)
+        return cls(query=identity, gallery=adapter.apply)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A way to link two models.
+
+    Args:
+        name: Its name, such as "ridge" or "head ndpp".
+        kind: "adapter" for what needs no labels, "head" for what is trained with them.
+        fit: Fits it on the embeddings of the same items by the old and the new model, paired by id, in any order, and
+            on those of further items whose class nobody knows.
+        direction: What an adapter maps; "old_to_new" for a head whose old gallery goes through one, None for others.
+    """
+
+    name: str
+    kind: Kind
+    fit: Callable[[EmbeddingSet, EmbeddingSet, Unlabelled], Link]
+    direction: Direction | None = None
+
+
+def measure(
+    candidates: Sequence[Candidate],
+    held_out: HeldOut,
+    *,
+    metric: str | None = None,
+    guards: Sequence[str] | None = None,
+    further: Sequence[HeldOut] = (),
+    resamples: int = 2000,
+    resample: Resampled = "auto",
+    level: float = 0.95,
+    seed: int = 0,
+    on_fit: OnFit | None = None,
+) -> Comparison:
+    """Fit every candidate, and compare what the links find among the held-out items.
+
+    A candidate that raises a `LimpetError` stays in the comparison, with the reason.
+
+    Args:
+        candidates: What to compare, at least one, no two of one name.
+        held_out: What to fit on and what to measure with.
+        metric: A name that `rank_metrics` knows, or "overlap@10"; by default "ndcg@10" with judged queries, "map" with
+            labels, "overlap@10" without either.
+        guards: Metrics, and "unseen classes", at which candidates should not be clearly worse than the old model;
+            recall@1 and unseen classes when left out, nothing without labels and judgements.
+        further: Other splits of the same labelled pairs, where few are held out: every candidate is fitted on each, and
+            the held-out items of all ask, each among those of its split.
+        resamples: Bootstrap resamples.
+        resample: Draw "queries", or whole "classes"; "auto" draws classes where there are labels.
+        level: Level of the intervals.
+        seed: Seed of the bootstrap.
+        on_fit: Called for every candidate that is done, with its name, kind, seconds, and failed: a reason or None.
+
+    Raises:
+        ConfigError: There is no candidate, two have one name, or an option is wrong.
+        DataError: The metric needs labels, and there are none.
+    """
+    splits = (held_out, *further)
+    draws = draws_of(splits, resamples, level, seed, resample)
+    _check_names(candidates)
+    metric = metric_for(held_out, metric)
+    guards = _guarded(guards, held_out.answered and metric != AGREEMENT)
+    scored = [metric, *(name for name in guards if name not in (UNSEEN, metric))]
+    scores = [(split, score_by(scored, split)) for split in splits]
+    old, new = (
+        _one_after_another([score(split.asking[side], (split.old, split.new)[side]) for split, score in scores])
+        for side in (0, 1)
+    )
+    fitted = [_fitted(candidate, scores, on_fit) for candidate in candidates]
+    done = [one for one in fitted if isinstance(one, _Fitted)]
+    means = means_of(_columns(old[metric], new[metric], done, metric), draws)
+    guarding = _Guarding(metric, guards, old, new, np.concatenate([split.unseen for split in splits]), draws)
+    comparison = Comparison(
+        metric=metric,
+        fitted_on=held_out.fitted_on,
+        held_out=len(held_out.old),
+        unseen_classes=held_out.unseen_classes,
+        draws=draws,
+        self_old=Score.of(means["self_old"]),
+        self_new=Score.of(means["self_new"]),
+        self_new_minus_self_old=Gap.of(means["gain"]),
+        candidates=tuple(one if isinstance(one, Failed) else _measured(one, means, guarding) for one in fitted),
+        guards=guards,
+        judged=None if held_out.judged is None else len(held_out.asking[0]),
+        splits=len(splits),
+    )
+    comparison = replace(comparison, candidates=_as_best(comparison, done, guarding))
+    return replace(comparison, head_lead=_head_lead(comparison, done))
+
+
+def _guarded(guards: Sequence[str] | None, judged: bool) -> tuple[str, ...]:
+    """Return what is guarded: by default nothing where nobody knows what is right."""
+    if guards is None:
+        return GUARDS if judged else ()
+    for name in guards:
+        if name != UNSEEN:
+            metrics_named((name,))
+    if guards and not judged:
+        raise DataError(
+            f"{', '.join(guards)} cannot be guarded: nothing here says what is right.",
+            expected="labels in either of the two sets and a metric that asks them, or nothing to guard",
+            to_do="give labels to know what is right, or leave --guard out.",
+        )
+    return tuple(guards)
+
+
+def draws_of(splits: Sequence[HeldOut], resamples: int, level: float, seed: int, resample: Resampled = "auto") -> Draws:
+    """Return how means over the held-out items of all splits are resampled: by their classes, where they have any.
+
+    What asks in several splits is drawn with all that it found.
+    """
+    asking = [split.asking[0] for split in splits]
+    known = [one.labels for one in asking if one.labels is not None]
+    labels = np.concatenate(known) if known else None
+    clusters = clusters_of(labels, resample, "queries", "labels")
+    if clusters is None and len(splits) > 1:
+        clusters = np.unique(np.concatenate([list(one.ids) for one in asking]), return_inverse=True)[1]
+    return Draws(resamples, level, seed, clusters)
+
+
+def metric_for(held_out: HeldOut, metric: str | None = None) -> str:
+    """Return the metric's name, or the one for such items where none is given.
+
+    Raises:
+        ConfigError: It is unknown.
+        DataError: It needs labels, and there are none.
+    """
+    if metric is None:
+        return JUDGED if held_out.judged is not None else "map" if held_out.labelled else AGREEMENT
+    if metric == AGREEMENT:
+        return metric
+    metrics_named((metric,))
+    if not held_out.answered:
+        raise DataError(
+            f"The metric '{metric}' for items without labels.",
+            expected=f"labels in either of the two sets, or the metric '{AGREEMENT}'",
+            to_do="give labels to know what is right, or measure agreement with re-embedding.",
+        )
+    return metric
+
+
+def score_by(metrics: Sequence[str], held_out: HeldOut) -> Scorer:
+    """Return the function that scores queries on a gallery, one value per query; each is left out of what it finds.
+
+    Args:
+        metrics: Names; `AGREEMENT` stands alone.
+        held_out: What re-embedding finds in, for agreement; or who was judged to answer whom.
+    """
+    judged = held_out.judged
+    if AGREEMENT in metrics:
+        again = first_ten(held_out.asking[1], held_out.new)
+        return lambda query, gallery: {AGREEMENT: share_of(again, first_ten(query, gallery))}
+    if judged is not None:
+        return lambda query, gallery: judged.relevance.measure(query, gallery, tuple(metrics))
+    return lambda query, gallery: rank_metrics(query, gallery, tuple(metrics), exclude_same_id=True)
+
+
+def first_ten(query: EmbeddingSet, gallery: EmbeddingSet) -> NDArray[np.int64]:
+    """Return the rows that each query finds first, itself left out (Q, 10); -1 where there are fewer."""
+    return top_k(query, gallery, FIRST, exclude_same_id=True).rows
+
+
+def share_of(wanted: NDArray[np.int64], rows: NDArray[np.int64]) -> Values:
+    """Return which share of the wanted items of every query (Q, k) is among others (Q, m); -1 stands for none."""
+    same = (rows[:, :, None] == wanted[:, None, :]) & (wanted >= 0)[:, None, :]
+    found: Values = same.any(axis=1).sum(axis=1) / np.maximum((wanted >= 0).sum(axis=1), 1)
+    return found
+
+
+def cross_of(link: Link, held_out: HeldOut, score: Scorer) -> Mapping[str, Values]:
+    """Score new queries through a link on what the old model embedded, one value per query, by metric.
+
+    Raises:
+        DataError: A map of the link lost, added or moved items.
+    """
+    return score(_mapped(link.query, held_out.asking[1]), _mapped(link.gallery, held_out.old))
+
+
+def _mapped(map_: Map, embeddings: EmbeddingSet) -> EmbeddingSet:
+    found = map_(embeddings)
+    if found.ids != embeddings.ids:
+        raise DataError(
+            f"A link made {len(found)} items, or another order, of {len(embeddings)}.",
+            expected="the same ids in the same order",
+            to_do="change the vectors only: embeddings.replace(vectors=...).",
+        )
+    return found
+
+
+def _check_names(candidates: Sequence[Candidate]) -> None:
+    """Refuse before any computing what would fail after it."""
+    names = [candidate.name for candidate in candidates]
+    refuse(not names, "No candidates.", "at least one adapter or head to compare")
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    refuse(bool(repeated), f"Several candidates of one name: {', '.join(repeated)}.", "one name per candidate")
+
+
+@dataclass(frozen=True, eq=False)
+class _Fitted:
+    """A candidate after its fit, with values per query by metric: of "cross", and of "own" where its link has one."""
+
+    candidate: Candidate
+    seconds: float
+    values: Mapping[str, Mapping[str, Values]]
+
+
+def _fitted(candidate: Candidate, scores: Sequence[tuple[HeldOut, Scorer]], on_fit: OnFit | None) -> _Fitted | Failed:
+    seconds, failed, values = 0.0, None, list[Mapping[str, Mapping[str, Values]]]()
+    for split, score in scores:
+        started = time.perf_counter()
+        try:
+            link = candidate.fit(split.fit_old, split.fit_new, split.unlabelled)
+            seconds += time.perf_counter() - started
+            values.append(_values(link, split, score))
+        except LimpetError as error:
+            failed = " ".join(str(error).splitlines())
+            break
+    seconds = seconds if failed is None else time.perf_counter() - started
+    if on_fit is not None:
+        on_fit({"name": candidate.name, "kind": candidate.kind, "seconds": seconds, "failed": failed})
+    if failed is not None:
+        about: dict[str, Any] = {"name": candidate.name, "kind": candidate.kind, "direction": candidate.direction}
+        return Failed(**about, seconds=seconds, failed=failed)
+    found = {system: _one_after_another([of_split[system] for of_split in values]) for system in values[0]}
+    return _Fitted(candidate, seconds / len(scores), found)
+
+
+def _one_after_another(found: Sequence[Mapping[str, Values]]) -> Mapping[str, Values]:
+    """Return the values of all splits by metric."""
+    return {name: np.concatenate([values[name] for values in found]) for name in found[0]}
+
+
+def _values(link: Link, held_out: HeldOut, score: Scorer) -> dict[str, Mapping[str, Values]]:
+    values = {"cross": cross_of(link, held_out, score)}
+    if link.own is not None:
+        values["own"] = score(_mapped(link.query, held_out.asking[1]), _mapped(link.own, held_out.new))
+    return values
+
+
+def _columns(old: Values, new: Values, fitted: Sequence[_Fitted], metric: str) -> dict[Column, Values]:
+    """Return all whose means are wanted, by name, so that they are drawn together."""
+    columns: dict[Column, Values] = {"self_old": old, "self_new": new, "gain": new - old}
+    for one in fitted:
+        name, cross = one.candidate.name, one.values["cross"][metric]
+        columns |= {(name, system): values[metric] for system, values in one.values.items()}
+        columns |= {(name, "brings"): cross - old, (name, "lacks"): new - cross}
+    return columns
+
+
+def _measured(one: _Fitted, means: Mapping[Column, Mean], guarding: _Guarding) -> Measured:
+    name = one.candidate.name
+    brings, gain = Gap.of(means[name, "brings"]), Gap.of(means["gain"])
+    own = means.get((name, "own"))
+    return Measured(
+        name=name,
+        kind=one.candidate.kind,
+        direction=one.candidate.direction,
+        seconds=one.seconds,
+        cross=Score.of(means[name, "cross"]),
+        cross_minus_self_old=brings,
+        self_new_minus_cross=Gap.of(means[name, "lacks"]),
+        recovered=brings.mean / gain.mean if gain.above_zero else None,
+        own=None if own is None else Score.of(own),
+        unseen=guarding.on_unseen(one.values["cross"]),
+        worse=guarding.losses(one.values["cross"]),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Guarding:
+    """Finds what candidates are clearly worse at than the old model.
+
+    Args:
+        metric: The metric that decides.
+        guards: What is guarded.
+        old: Values of the old model per query, by metric.
+        new: Values of the new model on a gallery embedded anew, likewise.
+        unseen: Which queries are of classes that nobody learnt from (Q,).
+        draws: How means are resampled.
+    """
+
+    metric: str
+    guards: tuple[str, ...]
+    old: Mapping[str, Values]
+    new: Mapping[str, Values]
+    unseen: NDArray[np.bool_]
+    draws: Draws
+
+    def on_unseen(self, cross: Mapping[str, Values]) -> Unseen | None:
+        """Return the means over queries of unseen classes that have a value; None without any."""
+        systems = np.stack([values[self.metric] for values in (self.old, cross, self.new)])
+        counted = self.unseen & ~np.isnan(systems).any(axis=0)
+        if not counted.any():
+            return None
+        old, reached, new = systems[:, counted].mean(axis=1).tolist()
+        gain = means_of({UNSEEN: (systems[1] - systems[0])[counted]}, self.draws.of(counted))[UNSEEN]
+        return Unseen(self_old=old, cross=reached, self_new=new, queries=int(counted.sum()), gain=Gap.of(gain))
+
+    def losses(self, cross: Mapping[str, Values]) -> tuple[Loss, ...]:
+        """Return what is guarded and clearly worse."""
+        metrics = [name for name in self.guards if name not in (UNSEEN, self.metric)]
+        gains = means_of({name: cross[name] - self.old[name] for name in metrics}, self.draws) if metrics else {}
+        losses = []
+        for name, gain in gains.items():
+            old, reached = (float(np.nanmean(values[name])) for values in (self.old, cross))
+            losses.append(Loss(name=name, self_old=old, cross=reached, gain=Gap.of(gain)))
+        unseen = self.on_unseen(cross) if UNSEEN in self.guards else None
+        if unseen is not None and unseen.gain is not None:
+            losses.append(Loss(name=UNSEEN, self_old=unseen.self_old, cross=unseen.cross, gain=unseen.gain))
+        return tuple(loss for loss in losses if loss.gain.below_zero)
+
+
+def _as_best(comparison: Comparison, fitted: Sequence[_Fitted], guarding: _Guarding) -> tuple[Measured | Failed, ...]:
+    """Return the candidates, the best of each kind with an interval that is corrected for the choice among its kind."""
+    found = []
+    for one in comparison.candidates:
+        if one is comparison.best_adapter or one is comparison.best_head:
+            rivals = {
+                rival.candidate.name: rival.values["cross"][guarding.metric]
+                for rival in fitted
+                if rival.candidate.kind == one.kind
+            }
+            draws = guarding.draws
+            interval = chosen_interval(
+                rivals, guarding.old[guarding.metric], resamples=draws.resamples, level=draws.level, seed=draws.seed,
+                clusters=draws.clusters,
+            )  # fmt: skip
+            one = one.model_copy(update={"as_best": interval if len(rivals) > 1 else None})
+        found.append(one)
+    return tuple(found)
+
+
+def _head_lead(comparison: Comparison, fitted: Sequence[_Fitted]) -> Gap | None:
+    adapter, head = comparison.best_adapter, comparison.best_head
+    if adapter is None or head is None:
+        return None
+    cross = {one.candidate.name: one.values["cross"][comparison.metric] for one in fitted}
+    return Gap.of(means_of({"lead": cross[head.name] - cross[adapter.name]}, comparison.draws)["lead"])
+
+
+FIRST_SIZE = 64
+NEGLIGIBLE = 0.005  # of the metric: half a point
+_PLAIN = 0.02  # a loss that counts although few queries leave open whether it is chance
+
+
+class CurvePoint(Part):
+    """A number of pairs, and what the candidate scores that was fitted on them."""
+
+    pairs: Several
+    cross: Score
+
+
+class LearningCurve(Part):
+    """Cross scores of one candidate, by the number of pairs it was fitted on.
+
+    Args:
+        candidate: Its name.
+        points: By ascending number of pairs; those that it cannot be fitted on are left out.
+        enough: The fewest pairs from which on no size is two points worse than all pairs, or was shown to be half a
+            point worse; None where every smaller size is, so that even more pairs may help, or where it cannot be
+            fitted on all.
+        last_step: What all pairs bring beyond the largest smaller number that was tried; what as many more would bring
+            is likely no more than that. None where that is not known.
+    """
+
+    candidate: str
+    points: list[CurvePoint]
+    enough: int | None
+    last_step: Gap | None = None
+
+
+def learning_curve(
+    candidate: Candidate,
+    held_out: HeldOut,
+    *,
+    sizes: Sequence[int] | None = None,
+    metric: str | None = None,
+    resamples: int = 2000,
+    resample: Resampled = "auto",
+    level: float = 0.95,
+    seed: int = 0,
+) -> LearningCurve:
+    """Fit a candidate on random subsets of the pairs, each within the next, and measure all on the same held-out items.
+
+    Args:
+        candidate: What to fit.
+        held_out: What to fit on and what to measure with.
+        sizes: How many pairs to fit on, in any order; all pairs come in addition, and larger numbers are left out. By
+            default 64, 128, 256 and so on.
+        metric: See `measure`.
+        resamples: Bootstrap resamples.
+        resample: See `measure`.
+        level: Level of the intervals.
+        seed: Seed of the subsets and of the bootstrap.
+
+    Raises:
+        ConfigError: A size is below 1, or an option is wrong.
+        DataError: The metric needs labels, and there are none.
+    """
+    draws, pairs = draws_of([held_out], resamples, level, seed, resample), held_out.fitted_on
+    refuse(min(sizes or [1]) < 1, f"A size of {min(sizes or [1])} pairs.", "at least 1")
+    metric = metric_for(held_out, metric)
+    score = score_by([metric], held_out)
+    order = np.random.default_rng(seed).permutation(pairs)
+    values: dict[int, Values] = {}
+    for size in sizes_up_to(pairs, sizes):
+        try:
+            fitted_on = held_out.subset(np.sort(order[:size])) if size < pairs else held_out.all_to_fit
+            link = candidate.fit(*fitted_on)
+            values[size] = cross_of(link, held_out, score)[metric]
+        except LimpetError:
+            continue
+    means = means_of(values, draws) if values else {}
+    points = [CurvePoint(pairs=size, cross=Score.of(mean)) for size, mean in means.items()]
+    enough, last = _enough(values, pairs, draws), None
+    smaller = [size for size in values if size < pairs]
+    if pairs in values and smaller:
+        last = Gap.of(means_of({"last": values[pairs] - values[max(smaller)]}, draws)["last"])
+    return LearningCurve(candidate=candidate.name, points=points, enough=enough, last_step=last)
+
+
+def sizes_up_to(pairs: int, sizes: Sequence[int] | None = None) -> list[int]:
+    """Return the sizes below the number of pairs, ascending, and that number.
+
+    >>> sizes_up_to(300), sizes_up_to(64), sizes_up_to(300, [400, 20])
+    ([64, 128, 256, 300], [64], [20, 300])
+    """
+    if sizes is None:
+        sizes = [FIRST_SIZE * 2**step for step in range(max(1, pairs).bit_length())]
+    return [*sorted({size for size in sizes if size < pairs}), pairs]
+
+
+def _enough(values: dict[int, Values], pairs: int, draws: Draws) -> int | None:
+    if len(values) < 2 or pairs not in values:
+        return None
+    losses = means_of({size: values[pairs] - cross for size, cross in values.items() if size < pairs}, draws)
+    enough = None
+    for size, (loss, interval) in sorted(losses.items(), reverse=True):
+        if loss >= NEGLIGIBLE and (interval[0] > 0 or loss >= _PLAIN):
+            break
+        enough = size
+    return enough

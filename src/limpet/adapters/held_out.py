@@ -1,0 +1,356 @@
+"""Pairs of embeddings set apart: some to fit on, others to measure with, and classes that nobody may learn from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limpet.adapters.pairs import FEWEST_TESTED, matched
+from limpet.data.hold_out import held_out_rows
+from limpet.data.sampling import generator_of, lowest_of_each_class
+from limpet.embeddings import EmbeddingSet
+from limpet.embeddings.embedding_set import joined
+from limpet.embeddings.same_items import with_common_labels
+from limpet.errors import DataError, refuse
+from limpet.evaluation.protocols.relevance_lists import Relevance
+
+FEWEST_UNLABELLED = 21  # held out without labels: the first ten are then at most half of what is searched
+_FEWEST_CLASSES = 4  # of two items or more, before one is kept from everybody
+
+Rows = NDArray[np.int64]
+Unlabelled = tuple[EmbeddingSet, EmbeddingSet] | None
+"""Items without a class by the old and the new model, in one order; None for none."""
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Queries by both models, and who answers them.
+
+    Args:
+        old: What the old model makes of the queries.
+        new: What the new model makes of them, in the same order.
+        relevance: Which items answer each query, by ids.
+    """
+
+    old: EmbeddingSet
+    new: EmbeddingSet
+    relevance: Relevance
+
+    @classmethod
+    def of(cls, old: EmbeddingSet, new: EmbeddingSet, relevance: Relevance) -> Self:
+        """Take the queries that both models embedded, in one order.
+
+        Raises:
+            DataError: There are none that both embedded.
+        """
+        rows = new.ids.find(old.ids)
+        both = np.flatnonzero(rows >= 0)
+        if not len(both):
+            raise DataError(
+                f"None of the {len(old)} queries of the old model is among the {len(new)} of the new one.",
+                expected="the same queries on both sides, matched by id",
+                to_do="embed the same queries with both models, under the same ids.",
+            )
+        return cls(old.select(both), new.select(rows[both]), relevance)
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """The same items under two models, split; both sides of a split have one row order, and the same labels or none.
+
+    Args:
+        fit_old: What the old model makes of the items to fit on.
+        fit_new: What the new model makes of them.
+        old: What the old model makes of the held-out items.
+        new: What the new model makes of them.
+        unseen: Which of those that ask are of a class without any item to fit on by design, bool (queries,).
+        pairs: How many pairs there were before the split, with those that neither side uses.
+        classes: How many classes these have; None without labels.
+        unlabelled: Further items to fit on, whose class nobody may know, by the old and the new model, if there are.
+        judged: Queries whose answers among `old` and `new` people judged; then these ask, and the items do not.
+    """
+
+    fit_old: EmbeddingSet
+    fit_new: EmbeddingSet
+    old: EmbeddingSet
+    new: EmbeddingSet
+    unseen: NDArray[np.bool_]
+    pairs: int
+    classes: int | None
+    unlabelled: Unlabelled = None
+    judged: Judged | None = None
+
+    @property
+    def asking(self) -> tuple[EmbeddingSet, EmbeddingSet]:
+        """The queries by the old and the new model: those that were judged, or else every item."""
+        return (self.old, self.new) if self.judged is None else (self.judged.old, self.judged.new)
+
+    @property
+    def answered(self) -> bool:
+        """Whether labels or judgements say what is right."""
+        return self.judged is not None or self.labelled
+
+    @property
+    def fitted_on(self) -> int:
+        """How many pairs there are to fit on."""
+        return len(self.fit_old) + (0 if self.unlabelled is None else len(self.unlabelled[0]))
+
+    @property
+    def all_to_fit(self) -> tuple[EmbeddingSet, EmbeddingSet, Unlabelled]:
+        """All that there is to fit on."""
+        return self.fit_old, self.fit_new, self.unlabelled
+
+    def subset(self, rows: Rows) -> tuple[EmbeddingSet, EmbeddingSet, Unlabelled]:
+        """Return some of the pairs to fit on, by ascending place: labelled ones come first."""
+        first = len(self.fit_old)
+        known, rest = rows[rows < first], rows[rows >= first] - first
+        unlabelled = None
+        if self.unlabelled is not None and len(rest):
+            unlabelled = self.unlabelled[0].select(rest), self.unlabelled[1].select(rest)
+        return self.fit_old.select(known), self.fit_new.select(known), unlabelled
+
+    @property
+    def labelled(self) -> bool:
+        """Whether the items have labels."""
+        return self.old.labels is not None
+
+    @property
+    def unseen_classes(self) -> int:
+        """How many classes nobody may learn from."""
+        if self.judged is not None or self.old.labels is None:
+            return 0
+        return len(np.unique(self.old.labels[self.unseen]))
+
+
+class _Split(NamedTuple):
+    fit: Rows
+    held: Rows
+    unseen: NDArray[np.bool_]  # of the held rows
+    aside: Rows  # of unseen classes, and not held out
+
+
+def hold_out(
+    old: EmbeddingSet,
+    new: EmbeddingSet,
+    *,
+    share: float = 0.2,
+    unseen_share: float = 0.1,
+    most: int = 4000,
+    unlabelled: Sequence[str] = (),
+    unseen_pairs: bool = False,
+    seed: int = 0,
+) -> HeldOut:
+    """Set pairs apart that no candidate may be fitted on.
+
+    With labels, a share of the items of every class is held out, and of a share of the classes all other items are left
+    out, too, so that nobody learns from them; without labels, a share of all items. The split depends on ids and seed
+    alone, not on the order of the rows.
+
+    Args:
+        old: Embeddings of the old model.
+        new: Embeddings of the new model; labels may come with either set.
+        share: Share of the items of every class to hold out, or of all items, in (0, 1).
+        unseen_share: Share of the classes, of those with two items or more, that nobody may learn from, in [0, 1): as
+            many as labels will not cover. Unless it is 0, at least one if there are four such classes, and none if
+            there are fewer. They have their natural share of the held-out items.
+        most: Most held-out items. What is above is drawn off evenly over the classes, keeping two items of each or
+            none, and goes back to the items to fit on, unless its class is unseen: then nobody uses it.
+        unlabelled: Names of classes that mean that nobody knows the class, such as "" or "unknown": their items are
+            fitted on as pairs without a label, and are not held out.
+        unseen_pairs: Whether the other items of unseen classes may be fitted on, as pairs without a label, as of items
+            that both models have embedded and nobody has labelled; otherwise nobody uses them.
+        seed: Seed of the draws.
+
+    Raises:
+        ConfigError: An option is out of range.
+        EmptyOverlapError: No id occurs in both sets.
+        DataError: The sets' labels contradict each other, or there are too few pairs to measure anything.
+    """
+    refuse(not 0 < share < 1, f"A held-out share of {share:g}.", "above 0 and below 1")
+    refuse(
+        not 0 <= unseen_share < 1,
+        f"A share of {unseen_share:g} unseen classes (unseen_share).",
+        "at least 0 and below 1, such as 0.1",
+    )
+    refuse(most < FEWEST_UNLABELLED, f"At most {most} held-out items.", f"at least {FEWEST_UNLABELLED}")
+    old, new, rest = apart(*paired(old, new), unlabelled)
+    pairs = len(old) + (0 if rest is None else len(rest[0]))
+    if old.labels is None:
+        split, classes = _any_items(len(old), share, most, seed), None
+    else:
+        split, classes = _by_class(old.labels, share, unseen_share, most, seed), len(np.unique(old.labels))
+    if unseen_pairs and len(split.aside):
+        rest = both(rest, _bare(old.select(split.aside), new.select(split.aside)))
+    return HeldOut(
+        fit_old=old.select(split.fit),
+        fit_new=new.select(split.fit),
+        old=old.select(split.held),
+        new=new.select(split.held),
+        unseen=split.unseen,
+        pairs=pairs,
+        classes=classes,
+        unlabelled=rest,
+    )
+
+
+def asked_by(judged: Judged, old: EmbeddingSet, new: EmbeddingSet, unlabelled: Sequence[str] = ()) -> HeldOut:
+    """Return all pairs to fit on, and the same items for judged queries to search: these are what is held out.
+
+    Args:
+        judged: The queries.
+        old: Embeddings of the old model.
+        new: Embeddings of the new model; labels may come with either set.
+        unlabelled: Names of classes that mean that nobody knows the class, see `hold_out`.
+
+    Raises:
+        EmptyOverlapError: No id occurs in both sets.
+        DataError: The sets' labels contradict each other, or there are too few pairs.
+    """
+    old, new = paired(old, new)
+    fit_old, fit_new, rest = apart(old, new, unlabelled)
+    classes = None if fit_old.labels is None else len(np.unique(fit_old.labels))
+    unseen = np.zeros(len(judged.old), np.bool_)
+    return HeldOut(fit_old, fit_new, old, new, unseen, len(old), classes, rest, judged)
+
+
+def apart(
+    old: EmbeddingSet, new: EmbeddingSet, unlabelled: Sequence[str]
+) -> tuple[EmbeddingSet, EmbeddingSet, Unlabelled]:
+    """Return the pairs that have a class, and those whose class is called as one that nobody knows.
+
+    Args:
+        old: Embeddings of the old model.
+        new: The same items by the new model, in the same order and with the same labels.
+        unlabelled: Names of classes that mean that nobody knows the class.
+
+    Raises:
+        DataError: No item has one of these names, or all have.
+    """
+    if not unlabelled:
+        return old, new, None
+    names = list(old.class_names or ())
+    rows = [row for row, name in enumerate(names) if name in unlabelled]
+    unknown = np.isin(np.empty(0, np.int64) if old.labels is None else old.labels, rows)
+    if not unknown.any() or unknown.all():
+        raise DataError(
+            f"{'All' if len(unknown) and unknown.all() else 'No'} items are of a class called "
+            f"{' or '.join(map(repr, unlabelled))}.",
+            expected=f"some of the items, and classes for others; there is {', '.join(map(repr, names[:5])) or 'none'}",
+            to_do="name the class that stands for a missing label, or leave --unlabelled out.",
+        )
+    known, rest = np.flatnonzero(~unknown), np.flatnonzero(unknown)
+    return old.select(known), new.select(known), _bare(old.select(rest), new.select(rest))
+
+
+UNCOVERED = 1000  # items compared, at most
+
+
+def uncovered_share(new: EmbeddingSet, unlabelled: EmbeddingSet, seed: int = 0) -> float:
+    """Estimate the share of the items without a label that are of classes that no label covers, in [0, 1].
+
+    An item of a class with labels has a near neighbour among the labelled items; one of another class has none nearer
+    than those that labelled items have outside their class. Between these two mean similarities, that of the items
+    without a label tells the share.
+
+    Args:
+        new: Labelled items by the new model, of two classes or more.
+        unlabelled: The others by the same model.
+        seed: Of the draws of at most 1,000 items on each side that are compared.
+    """
+    rng, labels = np.random.default_rng(seed), new.labels
+    if labels is None or len(np.unique(labels)) < 2 or not len(unlabelled):
+        return 0.0
+    points = new.space.canonical_array(np.asarray(new.vectors, np.float64))
+    asked = np.sort(rng.permutation(len(new))[:UNCOVERED])
+    similar = new.space.similarity_array(points[asked], points)
+    similar[np.arange(len(asked)), asked] = -np.inf
+    within = similar.max(axis=1)
+    similar[labels[asked][:, None] == labels] = -np.inf
+    outside = similar.max(axis=1)
+    rows = np.sort(rng.permutation(len(unlabelled))[:UNCOVERED])
+    others = new.space.canonical_array(np.asarray(unlabelled.vectors[rows], np.float64))
+    found = new.space.similarity_array(others, points).max(axis=1).mean()
+    apart = within.mean() - outside.mean()
+    return float(np.clip((within.mean() - found) / apart, 0, 1)) if apart > 0 else 0.0
+
+
+def both(first: Unlabelled, second: Unlabelled) -> Unlabelled:
+    """Return the items of two such sets, one after another."""
+    if first is None or second is None:
+        return first or second
+    old, new = (joined(sides) for sides in zip(first, second, strict=True))
+    return old, new
+
+
+def all_pairs(old: EmbeddingSet, new: EmbeddingSet, unlabelled: Unlabelled) -> tuple[EmbeddingSet, EmbeddingSet]:
+    """Return all items, for what needs no labels."""
+    found = both(None if unlabelled is None else _bare(old, new), unlabelled)
+    return (old, new) if found is None else found
+
+
+def _bare(old: EmbeddingSet, new: EmbeddingSet) -> tuple[EmbeddingSet, EmbeddingSet]:
+    return old.replace(labels=None, class_names=None), new.replace(labels=None, class_names=None)
+
+
+def paired(old: EmbeddingSet, new: EmbeddingSet) -> tuple[EmbeddingSet, EmbeddingSet]:
+    """Return the items that both sets hold, in one order, and with the labels of the first that has any.
+
+    Raises:
+        EmptyOverlapError: No id occurs in both sets.
+        DataError: The sets' labels contradict each other, or there are too few pairs.
+    """
+    pairs = matched(old, new, minimum=FEWEST_TESTED)
+    old, new = with_common_labels([old.select(pairs.old_rows), new.select(pairs.new_rows)])
+    return old, new.replace(labels=old.labels, class_names=old.class_names)
+
+
+def _any_items(pairs: int, share: float, most: int, seed: int) -> _Split:
+    held = min(round(share * pairs), most)
+    if held < FEWEST_UNLABELLED:
+        raise DataError(
+            f"{pairs} pairs without labels, of which {held} would be held out.",
+            expected=f"at least {FEWEST_UNLABELLED} held out, to compare the first ten that each of them finds",
+            to_do=f"embed at least {int(np.ceil(FEWEST_UNLABELLED / share))} of the same items with both models, give "
+            "labels, or hold out a larger share.",
+        )
+    order = generator_of(seed).permutation(pairs)
+    return _Split(np.sort(order[held:]), np.sort(order[:held]), np.zeros(held, np.bool_), order[:0])
+
+
+def _by_class(labels: NDArray[np.int64], share: float, unseen_share: float, most: int, seed: int) -> _Split:
+    group, generator = np.unique(labels, return_inverse=True)[1], generator_of(seed)
+    unseen = np.isin(group, _unseen_classes(np.bincount(group), unseen_share, generator))
+    seen = np.flatnonzero(~unseen)
+    aside = held_out_rows(group, share, seed)
+    held = np.sort(aside[_at_most(most, group[aside], generator)])
+    if len(held) == 0 or np.bincount(group[held]).max() < 2:
+        raise DataError(
+            f"No two of the {len(held)} held-out items are of one class: the largest class has "
+            f"{np.bincount(group).max()} of the {len(group)} pairs.",
+            expected="a class with at least four items",
+            to_do="embed more items per class, or leave the labels out to measure agreement with re-embedding.",
+        )
+    return _Split(np.setdiff1d(seen, held), held, unseen[held], np.setdiff1d(np.flatnonzero(unseen), held))
+
+
+def _unseen_classes(counts: NDArray[np.int64], share: float, generator: np.random.Generator) -> Rows:
+    """Draw classes (C,) that nobody may learn from, among those in which an item can find another one."""
+    able = np.flatnonzero(counts >= 2)
+    if share == 0 or len(able) < _FEWEST_CLASSES:
+        return np.empty(0, np.int64)
+    return generator.choice(able, min(max(1, round(share * len(able))), len(able) - 1), replace=False)
+
+
+def _at_most(most: int, group: NDArray[np.int64], generator: np.random.Generator) -> Rows:
+    """Choose places of at most so many items (N,): the same share of every class, but two of it or none."""
+    if len(group) <= most:
+        return np.arange(len(group))
+    counts = np.bincount(group)
+    wanted = np.maximum(counts * most // len(group), np.minimum(counts, 2))
+    order = generator.permutation(len(counts))
+    wanted[order[np.cumsum(wanted[order]) > most]] = 0
+    return lowest_of_each_class(group, generator.random(len(group)), wanted)

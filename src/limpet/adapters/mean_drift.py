@@ -1,0 +1,48 @@
+"""The shift between the means of two models."""
+
+from __future__ import annotations
+
+from limpet.adapters.base import Adapter, State
+from limpet.adapters.moments import Floats, PairedVectors
+from limpet.errors import SpaceMismatchError
+from limpet.steps import Affine, Steps
+
+
+class MeanDrift(Adapter):
+    """A translation: image = x + mean(y) − mean(x) of unit rows, brought to unit length.
+
+    After the idea of query drift compensation (arXiv:2506.00037): a model that was trained on has moved its embeddings
+    by a common drift. It does not turn: between models that were trained apart, whose coordinates have nothing in
+    common, it is of no use.
+
+    Args:
+        direction: Which model's embeddings are mapped; see `Adapter`.
+    """
+
+    kind = "mean_drift"
+    turns = "with both models"
+    equal_dimensions = True
+
+    def solve(self, pairs: PairedVectors) -> State:
+        """Return the shift (D,).
+
+        Raises:
+            SpaceMismatchError: The dimensions differ.
+        """
+        if pairs.source_dim != pairs.target_dim:
+            raise SpaceMismatchError(
+                f"{self.kind} was given embeddings of {pairs.source_dim} and {pairs.target_dim} dimensions.",
+                expected="equal dimensions: a shift turns nothing, so both models must share their coordinates",
+                to_do="fit procrustes, or any other adapter; each takes different dimensions.",
+            )
+        drift = sum(block.unit_target().sum(axis=0) - block.unit_source().sum(axis=0) for block in pairs.blocks())
+        return {"shift": drift / len(pairs)}
+
+    def images(self, rows: Floats) -> Floats:
+        """Return rows + shift."""
+        images: Floats = rows + self.fitted.state["shift"]
+        return images
+
+    def as_steps(self) -> Steps:
+        """Return the shift."""
+        return (Affine.shift(self.fitted.state["shift"]),)

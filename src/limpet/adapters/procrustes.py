@@ -1,0 +1,46 @@
+"""The rotation that brings one model's directions nearest to the other's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from limpet.adapters.base import AffineAdapter, State
+from limpet.adapters.moments import Moments, PairedVectors
+from limpet.adapters.pairs import Direction
+
+
+class Procrustes(AffineAdapter):
+    """Orthogonal Procrustes (Schönemann, Psychometrika 31, 1966); the first variant of Drift-Adapter, arXiv:2509.23471.
+
+    With the singular value decomposition XᵀY = UΣVᵀ of the products of paired unit rows, by default about the means of
+    both sides, the map is W = UVᵀ, which may reflect. About the origin, its images have the greatest sum of inner
+    products with the targets of all such maps, and where the target has at least as many dimensions also the least
+    squared error.
+
+    With different dimensions W is semi-orthogonal: into a larger one it keeps all angles (WWᵀ = I); into a smaller one
+    it drops the directions that the target does not tell (WᵀW = I), and images are brought to unit length afterwards.
+
+    It has fewest degrees of freedom among the adapters that turn, so it needs fewest pairs. With fewer than the smaller
+    dimension, the pairs leave open how the rest is turned.
+
+    Args:
+        direction: Which model's embeddings are mapped; see `Adapter`.
+        centre: Turn about the means of both sides, (x − mean)W + mean: embeddings of most models point mostly into one
+            direction, which need not be the same after the turn. False turns about the origin, as Drift-Adapter does.
+    """
+
+    kind = "procrustes"
+    effects: ClassVar[Mapping[str, tuple[Mapping[str, Any], Any]]] = {"centre": ({}, False)}
+
+    def __init__(self, direction: Direction = "new_to_old", *, centre: bool = True) -> None:
+        super().__init__(direction)
+        self.centre = centre
+
+    def solve(self, pairs: PairedVectors) -> State:
+        """Return the weights: the polar factor of the products, and the offset."""
+        moments = Moments.of(pairs)
+        left, _, right = np.linalg.svd(moments.sums(self.centre)[1], full_matrices=False)
+        return {"weights": moments.affine(left @ right, self.centre)}

@@ -1,0 +1,331 @@
+"""What `limpet adapt` measured between two frozen models, as results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Annotated, ClassVar, Literal, NamedTuple, Self
+
+import numpy as np
+from pydantic import Field
+
+from limpet.adapters import SuspectPairs
+from limpet.adapters.compare import CandidateScores, Comparison, Directions, Gap, Kind, LearningCurve, Score
+from limpet.adapters.held_out import HeldOut
+from limpet.adapters.recommend import Action, Recommendation
+from limpet.adapters.score_map import ScoreMap, ScoreMapError
+from limpet.adapters.two_stage import TwoStage
+from limpet.embeddings import EmbeddingSet
+from limpet.results import Count, Disagreement, Finite, Part, Positive, Results, Several, Share
+
+KIND_OF: dict[Action, Kind] = {"adapt": "adapter", "train a head": "head"}
+"""Actions that use a candidate, and of which kind."""
+
+
+class Pairs(Part):
+    """The pairs of items: how many, of how many classes, and what was odd about them."""
+
+    name: str
+    pairs: Count
+    labelled: bool
+    classes: Count | None
+    sentences: list[str]
+
+
+class FrozenModel(Part):
+    """One of the two models."""
+
+    name: str
+    fingerprint: str
+    dim: Several
+
+
+class Models(Part):
+    """Both models."""
+
+    old: FrozenModel
+    new: FrozenModel
+
+
+class Suspects(Part):
+    """Which share of the pairs does not belong together, and the interval of that."""
+
+    share: Share
+    low: Share
+    high: Share
+    tested: Count
+    sentence: str
+
+
+class AdaptProtocol(Part):
+    """How everything was measured; see `Comparison`.
+
+    Args:
+        judged: How many queries asked whose answers people judged; None where items did.
+        provisional: Whether scores are agreement with re-embedding alone; None in documents of earlier versions.
+        splits: How many times the pairs were split.
+    """
+
+    fitted_on: Count
+    held_out: Count
+    unseen_classes: Count
+    metric: Literal["map", "overlap@10", "ndcg@10"]
+    direction: Directions
+    level: Annotated[float, Field(gt=0, lt=1)]
+    resamples: Several
+    seed: int
+    resample: Literal["queries", "classes"] = "queries"
+    guards: list[str] = Field(default_factory=list)
+    judged: Several | None = None
+    provisional: bool | None = None
+    splits: Several = 1
+
+
+class Systems(Part):
+    """What both models score by themselves."""
+
+    self_old: Score
+    self_new: Score
+
+    def by_name(self) -> dict[str, Score]:
+        """Return both by their names."""
+        return {"self_old": self.self_old, "self_new": self.self_new}
+
+
+class ScoreMapRecord(Part):
+    """What an old score becomes: the error in words and as a number, and old and new scores along the way."""
+
+    error: Positive
+    text: str
+    knots: Annotated[list[tuple[Finite, Finite]], Field(min_length=2)]
+
+    @classmethod
+    def of(cls, score_map: ScoreMap, error: ScoreMapError) -> Self:
+        """Return a map for people: its error, in words and as a number, and at most 200 of its knots."""
+        knots = np.stack([score_map.knots, score_map.values], axis=1)
+        shown = np.unique(np.linspace(0, len(knots) - 1, min(len(knots), 200)).round().astype(int))
+        return cls(
+            error=error.mean_absolute_error,
+            text=f"An old score becomes the new score to expect; on queries that it was not fitted on it is off by "
+            f"{error.mean_absolute_error:.3f} on average ({error.pairs:,} scored pairs).",
+            knots=knots[shown].tolist(),
+        )
+
+
+class Names(NamedTuple):
+    """What people call the data and the two models."""
+
+    data: str
+    old: str
+    new: str
+
+
+class AdaptResults(Results):
+    """Adapters and heads compared.
+
+    Args:
+        data: The pairs.
+        models: Both models.
+        suspects: Which share of the pairs does not belong together; None where that was not asked.
+        protocol: How everything was measured.
+        systems: What both models score by themselves.
+        candidates: In the order given.
+        best_adapter: Name of the best one; None without any.
+        best_head: Name of the best one; None without any.
+        best: The better of both.
+        learning_curve: How many pairs are needed; None where that was not asked.
+        score_map: What an old score becomes; None where that is not known.
+        recommendation: What to do.
+        two_stage: What two-stage search finds, without any fit; None where that was not asked.
+    """
+
+    KIND: ClassVar[str | None] = "adapt"
+    REPORT: ClassVar[str] = "adapt"
+    WRITER: ClassVar[str] = "“limpet adapt”"
+    AGAIN: ClassVar[str] = "run “limpet adapt”"
+
+    kind: str
+    title: str
+    data: Pairs
+    models: Models
+    suspects: Suspects | None
+    protocol: AdaptProtocol
+    systems: Systems
+    candidates: Annotated[list[CandidateScores], Field(min_length=1)]
+    best_adapter: str | None
+    best_head: str | None
+    best: str | None
+    learning_curve: LearningCurve | None
+    score_map: ScoreMapRecord | None
+    recommendation: Recommendation
+    two_stage: TwoStage | None = None
+
+    @classmethod
+    def gather(
+        cls,
+        held_out: HeldOut,
+        comparison: Comparison,
+        recommendation: Recommendation,
+        *,
+        title: str,
+        names: Names,
+        direction: Directions,
+        pair_sentences: Sequence[str] = (),
+        suspects: SuspectPairs | None = None,
+        curve: LearningCurve | None = None,
+        score_map: ScoreMapRecord | None = None,
+        two_stage: TwoStage | None = None,
+    ) -> Self:
+        """Return results of what was measured; whatever is unknown is None, as is a recovered share that is not finite.
+
+        Args:
+            held_out: The pairs, as they were split.
+            comparison: What was measured with them.
+            recommendation: What follows.
+            title: Title of the run.
+            names: What data and models are called.
+            direction: What the adapters map; "both" where every one was fitted in both directions.
+            pair_sentences: What was odd about the pairs.
+            suspects: Which share of them does not belong together.
+            curve: How many pairs are needed; one without any point is left out.
+            score_map: The map of scores.
+            two_stage: What two-stage search finds.
+
+        Raises:
+            ConfigError: Two parts do not agree.
+        """
+        best, adapter, head = comparison.best, comparison.best_adapter, comparison.best_head
+        return cls.of(
+            title=title,
+            data=Pairs(
+                name=names.data, pairs=held_out.pairs, labelled=held_out.labelled, classes=held_out.classes,
+                sentences=list(pair_sentences),
+            ),
+            models=Models(old=_model(names.old, held_out.old), new=_model(names.new, held_out.new)),
+            suspects=suspects and Suspects(**vars(suspects), sentence=suspects.sentence()),
+            protocol=_protocol(comparison, direction),
+            systems=Systems(self_old=comparison.self_old, self_new=comparison.self_new),
+            candidates=list(comparison.candidates),
+            best_adapter=adapter and adapter.name,
+            best_head=head and head.name,
+            best=best and best.name,
+            learning_curve=curve if curve and curve.points else None,
+            score_map=score_map,
+            recommendation=recommendation,
+            two_stage=two_stage,
+        )  # fmt: skip
+
+    @property
+    def answered(self) -> bool:
+        """Whether labels or judged queries say what is right; all numbers are provisional otherwise."""
+        return self.data.labelled or self.protocol.judged is not None
+
+    def by_score(self) -> list[CandidateScores]:
+        """Return the candidates, the highest cross-test first; those that failed come last, in their order."""
+        return sorted(self.candidates, key=lambda candidate: -candidate.cross.mean if candidate.cross else 1.0)
+
+    def named(self, name: str | None) -> CandidateScores | None:
+        """Return the candidate of a name; None where there is none."""
+        return next((candidate for candidate in self.candidates if candidate.name == name), None)
+
+    @property
+    def recommended(self) -> CandidateScores | None:
+        """The candidate that is to be used; None where the recommendation is to do something else."""
+        return self.named(self.recommendation.candidate) if self.recommendation.action in KIND_OF else None
+
+    def disagreements(self) -> Iterator[Disagreement]:
+        """Yield every part that contradicts another."""
+        data, protocol, metric = self.data, self.protocol, self.protocol.metric
+        judged = protocol.judged is not None
+        expected = "ndcg@10" if judged else "map" if data.labelled else "overlap@10"
+        if metric != expected:
+            why = "queries were judged" if judged else f"data.labelled is {data.labelled}"
+            yield "protocol.metric", f"'{metric}'", f"'{expected}', as {why}"
+        if protocol.provisional not in (None, metric == "overlap@10"):
+            yield "protocol.provisional", protocol.provisional, f"{metric == 'overlap@10'}, as the metric is '{metric}'"
+        if (data.classes is None) == data.labelled:
+            yield "data.classes", data.classes, f"a number just where data.labelled is True, not {data.labelled}"
+        yield from self._wrong_candidates()
+        yield from self._wrong_names()
+        if self.learning_curve:
+            yield from self._wrong_curve(self.learning_curve)
+        if self.score_map:
+            for before, after in pairwise(map(list, self.score_map.knots)):
+                if before[0] >= after[0] or before[1] > after[1]:
+                    rising = "old scores that rise, and new ones that do not fall"
+                    yield "score_map.knots", f"{before} before {after}", rising
+
+    def _wrong_candidates(self) -> Iterator[Disagreement]:
+        names = [candidate.name for candidate in self.candidates]
+        for number, candidate in enumerate(self.candidates):
+            if candidate.name in names[:number]:
+                yield f"candidates.{number}.name", f"'{candidate.name}' again", "a name of its own for each"
+            for key in ("cross", "cross_minus_self_old", "self_new_minus_cross"):
+                if (getattr(candidate, key) is None) != (candidate.failed is not None):
+                    given = None if getattr(candidate, key) is None else getattr(candidate, key).to_dict()
+                    yield f"candidates.{number}.{key}", given, "none just where “failed” says why"
+        for place, score in self._scores():
+            low, high = score.interval
+            if low > high:
+                yield f"{place}.interval", [low, high], "the lower end first"
+
+    def _scores(self) -> Iterator[tuple[str, Score | Gap]]:
+        """Yield every mean with its interval, and its place."""
+        yield from ((f"systems.{system}", score) for system, score in self.systems.by_name().items())
+        if (found := self.two_stage) is not None:
+            for key in ("cross", "cross_minus_self_old", "self_new_minus_cross"):
+                yield f"two_stage.{key}", getattr(found, key)
+        for number, candidate in enumerate(self.candidates):
+            for key, score in candidate.scores():
+                yield f"candidates.{number}.{key}", score
+        for number, point in enumerate(self.learning_curve.points if self.learning_curve else ()):
+            yield f"learning_curve.points.{number}.cross", point.cross
+
+    def _wrong_names(self) -> Iterator[Disagreement]:
+        """Yield every name that is not that of a measured candidate of the right kind."""
+        advice = self.recommendation
+        named: dict[str, tuple[str | None, Kind | None]] = {
+            "best": (self.best, None),
+            "best_adapter": (self.best_adapter, "adapter"),
+            "best_head": (self.best_head, "head"),
+            "recommendation.candidate": (advice.candidate, KIND_OF.get(advice.action)),
+        }
+        for place, (name, kind) in named.items():
+            fitting = [one.name for one in self.by_score() if not one.failed and kind in (None, one.kind)]
+            if name is not None and name not in fitting:
+                what = f"measured {kind}s" if kind else "measured candidates"
+                yield place, f"'{name}'", f"one of the {what}: {', '.join(fitting) or 'none'}"
+        if advice.action == "adapt" and advice.candidate is None:
+            yield "recommendation.candidate", None, "the adapter that is recommended"
+
+    def _wrong_curve(self, curve: LearningCurve) -> Iterator[Disagreement]:
+        names, pairs = [candidate.name for candidate in self.candidates], [point.pairs for point in curve.points]
+        if curve.candidate not in names:
+            yield "learning_curve.candidate", f"'{curve.candidate}'", f"one of {', '.join(names)}"
+        if any(a >= b for a, b in pairwise(pairs)):
+            yield "learning_curve.points", f"at {pairs}", "numbers of pairs that rise"
+        if curve.enough is not None and curve.enough not in pairs:
+            yield "learning_curve.enough", curve.enough, f"one of {', '.join(map(str, pairs))}, or none"
+
+
+def _model(name: str, embeddings: EmbeddingSet) -> FrozenModel:
+    return FrozenModel(name=name, fingerprint=embeddings.fingerprint, dim=embeddings.dim)
+
+
+def _protocol(comparison: Comparison, direction: Directions) -> AdaptProtocol:
+    draws = comparison.draws
+    return AdaptProtocol.model_validate({
+        "fitted_on": comparison.fitted_on,
+        "held_out": comparison.held_out,
+        "unseen_classes": comparison.unseen_classes,
+        "metric": comparison.metric,
+        "direction": direction,
+        "level": draws.level,
+        "resamples": draws.resamples,
+        "seed": draws.seed,
+        "resample": "queries" if draws.clusters is None else "classes",
+        "guards": list(comparison.guards),
+        "judged": comparison.judged,
+        "provisional": comparison.provisional,
+        "splits": comparison.splits,
+    })  # fmt: skip

@@ -1,0 +1,40 @@
+"""The affine map of least squares, held back by a penalty."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from limpet.adapters.base import AffineAdapter, State
+from limpet.adapters.moments import PairedVectors, check_penalty, chosen_penalty, fold_moments, ridge, total
+from limpet.adapters.pairs import Direction
+
+
+class Ridge(AffineAdapter):
+    """Ridge regression of the target's unit rows on the source's (Hoerl and Kennard, Technometrics 12, 1970).
+
+    The map xW + b minimises Σ ‖xW + b − y‖² + λ·v·‖W‖², with v the mean sum of squares of a source coordinate about its
+    mean; b is not penalised. Images are brought to unit length afterwards.
+
+    Args:
+        direction: Which model's embeddings are mapped; see `Adapter`.
+        penalty: λ, at least 0; 0 is least squares. By default that of 10⁻⁶ to 10³, in steps of √10, whose maps have the
+            least squared error on a fifth of the pairs left out in turn.
+    """
+
+    kind = "ridge"
+    effects: ClassVar[Mapping[str, tuple[Mapping[str, Any], Any]]] = {"penalty": ({}, 5.0)}
+
+    def __init__(self, direction: Direction = "new_to_old", *, penalty: float | None = None) -> None:
+        super().__init__(direction)
+        check_penalty(self.kind, penalty)
+        self.penalty = penalty
+
+    def solve(self, pairs: PairedVectors) -> State:
+        """Return the weights of the closed form.
+
+        Raises:
+            DataError: The penalty is 0, and there are fewer pairs than determine the map.
+        """
+        folds = fold_moments(pairs)
+        return {"weights": ridge(total(folds), chosen_penalty(self.penalty, folds))}

@@ -1,0 +1,309 @@
+"""Scores of one system as the scores of another: what a threshold becomes when the model changes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from limpet.adapters.moments import fold_of_pair
+from limpet.adapters.pairs import Direction, check_direction
+from limpet.documents import parsed_json
+from limpet.embeddings.storage import write_atomically
+from limpet.errors import ConfigError, DataError, reason, refuse
+
+Scores = NDArray[np.float64]
+
+SCORE_MAP_FORMAT = 1
+"""Version of the files of `load_score_map`."""
+
+
+class MappedScores(NamedTuple):
+    """Scores after a map, and which of them it had to guess."""
+
+    values: Scores
+    """Mapped scores, of the shape given."""
+    outside: NDArray[np.bool_]
+    """Where a score lay outside those that the map was fitted on, and got the value of the nearest of them."""
+
+
+@dataclass(frozen=True)
+class ScoreMapError:
+    """How far a map is off on pairs that it was not fitted on.
+
+    Args:
+        pairs: How many there were.
+        mean_absolute_error: Mean of |mapped − measured|, in units of the mapped scores.
+        threshold: The threshold asked about, on the source's scores; None without one.
+        mapped_threshold: The same on the target's scores, by the map fitted on all pairs.
+        changed_decisions: Share of the pairs that pass one threshold and not the other.
+        passing_before: Share of the pairs whose source score is at or above the threshold.
+        passing_after: Share of the pairs whose target score is at or above the mapped one.
+    """
+
+    pairs: int
+    mean_absolute_error: float
+    threshold: float | None = None
+    mapped_threshold: float | None = None
+    changed_decisions: float | None = None
+    passing_before: float | None = None
+    passing_after: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreMap:
+    """A rising, piecewise linear map from the scores of one system to those of another.
+
+    Fitted by isotonic regression (pool adjacent violators; Barlow et al., Statistical Inference under Order
+    Restrictions, 1972) on the scores of the same pairs of query and item under both systems; linear between its knots.
+    It gives the score to expect. Where the two systems disagree much, expectations lie closer together than scores, and
+    another share of the pairs passes a mapped threshold than did before: `error_of` tells both.
+
+    Args:
+        direction: "old_to_new" maps the old system's scores; "new_to_old" the new one's.
+        knots: Scores of the source, rising strictly, (K,).
+        values: Scores of the target there, never falling, (K,).
+
+    Raises:
+        ConfigError: Knots and values are no such map.
+
+    >>> scores = ScoreMap.fit([0.2, 0.4, 0.6], [0.5, 0.7, 0.9])
+    >>> round(scores.threshold(0.5), 3)
+    0.8
+    >>> scores.apply([0.3, 1.0])
+    MappedScores(values=array([0.6, 0.9]), outside=array([False,  True]))
+    """
+
+    direction: Direction
+    knots: Scores
+    values: Scores
+
+    def __post_init__(self) -> None:
+        check_direction(self.direction)
+        shapes = self.knots.shape, self.values.shape
+        if not (shapes[0] == shapes[1] and self.knots.ndim == 1 and len(self.knots)):
+            raise ConfigError(f"Knots and values of shapes {shapes[0]} and {shapes[1]}.", expected="(K,) for both")
+        finite = np.isfinite(self.knots).all() and np.isfinite(self.values).all()
+        if not (finite and (np.diff(self.knots) > 0).all() and (np.diff(self.values) >= 0).all()):
+            raise ConfigError(
+                "The knots or values of a score map are out of order.",
+                expected="finite knots that rise, and finite values that do not fall",
+            )
+
+    @classmethod
+    def fit(cls, old_scores: ArrayLike, new_scores: ArrayLike, *, direction: Direction = "old_to_new") -> ScoreMap:
+        """Fit the map on scores of the same pairs of query and item under both systems, each (P,).
+
+        Raises:
+            DataError: Lengths differ, a score is not finite, the source has fewer than two different scores, or those
+                of the target do not rise with them, as when larger is closer in one system and farther in the other.
+        """
+        source, target = _sides(old_scores, new_scores, direction)
+        knots, values = _isotonic(source, target)
+        if values[0] == values[-1]:
+            raise DataError(
+                f"A level score map: it would take every score to {values[0]:g}.",
+                expected="scores of the target that rise with those of the source",
+                to_do="check that larger is closer in both systems, and that both lists score the same pairs.",
+            )
+        return cls(direction, knots, values)
+
+    def apply(self, scores: ArrayLike) -> MappedScores:
+        """Map scores of the source, of any shape.
+
+        Raises:
+            DataError: A score is not finite.
+        """
+        given = _finite("the scores", scores)
+        outside = (given < self.knots[0]) | (given > self.knots[-1])
+        return MappedScores(np.interp(given, self.knots, self.values), outside)
+
+    def threshold(self, threshold: float) -> float:
+        """Return the threshold on the target's scores that stands for one on the source's.
+
+        Raises:
+            DataError: It lies outside the scores that the map was fitted on, where a guess would let all or none pass.
+        """
+        mapped, outside = self.apply(threshold)
+        if outside:
+            raise DataError(
+                f"A threshold of {threshold:g}.",
+                expected=f"one from {self.knots[0]:g} to {self.knots[-1]:g}, the scores that the map was fitted on",
+                to_do="fit the map on pairs that score around the threshold as well.",
+            )
+        return float(mapped)
+
+    def error_of(
+        self,
+        old_scores: ArrayLike,
+        new_scores: ArrayLike,
+        *,
+        threshold: float | None = None,
+        queries: ArrayLike | None = None,
+        seed: int = 0,
+    ) -> ScoreMapError:
+        """Measure such a map by cross-validation: a fifth of the pairs at a time, by a map fitted on the others.
+
+        Args:
+            old_scores: The scores that the map was fitted on (P,).
+            new_scores: The same pairs' scores under the new system (P,).
+            threshold: A threshold on the source's scores whose decisions are compared; "at or above" passes.
+            queries: The query of every pair (P,): pairs of one query are then left out together, because they resemble
+                each other.
+            seed: Seed of the fifths.
+
+        Raises:
+            DataError: As for `fit` and `threshold`, or fewer than two queries or pairs can be left out in turn.
+        """
+        refuse(seed < 0, f"seed={seed}", "a number of at least 0")
+        source, target = _sides(old_scores, new_scores, self.direction)
+        fold = _folds(len(source), queries, seed)
+        mapped, thresholds = np.empty(len(source)), np.empty(len(source))
+        for held in (fold == part for part in range(int(fold.max()) + 1)):
+            knots, values = _isotonic(source[~held], target[~held])
+            mapped[held] = np.interp(source[held], knots, values)
+            thresholds[held] = np.nan if threshold is None else np.interp(threshold, knots, values)
+        error = float(np.abs(mapped - target).mean())
+        if threshold is None:
+            return ScoreMapError(len(source), error)
+        before, after = source >= threshold, target >= thresholds
+        shares = (float(passing.mean()) for passing in (before != after, before, after))
+        return ScoreMapError(len(source), error, threshold, self.threshold(threshold), *shares)
+
+
+def _sides(old_scores: ArrayLike, new_scores: ArrayLike, direction: Direction) -> tuple[Scores, Scores]:
+    old, new = _finite("the old scores", old_scores), _finite("the new scores", new_scores)
+    if old.ndim != 1 or old.shape != new.shape:
+        raise DataError(
+            f"Scores of shapes {old.shape} and {new.shape}.",
+            expected="(pairs,) for both: the same pairs of query and item under both systems",
+        )
+    source, target = (old, new) if direction == "old_to_new" else (new, old)
+    if len(np.unique(source)) < 2:
+        raise DataError(
+            f"{len(source)} pairs with {len(np.unique(source))} different scores to map from.",
+            expected="at least two different scores",
+            to_do="score more pairs of query and item with both systems, near ones and far ones.",
+        )
+    return source, target
+
+
+def _finite(what: str, scores: ArrayLike) -> Scores:
+    given = np.asarray(scores)
+    if given.size and given.dtype.kind not in "fiu":
+        raise DataError(
+            f"The type of {what} is {given.dtype}.",
+            expected="numbers",
+            to_do="convert them yourself, and look at them.",
+        )
+    values: Scores = given.astype(np.float64)
+    if not np.isfinite(values).all():
+        wrong = int((~np.isfinite(values)).sum())
+        raise DataError(
+            f"{wrong} of {what} are not finite.",
+            expected="finite numbers",
+            to_do="leave out pairs that a system did not score.",
+        )
+    return values
+
+
+def _isotonic(source: Scores, target: Scores) -> tuple[Scores, Scores]:
+    """Return the ends of the steps that pool adjacent violators finds; pairs of equal source score are averaged."""
+    from scipy.optimize import isotonic_regression  # takes longer to import than all the rest of this package
+
+    knots, place, counts = np.unique(source, return_inverse=True, return_counts=True)
+    means = np.bincount(place, weights=target) / counts
+    values: Scores = isotonic_regression(means, weights=counts.astype(np.float64)).x
+    inner = np.zeros(len(knots), bool)
+    inner[1:-1] = (values[1:-1] == values[:-2]) & (values[1:-1] == values[2:])
+    return knots[~inner], values[~inner]
+
+
+def _folds(pairs: int, queries: ArrayLike | None, seed: int) -> NDArray[np.int64]:
+    groups = np.arange(pairs) if queries is None else np.asarray(queries)
+    if groups.shape != (pairs,):
+        raise DataError(f"Queries of shape {groups.shape} for {pairs} pairs.", expected="one per pair")
+    names, group = np.unique(groups, return_inverse=True)
+    if len(names) < 2:
+        raise DataError(f"{len(names)} query to leave out in turn.", expected="at least two")
+    return fold_of_pair(len(names), seed=seed)[group]
+
+
+def save_score_map(
+    score_map: ScoreMap, error: ScoreMapError, path: Path, *, candidate: str = "", old: str = "", new: str = ""
+) -> Path:
+    """Write a map and its error as JSON, wholly or not at all, and return the path.
+
+    Args:
+        score_map: The map. It was fitted through a link that knows only the items to fit on; that of all items, which
+            is saved beside it, gives scores that are close to these, but not the same.
+        error: How far it is off.
+        path: Where to.
+        candidate: Name of the link whose scores it leads to.
+        old: Fingerprint of the model whose scores it maps.
+        new: Fingerprint of the model that the link was fitted for.
+    """
+    content = {
+        "format_version": SCORE_MAP_FORMAT,
+        "candidate": candidate,
+        "old": old,
+        "new": new,
+        "direction": score_map.direction,
+        "mean_absolute_error": error.mean_absolute_error,
+        "scored_pairs": error.pairs,
+        "knots": score_map.knots.tolist(),
+        "values": score_map.values.tolist(),
+    }
+    return write_atomically(path, lambda part: part.write_text(json.dumps(content) + "\n", encoding="utf-8"))
+
+
+def load_score_map(path: str | Path) -> ScoreMap:
+    """Read what `save_score_map` wrote.
+
+    Raises:
+        DataError: The file is missing or damaged.
+    """
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise _unreadable(str(path), error) from error
+    return unpack_score_map(content, str(path))
+
+
+def pack_score_map(score_map: ScoreMap) -> bytes:
+    """Return a score map as one value, the same for the same map."""
+    knots, values = score_map.knots.tolist(), score_map.values.tolist()
+    record = {"format_version": SCORE_MAP_FORMAT, "direction": score_map.direction, "knots": knots, "values": values}
+    return json.dumps(record).encode()
+
+
+def unpack_score_map(content: bytes, where: str) -> ScoreMap:
+    """Return the score map that `pack_score_map` packed, or that a file holds.
+
+    Args:
+        content: The value.
+        where: Where it was found, for messages.
+
+    Raises:
+        DataError: It is none.
+    """
+    try:
+        record = parsed_json(content)
+        if record["format_version"] != SCORE_MAP_FORMAT:
+            raise ValueError(f"format version {record['format_version']}, and {SCORE_MAP_FORMAT} is known")
+        arrays = (np.asarray(record[name], np.float64) for name in ("knots", "values"))
+        return ScoreMap(record["direction"], *arrays)
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        raise _unreadable(where, error) from error
+
+
+def _unreadable(where: str, error: Exception) -> DataError:
+    return DataError(
+        f"Cannot read the score map '{where}': {reason(error)}.",
+        expected="score_map.json, as `limpet adapt` writes it",
+        to_do="fit it again: `limpet adapt`.",
+    )

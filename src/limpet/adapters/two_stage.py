@@ -1,0 +1,125 @@
+"""What two-stage search finds among the held-out items, beside adapters and heads: it needs no fit, and encodes.
+
+Old queries find candidates on the old gallery, the new model scores them again; what it encoded once is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from limpet.adapters.compare import (
+    AGREEMENT,
+    FIRST,
+    Gap,
+    Score,
+    Values,
+    draws_of,
+    first_ten,
+    means_of,
+    metric_for,
+    score_by,
+    share_of,
+)
+from limpet.adapters.held_out import HeldOut
+from limpet.evaluation.intervals import Resampled
+from limpet.evaluation.sides import Sides
+from limpet.evaluation.two_stage import Rescored, rescored, rescored_metrics
+from limpet.results import Count, Defined, Part, Positive, Share
+
+MOST_CANDIDATES = 100
+FEWEST_CANDIDATES = 10
+
+
+class TwoStage(Part):
+    """What two-stage search finds, and what it costs; every held-out item, or judged query, asked, one after another.
+
+    Args:
+        candidates: Of every query: a tenth of the held-out items, but 10 at least and 100 at most. In a gallery that is
+            larger as many are fewer of its items, and more is missed.
+        cross: What is found.
+        cross_minus_self_old: What it brings.
+        self_new_minus_cross: What re-embedding brings beyond it.
+        recovered: Share of the gain of re-embedding that it brings; None where re-embedding was not shown to gain.
+        encoded_per_query: Items that a query encoded on average, those before it kept.
+        encoded: Share of the held-out items that were encoded after all queries.
+        queries: How many those were.
+    """
+
+    candidates: Count
+    cross: Score
+    cross_minus_self_old: Gap
+    self_new_minus_cross: Gap
+    recovered: Defined = None
+    encoded_per_query: Positive
+    encoded: Share
+    queries: Count
+
+
+def two_stage(
+    held_out: HeldOut,
+    *,
+    candidates: int | None = None,
+    metric: str | None = None,
+    resamples: int = 2000,
+    resample: Resampled = "auto",
+    level: float = 0.95,
+    seed: int = 0,
+) -> TwoStage:
+    """Measure two-stage search on held-out items.
+
+    Args:
+        held_out: What to measure with; nothing is fitted.
+        candidates: How many each query gets; see `TwoStage` when left out.
+        metric: See `limpet.adapters.compare.measure`.
+        resamples: Bootstrap resamples.
+        resample: See there.
+        level: Level of the intervals.
+        seed: Seed of the bootstrap.
+
+    Raises:
+        ConfigError: An option is out of range.
+        DataError: The metric needs labels, and there are none.
+    """
+    draws, metric = draws_of([held_out], resamples, level, seed, resample), metric_for(held_out, metric)
+    (query_old, query_new), size = held_out.asking, len(held_out.old)
+    usual = min(MOST_CANDIDATES, max(FEWEST_CANDIDATES, size // 10))
+    count = usual if candidates is None else candidates
+    old, new = (query_old, held_out.old), (query_new, held_out.new)
+    found = rescored(old, new, count, exclude_same_id=True)
+    values = _agreement(old, new, found) if metric == AGREEMENT else _scores(held_out, old, new, count, metric)
+    gain = values["self_new"] - values["self_old"]
+    brings, lacks = (values["cross"] - values["self_old"], values["self_new"] - values["cross"])
+    means = means_of({"cross": values["cross"], "brings": brings, "lacks": lacks, "gain": gain}, draws)
+    gained = Gap.of(means["gain"])
+    return TwoStage(
+        candidates=count,
+        cross=Score.of(means["cross"]),
+        cross_minus_self_old=Gap.of(means["brings"]),
+        self_new_minus_cross=Gap.of(means["lacks"]),
+        recovered=means["brings"].mean / gained.mean if gained.above_zero else None,
+        encoded_per_query=float(found.new_encodings.mean()),
+        encoded=found.encoded,
+        queries=len(query_old),
+    )
+
+
+def _scores(held_out: HeldOut, old: Sides, new: Sides, count: int, metric: str) -> Mapping[str, Values]:
+    """Return the metric per query of old model, two stages and new model."""
+    score = score_by((metric,), held_out)
+    if held_out.judged is None:
+        cross = rescored_metrics(old, new, count, (metric,), exclude_same_id=True)
+    else:
+        relevance = held_out.judged.relevance
+        lists = relevance.answers(*old)
+        cross = rescored_metrics(
+            old, new, count, (metric,), relevant=lists.relevant, ignore=lists.ignore,
+            exclude_same_id=relevance.leave_one_out, no_relevant=relevance.no_relevant,
+        )  # fmt: skip
+    return {"self_old": score(*old)[metric], "cross": cross[metric], "self_new": score(*new)[metric]}
+
+
+def _agreement(old: Sides, new: Sides, found: Rescored) -> Mapping[str, Values]:
+    """Return which share of the first ten items of re-embedding each finds among its first ten (Q,)."""
+    again = first_ten(*new)
+    first = {"self_old": first_ten(*old), "cross": found.rows[:, :FIRST], "self_new": again}
+    return {system: share_of(again, rows) for system, rows in first.items()}

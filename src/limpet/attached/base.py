@@ -1,0 +1,252 @@
+"""What an upgrade of vectors in somebody else's place offers, wherever that is: values and one protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol, Self, TypedDict, Unpack
+
+from limpet.attached.state import AttachmentState, Event, Side
+from limpet.galleries.backfill import Backfilled
+from limpet.galleries.sources import ItemSource, VectorSource
+from limpet.galleries.state import Progress
+
+
+@dataclass(frozen=True)
+class ModelIdentity:
+    """One of the two models.
+
+    Args:
+        fingerprint: Of the model; ``declared:<name>`` of one that only a person names.
+        dim: Dimension of its vectors.
+        note: What people call it.
+    """
+
+    fingerprint: str
+    dim: int
+    note: str = ""
+
+    @property
+    def called(self) -> str:
+        """How to call it to people: by its name and the beginning of a long fingerprint, or by what they declared.
+
+        >>> ModelIdentity("text:67685388f97a2ce4", 384, "minilm").called, ModelIdentity("declared:v1", 8, "v1").called
+        ('minilm (text:67685388…)', 'declared:v1')
+        """
+        kind, _, digest = self.fingerprint.partition(":")
+        if kind == "declared" or not self.note:
+            return self.fingerprint
+        return f"{self.note} ({kind}:{digest[:8]}…)"
+
+
+@dataclass(frozen=True)
+class IndexStatus:
+    """An approximate index over the new vectors, as there is one over the old ones.
+
+    Args:
+        name: Its name.
+        built: Whether it is complete.
+    """
+
+    name: str
+    built: bool
+
+
+@dataclass(frozen=True)
+class AttachmentStatus:
+    """Where an attachment stands, as read in one moment.
+
+    Args:
+        place: What it is attached to, in words, without secrets.
+        state: Phase, models, and who writes with which.
+        old: The model whose vectors were there.
+        new: The model that takes over.
+        items: Items that have, or are to have, a vector.
+        lacking: Of them those without an up-to-date vector of each model, by side.
+        empty: Items for which the application itself keeps no vector; they get none.
+        indexes: Over the new vectors.
+        holding: Where vectors of both models share a column: how many items hold there one of each, by side, those of
+            earlier texts not counted; empty elsewhere.
+    """
+
+    place: str
+    state: AttachmentState
+    old: ModelIdentity
+    new: ModelIdentity
+    items: int
+    lacking: dict[Side, int]
+    empty: int
+    indexes: tuple[IndexStatus, ...]
+    holding: dict[Side, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class NamedQuery:
+    """A query of the application that the upgrade concerns.
+
+    Args:
+        query: Its text, as the server keeps it, with placeholders for values.
+        calls: How often it was run while it was watched; in all where it was not.
+        why: What about it should change, in words.
+    """
+
+    query: str
+    calls: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What `Attachment.verify` found.
+
+    Args:
+        problems: What is not as it should be in the place itself, each with what to do.
+        queries: Queries of the application that should change.
+        unwatched: Why queries could not be watched; empty where they were.
+    """
+
+    problems: tuple[str, ...]
+    queries: tuple[NamedQuery, ...]
+    unwatched: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing was found."""
+        return not self.problems and not self.queries
+
+
+def rest_after(seconds: float, share: float | None) -> float:
+    """Return how many seconds to rest after work of so many, so that work is a share of the time.
+
+    >>> rest_after(0.5, 0.25), rest_after(0.5, None)
+    (1.5, 0.0)
+    """
+    return 0.0 if share is None else seconds * (1 / share - 1)
+
+
+class FillOptions(TypedDict, total=False):
+    """How rows are filled; what is left out is chosen.
+
+    Args:
+        batch: Rows embedded and written at a time.
+        budget: Embed at most so many in this run.
+        rate: Embed at most so many a second.
+        share: Work in the place of the vectors for at most such a share of the time, and rest after every write: the
+            longer, the slower the place is, so that an application that keeps it busy is made room for.
+        seconds: Begin no further batch after so many seconds.
+        on_step: Told "done", "total", "embedded", "written", "missing" and "seconds" after every batch.
+    """
+
+    batch: int
+    budget: int | None
+    rate: float | None
+    share: float | None
+    seconds: float | None
+    on_step: Progress | None
+
+
+class Attachment(Protocol):
+    """An upgrade that is carried out where the vectors are, beside an application that goes on.
+
+    Every step is possible again after it was interrupted anywhere, by the same call.
+    """
+
+    @property
+    def state(self) -> AttachmentState:
+        """Where it stands."""
+        ...
+
+    @property
+    def started(self) -> datetime:
+        """When it began."""
+        ...
+
+    @property
+    def texts(self) -> ItemSource[list[str]]:
+        """Texts of the items as they are at the moment."""
+        ...
+
+    @property
+    def stored(self) -> VectorSource:
+        """The old vectors of the items as they are at the moment."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def status(self) -> AttachmentStatus:
+        """Read where it stands."""
+        ...
+
+    def some(self, limit: int) -> list[str]:
+        """Return ids of some items that have an old vector, at most so many."""
+        ...
+
+    def backfill(
+        self,
+        source: VectorSource,
+        *,
+        of: Side = "new",
+        made: datetime | None = None,
+        **options: Unpack[FillOptions],
+    ) -> Backfilled:
+        """Give rows that lack one a vector of one of the models; what the application writes meanwhile wins.
+
+        Args:
+            source: Of vectors.
+            of: Of which model.
+            made: When the source's vectors were made, where it does not read rows as they are.
+            options: See `FillOptions`.
+        """
+        ...
+
+    def index(self) -> None:
+        """Build the indexes over the new vectors that there are over the old ones, beside reads and writes."""
+        ...
+
+    def swap(self, source: VectorSource | None = None, *, writes: Side | None = None, allow_missing: int = 0) -> None:
+        """Let the application's queries find the new vectors, at once.
+
+        Args:
+            source: Of the new model, for rows that were written a moment ago.
+            writes: With which model the application writes from then on; as before if left out.
+            allow_missing: So many rows may lack a vector, and are not found until they have one. (Where vectors of both
+                models share a column, all are found, and none is refused.)
+        """
+        ...
+
+    def rollback(
+        self, source: VectorSource | None = None, *, writes: Side | None = None, allow_missing: int = 0
+    ) -> None:
+        """Let them find the old vectors again; the arguments are those of `swap`, for the old model."""
+        ...
+
+    def declare_writes(self, model: str) -> Side:
+        """Declare with which model the application writes: old, new, or a fingerprint."""
+        ...
+
+    def verify(self, *, watch: float = 0.0) -> Verification:
+        """Look for what is not as it should be, and for queries of the application that should change."""
+        ...
+
+    def complete(self, *, allow_missing: int = 0) -> None:
+        """Declare the upgrade finished: `detach` then keeps the new vectors instead of the old ones."""
+        ...
+
+    def detach(self, *, allow_missing: int = 0, abandon: bool = False) -> None:
+        """Remove everything that was added, and leave the vectors that serve; with abandon whatever happened to it."""
+        ...
+
+    def client_queries(self) -> list[tuple[str, str]]:
+        """Return what the application may ask, each with what it is for."""
+        ...
+
+    def journal(self) -> Sequence[Event]:
+        """Return what was done, the last event last, each with "at", a moment, and "kind"."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections."""
+        ...

@@ -1,0 +1,504 @@
+"""Upgrades of collections that an application goes on writing: by comparing both sides, pass by pass.
+
+Engines of collections have no triggers. What changed is found by reading both sides and comparing digests with those of
+the moment when they last agreed; an edit or a deletion between two passes is found by the next one. A swap is refused
+until a comparison finds nothing, so that what was acknowledged before that comparison began is in the new side; what is
+written later comes with the next pass, before and after the swap alike.
+
+The application writes one side, the one that `AttachmentState.writes` names; what is written into the other one is
+overwritten by the next pass. Rows are compared and written one by one: no step changes many at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Self, Unpack, get_args
+
+import numpy as np
+
+from limpet.attached.base import AttachmentStatus, FillOptions, ModelIdentity, Verification, rest_after
+from limpet.attached.collections.due import Due, Pair, due
+from limpet.attached.collections.engine import AT_ONCE, Engine
+from limpet.attached.collections.ledger import Entry, Ledger
+from limpet.attached.filling import Run, check_model
+from limpet.attached.state import AttachmentState, Event, Side, advance
+from limpet.embeddings import EmbeddingSet
+from limpet.embeddings.embedding_set import shown
+from limpet.errors import (
+    BudgetError,
+    ConfigError,
+    DataError,
+    GalleryError,
+    UpgradeStateError,
+    reason,
+)
+from limpet.galleries.backfill import Backfilled
+from limpet.galleries.sources import VectorSource, points_of
+from limpet.geometry import Hypersphere, Space
+from limpet.sources.schemaless import value_at
+
+PASSES = 4
+"""Comparisons of one backfill or swap, after which what others keep changing is left for the next one."""
+_OTHER: dict[Side, Side] = {"old": "new", "new": "old"}
+_log = logging.getLogger("limpet")
+
+
+@dataclass
+class Comparison:
+    """What a comparison of both sides found.
+
+    Args:
+        items: Items that have a vector on the side that is written, or were never on both.
+        empty: Items without a vector on the side that is written.
+        due: Ids by what is to be done about them.
+        changed: Those that were on both sides before, and had another state.
+    """
+
+    items: int = 0
+    empty: int = 0
+    due: dict[Due, list[str]] = field(default_factory=dict)
+    changed: set[str] = field(default_factory=set)
+
+    def lacking(self, side: Side) -> list[str]:
+        """Return the items that lack an up-to-date vector of a side."""
+        return self.due.get("fill old" if side == "old" else "fill new", [])
+
+    def leftover(self, side: Side) -> list[str]:
+        """Return the items that a side still has, and the application has deleted."""
+        return self.due.get("drop old" if side == "old" else "drop new", [])
+
+
+class CollectionAttachment:
+    """An upgrade of a collection; use `attach` or `open_attachment` of its engine's URL.
+
+    Args:
+        engine: Both sides.
+        ledger: Where the upgrade is written down.
+        number: Of the attachment there.
+        url: What it is opened by, without secrets.
+    """
+
+    def __init__(self, engine: Engine, ledger: Ledger, number: int, url: str) -> None:
+        self.engine, self.ledger, self.number, self.url = engine, ledger, number, url
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @property
+    def entry(self) -> Entry:
+        """The attachment as it is now."""
+        return self.ledger.entry(self.number)
+
+    @property
+    def place(self) -> str:
+        """What is attached to, in words."""
+        return self.engine.place
+
+    @property
+    def state(self) -> AttachmentState:
+        """Where it stands."""
+        return self.entry.state
+
+    @property
+    def started(self) -> datetime:
+        """When it began."""
+        return datetime.fromisoformat(self.entry.started)
+
+    @property
+    def texts(self) -> StoredTexts:
+        """Texts of the items as the application keeps them at the moment, for models that embed them anew."""
+        return StoredTexts(self.engine, self.entry.record.text, self.state.writes)
+
+    @property
+    def stored(self) -> StoredVectors:
+        """The old vectors as they are at the moment, for adapters and heads."""
+        return StoredVectors(self.engine, self.entry.record.old)
+
+    # What is to be done
+
+    def _compare(self) -> Comparison:
+        """Read both sides, the one that follows first."""
+        writes, found = self.state.writes, Comparison()
+        with closing(sqlite3.connect("")) as scratch:  # a file without a name
+            scratch.execute("CREATE TABLE seen (id TEXT PRIMARY KEY, old BLOB, new BLOB, was_old BLOB, was_new BLOB, "
+                            "paired INTEGER) WITHOUT ROWID")  # fmt: skip
+            scratch.executemany(
+                "INSERT INTO seen VALUES (?, NULL, NULL, ?, ?, 1)",
+                ((identifier, *pair) for identifier, pair in self.ledger.pairs(self.number)),
+            )
+            for side in (_OTHER[writes], writes):
+                for rows in self.engine.scan(side):
+                    found.empty += sum(digest is None for _, digest in rows) if side == writes else 0
+                    scratch.executemany(
+                        f"INSERT INTO seen (id, {side}) VALUES (?, ?) "
+                        f"ON CONFLICT (id) DO UPDATE SET {side} = excluded.{side}", rows,
+                    )  # fmt: skip
+            for identifier, old, new, was_old, was_new, paired in scratch.execute("SELECT * FROM seen ORDER BY id"):
+                pair = Pair(was_old, was_new) if paired else None
+                there = old if writes == "old" else new
+                kind = due(old, new, pair, writes)
+                found.items += there is not None or kind in ("fill old", "fill new")
+                if pair is not None and None not in pair and kind != "nothing":
+                    found.changed.add(identifier)
+                if kind != "nothing":
+                    found.due.setdefault(kind, []).append(identifier)
+        return found
+
+    def _tidy(self, found: Comparison) -> None:
+        """Remove what the application deleted, after another look for it."""
+        for side in get_args(Side):
+            for ids in _parts(found.leftover(side), AT_ONCE):
+                back = {row.id for row in self.engine.fetch(_OTHER[side], ids) if row.digest is not None}
+                gone = [one for one in ids if one not in back]
+                self.engine.remove(side, gone)
+                self.ledger.forget(self.number, gone)
+        self.ledger.forget(self.number, found.due.get("forget", []))
+
+    # Steps
+
+    def status(self) -> AttachmentStatus:
+        """Compare both sides, and return where it stands."""
+        entry, found = self.entry, self._compare()
+        return AttachmentStatus(
+            self.place, entry.state, entry.record.old, entry.record.new, found.items,
+            {"old": len(found.lacking("old")), "new": len(found.lacking("new"))}, found.empty, self.engine.indexes(),
+        )  # fmt: skip
+
+    def some(self, limit: int) -> list[str]:
+        """Return ids of some items that have an old vector, at most so many."""
+        found: list[str] = []
+        for rows in self.engine.scan("old"):
+            found += [identifier for identifier, digest in rows if digest is not None]
+            if len(found) >= limit:
+                break
+        return found[:limit]
+
+    def backfill(
+        self,
+        source: VectorSource,
+        *,
+        of: Side = "new",
+        made: datetime | None = None,
+        **options: Unpack[FillOptions],
+    ) -> Backfilled:
+        """Give items that lack one a vector of one of the models, and remove what the application deleted.
+
+        What lacks one is what the other side has and this one has not, or has of an earlier state of the item. The
+        source has to know items as they are.
+
+        Args:
+            source: Of vectors of that model.
+            of: Which of the models.
+            made: When the source's vectors were made, if it does not read items as they are. Engines of collections do
+                not say when an item changed: with a moment before the start, or the start itself, items that were
+                filled once and changed since are left; with a later one the source is believed to know them.
+            options: See `FillOptions`.
+
+        Raises:
+            DataError: The source is of another model, or makes what it was not asked for.
+            UpgradeStateError: There is nothing to fill from where the attachment stands.
+            StoreError: The service stayed out of reach; another run goes on where this one stopped.
+        """
+        self._check_source(source, of)
+        self.ledger.step(self.number, {"kind": "fill", "of": of})
+        run = _Filling(self, source, of, options, changed=made is None or made > self.started)
+        found = run.run()
+        lacking = len(found.lacking(of))
+        done = "filled" if run.stopped == "done" and of == "new" else "fill"
+        self.ledger.step(self.number, {"kind": done, "of": of, "written": run.written, "lacking": lacking,
+                                       "missing": len(run.missing), "stopped": run.stopped})  # fmt: skip
+        return run.backfilled(self.state.fingerprint(of), lacking)
+
+    def _check_source(self, source: VectorSource, side: Side) -> None:
+        record = self.entry.record
+        model = record.new if side == "new" else record.old
+        check_model(source, model, side, attached="collection", ranked=" without curvature")
+
+    def index(self) -> None:
+        """Build the index over the new vectors as the one over the old ones is, beside reads and writes."""
+        advance(self.state, {"kind": "index"})
+        self.engine.build()
+        self.ledger.step(self.number, {"kind": "index"})
+
+    def swap(self, source: VectorSource | None = None, *, writes: Side | None = None, allow_missing: int = 0) -> None:
+        """Let `current` lead to the new vectors, and then the alias, if there is one.
+
+        Args:
+            source: Of the new model, for what changed since the last pass.
+            writes: The side that the application writes from then on; as before if left out.
+            allow_missing: So many items may lack a vector, and are not found until they have one.
+
+        Raises:
+            UpgradeStateError: It is not indexed yet, or items lack a new vector: also where the application changes
+                them faster than passes find them.
+        """
+        self._turn("swap", "new", source, writes, allow_missing)
+
+    def rollback(
+        self, source: VectorSource | None = None, *, writes: Side | None = None, allow_missing: int = 0
+    ) -> None:
+        """Let it lead to the old vectors again; the arguments are those of `swap`, for the old model."""
+        self._turn("rollback", "old", source, writes, allow_missing)
+
+    def _turn(self, kind: str, side: Side, source: VectorSource | None, writes: Side | None, allow: int) -> None:
+        event: dict[str, object] = {"kind": kind, "allow_missing": allow} | ({"writes": writes} if writes else {})
+        state = self.state
+        if state.phase == ("swapped" if side == "new" else "rolled back") and self._point_alias():
+            return  # what an interruption left to be done
+        advance(state, event)
+        if source is not None:
+            self._check_source(source, side)
+            found = _Filling(self, source, side, {}).run()
+        else:
+            found = self._compare()
+        self._refuse_lacking(kind, side, found, allow)
+        if side == "new" and not all(one.built for one in self.engine.indexes()):
+            raise UpgradeStateError(
+                f"Cannot swap: the index over {self.engine.target('new').collection} is not complete.",
+                expected="one that is",
+                to_do="wait for it, or `limpet attach index`; nothing was changed.",
+            )
+        self.ledger.step(self.number, {**event, "lacking": len(found.lacking(side))})
+        _log.info("%s of %s: %s serves", kind, self.place, self.state.fingerprint(side))
+        self._point_alias()
+
+    def _refuse_lacking(self, kind: str, side: Side, found: Comparison, allow: int) -> None:
+        lacking = found.lacking(side)
+        if len(lacking) > allow:
+            raise UpgradeStateError(
+                f"Cannot {kind}: {len(lacking):,} items have no up-to-date vector of the {side} model, and would not "
+                f"be found: {shown(lacking)}.",
+                expected="a vector for every item",
+                to_do=f"`limpet attach backfill --of {side}` fills them; or give {kind} the source; where the "
+                f"application writes faster than that, let it pause; or allow it: --allow-missing {len(lacking)}. "
+                "Nothing was changed.",
+            )
+        leftover = found.leftover(side)
+        if len(leftover) > allow:
+            raise UpgradeStateError(
+                f"Cannot {kind}: {len(leftover):,} items that the application deleted would be found again: "
+                f"{shown(leftover)}.",
+                expected="its items alone",
+                to_do=f"`limpet attach backfill --of {side}` removes them; nothing was changed.",
+            )
+
+    def _point_alias(self) -> bool:
+        """Let the alias lead to what serves; return whether there was something to do, and it was done."""
+        entry = self.entry
+        alias = entry.record.alias
+        if alias is None or self.engine.aliased(alias) == entry.serving.collection:
+            return False
+        try:
+            self.engine.set_alias(alias, entry.serves)
+        except GalleryError as error:
+            _log.warning("the alias %s could not be set: %s", alias, reason(error))
+            return False
+        return True
+
+    def declare_writes(self, model: str) -> Side:
+        """Declare which side the application writes: old, new, or the fingerprint of its model.
+
+        From then on that side is the truth: what the other one has changed since the last pass is overwritten.
+        """
+        side = self.state.side_of(model)
+        self.ledger.step(self.number, {"kind": "writes", "writes": side})
+        return side
+
+    def verify(self, *, watch: float = 0.0) -> Verification:
+        """Compare both sides, and look where the alias leads; these engines do not tell their queries."""
+        entry, found = self.entry, self._compare()
+        problems = []
+        for kind, ids in found.due.items():
+            if kind != "forget":
+                problems.append(f"{len(ids):,} items are due for '{kind}': {shown(ids)}; `limpet attach backfill`")
+        alias = entry.record.alias
+        if alias is not None and (leads := self.engine.aliased(alias)) != entry.serving.collection:
+            turn = "swap" if entry.state.serving == "new" else "rollback"
+            problems.append(f"the alias {alias} leads to {leads}, and {entry.serving.collection} serves; repeat "
+                            f"`limpet attach {turn}`")  # fmt: skip
+        return Verification(tuple(problems), (), "Collections do not tell which queries they are asked.")
+
+    def complete(self, *, allow_missing: int = 0) -> None:
+        """Compare both sides, and declare the upgrade finished: `detach` keeps the new vectors from then on.
+
+        Raises:
+            UpgradeStateError: It is not swapped, items lack a new vector, or the application writes the old side.
+        """
+        event = {"kind": "complete", "allow_missing": allow_missing}
+        advance(self.state, event)
+        self._refuse_lacking("complete", "new", self._compare(), allow_missing)
+        self.ledger.step(self.number, event)
+
+    def detach(self, *, allow_missing: int = 0, abandon: bool = False) -> None:
+        """End the upgrade, and leave the vectors that serve.
+
+        Of an upgrade that was not completed everything that was added is removed. After a completed one the old side
+        stays as it is: it was there before, and is its owner's to remove. `current` goes on to answer.
+
+        Args:
+            allow_missing: So many items may stay without a vector.
+            abandon: Compare nothing, whatever became of the collections meanwhile.
+        """
+        state = self.state
+        stays: Side = "new" if state.phase == "completed" else "old"
+        if state.phase != "detached":
+            advance(state, {"kind": "detach"})
+            if stays == "new" and not abandon:
+                self._refuse_lacking("detach", stays, self._compare(), allow_missing)
+            self.ledger.step(self.number, {"kind": "detach", "stays": stays})
+        if self.entry.serves == "old":
+            self.engine.drop()
+
+    def client_queries(self) -> list[tuple[str, str]]:
+        """Return Python for the application, each with what it is for."""
+        called = f"limpet.attached.collections.opening.current({self.url!r}"
+        return [("to know which collection, and which vector, to search", f"{called})"),
+                ("to know which one to write", f"{called}, for_='writes')")]  # fmt: skip
+
+    def journal(self) -> Sequence[Event]:
+        """Return what was done, the last event last, each with "at", a moment, and "kind"."""
+        return self.ledger.journal(self.number)
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self.engine.close()
+        self.ledger.close()
+
+
+class StoredTexts:
+    """Texts of items as the application keeps them at the moment: an `ItemSource`.
+
+    Args:
+        engine: Where they are.
+        name: Of the text.
+        side: The side that the application writes.
+    """
+
+    def __init__(self, engine: Engine, name: str | None, side: Side) -> None:
+        self._engine, self._name, self._side = engine, name, side
+
+    def read(self, ids: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Return those of the ids that are there and have a text, in the order given, and their texts.
+
+        Raises:
+            ConfigError: No text was named.
+        """
+        if self._name is None:
+            raise ConfigError(
+                "No text was named when the collection was attached.",
+                expected="what vectors are made of",
+                to_do="detach, and attach with &text=NAME in the URL; or give vectors as files.",
+            )
+        found = {row.id: value_at(row.values, self._name) for row in self._engine.fetch(self._side, ids)}
+        there = [(one, text) for one in ids if isinstance(text := found.get(one), str)]
+        return [one for one, _ in there], [text for _, text in there]
+
+
+class StoredVectors:
+    """The old vectors of items as they are at the moment, as directions: a `VectorSource`.
+
+    Args:
+        engine: Where they are.
+        model: Whose they are.
+    """
+
+    def __init__(self, engine: Engine, model: ModelIdentity) -> None:
+        self._engine, self.fingerprint = engine, model.fingerprint
+        self.space: Space = Hypersphere(model.dim)
+
+    def embed(self, ids: Sequence[str]) -> EmbeddingSet:
+        """Return the directions of those of the items that have a vector other than zero, in the order given."""
+        rows = {row.id: row.vector for row in self._engine.fetch("old", ids) if row.vector is not None}
+        there = [one for one in ids if one in rows and np.linalg.norm(rows[one]) > 0]
+        vectors = np.array([rows[one] for one in there], np.float32).reshape(-1, self.space.dim)
+        return points_of(self, there, vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+
+
+class _Filling(Run):
+    """Passes of one run: compare, remove what was deleted, fill what lacks; and again, until nothing is due."""
+
+    def __init__(
+        self,
+        attachment: CollectionAttachment,
+        source: VectorSource,
+        of: Side,
+        options: FillOptions,
+        *,
+        changed: bool = True,
+    ) -> None:
+        super().__init__(source, of, options, batch=AT_ONCE, items="items")
+        self.at, self.changed, self.rest = attachment, changed, 0.0
+
+    def run(self) -> Comparison:
+        """Return what the last comparison found."""
+        for _ in range(PASSES):
+            found, written = self.at._compare(), self.written
+            wanted = [one for one in found.lacking(self.side) if self.changed or one not in found.changed]
+            self.total, self.missing = self.written + len(wanted), {}
+            self.at._tidy(found)
+            for ids in _parts(wanted, self.batch):
+                if not self._fill(ids):
+                    return self.at._compare()
+            if self.written == written and not found.due.keys() & {"drop old", "drop new"}:
+                return found
+        return self.at._compare()
+
+    def _fill(self, ids: Sequence[str]) -> bool:
+        """Fill items, and return whether to go on."""
+        left = len(ids) if self.budget is None else min(len(ids), self.budget - self.embedded)
+        self.pace(self.embedded, self.rest)
+        if not self.in_time():
+            return False
+        engine, ledger, number = self.at.engine, self.at.ledger, self.at.number
+        other = _OTHER[self.side]
+        rows = {row.id: row for row in engine.fetch(other, ids[:left])}
+        known = {one: row.digest for one, row in rows.items() if row.vector is not None}
+        try:
+            made = self.source.embed(list(known)) if known else None
+        except BudgetError:
+            self.stopped = "budget"
+            return False
+        made_ids = set[str]() if made is None else set(made.ids)
+        if made is not None and len(made):
+            self._check_made(made, known)
+            self.embedded += len(made)
+            began = time.monotonic()
+            # A vector may be of a later text than was read here: items that changed meanwhile come with the next pass.
+            now = {row.id: row.digest for row in engine.fetch(other, list(made.ids))}
+            made = made.select([place for place, one in enumerate(made.ids) if now.get(one) == known[one]])
+            ledger.keep(number, {one: self._pair(known[one], None) for one in made.ids})
+            vectors = zip(made.ids, made.vectors, strict=True)
+            engine.put(self.side, [replace(rows[one], vector=vector) for one, vector in vectors])
+            read = {row.id: row.digest for row in engine.fetch(self.side, list(made.ids))}
+            pairs = {one: self._pair(known[one], read[one]) for one in made.ids if read.get(one) is not None}
+            ledger.keep(number, pairs)
+            self.written += len(pairs)
+            self.rest = rest_after(time.monotonic() - began, self.share)
+        self.missing |= dict.fromkeys(sorted(known.keys() - made_ids))
+        self.tell()
+        if left < len(ids):
+            self.stopped = "budget"
+        return left == len(ids)
+
+    def _pair(self, other: bytes | None, own: bytes | None) -> Pair:
+        return Pair(other, own) if self.side == "new" else Pair(own, other)
+
+    def _check_made(self, made: EmbeddingSet, asked: dict[str, bytes | None]) -> None:
+        strangers = [one for one in made.ids if one not in asked]
+        if strangers:
+            raise DataError(f"The source made vectors of {shown(strangers)}.", expected="the items it was asked for")
+        if (made.fingerprint, made.form) != (self.source.fingerprint, "points"):
+            raise DataError(f"The source made {made}.", expected=f"points by {self.source.fingerprint}")
+
+
+def _parts(ids: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    return (ids[start : start + size] for start in range(0, len(ids), size))

@@ -1,0 +1,315 @@
+"""The ledger of attached collections: pointer, journal and pairs of digests, in an SQLite file or in PostgreSQL.
+
+The pointer of an upgrade is one row here, and moves in one transaction with the journal. Aliases of the engines are
+set after it, as a courtesy to programs that know nothing of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from pydantic import TypeAdapter
+
+from limpet.attached.base import ModelIdentity
+from limpet.attached.collections.due import Pair
+from limpet.attached.collections.engine import Target
+from limpet.attached.state import AttachmentState, Event, Side, advance
+from limpet.disk import Disk
+from limpet.errors import GalleryError, StoreError, reason
+from limpet.extras import needing
+from limpet.stores.sqlite import SqliteDatabase
+
+FORMAT_VERSION = 1
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS limpet_collections_format (version INTEGER NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS limpet_collections "
+    "(id INTEGER PRIMARY KEY, started TEXT NOT NULL, record TEXT NOT NULL, state TEXT NOT NULL, serving TEXT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS limpet_collections_journal "
+    "(attachment INTEGER NOT NULL, number INTEGER NOT NULL, at TEXT NOT NULL, event TEXT NOT NULL, "
+    "PRIMARY KEY (attachment, number))",
+    "CREATE TABLE IF NOT EXISTS limpet_collections_pairs "
+    "(attachment INTEGER NOT NULL, id TEXT NOT NULL, old BLOB, new BLOB, PRIMARY KEY (attachment, id))",
+)
+
+
+class Database(Protocol):
+    """What the ledger asks of a database; values stand for question marks."""
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run one statement and return its rows."""
+
+    def execute_many(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
+        """Run one statement for many rows of values."""
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """All or nothing; durable on leaving it without an error, and one after another."""
+
+    def close(self) -> None:
+        """Let go of connections."""
+
+
+class PostgresDatabase:
+    """A PostgreSQL database that keeps a ledger.
+
+    Args:
+        url: ``postgresql://…``.
+    """
+
+    def __init__(self, url: str) -> None:
+        with needing("A ledger in PostgreSQL"):
+            import psycopg
+
+            from limpet.stores.postgres.address import read_address
+        self._error = psycopg.Error
+        settings: dict[str, Any] = {"connect_timeout": 10, **read_address(url).parameters}
+        with self._translated():
+            self._connection = psycopg.connect(**settings, autocommit=True)
+        self._connection.isolation_level = (
+            psycopg.IsolationLevel.READ_COMMITTED
+        )  # one after another, and seen by the next
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run one statement and return its rows."""
+        with self._translated():
+            cursor = self._connection.execute(_of_postgres(statement), list(values))
+            return cursor.fetchall() if cursor.description else []
+
+    def execute_many(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
+        """Run one statement for many rows of values."""
+        with self._translated(), self._connection.cursor() as cursor:
+            cursor.executemany(_of_postgres(statement), list(values))
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing, one after another."""
+        with self._translated(), self._connection.transaction():
+            self._connection.execute("SELECT pg_advisory_xact_lock(hashtext('limpet_collections'))")
+            yield
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except self._error as error:
+            raise StoreError(
+                f"The ledger in PostgreSQL: {reason(error)}.", expected="a database that answers"
+            ) from error
+
+
+def _of_postgres(statement: str) -> bytes:
+    return statement.replace("?", "%s").replace("BLOB", "BYTEA").encode()
+
+
+@dataclass(frozen=True)
+class Record:
+    """What an attachment is made of.
+
+    Args:
+        source: The service, or the folder, without secrets.
+        old: The model whose vectors were there.
+        new: The model that takes over.
+        old_target: What holds the old vectors.
+        new_target: What holds the new ones.
+        alias: What is set after every swap; None for none.
+        version: What the application changes with every write; None where rows are compared as a whole.
+        text: What vectors are made of, by name; None where nothing was named.
+    """
+
+    source: str
+    old: ModelIdentity
+    new: ModelIdentity
+    old_target: Target
+    new_target: Target
+    alias: str | None = None
+    version: str | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An attachment as the ledger has it.
+
+    Args:
+        id: Its number.
+        record: What it is made of.
+        state: Where it stands.
+        serves: The side that queries are to find, also once it is detached.
+        started: When it began, as text.
+    """
+
+    id: int
+    record: Record
+    state: AttachmentState
+    serves: Side
+    started: str
+
+    @property
+    def serving(self) -> Target:
+        """What queries are to name."""
+        return self.record.new_target if self.serves == "new" else self.record.old_target
+
+    @property
+    def writing(self) -> Target:
+        """What writes are to name."""
+        return self.record.new_target if self.state.writes == "new" else self.record.old_target
+
+    @property
+    def detached(self) -> bool:
+        """Whether it ended."""
+        return self.state.phase == "detached"
+
+
+_RECORD, _STATE = TypeAdapter(Record), TypeAdapter(AttachmentState)
+
+
+class NoLedgerError(GalleryError):
+    """There is no ledger at a place."""
+
+
+class Ledger:
+    """The ledger at a place, which is made where it is not there.
+
+    Args:
+        place: Path of an SQLite file, or the URL of a PostgreSQL database.
+        make: Whether to make it.
+
+    Raises:
+        NoLedgerError: There is none.
+        GalleryError: It has another format.
+        StoreError: It is out of reach.
+    """
+
+    def __init__(self, place: str, *, make: bool = True) -> None:
+        postgres = place.startswith(("postgresql:", "postgres:"))
+        missing = NoLedgerError(
+            f"There is no ledger '{place}'.",
+            expected="the one that was named when the collection was attached",
+            to_do="name it: ledger=FILE in the URL.",
+        )
+        if not postgres and not make and not Path(place).is_file():
+            raise missing
+        self.database: Database = PostgresDatabase(place) if postgres else SqliteDatabase(Path(place), Disk())
+        if postgres and not make:
+            [(known,)] = self.database.execute("SELECT to_regclass('limpet_collections_format') IS NOT NULL")
+            if not known:
+                self.database.close()
+                raise missing
+        with self.database.transaction():
+            for statement in _TABLES:
+                self.database.execute(statement)
+            found = self.database.execute("SELECT version FROM limpet_collections_format")
+            if not found:
+                self.database.execute("INSERT INTO limpet_collections_format VALUES (?)", [FORMAT_VERSION])
+        if found and found != [(FORMAT_VERSION,)]:
+            self.database.close()
+            raise GalleryError(
+                f"The ledger '{place}' has the format version {found[0][0]}.",
+                expected=f"{FORMAT_VERSION}",
+                to_do="use the version of limpet that attached here; nothing was changed.",
+            )
+
+    def entries(self) -> list[Entry]:
+        """Return all attachments, those that were detached too, in the order they began in."""
+        rows = self.database.execute("SELECT id, record, state, serving, started FROM limpet_collections ORDER BY id")
+        return [
+            Entry(int(number), _RECORD.validate_json(record), _STATE.validate_json(state), serves, started)
+            for number, record, state, serves, started in rows
+        ]
+
+    def entry(self, number: int) -> Entry:
+        """Return one attachment."""
+        return next(one for one in self.entries() if one.id == number)
+
+    def add(self, record: Record, event: Event) -> Entry:
+        """Add an attachment; within a transaction."""
+        number = max((one.id for one in self.entries()), default=0) + 1
+        state = advance(AttachmentState(), event)
+        self.database.execute(
+            "INSERT INTO limpet_collections VALUES (?, ?, ?, ?, ?)",
+            [number, _now(), json.dumps(asdict(record)), json.dumps(asdict(state)), state.serving],
+        )
+        self._note(number, event)
+        return self.entry(number)
+
+    def step(self, number: int, event: Event) -> Entry:
+        """Apply an event to the state as it is now, and write both down at once.
+
+        Raises:
+            UpgradeStateError: The step is not possible.
+        """
+        with self.database.transaction():
+            entry = self.entry(number)
+            state = advance(entry.state, event)
+            serves = event.get("stays", state.serving)
+            self.database.execute(
+                "UPDATE limpet_collections SET state = ?, serving = ? WHERE id = ?",
+                [json.dumps(asdict(state)), serves, number],
+            )
+            self._note(number, event)
+            if state.phase == "detached":
+                self.database.execute("DELETE FROM limpet_collections_pairs WHERE attachment = ?", [number])
+        return self.entry(number)
+
+    def _note(self, number: int, event: Event) -> None:
+        [(last,)] = self.database.execute(
+            "SELECT max(number) FROM limpet_collections_journal WHERE attachment = ?", [number]
+        )
+        self.database.execute(
+            "INSERT INTO limpet_collections_journal VALUES (?, ?, ?, ?)",
+            [number, (last or 0) + 1, _now(), json.dumps(dict(event))],
+        )
+
+    def journal(self, number: int) -> list[Mapping[str, object]]:
+        """Return what was done, the last event last."""
+        rows = self.database.execute(
+            "SELECT at, event FROM limpet_collections_journal WHERE attachment = ? ORDER BY number", [number]
+        )
+        return [{**json.loads(event), "at": at} for at, event in rows]
+
+    def pairs(self, number: int) -> Iterator[tuple[str, Pair]]:
+        """Yield the digests of all items that both sides have had, or were to have."""
+        after, most = "", 10_000
+        while rows := self.database.execute(
+            "SELECT id, old, new FROM limpet_collections_pairs WHERE attachment = ? AND id > ? ORDER BY id LIMIT ?",
+            [number, after, most],
+        ):
+            yield from ((identifier, Pair(_bytes(old), _bytes(new))) for identifier, old, new in rows)
+            after = rows[-1][0]
+
+    def keep(self, number: int, pairs: Mapping[str, Pair]) -> None:
+        """Write down digests of items."""
+        with self.database.transaction():
+            self.database.execute_many(
+                "INSERT INTO limpet_collections_pairs VALUES (?, ?, ?, ?) "
+                "ON CONFLICT (attachment, id) DO UPDATE SET old = excluded.old, new = excluded.new",
+                [(number, identifier, *pair) for identifier, pair in pairs.items()],
+            )
+
+    def forget(self, number: int, ids: Sequence[str]) -> None:
+        """Forget items."""
+        with self.database.transaction():
+            self.database.execute_many(
+                "DELETE FROM limpet_collections_pairs WHERE attachment = ? AND id = ?", [(number, one) for one in ids]
+            )
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self.database.close()
+
+
+def _bytes(value: Any) -> bytes | None:
+    return None if value is None else bytes(value)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat()

@@ -1,0 +1,328 @@
+"""Attaching to collections by URL, and what an application asks: which collection to query, and which to write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from limpet.attached.base import ModelIdentity
+from limpet.attached.collections.attachment import CollectionAttachment
+from limpet.attached.collections.engine import Engine, Target, Wanted
+from limpet.attached.collections.ledger import Entry, Ledger, NoLedgerError, Record
+from limpet.errors import ConfigError, GalleryError, UpgradeStateError, refuse, without_secrets
+from limpet.registry import Registry
+from limpet.sources.address import Address, read_address
+
+ENGINES: Registry[type[Engine]] = Registry(
+    "engine of collections",
+    "engines",
+    {
+        "qdrant": "limpet.attached.collections.qdrant:QdrantEngine",
+        "milvus": "limpet.attached.collections.milvus:MilvusEngine",
+    },
+    fits=lambda thing: isinstance(thing, type) and all(hasattr(thing, name) for name in ("beside", "sides", "scan")),
+    expected="a class that is a limpet.attached.collections.engine.Engine",
+)
+"""What upgrades collections, by the scheme of their URLs."""
+OPTIONS = ("ledger", "alias", "new", "version", "beside")
+"""What the URL of an attached collection may say besides what that of a source may.
+
+``ledger`` is the SQLite file or the URL of the PostgreSQL database that keeps the pointer; ``alias`` is set after every
+swap; ``new`` names the collection or the vector that is made; ``version`` names what the application changes with every
+write; ``beside`` is "vector" or "collection", in Qdrant.
+"""
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A URL of an attached collection, taken apart."""
+
+    address: Address
+    said: dict[str, str]
+
+    @property
+    def ledger(self) -> str:
+        return self.said["ledger"]
+
+    @property
+    def source(self) -> str:
+        """The service or the folder, whatever collection of it is meant."""
+        parts = urlsplit(self.address.place)
+        return f"{parts.scheme}://{parts.netloc}" if parts.netloc else str(Path(self.address.place).resolve())
+
+
+def _read(url: str) -> _Place:
+    address = read_address(url)
+    if address.scheme not in ENGINES:
+        raise ENGINES.unknown(address.scheme)
+    said = {name: value for name, value in address.options.items() if name in OPTIONS}
+    refuse("ledger" not in said, f"The URL of {address.scheme} names no ledger.",
+           "ledger=FILE, an SQLite file of its own; or the URL of a PostgreSQL database")  # fmt: skip
+    refuse(without_secrets(said["ledger"]) != said["ledger"], "The URL of the ledger holds a password.",
+           "none, but PGPASSWORD or ~/.pgpass, since the URL is printed and kept")  # fmt: skip
+    options = {name: value for name, value in address.options.items() if name not in OPTIONS}
+    return _Place(replace(address, options=options), said)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What attaching would do; nothing was changed.
+
+    Args:
+        place: What would be attached to, in words.
+        old: Where the old vectors are.
+        new: Where the new ones would be.
+        refusals: What rules it out, in words; empty where nothing does.
+        steps: What every step would do, in words.
+    """
+
+    place: str
+    old: Target
+    new: Target
+    refusals: tuple[str, ...]
+    steps: Mapping[str, tuple[str, ...]]
+
+
+class _Preparation:
+    """What is known of a collection before it is attached.
+
+    Args:
+        place: Of it.
+        old: The model whose vectors are there; a dimension of 0 is taken from them.
+        new: The model that is to take over.
+    """
+
+    def __init__(self, place: _Place, old: ModelIdentity, new: ModelIdentity) -> None:
+        from limpet.sources import open_source
+
+        self.place, self.new, self.kind = place, new, ENGINES[place.address.scheme]
+        beside = place.said.get("beside")
+        refuse(beside is not None and beside not in self.kind.beside, f"beside={beside}.",
+               " or ".join(self.kind.beside) or "no word of it: it is always a second collection")  # fmt: skip
+        source: Any = open_source(place.address)
+        self.name = source.name
+        vectors = [name for name, type_ in source.schema.items() if getattr(type_, "list_size", 0)]
+        vector = place.address.roles.vector or (vectors[0] if len(vectors) == 1 else None)
+        if vector is None or vector not in vectors:
+            raise ConfigError(
+                f"The vector {vector!r} of {source.name}.",
+                expected=f"vector=NAME of {', '.join(vectors) or 'which there are none'}",
+            )
+        source.similarity(vector)
+        dim = int(source.schema[vector].list_size)
+        if old.dim and old.dim != dim:
+            raise ConfigError(
+                f"The vectors in {source.name} have the dimension {dim}, those of {old.fingerprint} {old.dim}.",
+                expected="the model that made the vectors which are there",
+                to_do="name that model, or another vector; nothing was changed.",
+            )
+        self.old, self.vector = replace(old, dim=dim), vector
+        self.collection = self.kind.resolved(place.address, source.collection)
+        aliased = source.collection if source.collection != self.collection else None
+        self.alias = place.said.get("alias") or aliased
+
+    def known(self, ledger: Ledger) -> Entry | None:
+        """Return the attachment of these two models that is there.
+
+        Raises:
+            UpgradeStateError: The collection is attached already, for other models.
+        """
+        here = [one for one in ledger.entries() if not one.detached and one.record.source == self.place.source
+                and one.record.old_target.collection == self.collection]  # fmt: skip
+        entry = here[0] if here else None
+        if entry is not None:
+            self._refuse_other_names(entry)
+        if entry is not None and (entry.state.old, entry.state.new) != (self.old.fingerprint, self.new.fingerprint):
+            raise UpgradeStateError(
+                f"{self.name} is attached already: from {entry.state.old} to {entry.state.new}, {entry.state.phase}.",
+                expected="one upgrade of a collection at a time",
+                to_do="`limpet attach status` shows it; detach it first. Nothing was changed.",
+            )
+        return entry
+
+    def _refuse_other_names(self, entry: Entry) -> None:
+        """Refuse to go on with an attachment that was begun with other names than these."""
+        record, said = entry.record, self.place.said
+        begun = {"vector": record.old_target.vector, "text": record.text, "version": record.version}
+        given = {"vector": record.old_target.vector and self.vector, "text": self.place.address.roles.text,
+                 "version": said.get("version")}  # fmt: skip
+        for what, name in given.items():
+            if name is not None and name != begun[what]:
+                raise UpgradeStateError(
+                    f"{self.name} is attached already, with {what}={begun[what] or 'nothing'} and not {name}.",
+                    expected="the URL as it was attached; one upgrade of a collection at a time",
+                    to_do="leave it out to go on with that one; or detach it first. Nothing was changed.",
+                )
+
+    def record(self, number: int) -> Record:
+        """Return what an attachment would be made of."""
+        said = self.place.said
+        wanted = Wanted(self.collection, self.vector, self.alias, said.get("beside"), said.get("new"), number)
+        targets = self.kind.sides(self.place.address, wanted)
+        further = (said.get("version"), self.place.address.roles.text)
+        return Record(self.place.source, self.old, self.new, *targets, self.alias, *further)
+
+    def refuse(self, record: Record) -> None:
+        """Refuse what cannot be copied, and names that are taken.
+
+        Raises:
+            GalleryError: Something rules the collection out.
+        """
+        with closing(_engine(self.place.address, record)) as engine:
+            engine.refuse()
+            if engine.is_there():
+                raise GalleryError(
+                    f"There is a {record.new_target.vector or ''} {record.new_target.collection} already.",
+                    expected="a name that is free for the new vectors",
+                    to_do="name another one: new=NAME in the URL; nothing was changed.",
+                )
+
+
+def attach(url: str, *, old: ModelIdentity, new: ModelIdentity) -> CollectionAttachment:
+    """Attach to a collection, or return the attachment of these two models that is there.
+
+    Args:
+        url: ``qdrant://HOST/COLLECTION?vector=NAME&ledger=FILE`` or ``milvus://HOST/COLLECTION?ledger=FILE``, or a
+            folder or file; see `OPTIONS`.
+        old: The model whose vectors are there; a dimension of 0 is taken from them.
+        new: The model that is to take over.
+
+    Raises:
+        ConfigError: The URL, or a name in it, is wrong.
+        DataError: Vectors are sparse, or compared in a way that there is no space for.
+        GalleryError: Something rules the collection out, or what is to be made is there already.
+        UpgradeStateError: The collection is attached already, for other models.
+        StoreError: The service is out of reach, or refuses.
+    """
+    place = _read(url)
+    it = _Preparation(place, old, new)
+    ledger = Ledger(place.ledger)
+    try:
+        with ledger.database.transaction():
+            known = it.known(ledger)
+            if known is None:
+                record = it.record(len(ledger.entries()) + 1)
+                it.refuse(record)
+                known = ledger.add(record, {"kind": "attach", "old": old.fingerprint, "new": new.fingerprint})
+        attachment = CollectionAttachment(_engine(place.address, known.record), ledger, known.id, without_secrets(url))
+    except BaseException:
+        ledger.close()
+        raise
+    try:
+        attachment.engine.create()
+    except BaseException:
+        attachment.close()
+        raise
+    return attachment
+
+
+def plan(url: str, *, old: ModelIdentity, new: ModelIdentity) -> Plan:
+    """Return what attaching would do, in words; nothing is changed, and no ledger made. See `attach`."""
+    place = _read(url)
+    it = _Preparation(place, old, new)
+    known, number = None, 1
+    with suppress(NoLedgerError), closing(Ledger(place.ledger, make=False)) as ledger:
+        known, number = it.known(ledger), len(ledger.entries()) + 1
+    record = it.record(number) if known is None else known.record
+    refusals: list[str] = []
+    if known is None:
+        try:
+            it.refuse(record)
+        except GalleryError as error:
+            refusals.append(f"{error.given} {error.to_do}")
+    before, after, dim = record.old_target, record.new_target, new.dim
+    if after.collection == before.collection:
+        made = f"vector '{after.vector}' of {dim} numbers beside '{before.vector}' of the same points"
+        gone = f"vector '{after.vector}'"
+    else:
+        made = f"collection '{after.collection}' with vectors of {dim} numbers, fields, settings and indexes as those "
+        made += f"of '{before.collection}'"
+        gone = f"collection '{after.collection}'"
+    moved = [f"set the alias '{record.alias}' to '{{}}'"] * bool(record.alias)
+    steps = {
+        "start": (f"make the {made}", f"note the attachment in the ledger '{place.ledger}'"),
+        "backfill": ("read both sides, and write what the new one lacks",),
+        "index": ("let the service index the new vectors",),
+        "swap": ("move the pointer in the ledger", *(one.format(after.collection) for one in moved)),
+        "rollback": ("move the pointer back", *(one.format(before.collection) for one in moved)),
+        "detach": (f"remove the {gone}; or nothing after `complete`: the old side is its owner's to remove",),
+    }
+    return Plan(it.name, before, after, tuple(refusals), steps)
+
+
+def _engine(address: Address, record: Record) -> Engine:
+    kind = ENGINES[address.scheme]
+    return kind(address, record.old_target, record.new_target, record.new.dim, record.version)
+
+
+def open_attachment(url: str) -> CollectionAttachment:
+    """Open an attachment.
+
+    Args:
+        url: As it was attached; only the ledger, the service and the collection matter.
+
+    Raises:
+        GalleryError: There is none, or no ledger.
+    """
+    place = _read(url)
+    ledger = Ledger(place.ledger, make=False)
+    try:
+        entry = _entry_of(place, ledger)
+        if entry is None:
+            raise GalleryError(
+                f"The ledger knows no attachment to '{_named(place)}'.",
+                expected="the collection, or its alias, as it was attached",
+                to_do="begin: `limpet attach start`; nothing was changed.",
+            )
+        return CollectionAttachment(_engine(place.address, entry.record), ledger, entry.id, without_secrets(url))
+    except BaseException:
+        ledger.close()
+        raise
+
+
+def _named(place: _Place) -> str:
+    from limpet.sources.services import collection_of
+
+    return collection_of(place.address)
+
+
+def _entry_of(place: _Place, ledger: Ledger) -> Entry | None:
+    """Return the last attachment of a collection."""
+    name = _named(place)
+    meant = [one for one in ledger.entries() if one.record.source == place.source
+             and name in (one.record.alias, one.record.old_target.collection)]  # fmt: skip
+    return meant[-1] if meant else None
+
+
+def current(url: str, *, for_: str = "queries") -> Target:
+    """Return what an application has to name when it searches, or when it writes.
+
+    It reads the ledger and asks no service. Where an upgrade ended and the next one began, it follows.
+
+    Args:
+        url: As it was attached.
+        for_: "queries" or "writes".
+
+    Raises:
+        GalleryError: There is no ledger, or it knows no such collection.
+
+    The collections are named explicitly, so that one search cannot see two of them.
+    """
+    refuse(for_ not in ("queries", "writes"), f"for_={for_!r}", "'queries' or 'writes'")
+    place = _read(url)
+    ledger = Ledger(place.ledger, make=False)
+    try:
+        entry = _entry_of(place, ledger)
+        if entry is None:
+            raise GalleryError(f"The ledger knows no attachment to '{_named(place)}'.", expected="one that was begun")
+        found = entry.serving if for_ == "queries" else entry.writing
+        for later in ledger.entries():
+            if later.id > entry.id and later.record.source == place.source and later.record.old_target == found:
+                found = later.serving if for_ == "queries" else later.writing
+        return found
+    finally:
+        ledger.close()

@@ -1,0 +1,251 @@
+"""Both sides of an upgrade in Qdrant: two named vectors of the same points, or two collections."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+from qdrant_client import QdrantClient, models
+
+from limpet.attached.base import IndexStatus
+from limpet.attached.collections.engine import AT_ONCE, Row, Target, Wanted, digest_of
+from limpet.attached.state import Side
+from limpet.errors import DataError, refuse, without_secrets
+from limpet.sources.address import Address
+from limpet.sources.qdrant import UNNAMED, connected, point_id, translated, vectors_of
+
+_CONSISTENCY = models.ReadConsistencyType.MAJORITY
+_NAMED_SINCE = (1, 18)
+
+
+def adds_vectors(client: QdrantClient) -> bool:
+    """Say whether a named vector can be added to a collection that is there: from 1.18 on."""
+    version = client.info().version.split(".")
+    return tuple(int(part) for part in version[:2]) >= _NAMED_SINCE
+
+
+class QdrantEngine:
+    """Both sides, held by one client.
+
+    Args:
+        address: Of the service, or of a folder.
+        old: The collection, and its vector where that has a name.
+        new: Another collection with a vector of the same name; or the same one, with another vector.
+        dim: Dimension of the new vectors.
+        version: A key of the payload that the application changes with every write; None to compare points as a whole.
+    """
+
+    beside: ClassVar[Collection[str]] = ("vector", "collection")
+
+    def __init__(self, address: Address, old: Target, new: Target, dim: int, version: str | None = None) -> None:
+        self._address, self._targets, self._dim, self._version = address, {"old": old, "new": new}, dim, version
+        self.place = f"collection '{old.collection}' of Qdrant at {without_secrets(address.place)}"
+        self._same = old.collection == new.collection
+        self._names = {side: one.vector or UNNAMED for side, one in self._targets.items()}
+        self._open = ExitStack()
+        self._client: QdrantClient = self._open.enter_context(connected(address))
+
+    @classmethod
+    def resolved(cls, address: Address, name: str) -> str:
+        """Return the collection that a name or an alias leads to."""
+        with connected(address) as client:
+            aliases = {one.alias_name: one.collection_name for one in client.get_aliases().aliases}
+        return aliases.get(name, name)
+
+    @classmethod
+    def sides(cls, address: Address, wanted: Wanted) -> tuple[Target, Target]:
+        """Return the collection and its vector, and another vector of it where one can be added, or a collection."""
+        old = Target(wanted.collection, None if wanted.vector == UNNAMED else wanted.vector)
+        with connected(address) as client:
+            added = old.vector is not None and wanted.alias is None and adds_vectors(client)
+        if old.vector is not None and added and wanted.beside != "collection":
+            return old, replace(old, vector=wanted.name_after(old.vector))
+        refuse(wanted.beside == "vector", "beside=vector.",
+               "a vector that has a name, no alias, and Qdrant 1.18 or later")  # fmt: skip
+        return old, replace(old, collection=wanted.name_after(old.collection))
+
+    def refuse(self) -> None:
+        """Refuse nothing: everything that a point holds can be copied."""
+
+    def target(self, side: Side) -> Target:
+        """Return the collection of a side, and its vector."""
+        return self._targets[side]
+
+    def close(self) -> None:
+        """Let go of the client."""
+        self._open.close()
+
+    # Places
+
+    def is_there(self) -> bool:
+        """Say whether the new collection, or the new vector, is there."""
+        collection, name = self._targets["new"].collection, self._names["new"]
+        with translated(self._address):
+            return self._client.collection_exists(collection) and name in self._vectors(collection)
+
+    def _vectors(self, collection: str) -> Mapping[str, models.VectorParams]:
+        return vectors_of(self._client.get_collection(collection).config.params)[0]
+
+    def create(self) -> None:
+        """Make the new side: settings and payload indexes as those of the old one, without its points."""
+        if self.is_there():
+            return
+        old, new = self._targets["old"].collection, self._targets["new"].collection
+        with translated(self._address), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about payload indexes, which folders have not
+            info = self._client.get_collection(old)
+            params, own = info.config.params, vectors_of(info.config.params)[0][self._names["old"]]
+            if self._same:
+                config = models.DenseVectorConfig(size=self._dim, distance=own.distance, datatype=own.datatype)
+                self._client.create_vector_name(old, self._names["new"], models.DenseVectorNameConfig(dense=config))
+                return
+            changed = own.model_copy(update={"size": self._dim})
+            vectors = {**params.vectors, self._names["old"]: changed} if isinstance(params.vectors, dict) else changed
+            self._client.create_collection(
+                new, vectors, params.sparse_vectors, shard_number=params.shard_number,
+                replication_factor=params.replication_factor, on_disk_payload=params.on_disk_payload,
+                write_consistency_factor=params.write_consistency_factor,
+                hnsw_config=_diff(info.config.hnsw_config, models.HnswConfigDiff),
+                optimizers_config=_diff(info.config.optimizer_config, models.OptimizersConfigDiff),
+                quantization_config=info.config.quantization_config,
+            )  # fmt: skip
+            for field, index in info.payload_schema.items():
+                self._client.create_payload_index(new, field, index.params or index.data_type)
+
+    def drop(self) -> None:
+        """Remove the new collection, or the new vector."""
+        if not self.is_there():
+            return
+        with translated(self._address):
+            if self._same:
+                self._client.delete_vector_name(self._targets["new"].collection, self._names["new"])
+            else:
+                self._client.delete_collection(self._targets["new"].collection)
+
+    def build(self) -> None:
+        """Do nothing: Qdrant builds its indexes by itself, as soon as they are worth it."""
+
+    def indexes(self) -> tuple[IndexStatus, ...]:
+        """Return how far Qdrant is with them."""
+        if not self.is_there():
+            return ()
+        with translated(self._address):
+            info = self._client.get_collection(self._targets["new"].collection)
+        return (IndexStatus(f"{self._targets['new'].collection}.{self._names['new']}", info.status == "green"),)
+
+    def aliased(self, alias: str) -> str | None:
+        """Return what collection an alias leads to."""
+        with translated(self._address):
+            found = self._client.get_aliases().aliases
+        return next((one.collection_name for one in found if one.alias_name == alias), None)
+
+    def set_alias(self, alias: str, side: Side) -> None:
+        """Let an alias lead to the collection of a side, by one operation of the service."""
+        make = models.CreateAlias(collection_name=self._targets[side].collection, alias_name=alias)
+        gone = [models.DeleteAliasOperation(delete_alias=models.DeleteAlias(alias_name=alias))]
+        operations: list[Any] = [*(gone if self.aliased(alias) else []), models.CreateAliasOperation(create_alias=make)]
+        with translated(self._address):
+            self._client.update_collection_aliases(operations)
+
+    # Points
+
+    def scan(self, side: Side) -> Iterator[Sequence[tuple[str, bytes | None]]]:
+        """Yield ids and digests of all points of a side; where vectors are not compared, of those that have one."""
+        if side == "new" and not self.is_there():
+            return
+        offset: Any = None
+        name = self._names[side]
+        unseen = self._same or (self._version is not None and name != UNNAMED)  # whether a point has one
+        where = models.Filter(must=[models.HasVectorCondition(has_vector=name)]) if unseen else None
+        what: dict[str, Any] = (
+            {"with_payload": [self._version], "with_vectors": False}
+            if self._version
+            else {"with_payload": True, "with_vectors": True}
+        )
+        while True:
+            with translated(self._address):
+                points, offset = self._client.scroll(
+                    self._targets[side].collection, scroll_filter=where, limit=AT_ONCE, offset=offset,
+                    consistency=_CONSISTENCY, **what,
+                )  # fmt: skip
+            yield [(row.id, row.digest) for row in (self._row(side, point) for point in points)]
+            if offset is None:
+                return
+
+    def fetch(self, side: Side, ids: Sequence[str]) -> Sequence[Row]:
+        """Return those of the points that are there, with a vector of the side or without."""
+        if not ids:
+            return []
+        wanted = [one for one in map(point_id, ids) if one is not None]
+        with translated(self._address):
+            points = self._client.retrieve(
+                self._targets[side].collection, wanted, with_payload=True, with_vectors=True, consistency=_CONSISTENCY
+            )
+        return [self._row(side, point) for point in points]
+
+    def _row(self, side: Side, point: models.Record) -> Row:
+        payload, name, other = point.payload or {}, self._names[side], self._names["new" if side == "old" else "old"]
+        vectors = dict(point.vector) if isinstance(point.vector, dict) else {UNNAMED: point.vector or None}
+        own = vectors.pop(name, None)
+        vector = None if own is None else np.array(own, np.float32)
+        if self._version is not None:
+            gone = vector is None and point.vector is not None  # and not only left unread
+            digest = None if gone else digest_of(payload.get(self._version))
+            return Row(str(point.id), vector, {"payload": payload, "vectors": vectors}, digest, payload)
+        if self._same:
+            vectors.pop(other, None)
+        rest = {"payload": payload, "vectors": vectors}
+        seen = {} if self._same and side == "new" else rest
+        return Row(str(point.id), vector, rest, None if vector is None else digest_of(seen, vector), payload)
+
+    def put(self, side: Side, rows: Sequence[Row]) -> None:
+        """Write points as a whole; of two vectors of the same points the one, where the point is still there."""
+        name, collection = self._names[side], self._targets[side].collection
+        with translated(self._address):
+            if self._same:
+                there = {str(one.id) for one in self._client.retrieve(collection, [_id(row.id) for row in rows])}
+                self._client.update_vectors(collection, [
+                    models.PointVectors(id=_id(row.id), vector={name: _numbers(row)}) for row in rows if row.id in there
+                ])  # fmt: skip
+                return
+            self._client.upsert(collection, [
+                models.PointStruct(
+                    id=_id(row.id), payload=dict(row.rest["payload"]),
+                    vector=_numbers(row) if name == UNNAMED else {**row.rest["vectors"], name: _numbers(row)},
+                ) for row in rows
+            ])  # fmt: skip
+
+    def remove(self, side: Side, ids: Sequence[str]) -> None:
+        """Remove points; of two vectors of the same points the one."""
+        found = list(map(_id, ids))
+        if not found:
+            return
+        with translated(self._address):
+            if self._same:
+                there = [one.id for one in self._client.retrieve(self._targets[side].collection, found)]
+                self._client.delete_vectors(self._targets[side].collection, [self._names[side]], there)
+            else:
+                self._client.delete(self._targets[side].collection, found)
+
+
+def _id(text: str) -> Any:
+    """Return the id of a point, which Qdrant said before."""
+    return point_id(text)
+
+
+def _numbers(row: Row) -> list[float]:
+    if row.vector is None:
+        raise DataError(f"The item '{row.id}' has no vector.", expected="one for every item that is written")
+    return list(map(float, row.vector))
+
+
+def _diff(config: Any, kind: type[Any]) -> Any:
+    """Return settings that are there as settings to be made."""
+    if config is None:
+        return None
+    known = kind.model_fields
+    return kind(**{name: value for name, value in config.model_dump().items() if name in known and value is not None})

@@ -1,0 +1,747 @@
+"""An upgrade of vectors in a table of PostgreSQL that an application goes on reading and writing, step by step.
+
+Whatever needs a lock that others wait for asks for it with a short timeout, again and again with growing pauses: a lock
+that is waited for makes everybody behind it wait. Every step but the building of indexes is one transaction.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from logging import INFO
+from typing import NamedTuple, Unpack
+
+from limpet.attached.base import AttachmentStatus, FillOptions, ModelIdentity, Verification
+from limpet.attached.postgres import client
+from limpet.attached.postgres.address import TableAddress, read_table_address
+from limpet.attached.postgres.filling import (
+    Batch,
+    Filling,
+    check_made,
+    displaced_rows,
+    lacking_rows,
+    put_back_batch,
+    read_batch,
+    write_batch,
+)
+from limpet.attached.postgres.indexes import build, statuses, wanted
+from limpet.attached.postgres.layout import (
+    AnyLayout,
+    added_name,
+    held,
+    key_texts,
+    layout_in,
+    layout_of,
+    outlast_vacuum,
+)
+from limpet.attached.postgres.ledger import SCHEMA, Entry, Ledger, Record
+from limpet.attached.postgres.rows import TableTexts, TableVectors, id_of
+from limpet.attached.postgres.session import Session, locked, quoted
+from limpet.attached.postgres.start import Preparation, known, meant
+from limpet.attached.postgres.statements import (
+    detach_statements,
+    extension_of,
+    inherited,
+    left_indexes,
+    names_to_restore,
+    restored_not_null,
+    turn_statements,
+    turned,
+)
+from limpet.attached.postgres.table import bound
+from limpet.attached.postgres.triggers import create_statements, drop_statement
+from limpet.attached.postgres.verify import queries_of, table_problems
+from limpet.attached.state import AttachmentState, Event, Side, advance
+from limpet.embeddings import EmbeddingSet
+from limpet.embeddings.embedding_set import shown
+from limpet.errors import GalleryError, StoreError, UpgradeStateError
+from limpet.evaluation.results import Evaluation
+from limpet.galleries.backfill import Backfilled
+from limpet.galleries.sources import VectorSource
+from limpet.logs import logger
+
+_log = logger("attached")
+
+LOCK_TIMEOUT = 0.4  # seconds; less than deadlock_timeout usually is, so that it is us who give way
+ATTEMPTS = 40
+HELD = 2.0  # seconds that a statement may take while everybody else waits for the table
+LAST = 256  # rows, at most, whose vectors are made before the table is locked, and written while it is
+FEW = 16  # not so many, if the application lets us: a transaction of their own is tried first
+ROUNDS = 40  # in which an application may write rows faster than vectors of them are made
+FREE_ROUNDS = 3  # after which writers, though not readers, wait while vectors are made of the rows of the last moment:
+QUICK = 0.3  # if the last time that took less than so many seconds
+LONGEST = 1.0  # seconds after which they wait no longer, should it take so long this time
+PUT_BACK, PASSES = 512, 4  # rows of a transaction; those that somebody holds come with the next pass
+_UNINDEXED = ("attached", "filling", "filled")
+_GUARD = "SELECT pg_advisory_xact_lock(hashtext('limpet_attached'))"
+
+
+def attach(
+    url: str,
+    *,
+    old: ModelIdentity,
+    new: ModelIdentity,
+    aside: bool = False,
+    mixing: Evaluation | None = None,
+    fire_triggers: bool = False,
+) -> PostgresAttachment:
+    """Attach to a table, or return the attachment of these two models that is there.
+
+    Args:
+        url: ``postgresql://USER@HOST/DATABASE?table=SCHEMA.TABLE&id=COLUMN&vector=COLUMN&text=COLUMN``, see
+            `read_table_address`.
+        old: The model whose vectors are there; a dimension of 0 is taken from them.
+        new: The model that is to take over.
+        aside: Keep new vectors in a table of their own, where this one may not be altered; nothing can be swapped then.
+        mixing: Write new vectors into the column of the old ones, in any order, where vectors of both may be compared:
+            what an evaluation with ``mixing`` says of these two models allows it. The index that is there serves on.
+        fire_triggers: Let filling fire the application's own triggers on updates.
+
+    Raises:
+        ConfigError: The URL, a table or a column is wrong.
+        DataError: Vectors of several dimensions, or rows that nothing identifies.
+        GalleryError: Something rules the table out; it says what.
+        UpgradeStateError: The table is attached already, for other models.
+        StoreError: Rights are lacking, or the database fails.
+    """
+    address = read_table_address(url)
+    session = Session(address.database)
+    ledger = Ledger(session)
+
+    def begin() -> int:
+        with session.transaction(LOCK_TIMEOUT):
+            session.rows(_GUARD)
+            there = known(session, address, old, new, shared=mixing is not None)
+            if there is not None:
+                return there
+            it = Preparation(session, address, old, new, aside=aside, mixing=mixing, fire_triggers=fire_triggers)
+            it.refuse()
+            if not ledger.is_there():
+                session.rows(ledger.statements())
+            entry = ledger.add(it.record, it.event)
+            if not aside:
+                outlast_vacuum(session, it.table.identifier, it.table.oid)
+            for statement in it.table_statements(entry, it.table.identifier):
+                session.rows(statement)
+            ledger.describe(entry.id, _numbered(session, entry, it.layout(entry, it.table.identifier)))
+            layout_of(session, ledger.entry(entry.id))
+            return entry.id
+
+    try:
+        return PostgresAttachment(address, session, session.patiently(begin, ATTEMPTS))
+    except BaseException:
+        session.close()
+        raise
+
+
+def open_attachment(url: str) -> PostgresAttachment:
+    """Open an attachment.
+
+    Args:
+        url: As it was attached; the table and its columns may be left out where the database has one attachment.
+
+    Raises:
+        GalleryError: There is none, or there are several that the URL may mean.
+    """
+    address = read_table_address(url)
+    session = Session(address.database)
+    try:
+        with session.transaction():
+            everything = Ledger(session).entries()
+        entries = [entry for entry in everything if meant(entry, address)]
+        if len(entries) != 1:
+            tables = [(one.record.table, one.record.table.vector.name) for one in entries or everything]
+            listed = ", ".join(f"{table.schema}.{table.name}.{vector}" for table, vector in tables)
+            raise GalleryError(
+                f"The database has {len(entries) or 'no'} attachments that '{address.url}' may mean"
+                f"{f'; attached: {listed}' if listed else ''}.",
+                expected="one",
+                to_do="name the table, …?table=SCHEMA.TABLE&vector=COLUMN; or begin: `limpet attach start`. "
+                "Nothing was changed.",
+            )
+        return PostgresAttachment(address, session, entries[0].id)
+    except BaseException:
+        session.close()
+        raise
+
+
+def _numbered(session: Session, entry: Entry, layout: AnyLayout) -> Record:
+    """Return the record with the numbers of the columns that were added."""
+    found = {
+        str(name): int(number)
+        for name, number in session.rows(
+            "SELECT attname, attnum FROM pg_attribute WHERE attrelid = %s AND NOT attisdropped",
+            [entry.record.table.oid],
+        )
+    }
+    numbers = {called: found[name] for called, (name, _) in layout.added.items()}
+    return replace(entry.record, **numbers)  # type: ignore[arg-type]
+
+
+class _Ready(NamedTuple):
+    """Rows of the last moment before a turn.
+
+    Args:
+        batch: The rows.
+        made: Their vectors.
+        seconds: How long it took to make these.
+    """
+
+    batch: Batch
+    made: EmbeddingSet | None = None
+    seconds: float = 0.0
+
+
+def _made_of(source: VectorSource, batch: Batch) -> _Ready:
+    started = time.monotonic()
+    made = source.embed(batch.ids) if batch.keys else None
+    return _Ready(batch, made, time.monotonic() - started)
+
+
+class PostgresAttachment:
+    """An upgrade in a table of PostgreSQL; use `attach` or `open_attachment`.
+
+    Args:
+        address: Of the table.
+        session: To its database.
+        number: Of the attachment in the ledger.
+        texts: Texts of the table's rows, for sources that embed them anew.
+        stored: The old vectors of the rows, for adapters and heads.
+    """
+
+    def __init__(self, address: TableAddress, session: Session, number: int) -> None:
+        self.address, self.number = address, number
+        self._session, self._ledger, self._reader = session, Ledger(session), Session(address.database)
+        entry = self._entry()
+        self.texts, self.stored = TableTexts(self._reader, entry), TableVectors(self._reader, entry)
+
+    def __enter__(self) -> PostgresAttachment:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _entry(self) -> Entry:
+        with self._session.transaction():
+            return self._ledger.entry(self.number)
+
+    @property
+    def place(self) -> str:
+        """The table and its column of vectors, in words."""
+        table = self._entry().record.table
+        return f"{table.schema}.{table.name}.{table.vector.name}"
+
+    @property
+    def state(self) -> AttachmentState:
+        """Where it stands."""
+        return self._entry().state
+
+    @property
+    def started(self) -> datetime:
+        """When it began."""
+        return self._entry().started
+
+    def status(self) -> AttachmentStatus:
+        """Read where it stands; every row is counted.
+
+        Raises:
+            GalleryError: It was detached, or the table was changed while it was attached.
+        """
+        with self._session.transaction():
+            entry, layout = held(self._session, self.number)
+            [(items, old, new, empty, other_old, other_new)] = self._session.rows(
+                f"SELECT count(*) FILTER (WHERE {layout.wanted}), count(*) FILTER (WHERE {layout.lacking('old')}), "
+                f"count(*) FILTER (WHERE {layout.lacking('new')}), count(*) FILTER (WHERE NOT ({layout.wanted})), "
+                f"count(*) FILTER (WHERE {layout.displaced('old')}), count(*) FILTER (WHERE {layout.displaced('new')}) "
+                f"FROM {layout.rows}"
+            )
+            indexes = statuses(self._session, wanted(self._session, entry, layout))
+        table = entry.record.table
+        holding: dict[Side, int] = {"old": int(items) - int(other_old), "new": int(items) - int(other_new)}
+        return AttachmentStatus(
+            f"{table.schema}.{table.name}.{table.vector.name}", entry.state, entry.record.old, entry.record.new,
+            int(items), {"old": int(old), "new": int(new)}, int(empty), indexes, holding if entry.record.shared else {},
+        )  # fmt: skip
+
+    def some(self, limit: int) -> list[str]:
+        """Return ids of some rows that have an old vector, at most so many."""
+        with self._session.transaction():
+            entry, layout = held(self._session, self.number)
+            rows = self._session.rows(f"SELECT {key_texts(entry.record)} FROM {layout.rows} "
+                                      f"WHERE {layout.vector('old')} IS NOT NULL LIMIT {limit}")  # fmt: skip
+        return [id_of([str(part) for part in row]) for row in rows]
+
+    def backfill(
+        self,
+        source: VectorSource,
+        *,
+        of: Side = "new",
+        made: datetime | None = None,
+        **options: Unpack[FillOptions],
+    ) -> Backfilled:
+        """Give rows that lack one a vector of one of the models; what the application writes meanwhile wins.
+
+        Several may run at once. Stopped anywhere, another one goes on.
+
+        Args:
+            source: Of that model. `texts` and `stored` read the table's rows for it.
+            of: Which model.
+            made: When the vectors of a source were made that does not read the rows now, such as files: rows that the
+                application changed later are passed over.
+            **options: See `FillOptions`.
+
+        Raises:
+            DataError: The source is of another model.
+            StoreError: The database stayed out of reach.
+        """
+        done = Filling(self._session, self.number, source, of, made=made, **options).run()
+        _log.log(INFO, "filled %d rows of %s with vectors of %s, %d lack one",
+                 done.written, self.address.url, done.generation, done.lacking)  # fmt: skip
+        return done
+
+    def index(self) -> None:
+        """Build the indexes over new vectors, one after the other, while the application reads and writes.
+
+        Raises:
+            UpgradeStateError: Rows are to be filled first.
+            GalleryError: Somebody else is building one.
+        """
+        with self._session.transaction():
+            entry, layout = held(self._session, self.number)
+            advance(entry.state, {"kind": "index"})
+            indexes = wanted(self._session, entry, layout)
+            self._ledger.note(self.number, {"kind": "index began", "indexes": [one.name for one in indexes]})
+        try:
+            build(self._session, indexes, self._entry)
+        except GalleryError:
+            self._remove_late_indexes(entry)
+            raise
+        self._step({"kind": "index", "indexes": [one.name for one in indexes]})
+
+    def _remove_late_indexes(self, entry: Entry) -> None:
+        """Remove indexes that were built while somebody else detached the table, if that is so."""
+        with self._session.transaction():
+            if self.number in (one.id for one in self._ledger.entries()):
+                return
+            late = left_indexes(self._session, entry)
+        for index in late:
+            self._session.alone(f"DROP INDEX CONCURRENTLY IF EXISTS {index}")
+
+    def _step(self, event: Event) -> AttachmentState:
+        with self._session.transaction():
+            return self._ledger.step(self._ledger.entry(self.number, lock=True), event)
+
+    def swap(
+        self,
+        source: VectorSource | None = None,
+        *,
+        writes: Side | None = None,
+        allow_missing: int = 0,
+        attempts: int = ATTEMPTS,
+    ) -> None:
+        """Let the application's queries find the new vectors: two columns change their names in one transaction.
+
+        Where vectors of both models share a column, it is from now on to ask with the new model, at once and however
+        many rows hold new vectors; no lock of the table is taken, and none refused.
+
+        Args:
+            source: Of the new model, which reads rows as they are. Vectors of rows that were written a moment ago are
+                made before the table is locked, and again as long as the application writes further ones.
+            writes: With which model the application writes from then on; as before if left out.
+            allow_missing: So many rows may lack a vector, and are not found until they have one; those that the source
+                has get theirs at once.
+            attempts: How often to ask for the lock.
+
+        Raises:
+            UpgradeStateError: It is not indexed yet, or rows lack a new vector; they are named.
+            LockedError: The table was in use all the time by statements that take longer than `LOCK_TIMEOUT`.
+        """
+        self._turn("swap", "new", source, writes, allow_missing, attempts)
+
+    def rollback(
+        self,
+        source: VectorSource | None = None,
+        *,
+        writes: Side | None = None,
+        allow_missing: int = 0,
+        attempts: int = ATTEMPTS,
+    ) -> None:
+        """Let them find the old vectors again; the arguments are those of `swap`, for the old model.
+
+        Where vectors of both models share a column, the application is to ask with the old one at once, and old vectors
+        are put back in small transactions, those of ``source`` where none was kept. Interrupted, it goes on.
+        """
+        self._turn("rollback", "old", source, writes, allow_missing, attempts)
+
+    def _turn(
+        self, kind: str, side: Side, source: VectorSource | None, writes: Side | None, allow: int, attempts: int
+    ) -> None:
+        event: dict[str, object] = {"kind": kind, "allow_missing": allow} | ({"writes": writes} if writes else {})
+        entry = self._entry()
+        state = advance(entry.state, event)
+        if entry.record.shared:
+            self._point(event, side, source, writes, attempts)
+            return
+        if entry.record.old.dim != entry.record.new.dim and state.writes != side:
+            raise UpgradeStateError(
+                f"Cannot {kind}: the application writes vectors of {entry.record.old.dim} and "
+                f"{entry.record.new.dim} numbers into one column.",
+                expected=f"an application that writes with {entry.state.fingerprint(side)} from that moment on",
+                to_do=f"repeat it with --writes {side}, in the moment the application changes; nothing was changed.",
+            )
+        if source is not None:
+            check_made(source, entry, side)
+        with self._session.transaction():
+            self._refuse_bound(kind, *held(self._session, self.number))
+
+        ready = _Ready(Batch([], []))
+        writers_wait = False
+
+        def attempt() -> tuple[int, Batch]:
+            """Turn if no more rows lack a vector than may, and return how many do, with some of those that hinder."""
+            nonlocal ready
+            if source is not None:
+                ready = self._ready(source, side, ready)
+            with self._session.transaction(LOCK_TIMEOUT):
+                entry = self._ledger.entry(self.number, lock=True)
+                advance(entry.state, event)
+                if source is not None and writers_wait and ready.seconds < QUICK:
+                    entry, layout = held(self._session, self.number, "SHARE ROW EXCLUSIVE")
+                    ready = self._made_quickly(source, read_batch(self._session, entry, layout, side, LAST))
+                entry, layout = held(self._session, self.number, "ACCESS EXCLUSIVE")
+                self._session.rows("SELECT set_config('statement_timeout', %s, true)", [f"{round(1000 * HELD)}ms"])
+                if ready.made is not None and len(ready.made):
+                    write_batch(self._session, entry, layout, side, ready.batch, ready.made)
+                    self._session.rows("SELECT set_config('limpet.filling', '', true)")
+                lacking = lacking_rows(self._session, layout, side)
+                if lacking > allow:
+                    return lacking, read_batch(self._session, entry, layout, side, LAST)
+                if side == "new":
+                    self._refuse_unbuilt(entry, layout)
+                statements = turn_statements(entry, layout.relation, side, extension_of(self._session), writes)
+                self._session.rows("; ".join(statements))  # at once, since everybody waits
+                self._ledger.step(entry, {**event, "lacking": lacking})
+                return lacking, Batch([], [])
+
+        before: Batch | None = None
+        for number in range(ROUNDS):
+            writers_wait = number >= FREE_ROUNDS
+            lacking, left = self._session.patiently(attempt, attempts)
+            if source is None or not left.keys or left == before:  # what is as it was, the source does not have
+                break
+            before = left
+        if left.keys:
+            raise self._lacking(kind, side, lacking, left.ids[:20])
+        _log.log(INFO, "%s of %s: %s serves", kind, self.address.url, state.fingerprint(side))
+        if source is not None and lacking:
+            self.backfill(source, of=side)
+
+    def _ready(self, source: VectorSource, side: Side, before: _Ready) -> _Ready:
+        """Fill rows until few are left, if that comes about, and return these with vectors made while nobody waits.
+
+        Args:
+            source: Of vectors.
+            side: Of which model.
+            before: What was returned before, which may be so still.
+        """
+        for number in range(FREE_ROUNDS):
+            with self._session.transaction():
+                entry, layout = held(self._session, self.number)
+                batch = read_batch(self._session, entry, layout, side, LAST)
+            if len(batch.keys) <= FEW or number == FREE_ROUNDS - 1:
+                break
+            self.backfill(source, of=side)
+        return before if batch == before.batch else _made_of(source, batch)
+
+    def _made_quickly(self, source: VectorSource, batch: Batch) -> _Ready:
+        """Make vectors while writers wait; where that takes long after all, the server ends the transaction for it.
+
+        Raises:
+            LockedError: It did, and nobody waits any more.
+        """
+        limit = "SELECT set_config('idle_in_transaction_session_timeout', %s, true)"
+        self._session.rows(limit, [f"{round(1000 * LONGEST)}ms"])
+        made = _made_of(source, batch)
+        try:
+            self._session.rows(limit, ["0"])
+        except StoreError as error:
+            if made.seconds < LONGEST:
+                raise
+            raise locked() from error
+        return made
+
+    def _point(self, event: Event, side: Side, source: VectorSource | None, writes: Side | None, attempts: int) -> None:
+        """Turn a column over that both models share: the pointer first, then vectors."""
+        if source is not None:
+            check_made(source, self._entry(), side)
+
+        def attempt() -> None:
+            with self._session.transaction(LOCK_TIMEOUT):
+                self._ledger.entry(self.number, lock=True)
+                entry, layout = held(self._session, self.number)
+                extension = extension_of(self._session)
+                for statement in turn_statements(entry, layout.relation, side, extension, writes) if writes else []:
+                    self._session.rows(statement)
+                self._ledger.step(entry, event)
+
+        self._session.patiently(attempt, attempts)
+        self._put_back()
+        if source is not None:
+            self.backfill(source, of=side)
+        _log.log(INFO, "%s of %s: ask with %s", event["kind"], self.address.url, self.state.fingerprint(side))
+
+    def _put_back(self) -> None:
+        """Put kept vectors of the model that stays into a column that both share, beside everybody."""
+
+        def batch(after: list[str] | None) -> tuple[int, list[str]]:
+            with self._session.transaction(LOCK_TIMEOUT):
+                entry, layout = held(self._session, self.number, "ROW EXCLUSIVE")
+                return put_back_batch(self._session, entry, layout, PUT_BACK, after)
+
+        for _ in range(PASSES):
+            after: list[str] | None = None
+            total = 0
+            while True:
+                rows, last = self._session.patiently(lambda: batch(after), ATTEMPTS)  # noqa: B023
+                if not rows:
+                    break
+                total, after = total + rows, last
+            if not total:
+                return
+
+    def _lacking(self, kind: str, side: Side, lacking: int, ids: Sequence[str]) -> UpgradeStateError:
+        return UpgradeStateError(
+            f"Cannot {kind}: {lacking:,} rows have no up-to-date vector of the {side} model, and would not be found: "
+            f"{shown(ids, lacking)}.",
+            expected="a vector for every row",
+            to_do=f"`limpet attach backfill --of {side}` fills them; "
+            + (
+                f"or give {kind} the source, which fills the last ones by itself; where the application writes faster "
+                "than that, let it pause; "
+                if kind in ("swap", "rollback")
+                else ""
+            )
+            + f"or allow it: --allow-missing {lacking}. Nothing that serves was changed.",
+        )
+
+    def _refuse_bound(self, kind: str, entry: Entry, layout: AnyLayout) -> None:
+        """Refuse a turn while something that came after the start is bound to the column that serves."""
+        table = entry.record.table
+        number = table.vector.number if entry.state.serving == "old" else entry.record.new_number
+        found = bound(self._session, replace(table, vector=replace(table.vector, number=number)))
+        if found:
+            raise UpgradeStateError(
+                f"Cannot {kind}: {'; '.join(found)}.",
+                expected="nothing that would go on with the vectors that serve now",
+                to_do="it came after the start; nothing was changed.",
+            )
+
+    def _refuse_unbuilt(self, entry: Entry, layout: AnyLayout) -> None:
+        unbuilt = [one.name for one in statuses(self._session, wanted(self._session, entry, layout)) if not one.built]
+        if unbuilt:
+            raise UpgradeStateError(
+                f"Cannot swap: {', '.join(unbuilt)} {'is' if len(unbuilt) == 1 else 'are'} not built.",
+                expected="the indexes over new vectors that there are over the old ones",
+                to_do="`limpet attach index` builds them; nothing was changed.",
+            )
+
+    def declare_writes(self, model: str) -> Side:
+        """Declare with which model the application writes, where a session does not say it by limpet.writes_with.
+
+        Args:
+            model: old, new, or a fingerprint.
+
+        Raises:
+            ConfigError: Neither of the two.
+            UpgradeStateError: The dimension of the column says it, and something else.
+        """
+
+        def attempt() -> Side:
+            with self._session.transaction(LOCK_TIMEOUT):
+                entry = self._ledger.entry(self.number, lock=True)
+                side = entry.state.side_of(model)
+                if entry.record.old.dim != entry.record.new.dim and side != entry.state.serving:
+                    raise UpgradeStateError(
+                        f"The column takes vectors of {entry.state.fingerprint(entry.state.serving)} only, whose "
+                        "dimension is another.",
+                        expected="a declaration in the moment of the swap",
+                        to_do=f"`limpet attach swap --writes {side}` (or rollback); nothing was changed.",
+                    )
+                entry, layout = held(self._session, self.number, "ACCESS EXCLUSIVE")
+                state = self._ledger.step(entry, {"kind": "writes", "writes": side})
+                for statement in create_statements(entry, layout, state, extension_of(self._session)):
+                    self._session.rows(statement)
+                return side
+
+        return self._session.patiently(attempt, ATTEMPTS)
+
+    def verify(self, *, watch: float = 0.0) -> Verification:
+        """Look for what is not as it should be, and for queries of the application that should change.
+
+        Args:
+            watch: Seconds to watch pg_stat_statements, so that only queries that are still sent are named; all that it
+                remembers when 0.
+        """
+        with self._session.transaction():
+            entry = self._ledger.entry(self.number)
+            problems = table_problems(self._session, entry)
+        queries, unwatched = queries_of(self._session, entry, watch)
+        return Verification(tuple(problems), tuple(queries), unwatched)
+
+    def complete(self, *, allow_missing: int = 0) -> None:
+        """Count every row, and declare the upgrade finished: `detach` keeps the new vectors from then on.
+
+        Raises:
+            UpgradeStateError: It is not swapped, rows lack a new vector, or the application writes with the old model.
+        """
+        event = {"kind": "complete", "allow_missing": allow_missing}
+        entry = self._entry()
+        advance(entry.state, event)
+        if entry.record.shared:
+            self._put_back()
+        with self._session.transaction():
+            entry = self._ledger.entry(self.number, lock=True)
+            advance(entry.state, event)
+            entry, layout = held(self._session, self.number)
+            lacking = displaced_rows(self._session, layout, "new")
+            if lacking > allow_missing:
+                raise self._lacking("complete", "new", lacking, read_batch(
+                    self._session, entry, layout, "new", 20).ids)  # fmt: skip
+            self._ledger.step(entry, {**event, "lacking": lacking})
+
+    def detach(self, *, allow_missing: int = 0, abandon: bool = False) -> None:
+        """Remove everything that was added, and leave the vectors that serve: the table is as it was.
+
+        Args:
+            allow_missing: So many rows may stay without a vector.
+            abandon: Remove what is left of the attachment to a table that was changed, whatever it is; NOT NULL of the
+                vectors does not come back.
+
+        Raises:
+            UpgradeStateError: The new vectors serve, and it is not completed; or rows lack a vector.
+        """
+        entry = self._entry()
+        stays: Side = "new" if entry.state.phase == "completed" else "old"
+        advance(entry.state, {"kind": "detach"})
+        if abandon:
+            self._session.patiently(lambda: self._abandon(stays), ATTEMPTS)
+            return
+        if entry.record.shared:
+            if entry.state.turns != stays:
+                self.rollback()
+            self._put_back()
+        required = bool(entry.record.table.not_null) and not entry.record.aside
+        renewed = required and not entry.record.shared
+        check = quoted(added_name(entry.record.table.vector.name, "check"))
+
+        def refuse_lacking(layout: AnyLayout) -> None:
+            lacking = displaced_rows(self._session, layout, stays)
+            if lacking > (0 if required else allow_missing):
+                ids = read_batch(self._session, entry, layout, stays, 20).ids
+                raise self._lacking("detach", stays, lacking, ids)
+
+        def attempt() -> None:
+            with self._session.transaction(LOCK_TIMEOUT):
+                self._session.rows(_GUARD)
+                entry = self._ledger.entry(self.number, lock=True)
+                advance(entry.state, {"kind": "detach"})
+                entry, layout = held(self._session, self.number, "ACCESS EXCLUSIVE")
+                layout = layout_in(entry, layout.relation, turned(entry.state, stays))
+                put_back_batch(self._session, entry, layout, None)
+                if entry.record.shared or entry.state.phase not in _UNINDEXED:  # an index counts at once
+                    refuse_lacking(layout)
+                names = names_to_restore(self._session, entry) if stays == "new" else []
+                for statement in inherited(self._session, entry, layout.relation, names) if stays == "new" else []:
+                    self._session.rows(statement)
+                for statement in detach_statements(entry, layout.relation, stays):
+                    self._session.rows(statement)
+                if not entry.record.aside:
+                    for index in left_indexes(self._session, entry):
+                        self._session.rows(f"DROP INDEX {index}")
+                for before, after in names:
+                    self._session.rows(f"ALTER INDEX {before} RENAME TO {after}")
+                if renewed:
+                    self._session.rows(restored_not_null(self._session, entry, layout.relation))
+                    self._session.rows(f"ALTER TABLE {layout.relation} DROP CONSTRAINT {check}")
+                self._ledger.step(entry, {"kind": "detach", "stays": stays})
+                self._ledger.remove(self.number)
+
+        with self._session.transaction():
+            refuse_lacking(held(self._session, self.number)[1])
+        if renewed:
+            self._session.patiently(lambda: self._check_not_null(stays, check), ATTEMPTS)
+        self._session.patiently(attempt, ATTEMPTS)
+        _log.log(INFO, "detached %s: %s stays", self.address.url, entry.state.fingerprint(stays))
+
+    def _check_not_null(self, stays: Side, check: str) -> None:
+        """Let the server see, beside reads and writes, that no vector is missing."""
+        with self._session.transaction(LOCK_TIMEOUT):
+            entry, layout = held(self._session, self.number, "ACCESS EXCLUSIVE")
+            column = layout.vector(stays).removeprefix("t.")
+            lacking = self._session.rows(f"SELECT 1 FROM {layout.rows} WHERE {layout.vector(stays)} IS NULL LIMIT 1")
+            if lacking:
+                ids = read_batch(self._session, entry, layout, stays, 20).ids
+                raise self._lacking("detach", stays, lacking_rows(self._session, layout, stays), ids)
+            self._session.rows(f"ALTER TABLE {layout.relation} DROP CONSTRAINT IF EXISTS {check}, "
+                               f"ADD CONSTRAINT {check} CHECK ({column} IS NOT NULL) NOT VALID")  # fmt: skip
+        with self._session.transaction():
+            _, layout = held(self._session, self.number)
+            self._session.rows(f"ALTER TABLE {layout.relation} VALIDATE CONSTRAINT {check}")
+
+    def _abandon(self, stays: Side) -> None:
+        with self._session.transaction(LOCK_TIMEOUT):
+            self._session.rows(_GUARD)
+            entry = self._ledger.entry(self.number, lock=True)
+            record = entry.record
+            self._session.rows(drop_statement(entry))
+            if record.aside:
+                self._session.rows(f"DROP TABLE IF EXISTS {SCHEMA}.vectors_{entry.id}")
+            relation = "" if entry.gone else record.table.identifier
+            if relation and record.shared:
+                self._put_back_abandoned(relation, record, stays)
+            if relation and not record.aside:
+                gone = self._session.rows(
+                    "SELECT quote_ident(attname) FROM pg_attribute WHERE attrelid = %s AND attnum = ANY(%s) "
+                    "AND NOT attisdropped", [record.table.oid, record.added],
+                )  # fmt: skip
+                if gone:
+                    parts = ", ".join(f"DROP COLUMN {name}" for (name,) in gone)
+                    self._session.rows(f"ALTER TABLE {relation} {parts}")
+                for index in left_indexes(self._session, entry):
+                    self._session.rows(f"DROP INDEX {index}")
+            self._ledger.step(entry, {"kind": "detach", "abandoned": True})
+            self._ledger.remove(self.number)
+
+    def _put_back_abandoned(self, relation: str, record: Record, stays: Side) -> None:
+        """Put kept vectors back as far as the columns are there; within a transaction."""
+        found = self._session.rows(
+            "SELECT quote_ident(attname) FROM unnest(%s::int[]) WITH ORDINALITY AS one(number, place) "
+            "JOIN pg_attribute ON attnum = number AND attrelid = %s AND NOT attisdropped ORDER BY place",
+            [[record.table.vector.number, record.new_number, record.model_number], record.table.oid],
+        )
+        if len(found) < 3:
+            return
+        (own,), (kept,), (model,) = found
+        others = f"{own} IS NOT NULL AND coalesce({model}, 'old') <> '{stays}'"
+        self._session.rows(f"UPDATE {relation} SET {own} = {kept}, {model} = '{stays}' "
+                           f"WHERE {others} AND {kept} IS NOT NULL")  # fmt: skip
+        [(mixed,)] = self._session.rows(f"SELECT count(*) FROM {relation} WHERE {others}")
+        if mixed:
+            _log.warning("abandoned %s: %d rows keep a vector of another model than %s, or of an earlier text",
+                         self.address.url, mixed, stays)  # fmt: skip
+
+    def journal(self) -> Sequence[Event]:
+        """Return what was done, the last event last, each with "at", a moment, and "kind"."""
+        with self._session.transaction():
+            return self._ledger.journal(self.number)
+
+    def client_queries(self) -> list[tuple[str, str]]:
+        """Return SQL for the application, each with what it is for."""
+        return client.client_queries(self._entry())
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._session.close()
+        self._reader.close()

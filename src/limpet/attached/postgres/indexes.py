@@ -1,0 +1,216 @@
+"""Indexes over new vectors, as there are over the old ones, built while the application reads and writes."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+from limpet.attached.base import IndexStatus
+from limpet.attached.postgres.layout import AnyLayout, Aside, OneColumn, added_name, keys
+from limpet.attached.postgres.ledger import SCHEMA, Entry, Record
+from limpet.attached.postgres.session import Row, Session, quoted
+from limpet.attached.postgres.table import WIDEST_INDEXED
+from limpet.attached.state import Side
+from limpet.errors import GalleryError
+
+
+class NewIndex(NamedTuple):
+    """An index that is to be there.
+
+    Args:
+        schema: Of the table, and of the index.
+        name: Of the index.
+        relation: The table in SQL.
+        definition: What follows USING.
+        parent: Name of the index over the parent's table that it is a part of; empty for none.
+        leaf: Whether its table has rows of its own.
+    """
+
+    schema: str
+    name: str
+    relation: str
+    definition: str
+    parent: str = ""
+    leaf: bool = True
+
+    @property
+    def identifier(self) -> str:
+        """Its name in SQL."""
+        return quoted(self.schema, self.name)
+
+    def statements(self) -> list[str]:
+        """Return what makes it."""
+        if not self.leaf:
+            made = [f"CREATE INDEX {quoted(self.name)} ON ONLY {self.relation} USING {self.definition}"]
+        else:
+            made = [f"CREATE INDEX CONCURRENTLY {quoted(self.name)} ON {self.relation} USING {self.definition}"]
+        return [*made, *self.attaching()]
+
+    def attaching(self) -> list[str]:
+        """Return what makes it a part of the index over the parent's table."""
+        return [f"ALTER INDEX {quoted(self.schema, self.parent)} ATTACH PARTITION {self.identifier}"] * bool(
+            self.parent
+        )
+
+
+def new_type(kind: str, dim: int, *, indexed: bool) -> str:
+    """Return the type of a column for new vectors: that of the old ones, or half the precision for indexed wide ones.
+
+    >>> new_type("vector", 1024, indexed=True), new_type("vector", 3072, indexed=True)
+    ('vector(1024)', 'halfvec(3072)')
+
+    Raises:
+        GalleryError: No type of pgvector can be indexed at this dimension.
+    """
+    for name in dict.fromkeys((kind, "halfvec")):
+        if not indexed or dim <= WIDEST_INDEXED[name]:
+            return f"{name}({dim})"
+    raise GalleryError(
+        f"Vectors of {dim} numbers in a table whose vectors are indexed.",
+        expected=f"at most {WIDEST_INDEXED['halfvec']} for an approximate index of pgvector",
+        to_do="take a model of fewer dimensions, or drop the index; nothing was changed.",
+    )
+
+
+def translated_definition(definition: str, record: Record, column: str) -> str:
+    r"""Return the definition of an index over the old vectors as one over the new ones.
+
+    Args:
+        definition: What follows USING.
+        record: Of the attachment.
+        column: New vectors in SQL.
+    """
+    old = record.table.vector.name
+    plain = old if re.fullmatch("[a-z_][a-z0-9_]*", old) else quoted(old)
+    said = re.sub(rf'(?<![\w"$.]){re.escape(plain)}(?![\w"$])', column.replace("\\", r"\\"), definition)
+    said = re.sub(rf"\b(vector|halfvec|bit)\({record.old.dim}\)", rf"\1({record.new.dim})", said)
+    if record.new_type.startswith("halfvec"):
+        said = re.sub(r"\bvector_(l2|ip|cosine|l1)_ops", r"halfvec_\1_ops", said)
+    return said
+
+
+def wanted(session: Session, entry: Entry, layout: AnyLayout) -> list[NewIndex]:
+    """Return the indexes that are to be there, those of parents before those of their partitions.
+
+    Besides those over new vectors there are two small ones over the rows that lack a vector of either model, so that
+    they are found, and counted in the moment of a swap, without reading the table. Where vectors of both models share
+    a column, its indexes are there.
+    """
+    record = entry.record
+    if isinstance(layout, OneColumn):
+        return []
+    if isinstance(layout, Aside):
+        return [
+            NewIndex(SCHEMA, added_name(one.name, "new"), layout.table,
+                     translated_definition(one.definition.partition(" WHERE ")[0], record, "vector"))
+            for one in record.table.indexes
+        ]  # fmt: skip
+    sides: tuple[Side, Side] = ("old", "new")
+    definitions = [
+        (one.name, "new", translated_definition(one.definition, record, quoted(layout.name("new"))))
+        for one in record.table.indexes
+    ] + [
+        (record.table.vector.name, f"lacks_{side}",
+         f"btree ({keys(record).replace('t.', '')}) WHERE ({quoted(layout.name(side))} IS NULL)")
+        for side in sides
+    ]  # fmt: skip
+    found: list[NewIndex] = []
+    for schema, name, parent, leaf in _relations(session, record):
+        for base, what, definition in definitions:
+            on = schema, name
+            found.append(
+                NewIndex(
+                    str(schema),
+                    index_name(base, what, str(name) if parent else ""),
+                    quoted(*on),
+                    definition,
+                    index_name(base, what, str(parent) if parent != record.table.name else "") if parent else "",
+                    bool(leaf),
+                )
+            )
+    return found
+
+
+def index_name(base: str, what: str, partition: str) -> str:
+    """Return the name of an index, which says the partition if it is one of several.
+
+    >>> index_name("items_emb", "new", ""), index_name("items_emb", "new", "items_2024")
+    ('items_emb_limpet_new', 'items_2024_items_emb_limpet_new')
+    """
+    return added_name(f"{_short(partition)}_{_short(base)}" if partition else base, what)
+
+
+def _short(name: str, most: int = 20) -> str:
+    """Return a name, or of a longer one its beginning and what tells it from others with the same.
+
+    >>> _short("items_2024"), _short("events_of_the_year_2024"), _short("events_of_the_year_2025")
+    ('items_2024', 'events_of_t_adcd5788', 'events_of_t_daca671e')
+    """
+    return name if len(name) <= most else f"{name[: most - 9]}_{zlib.crc32(name.encode()):08x}"
+
+
+def _relations(session: Session, record: Record) -> list[Row]:
+    """Return schema and name of the table and its partitions, each one's parent, and whether it has rows."""
+    return session.rows(
+        "SELECT nspname, pg_class.relname, "
+        "(SELECT up.relname FROM pg_class AS up WHERE up.oid = parentrelid AND level > 0), isleaf "
+        "FROM pg_partition_tree(%s::oid::regclass) JOIN pg_class ON pg_class.oid = relid "
+        "JOIN pg_namespace ON pg_namespace.oid = relnamespace ORDER BY level, pg_class.relname",
+        [record.table.oid],
+    ) or session.rows(
+        "SELECT nspname, relname, NULL, true FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
+        "WHERE pg_class.oid = %s", [record.table.oid],
+    )  # fmt: skip
+
+
+def build(session: Session, indexes: list[NewIndex], check: Callable[[], object]) -> None:
+    """Build indexes that are not there; what an interruption left half built is built anew.
+
+    Args:
+        session: To the database.
+        indexes: Which.
+        check: Called before each and after the last one; raises where the attachment is there no more.
+
+    Raises:
+        GalleryError: Somebody else is building one of them.
+    """
+    for one in indexes:
+        check()
+        state = _state(session, one)
+        if state == "building":
+            raise GalleryError(
+                f"The index {one.name} is being built by somebody else.",
+                expected="one at a time",
+                to_do="wait until it is there (`limpet attach status`); nothing was changed.",
+            )
+        if state == "invalid" and one.leaf:
+            session.alone(f"DROP INDEX CONCURRENTLY IF EXISTS {one.identifier}")
+        if state == "missing" or (state == "invalid" and one.leaf):
+            session.alone(one.statements()[0])
+        for statement in one.attaching():
+            if not session.read("SELECT 1 FROM pg_inherits WHERE inhrelid = to_regclass(%s)", [one.identifier]):
+                session.alone(statement)
+    check()
+
+
+def _state(session: Session, index: NewIndex) -> str:
+    """Return how far an index is: missing, building, invalid or built."""
+    found = session.read(
+        "SELECT indisvalid, EXISTS (SELECT FROM pg_stat_progress_create_index WHERE index_relid = indexrelid) "
+        "FROM pg_index WHERE indexrelid = to_regclass(%s)", [index.identifier],
+    )  # fmt: skip
+    if not found:
+        return "missing"
+    return "built" if found[0][0] else "building" if found[0][1] else "invalid"
+
+
+def statuses(session: Session, indexes: list[NewIndex]) -> tuple[IndexStatus, ...]:
+    """Return which of the indexes over new vectors are built; within a transaction."""
+    rows = session.rows(
+        "SELECT name, coalesce((SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(name)), false) "
+        "FROM unnest(%s::text[]) WITH ORDINALITY AS one(name, place) ORDER BY place",
+        [[one.identifier for one in indexes]],
+    )
+    return tuple(IndexStatus(one.name, bool(built)) for one, (_, built) in zip(indexes, rows, strict=True))

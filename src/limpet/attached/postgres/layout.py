@@ -1,0 +1,447 @@
+"""Where the vectors of both models are, in SQL: in two columns of one table, in one, or new ones in another table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from limpet.attached.postgres.ledger import SCHEMA, Entry, Ledger, Record
+from limpet.attached.postgres.session import Session, literal, quoted
+from limpet.attached.state import AttachmentState, Side
+from limpet.errors import GalleryError
+
+LONGEST_NAME = 63
+BEFORE = " before"
+"""What follows the name of a model in the mark of a vector that is of an earlier text."""
+
+_STORAGE = {"p": "PLAIN", "e": "EXTERNAL", "m": "MAIN", "x": "EXTENDED"}
+
+
+def added_name(name: str, what: str) -> str:
+    """Return the name of something that is added, no longer than PostgreSQL takes.
+
+    >>> added_name("emb", "new"), len(added_name("e" * 63, "edited"))
+    ('emb_limpet_new', 63)
+    """
+    suffix = f"_limpet_{what}"
+    room = LONGEST_NAME - len(suffix.encode())
+    return name.encode()[:room].decode(errors="ignore") + suffix
+
+
+def other(side: Side) -> Side:
+    """Return the other one of the two models.
+
+    >>> other("old")
+    'new'
+    """
+    return "old" if side == "new" else "new"
+
+
+class Layout(Protocol):
+    """How rows and vectors are named in SQL; ``t`` is a row of the application's table.
+
+    Args:
+        relation: The application's table in SQL.
+        rows: What follows FROM.
+        edited: When the application last changed a row since the beginning: NULL for never, microseconds of the
+            clock, and 0 where it keeps no vector. A number, which every client can read who selects *.
+        wanted: Whether a row is to have vectors.
+        home: Name of the column that the old vectors were in.
+        added: Name and type of each column that is added to the table, by what `Record` calls its number.
+        triggers: What the triggers are called.
+    """
+
+    relation: str
+    rows: str
+    edited: str
+    wanted: str
+    home: str
+    added: Mapping[str, tuple[str, str]]
+    triggers: tuple[str, ...]
+
+    def vector(self, side: Side) -> str:
+        """Return the vector of a model."""
+        ...
+
+    def lacking(self, side: Side) -> str:
+        """Return whether a row lacks a vector of a model."""
+        return f"{self.vector(side)} IS NULL AND {self.wanted}"
+
+    def displaced(self, side: Side) -> str:
+        """Return whether a row would be without a vector of a model if that one alone stayed."""
+        return self.lacking(side)
+
+    def make(self, grants: Sequence[tuple[str, str]]) -> list[str]:
+        """Return what makes room; grants are rights on the column of vectors, each with who has it."""
+        ...
+
+    def remove(self) -> list[str]:
+        """Return what leaves the vectors that serve alone."""
+        ...
+
+    def write(self, side: Side) -> str:
+        """Return the statement that writes vectors into rows that are as they were read."""
+        ...
+
+
+def keys(record: Record, alias: str = "t") -> str:
+    """Return the columns of the key, with commas between."""
+    return ", ".join(f"{alias}.{quoted(column.name)}" for column in record.table.key)
+
+
+def key_texts(record: Record) -> str:
+    """Return the columns of the key of a row ``t`` as texts, with commas between."""
+    return ", ".join(f"t.{quoted(column.name)}::text" for column in record.table.key)
+
+
+def same_key(record: Record, one: str, another: str) -> str:
+    """Return whether two rows have one key."""
+    return " AND ".join(f"{one}.{quoted(column.name)} = {another}.{quoted(column.name)}" for column in record.table.key)
+
+
+def given(record: Record, *further: tuple[str, str]) -> str:
+    """Return rows that are sent as arrays, ``d`` in SQL: the columns of the key, and further ones.
+
+    Args:
+        record: Of the attachment.
+        *further: Name and type of every further column.
+    """
+    columns = [(quoted(column.name), column.type) for column in record.table.key]
+    sent = ["%s::text[]" for _ in columns] + [f"%b::{kind}[]" for _, kind in further]
+    names = ", ".join([*(name for name, _ in columns), *(name for name, _ in further)])
+    typed = ", ".join([*(f"{name}::{kind} AS {name}" for name, kind in columns), *(name for name, _ in further)])
+    return f"(SELECT {typed} FROM unnest({', '.join(sent)}) AS sent({names})) AS d"  # unnest flattens arrays of arrays
+
+
+def arrays(record: Record, found: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Return the keys of rows as `given` takes them: one list for each column."""
+    return [[key[place] for key in found] for place in range(len(record.table.key))]
+
+
+def _adding(record: Record, added: Mapping[str, tuple[str, str]], *further: str) -> str:
+    """Return what follows ALTER TABLE to add columns; that of vectors is stored as the application's is."""
+    parts = [f"ADD COLUMN {quoted(name)} {kind}" for name, kind in added.values()]
+    if record.table.storage:
+        vectors = quoted(added["new_number"][0])
+        parts.append(f"ALTER COLUMN {vectors} SET STORAGE {_STORAGE[record.table.storage]}")
+    return ", ".join([*parts, *further])
+
+
+class Columns(Layout):
+    """Both vectors are in columns of the application's table: the one that serves has the application's name.
+
+    Args:
+        entry: The attachment.
+        relation: The table in SQL.
+        serving: Whose vectors serve.
+    """
+
+    def __init__(self, entry: Entry, relation: str, serving: Side) -> None:
+        table = entry.record.table
+        self.record, self.serving, self.relation, self.rows = entry.record, serving, relation, f"{relation} AS t"
+        self.served, self.hidden_name = table.vector.name, added_name(table.vector.name, other(serving))
+        self.edited_name = added_name(table.vector.name, "edited")
+        self.edited, self.home = f"t.{quoted(self.edited_name)}", self.name("old")
+        self.added = {
+            "new_number": (self.name("new"), self.record.new_type),
+            "edited_number": (self.edited_name, "bigint"),
+        }
+        self.triggers = ("insert", "moved", *(["source"] if table.texts else []), "row")
+        self.wanted = (
+            f"CASE WHEN {self.edited} IS NULL THEN {self.vector('old')} IS NOT NULL ELSE {self.edited} > 0 END"
+        )
+
+    def name(self, side: Side) -> str:
+        """Return the name of the column with the vectors of a model."""
+        return self.served if side == self.serving else self.hidden_name
+
+    def vector(self, side: Side) -> str:
+        """Return the vector of a model."""
+        return f"t.{quoted(self.name(side))}"
+
+    def make(self, grants: Sequence[tuple[str, str]]) -> list[str]:
+        """Return what makes room; grants are rights on the column of vectors, each with who has it."""
+        free = [f"ALTER COLUMN {quoted(self.served)} DROP NOT NULL"] * bool(self.record.table.not_null)
+        return [
+            f"ALTER TABLE {self.relation} {_adding(self.record, self.added, *free)}",
+            *(f"GRANT {right} ({quoted(self.name('new'))}) ON {self.relation} TO {role}" for right, role in grants),
+        ]
+
+    def remove(self) -> list[str]:
+        """Return what leaves the vectors that serve alone."""
+        hidden, edited = quoted(self.hidden_name), quoted(self.edited_name)
+        return [f"ALTER TABLE {self.relation} DROP COLUMN {hidden}, DROP COLUMN {edited}"]
+
+    def write(self, side: Side) -> str:
+        """Return the statement that writes vectors into rows that are as they were read."""
+        column, record = quoted(self.name(side)), self.record
+        return f"{_unchanged(self, record, side)} UPDATE {self.relation} AS t SET {column} = mine.made " \
+               f"FROM mine WHERE {same_key(record, 't', 'mine')}"  # fmt: skip
+
+
+def _unchanged(layout: Columns | OneColumn, record: Record, side: Side) -> str:
+    """Return the beginning of a statement: rows, ``mine`` in SQL, that are as they were read and lack a vector."""
+    return (
+        f"WITH d AS MATERIALIZED (SELECT * FROM {given(record, ('edited', 'bigint'), ('made', 'vector'))}), "
+        f"mine AS MATERIALIZED (SELECT {keys(record)}, d.made FROM {layout.rows} JOIN d ON "
+        f"{same_key(record, 't', 'd')} WHERE {layout.edited} IS NOT DISTINCT FROM d.edited AND "
+        f"{layout.lacking(side)} FOR NO KEY UPDATE OF t SKIP LOCKED)"
+    )
+
+
+class OneColumn(Layout):
+    """Vectors of both models are in the application's own column, and a mark says of which each one is.
+
+    That is for models whose vectors may be compared with one another. A second column keeps the vector of the other
+    model, of the same text; a third one the mark: old, new, nothing for a row that is as it was before, which is old;
+    and "old before" or "new before" for a vector that is of an earlier text, which serves until there is another one.
+
+    Args:
+        entry: The attachment.
+        relation: The table in SQL.
+        turns: Whose vectors the column is to hold in the end.
+    """
+
+    def __init__(self, entry: Entry, relation: str, turns: Side) -> None:
+        table = entry.record.table
+        self.record, self.relation, self.rows, self.turns = entry.record, relation, f"{relation} AS t", turns
+        self.home = table.vector.name
+        self.kept_name, self.edited_name, self.model_name = (
+            added_name(table.vector.name, what) for what in ("kept", "edited", "model")
+        )
+        self.own, self.kept = f"t.{quoted(self.home)}", f"t.{quoted(self.kept_name)}"
+        self.edited, self.wanted = f"t.{quoted(self.edited_name)}", f"{self.own} IS NOT NULL"
+        self.model = f"coalesce(t.{quoted(self.model_name)}, 'old')"
+        self.added = {
+            "new_number": (self.kept_name, table.vector.type),
+            "edited_number": (self.edited_name, "bigint"),
+            "model_number": (self.model_name, "text"),
+        }
+        self.triggers = ("insert", *(["source"] if table.texts else []), "row")
+
+    def vector(self, side: Side) -> str:
+        """Return the vector of a model."""
+        return f"(CASE {self.model} WHEN '{side}' THEN {self.own} WHEN '{other(side)}' THEN {self.kept} END)"
+
+    def displaced(self, side: Side) -> str:
+        """Return whether a row would be without a vector of a model if that one alone stayed."""
+        return f"{self.model} <> '{side}' AND {self.wanted}"
+
+    def make(self, grants: Sequence[tuple[str, str]]) -> list[str]:
+        """Return what makes room; nobody else reads or writes what is added."""
+        return [f"ALTER TABLE {self.relation} {_adding(self.record, self.added)}"]
+
+    def remove(self) -> list[str]:
+        """Return what leaves the vectors alone that the column is to hold; a row with another one has none then."""
+        dropped = ", ".join(f"DROP COLUMN {quoted(name)}" for name, _ in self.added.values())
+        return [
+            f"UPDATE {self.relation} AS t SET {quoted(self.home)} = NULL WHERE {self.displaced(self.turns)}",
+            f"ALTER TABLE {self.relation} {dropped}",
+        ]
+
+    def write(self, side: Side) -> str:
+        """Return the statement that writes vectors into rows that are as they were read.
+
+        The vector that it replaces is kept, unless it is of an earlier text. One of the model that is to go does not
+        replace one of the model that is to stay.
+        """
+        stays = f"{self.model} = '{self.turns}'" if side != self.turns else "false"
+        made = f"mine.made::{self.record.table.vector.type}"
+        return (
+            f"{_unchanged(self, self.record, side)} UPDATE {self.relation} AS t SET "
+            f"{quoted(self.home)} = CASE WHEN {stays} THEN {self.own} ELSE {made} END, "
+            f"{quoted(self.kept_name)} = CASE WHEN {stays} THEN {made} "
+            f"WHEN {self.model} = '{other(side)}' THEN {self.own} END, "
+            f"{quoted(self.model_name)} = CASE WHEN {stays} THEN {self.model} ELSE '{side}' END "
+            f"FROM mine WHERE {same_key(self.record, 't', 'mine')}"
+        )
+
+    def put_back(self, limit: int | None, after: bool) -> str:
+        """Return the statement that puts kept vectors into the column, and keeps those that were there.
+
+        Args:
+            limit: Into at most so many rows; into all, and waiting for those that others hold, when None.
+            after: Only of rows after a key, whose columns are sent as texts.
+
+        Returns:
+            One row where there were any: how many, and the largest key.
+        """
+        record = self.record
+        key = ", ".join(f"%s::text::{column.type}" for column in record.table.key)
+        beyond = f" AND ({keys(record)}) > ({key})" if after else ""
+        few = "" if limit is None else f" ORDER BY {keys(record)} LIMIT {limit} FOR NO KEY UPDATE OF t SKIP LOCKED"
+        largest = ", ".join(f"{one} DESC" for one in keys(record).split(", "))
+        return (
+            f"WITH mine AS MATERIALIZED (SELECT {keys(record)} FROM {self.rows} WHERE {self.displaced(self.turns)} "
+            f"AND {self.vector(self.turns)} IS NOT NULL{beyond}{few}), "
+            f"done AS (UPDATE {self.relation} AS t SET {quoted(self.home)} = {self.kept}, "
+            f"{quoted(self.kept_name)} = {self.own}, {quoted(self.model_name)} = {literal(self.turns)} FROM mine "
+            f"WHERE {same_key(record, 't', 'mine')} RETURNING {keys(record)}) "
+            f"SELECT count(*) OVER (), {key_texts(record)} FROM done AS t ORDER BY {largest} LIMIT 1"
+        )
+
+
+class Aside(Layout):
+    """New vectors are in a table of their own; the application's table stays as it is.
+
+    Args:
+        entry: The attachment.
+        relation: The application's table in SQL.
+    """
+
+    def __init__(self, entry: Entry, relation: str) -> None:
+        self.record, self.relation = entry.record, relation
+        self.table = f"{SCHEMA}.vectors_{entry.id}"
+        self.rows = f"{relation} AS t LEFT JOIN {self.table} AS s ON {same_key(entry.record, 't', 's')}"
+        self.edited, self.home = "s.edited", entry.record.table.vector.name
+        self.wanted = f"{self.vector('old')} IS NOT NULL"
+        self.added = {}
+        self.triggers = ("insert", "row", "delete", "truncate")
+
+    def vector(self, side: Side) -> str:
+        """Return the vector of a model."""
+        return f"t.{quoted(self.record.table.vector.name)}" if side == "old" else "s.vector"
+
+    def make(self, grants: Sequence[tuple[str, str]]) -> list[str]:
+        """Return what makes room; grants are rights to read it."""
+        key = self.record.table.key
+        columns = ", ".join(f"{quoted(column.name)} {column.type} NOT NULL" for column in key)
+        return [
+            f"CREATE TABLE {self.table} ({columns}, edited bigint, vector {self.record.new_type}, "
+            f"PRIMARY KEY ({', '.join(quoted(column.name) for column in key)}))",
+            *(f"GRANT {right} ON {self.table} TO {role}" for right, role in grants),
+        ]  # fmt: skip
+
+    def remove(self) -> list[str]:
+        """Return what leaves the vectors that serve alone."""
+        return [f"DROP TABLE {self.table}"]
+
+    def write(self, side: Side) -> str:
+        """Return the statement that writes vectors into rows that are as they were read."""
+        record = self.record
+        columns = ", ".join(quoted(column.name) for column in record.table.key)
+        return (
+            f"WITH d AS MATERIALIZED (SELECT * FROM {given(record, ('edited', 'bigint'), ('made', 'vector'))}) "
+            f"INSERT INTO {self.table} AS s ({columns}, edited, vector) SELECT {keys(record, 'd')}, d.edited, d.made "
+            f"FROM d JOIN {self.rows} ON {same_key(record, 't', 'd')} "
+            f"WHERE {self.edited} IS NOT DISTINCT FROM d.edited AND {self.lacking(side)} "
+            f"ON CONFLICT ({columns}) DO UPDATE SET vector = excluded.vector "
+            "WHERE s.vector IS NULL AND s.edited IS NOT DISTINCT FROM excluded.edited"
+        )
+
+
+AnyLayout = Columns | OneColumn | Aside
+
+
+def layout_in(entry: Entry, relation: str, state: AttachmentState) -> AnyLayout:
+    """Return the layout that an attachment has in a state.
+
+    Args:
+        entry: The attachment.
+        relation: The application's table in SQL.
+        state: The state.
+    """
+    if entry.record.aside:
+        return Aside(entry, relation)
+    if entry.record.shared:
+        return OneColumn(entry, relation, state.turns)
+    return Columns(entry, relation, state.serving)
+
+
+def held(session: Session, number: int, mode: str = "ACCESS SHARE") -> tuple[Entry, AnyLayout]:
+    """Lock the table of an attachment, and return it as it is while nobody can move columns.
+
+    A lock that shuts others out is asked for at once, never after one that readers or writers hinder: a transaction
+    that read the table and goes on to write it then passes us by, where else the server would end it for the circle.
+
+    Args:
+        session: To the database, within a transaction.
+        number: Of the attachment.
+        mode: Of the lock, where both vectors are in one table.
+    """
+    ledger = Ledger(session)
+    entry = ledger.entry(number)
+    if entry.record.shared and mode == "ROW EXCLUSIVE":
+        ledger.hold(number)  # nobody turns it over meanwhile, and no lock of a table says so
+        entry = ledger.entry(number)
+    relation = relation_of(entry)
+    if "EXCLUSIVE" in mode and mode != "ROW EXCLUSIVE" and not entry.record.aside:
+        outlast_vacuum(session, relation, entry.record.table.oid)
+    session.rows(f"LOCK TABLE {relation} IN {'ACCESS SHARE' if entry.record.aside else mode} MODE")
+    entry = ledger.entry(number)
+    return entry, layout_of(session, entry)
+
+
+def outlast_vacuum(session: Session, relation: str, oid: int) -> None:
+    """Let an automatic vacuum of a table give way, before others are shut out; within a transaction.
+
+    It is sure to come after a table was filled, and gives way to whoever has waited for deadlock_timeout. With a lock
+    that shuts nobody else out, nobody waits behind us meanwhile, and no other vacuum begins. It has no role; whoever
+    else holds such a lock does not give way, and no longer wait is worth it.
+
+    Args:
+        session: To the database.
+        relation: The table in SQL.
+        oid: The table.
+    """
+    found = session.rows(
+        "SELECT current_setting('lock_timeout'), setting::int + 500 FROM pg_settings WHERE name = 'deadlock_timeout' "
+        "AND EXISTS (SELECT FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE granted AND usesysid IS NULL "
+        "AND mode = 'ShareUpdateExclusiveLock' AND (relation = %s OR relation IN "
+        "(SELECT relid FROM pg_partition_tree(%s::oid::regclass))))", [oid, oid],
+    )  # fmt: skip
+    for before, patience in found:
+        session.rows("SELECT set_config('lock_timeout', %s, true)", [f"{patience}ms"])
+        session.rows(f"LOCK TABLE {relation} IN SHARE UPDATE EXCLUSIVE MODE")
+        session.rows("SELECT set_config('lock_timeout', %s, true)", [before])
+
+
+def layout_of(session: Session, entry: Entry) -> AnyLayout:
+    """Return the layout of an attachment, whose table is checked to be what it was.
+
+    Args:
+        session: To the database, within a transaction.
+        entry: The attachment.
+
+    Raises:
+        GalleryError: The table, or a column that counts, is gone or has another name or type.
+    """
+    record = entry.record
+    columns = session.rows(
+        "SELECT attnum, attname, format_type(atttypid, atttypmod) FROM pg_attribute "
+        "WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped", [record.table.oid],
+    )  # fmt: skip
+    layout = layout_in(entry, relation_of(entry), entry.state)
+    expected = {record.table.vector.number: (layout.home, record.table.vector.type)}
+    expected |= {getattr(record, number): column for number, column in layout.added.items()}
+    expected |= {column.number: (column.name, column.type) for column in (*record.table.key, *record.table.texts)}
+    found = {int(number): (str(name), str(kind)) for number, name, kind in columns}
+    changed = [
+        f"{name} is gone" if number not in found else f"{name} ({kind}) is {' of type '.join(found[number])} now"
+        for number, (name, kind) in expected.items()
+        if found.get(number) != (name, kind)
+    ]
+    if changed:
+        raise GalleryError(
+            f"The table {record.table.schema}.{record.table.name} was changed while it was attached: "
+            f"{'; '.join(changed)}.",
+            expected="the columns as they were, until it is detached",
+            to_do="change them back; or `limpet attach detach --abandon`, which removes what was added, whatever is "
+            "left of the table. Nothing was changed.",
+        )
+    return layout
+
+
+def relation_of(entry: Entry) -> str:
+    """Return the table in SQL, however it is called by now.
+
+    Raises:
+        GalleryError: It is gone.
+    """
+    if entry.gone:
+        raise GalleryError(
+            f"The table {entry.record.table.schema}.{entry.record.table.name} is gone.",
+            expected="the table that was attached",
+            to_do="`limpet attach detach --abandon` removes what is left of the attachment.",
+        )
+    return entry.record.table.identifier

@@ -1,0 +1,264 @@
+"""What is kept of attachments in the application's database: a schema of its own with a few small tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+
+from pydantic import TypeAdapter
+
+from limpet.attached.base import ModelIdentity
+from limpet.attached.postgres.session import Session
+from limpet.attached.postgres.table import Table
+from limpet.attached.state import AttachmentState, Event, advance
+from limpet.errors import GalleryError, LastingStoreError
+
+SCHEMA = "limpet_attached"
+"""Not "limpet", where a gallery of ours is by default."""
+FORMAT_VERSION = 1
+
+_TABLES = f"""
+CREATE SCHEMA {SCHEMA};
+GRANT USAGE ON SCHEMA {SCHEMA} TO PUBLIC;
+CREATE TABLE {SCHEMA}.format (version integer NOT NULL);
+INSERT INTO {SCHEMA}.format VALUES ({FORMAT_VERSION});
+CREATE TABLE {SCHEMA}.attachments (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, relation oid NOT NULL, vector text NOT NULL,
+    started timestamptz NOT NULL DEFAULT clock_timestamp(), record jsonb NOT NULL, state jsonb NOT NULL,
+    serving text NOT NULL, reached text[], UNIQUE (relation, vector)
+);
+CREATE TABLE {SCHEMA}.journal (
+    number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, attachment bigint NOT NULL,
+    at timestamptz NOT NULL DEFAULT clock_timestamp(), event jsonb NOT NULL
+);
+CREATE FUNCTION {SCHEMA}.model_of(relation regclass, vector text) RETURNS text
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    AS 'SELECT one.serving FROM {SCHEMA}.attachments AS one WHERE one.relation = $1::oid AND one.vector = $2';
+GRANT EXECUTE ON FUNCTION {SCHEMA}.model_of TO PUBLIC;
+"""
+
+
+@dataclass(frozen=True)
+class Record:
+    """What an attachment is made of; only its state changes.
+
+    Args:
+        table: As it was before.
+        old: The model whose vectors were there.
+        new: The model that takes over.
+        new_type: Type of the new vectors in SQL.
+        new_number: Number of the column of new vectors, or of those that are kept where vectors of both models share
+            one; 0 where new ones are in a table of their own.
+        edited_number: Number of the column that says when the application last changed a row; 0 the same.
+        fires: Whether filling in may fire the application's own triggers.
+        model_number: Number of the column that says of which model a vector is; 0 where each has a place of its own.
+    """
+
+    table: Table
+    old: ModelIdentity
+    new: ModelIdentity
+    new_type: str
+    new_number: int = 0
+    edited_number: int = 0
+    fires: bool = False
+    model_number: int = 0
+
+    @property
+    def shared(self) -> bool:
+        """Whether vectors of both models are in the application's own column."""
+        return bool(self.model_number)
+
+    @property
+    def added(self) -> list[int]:
+        """Numbers of the columns that were added."""
+        return [number for number in (self.new_number, self.edited_number, self.model_number) if number]
+
+    @property
+    def aside(self) -> bool:
+        """Whether new vectors are in a table of their own."""
+        return not self.new_number
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An attachment as the ledger has it.
+
+    Args:
+        id: Its number.
+        record: What it is made of; its table is called as it is now.
+        state: Where it stands.
+        started: When it began.
+        gone: Whether its table is there no more.
+    """
+
+    id: int
+    record: Record
+    state: AttachmentState
+    started: datetime
+    gone: bool = False
+
+
+_RECORD, _STATE = TypeAdapter(Record), TypeAdapter(AttachmentState)
+
+
+class Ledger:
+    """The ledger of a database; every call but `is_there` belongs into a transaction.
+
+    Args:
+        session: To the database.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def is_there(self) -> bool:
+        """Say whether there is a ledger.
+
+        Raises:
+            GalleryError: There is one that this version does not know.
+            LastingStoreError: It is another role's.
+        """
+        kept = self.session.kept
+        if kept is not None and SCHEMA in kept:
+            return True
+        there = self.session.rows(
+            "SELECT pg_has_role(nspowner, 'USAGE'), quote_ident(pg_get_userbyid(nspowner)), quote_ident(current_user) "
+            f"FROM pg_namespace WHERE nspname = '{SCHEMA}' AND to_regclass('{SCHEMA}.attachments') IS NOT NULL"
+        )
+        if not there:
+            return False
+        [(held, owner, role)] = there
+        if not held:
+            raise LastingStoreError(
+                f"The ledger, the schema {SCHEMA}, belongs to {owner}, and this role is {role}.",
+                expected=f"GRANT {owner} TO {role};",
+                to_do="let an administrator run this, or attach as that role; nothing was changed.",
+            )
+        found = self.session.rows(f"SELECT version FROM {SCHEMA}.format")
+        if found != [(FORMAT_VERSION,)]:
+            raise GalleryError(
+                f"The schema {SCHEMA} has the format version {', '.join(str(version) for (version,) in found)}.",
+                expected=f"{FORMAT_VERSION}",
+                to_do="use the version of limpet that attached here; nothing was changed.",
+            )
+        if kept is not None:
+            kept.add(SCHEMA)
+        return True
+
+    @staticmethod
+    def statements() -> str:
+        """Return what makes an empty ledger."""
+        return _TABLES.strip().removesuffix(";")
+
+    def add(self, record: Record, event: Event) -> Entry:
+        """Add an attachment."""
+        state = advance(AttachmentState(), event)
+        [(number,)] = self.session.rows(
+            f"INSERT INTO {SCHEMA}.attachments (relation, vector, record, state, serving) "
+            "VALUES (%s, %s, %s, %s, %s) RETURNING id",
+            [record.table.oid, record.table.vector.name, json.dumps(asdict(record)), json.dumps(asdict(state)),
+             state.fingerprint(state.serving)],
+        )  # fmt: skip
+        self.note(int(number), event)
+        return self.entry(int(number))
+
+    def describe(self, number: int, record: Record) -> None:
+        """Replace what an attachment is made of."""
+        self.session.rows(
+            f"UPDATE {SCHEMA}.attachments SET record = %s WHERE id = %s", [json.dumps(asdict(record)), number]
+        )
+
+    def entry(self, number: int, *, lock: bool = False) -> Entry:
+        """Return an attachment.
+
+        Args:
+            number: Its number.
+            lock: Let nobody else change its state within this transaction.
+
+        Raises:
+            GalleryError: It is there no more.
+        """
+        found = (
+            self._entries(f"WHERE id = {number}{' FOR UPDATE OF attachments' if lock else ''}")
+            if self.is_there()
+            else []
+        )
+        if not found:
+            raise GalleryError("The attachment is there no more: it was detached.", expected="one that is there",
+                               to_do="`limpet attach start` begins another one.")  # fmt: skip
+        return found[0]
+
+    def hold(self, number: int) -> None:
+        """Let nobody change the state of an attachment within this transaction; others may hold it too."""
+        self.session.rows(f"SELECT FROM {SCHEMA}.attachments WHERE id = {number} FOR SHARE")
+
+    def entries(self) -> list[Entry]:
+        """Return all attachments of the database."""
+        return self._entries("ORDER BY id") if self.is_there() else []
+
+    def _entries(self, clause: str) -> list[Entry]:
+        entries = []
+        for number, record, state, started, schema, name in self.session.rows(
+            f"SELECT id, record, state, started, nspname, relname FROM {SCHEMA}.attachments "
+            "LEFT JOIN pg_class ON pg_class.oid = relation LEFT JOIN pg_namespace ON pg_namespace.oid = relnamespace "
+            f"{clause}"
+        ):
+            made = _RECORD.validate_python(record)
+            if name is not None:  # the table may have another name by now
+                made = replace(made, table=replace(made.table, schema=str(schema), name=str(name)))
+            entries.append(Entry(int(number), made, _STATE.validate_python(state), started, gone=name is None))
+        return entries
+
+    def step(self, entry: Entry, event: Event) -> AttachmentState:
+        """Apply an event, and write it down.
+
+        Raises:
+            UpgradeStateError: The step is not possible.
+        """
+        state = advance(entry.state, event)
+        self.session.rows(
+            f"UPDATE {SCHEMA}.attachments SET state = %s, serving = %s WHERE id = %s",
+            [json.dumps(asdict(state)), state.fingerprint(state.serving), entry.id],
+        )
+        self.note(entry.id, event)
+        return state
+
+    def note(self, number: int, event: Event) -> None:
+        """Write an event down."""
+        self.session.rows(
+            f"INSERT INTO {SCHEMA}.journal (attachment, event) VALUES (%s, %s)", [number, json.dumps(dict(event))]
+        )
+
+    def journal(self, number: int) -> list[Event]:
+        """Return what was done, the last event last."""
+        return [
+            {**event, "at": at.isoformat()}
+            for at, event in self.session.rows(
+                f"SELECT at, event FROM {SCHEMA}.journal WHERE attachment = %s ORDER BY number", [number]
+            )
+        ]
+
+    def reached(self, number: int) -> list[str] | None:
+        """Return the key up to which rows were handed out to be filled, and let nobody else take the next ones."""
+        [(key,)] = self.session.rows(f"SELECT reached FROM {SCHEMA}.attachments WHERE id = {number} FOR UPDATE")
+        return None if key is None else [str(part) for part in key]
+
+    def set_reached(self, number: int, key: Sequence[str] | None) -> None:
+        """Note up to which key rows were handed out; None for a pass that ended."""
+        self.session.rows(
+            f"UPDATE {SCHEMA}.attachments SET reached = %s::text[] WHERE id = %s", [key if key is None else list(key),
+                                                                                  number]
+        )  # fmt: skip
+
+    def remove(self, number: int) -> None:
+        """Remove an attachment, and the ledger with the last one."""
+        self.session.rows(f"DELETE FROM {SCHEMA}.attachments WHERE id = %s", [number])
+        if not self.session.rows(f"SELECT 1 FROM {SCHEMA}.attachments"):
+            self.session.rows(
+                f"DROP FUNCTION {SCHEMA}.model_of; "
+                f"DROP TABLE {SCHEMA}.attachments, {SCHEMA}.journal, {SCHEMA}.format; DROP SCHEMA {SCHEMA}"
+            )
+            if self.session.kept is not None:
+                self.session.kept.discard(SCHEMA)

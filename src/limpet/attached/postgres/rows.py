@@ -1,0 +1,132 @@
+"""Rows of an attached table as sources of vectors read them: texts, and the vectors that are there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import numpy as np
+
+from limpet.attached.postgres.layout import arrays, given, held, key_texts, same_key
+from limpet.attached.postgres.ledger import Entry, Record
+from limpet.attached.postgres.session import RETRIES, Row, Session, quoted
+from limpet.attached.state import Side
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import ConfigError
+from limpet.galleries.sources import points_of
+from limpet.geometry import Hypersphere, Space
+from limpet.stores.postgres.rows import decoded
+
+LOCK_TIMEOUT = 2.0  # seconds
+
+
+def id_of(key: Sequence[str]) -> str:
+    """Return how a row is called outside of its table: its key as text, or of several columns as a JSON list.
+
+    >>> id_of(["17"]), id_of(["17", "de"])
+    ('17', '["17", "de"]')
+    """
+    return key[0] if len(key) == 1 else json.dumps(list(key), ensure_ascii=False)
+
+
+def key_of(identifier: str, record: Record) -> list[str]:
+    """Return the key that `id_of` wrote.
+
+    Raises:
+        ConfigError: It wrote none for this table.
+    """
+    width = len(record.table.key)
+    if width == 1:
+        return [identifier]
+    try:
+        key = json.loads(identifier)
+    except ValueError:
+        key = None
+    if not isinstance(key, list) or len(key) != width:
+        raise ConfigError(f"The id {identifier!r}.", expected=f"a JSON list of {width} texts, one for each column")
+    return [str(part) for part in key]
+
+
+class _TableRows:
+    """Rows of an attached table by id, as they are at the moment.
+
+    Args:
+        session: A connection of its own; several threads may ask, one after the other.
+        entry: The attachment.
+    """
+
+    side: Side | None = None
+    """Of which model vectors are read; None where texts are."""
+
+    def __init__(self, session: Session, entry: Entry) -> None:
+        self._session, self._entry, self._record = session, entry, entry.record
+
+    def _select(self, ids: Sequence[str]) -> dict[str, Row]:
+        """Return key and text of rows, or vector, by id."""
+        reach = self._session.reached
+        return self._by_id(self._session.patiently(lambda: reach(lambda: self._rows(ids), RETRIES), 3))
+
+    def _rows(self, ids: Sequence[str]) -> list[Row]:
+        with self._session.transaction(LOCK_TIMEOUT):
+            layout = held(self._session, self._entry.id)[1]
+            wanted = f"vector_send({layout.vector(self.side)}::vector)" if self.side else _text(self._record)
+            return self._session.rows(
+                f"SELECT {key_texts(self._record)}, {wanted} FROM {layout.rows} JOIN {given(self._record)} ON "
+                f"{same_key(self._record, 't', 'd')}",
+                arrays(self._record, [key_of(identifier, self._record) for identifier in ids]),
+            )
+
+    @staticmethod
+    def _by_id(rows: Sequence[Row]) -> dict[str, Row]:
+        return {id_of([str(part) for part in row[:-1]]): row for row in rows if row[-1] is not None}
+
+
+def _text(record: Record) -> str:
+    columns = [f"t.{quoted(column.name)}" for column in record.table.texts]
+    return f"CASE WHEN num_nonnulls({', '.join(columns)}) > 0 THEN concat_ws(E'\\n', {', '.join(columns)}) END"
+
+
+class TableTexts(_TableRows):
+    """Texts of rows, of several columns with line breaks between; an `ItemSource`."""
+
+    def read(self, ids: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Return those of the ids whose row is there and has a text, in the order given, and their texts.
+
+        Raises:
+            ConfigError: No column of texts was named.
+        """
+        if not self._record.table.texts:
+            raise ConfigError(
+                "No column of texts was named when the table was attached.",
+                expected="what vectors are made of",
+                to_do="detach, and attach with &text=COLUMN in the URL; or give vectors as files.",
+            )
+        found = self._select(ids)
+        there = [identifier for identifier in ids if identifier in found]
+        return there, [str(found[identifier][-1]) for identifier in there]
+
+
+class TableVectors(_TableRows):
+    """The vectors of one model that are in the table, as directions: a `VectorSource`, for adapters and heads."""
+
+    side: Side | None = "old"
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the model."""
+        return self._record.old.fingerprint
+
+    @property
+    def space(self) -> Space:
+        """The hypersphere."""
+        return Hypersphere(self._record.old.dim)
+
+    def embed(self, ids: Sequence[str]) -> EmbeddingSet:
+        """Return the directions of those of the rows that have a vector other than zero, in the order given."""
+        found = self._select(ids)
+        there = [identifier for identifier in ids if identifier in found]
+        vectors = decoded([found[identifier][-1] for identifier in there], self._record.old.dim)
+        lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
+        usable = np.isfinite(lengths) & (lengths > 0)
+        directions = (vectors[usable] / lengths[usable, None]).astype(np.float32)
+        return points_of(self, [one for one, use in zip(there, usable, strict=True) if use], directions)

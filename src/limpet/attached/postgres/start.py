@@ -1,0 +1,310 @@
+"""What attaching to a table would do: its rights, refusals and SQL, known before anything changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import get_args
+
+from limpet.attached.base import ModelIdentity
+from limpet.attached.postgres.address import TableAddress, read_table_address
+from limpet.attached.postgres.indexes import new_type, wanted
+from limpet.attached.postgres.layout import AnyLayout, OneColumn, layout_in
+from limpet.attached.postgres.ledger import SCHEMA, Entry, Ledger, Record
+from limpet.attached.postgres.same_column import refuse_mixing
+from limpet.attached.postgres.session import Session
+from limpet.attached.postgres.statements import detach_statements, extension_of, turn_statements, turned
+from limpet.attached.postgres.table import (
+    Right,
+    Table,
+    bound,
+    firing_triggers,
+    hidden_rows,
+    inspect,
+    refusals,
+    relation_named,
+    rights,
+    row_types,
+)
+from limpet.attached.postgres.triggers import create_statements
+from limpet.attached.state import AttachmentState, Event, Side, advance
+from limpet.errors import ConfigError, GalleryError, LastingStoreError, UpgradeStateError, refuse
+from limpet.evaluation.results import Evaluation
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What attaching would do, in SQL; nothing was changed.
+
+    Args:
+        table: As it is.
+        rights: What it takes, no more, and which of it this role has.
+        refusals: What rules the table out, in words; empty where nothing does.
+        notes: What to know before.
+        steps: Statements by step: start, index, swap, rollback, detach.
+    """
+
+    table: Table
+    rights: tuple[Right, ...]
+    refusals: tuple[str, ...]
+    notes: tuple[str, ...]
+    steps: Mapping[str, tuple[str, ...]]
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """The statements that give the rights that are lacking."""
+        return tuple(right.statement for right in self.rights if not right.held)
+
+
+class Preparation:
+    """What is known of a table before it is attached, read in one transaction.
+
+    Args:
+        session: To the database, within a transaction.
+        address: Of the table.
+        old: Fingerprint and note of the model whose vectors are there; its dimension is that of the vectors.
+        new: The model that is to take over.
+        aside: Keep new vectors in a table of their own.
+        mixing: Write them into the column of the old ones, which this evaluation allows; into one beside it when None.
+        fire_triggers: Let filling fire the application's own triggers.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        address: TableAddress,
+        old: ModelIdentity,
+        new: ModelIdentity,
+        *,
+        aside: bool,
+        mixing: Evaluation | None,
+        fire_triggers: bool,
+    ) -> None:
+        refuse(aside and mixing is not None, "New vectors aside, and in the column of the old ones.", "one of the two")
+        table = inspect(session, address)
+        if old.dim and old.dim != table.dim:
+            raise ConfigError(
+                f"The vectors in {table.schema}.{table.name} have the dimension {table.dim}, those of "
+                f"{old.fingerprint} {old.dim}.",
+                expected="the model that made the vectors which are there",
+                to_do="name that model, or another column; nothing was changed.",
+            )
+        self.session, self.table, self.aside, self.shared = session, table, aside, mixing is not None
+        if mixing is not None:
+            refuse_mixing(mixing, table, replace(old, dim=table.dim), new)
+            kind = table.vector.type
+        else:
+            kind = new_type(table.kind, new.dim, indexed=bool(table.indexes))
+        triggers = [] if aside else firing_triggers(session, table)
+        self.record = Record(table, replace(old, dim=table.dim), new, kind, int(not aside), int(not aside),
+                             fires=fire_triggers, model_number=int(self.shared))  # fmt: skip
+        self.rights = rights(session, table, SCHEMA, aside=aside, shared=self.shared,
+                             silent=bool(triggers) and not fire_triggers)  # fmt: skip
+        self.refusals = hidden_rows(session, table) + ([] if aside else refusals(session, table))
+        if not aside and not self.shared:
+            self.refusals += bound(session, table)
+        self.silenced, self.row_types = triggers, [] if aside else row_types(session, table)
+        self._refuse_taken_names()
+
+    def _refuse_taken_names(self) -> None:
+        if self.aside:
+            return
+        entry, own = self.entry(0), self.table.vector.name
+        layouts = [layout_in(entry, "", turned(entry.state, side)) for side in get_args(Side)]
+        names = {name for one in layouts for name in (one.home, *(name for name, _ in one.added.values()))} - {own}
+        taken = self.session.rows(
+            "SELECT attname FROM pg_attribute WHERE attrelid = %s AND attname = ANY(%s) AND NOT attisdropped",
+            [self.table.oid, sorted(names)],
+        )
+        if taken:
+            self.refusals.append(
+                f"it has columns of the names that are to be added: {', '.join(str(name) for (name,) in taken)}"
+            )
+
+    def refuse(self) -> None:
+        """Refuse a table that cannot be attached.
+
+        Raises:
+            LastingStoreError: Rights are lacking, each with what gives it.
+            GalleryError: Something rules it out.
+        """
+        lacking = [right.statement for right in self.rights if not right.held]
+        if lacking:
+            aside = "" if self.aside else " Without rights to alter the table, --aside keeps new vectors beside it."
+            raise LastingStoreError(
+                f"Rights are lacking for {self.table.schema}.{self.table.name}.",
+                expected=" ".join(lacking),
+                to_do=f"let an administrator run these.{aside} Nothing was changed.",
+            )
+        if self.refusals:
+            raise GalleryError(
+                f"{self.table.schema}.{self.table.name} cannot be attached: {'; '.join(self.refusals)}.",
+                expected="a table without these",
+                to_do=f"change that{'' if self.aside else ', or keep new vectors beside the table by --aside'}; "
+                "nothing was changed.",
+            )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to know before."""
+        notes = [] if self.aside else [
+            "SELECT * shows three columns more from now on, so a statement that was prepared with it fails once in "
+            "every session. A vector that a statement copies from another row counts as of the model that the "
+            "application writes with.",
+        ] if self.shared else [
+            "SELECT * shows two columns more from now on, so a statement that was prepared with it fails once in every "
+            "session; and after complete and detach the vectors are the table's last column, which INSERT without a "
+            "list of columns would take for another: name columns.",
+        ]  # fmt: skip
+        old, new = self.record.old, self.record.new
+        if old.dim != new.dim:
+            notes.append(f"Vectors of {old.dim} numbers become such of {new.dim}: queries and writes of the old model "
+                         "fail after a swap, and the application has to change its model in that moment.")  # fmt: skip
+        if self.record.new_type.partition("(")[0] != self.table.kind:
+            notes.append(f"The new column is of the type {self.record.new_type}, which pgvector can index.")
+        if self.row_types:
+            notes.append(
+                f"Rows of the table are taken or returned by {', '.join(self.row_types)}: one that names the columns "
+                "that it returns has to return the added ones too, or a type of its own."
+            )
+        secured = "SELECT 1 FROM pg_class WHERE oid = %s AND relrowsecurity"
+        if self.aside and self.session.rows(secured, [self.table.oid]):
+            notes.append("The table has row-level security, so nobody is given the right to read the new vectors: "
+                         "GRANT SELECT ON the table of vectors to whom may see all of them.")  # fmt: skip
+        if self.silenced:
+            how = "are fired" if self.record.fires else "are not fired (session_replication_role)"
+            notes.append(f"The application's triggers {', '.join(self.silenced)} {how} by filling.")
+        return tuple(notes)
+
+    def entry(self, number: int) -> Entry:
+        """Return the attachment as it would be."""
+        state = advance(AttachmentState(), self.event)
+        return Entry(number, self.record, state, datetime.now().astimezone())
+
+    @property
+    def event(self) -> Event:
+        """What begins it."""
+        record = self.record
+        return {"kind": "attach", "old": record.old.fingerprint, "new": record.new.fingerprint,
+                "swappable": not self.aside} | ({"shared": True} if self.shared else {})  # fmt: skip
+
+    def grants(self) -> list[tuple[str, str]]:
+        """Return rights on the vectors' column alone: what is granted, and to whom, with the right to pass it on.
+
+        Of vectors aside, who may read the table, and so its new vectors too; nobody where row-level security says more.
+        """
+        if self.aside:
+            return [
+                ("SELECT", str(role))
+                for (role,) in self.session.rows(
+                    "SELECT DISTINCT CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END "
+                    "FROM pg_class, aclexplode(coalesce(relacl, acldefault('r', relowner))) WHERE oid = %s "
+                    "AND privilege_type = 'SELECT' AND NOT relrowsecurity ORDER BY 1", [self.table.oid],
+                )
+            ]  # fmt: skip
+        return [
+            (str(privilege), str(role))
+            for privilege, role in self.session.rows(
+                "SELECT privilege_type, CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) "
+                "END || CASE WHEN is_grantable THEN ' WITH GRANT OPTION' ELSE '' END "
+                "FROM pg_attribute, aclexplode(attacl) WHERE attrelid = %s AND attnum = %s",
+                [self.table.oid, self.table.vector.number],
+            )
+        ]
+
+    def layout(self, entry: Entry, relation: str) -> AnyLayout:
+        """Return the layout as it would be."""
+        return layout_in(entry, relation, entry.state)
+
+    def table_statements(self, entry: Entry, relation: str) -> list[str]:
+        """Return what is done to the table."""
+        layout = self.layout(entry, relation)
+        made = create_statements(entry, layout, entry.state, extension_of(self.session))
+        return [*layout.make(self.grants()), *made]
+
+
+def meant(entry: Entry, address: TableAddress) -> bool:
+    """Return whether a URL means an attachment."""
+    table = entry.record.table
+    return address.table in ("", table.name, f"{table.schema}.{table.name}") and address.vector in (
+        "", table.vector.name
+    )  # fmt: skip
+
+
+def known(
+    session: Session, address: TableAddress, old: ModelIdentity, new: ModelIdentity, *, shared: bool
+) -> int | None:
+    """Return the attachment that is there of a table, if it is of these models.
+
+    Raises:
+        UpgradeStateError: It is of others.
+    """
+    entries = Ledger(session).entries()
+    oid = relation_named(session, address.table)[0] if entries else 0
+    for entry in entries:
+        if entry.record.table.oid == oid and meant(entry, address):
+            state = entry.state
+            for what, said, there in (("texts", address.texts, entry.record.table.texts),
+                                      ("id", address.key, entry.record.table.key)):  # fmt: skip
+                if said and sorted(said) != sorted(column.name for column in there):
+                    raise UpgradeStateError(
+                        f"{entry.record.table.schema}.{entry.record.table.name} is attached already, with other "
+                        f"columns as {what}: {', '.join(column.name for column in there) or 'none'}.",
+                        expected="the URL as it was attached",
+                        to_do="leave them out to go on with it; or detach first, and start anew. Nothing was changed.",
+                    )
+            if (state.old, state.new, state.shared) == (old.fingerprint, new.fingerprint, shared):
+                return entry.id
+            raise UpgradeStateError(
+                f"{entry.record.table.schema}.{entry.record.table.name} is attached already: from {state.old} to "
+                f"{state.new}, {'in one column, ' if state.shared else ''}{state.phase}.",
+                expected="one upgrade of a column at a time",
+                to_do="`limpet attach status` shows it; detach it first. Nothing was changed.",
+            )
+    return None
+
+
+def plan(
+    url: str,
+    *,
+    old: ModelIdentity,
+    new: ModelIdentity,
+    aside: bool = False,
+    mixing: Evaluation | None = None,
+    fire_triggers: bool = False,
+) -> Plan:
+    """Return what attaching would do, in SQL, and the rights that it takes; nothing is changed. See `attach`."""
+    address = read_table_address(url)
+    session = Session(address.database)
+    try:
+        with session.transaction():
+            there = known(session, address, old, new, shared=mixing is not None)
+            if there is not None:
+                raise UpgradeStateError(
+                    "The table is attached already, for these models.",
+                    expected="one that is not",
+                    to_do="`limpet attach status` shows where it stands, and what comes next; nothing was changed.",
+                )
+            it = Preparation(session, address, old, new, aside=aside, mixing=mixing, fire_triggers=fire_triggers)
+            entry, ledger = it.entry(1), Ledger(session)
+            relation = it.table.identifier
+            begin = [] if ledger.is_there() else [ledger.statements()]
+            steps = {"start": (*begin, *it.table_statements(entry, relation))}
+            if not it.shared:
+                steps["index"] = tuple(
+                    statement
+                    for one in wanted(session, entry, it.layout(entry, relation))
+                    for statement in one.statements()
+                )
+            layout = it.layout(entry, relation)
+            if isinstance(layout, OneColumn):  # a swap and a rollback turn a pointer in the ledger
+                steps["rollback"] = (OneColumn(entry, relation, "old").put_back(None, after=False),)
+            elif not aside:
+                extension, swapped = extension_of(session), replace(entry, state=turned(entry.state, "new"))
+                steps["swap"] = tuple(turn_statements(entry, relation, "new", extension))
+                steps["rollback"] = tuple(turn_statements(swapped, relation, "old", extension))
+            steps["detach"] = tuple(detach_statements(entry, relation, "old"))
+            return Plan(it.table, tuple(it.rights), tuple(it.refusals), it.notes, steps)
+    finally:
+        session.close()

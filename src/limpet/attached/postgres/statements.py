@@ -1,0 +1,126 @@
+"""The statements that turn an attached table over, and that remove what was added to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from limpet.attached.postgres.indexes import index_name
+from limpet.attached.postgres.layout import Columns, OneColumn, added_name, layout_in
+from limpet.attached.postgres.ledger import Entry
+from limpet.attached.postgres.session import Session, literal, quoted
+from limpet.attached.postgres.triggers import create_statements, drop_statement, one_column_function
+from limpet.attached.state import AttachmentState, Side
+
+_COMPRESSIONS = {"p": "pglz", "l": "lz4"}
+
+
+def extension_of(session: Session) -> str:
+    """Return the schema of pgvector in SQL; within a transaction."""
+    [(schema,)] = session.rows(
+        "SELECT quote_ident(nspname) FROM pg_extension JOIN pg_namespace ON pg_namespace.oid = extnamespace "
+        "WHERE extname = 'vector'"
+    )
+    return str(schema)
+
+
+def turned(state: AttachmentState, side: Side, writes: Side | None = None) -> AttachmentState:
+    """Return the state after a swap or a rollback."""
+    return replace(state, phase="swapped" if side == "new" else "rolled back", writes=writes or state.writes)
+
+
+def turn_statements(entry: Entry, relation: str, side: Side, extension: str, writes: Side | None = None) -> list[str]:
+    """Return what makes the vectors of a model those that serve; where both share a column, who writes with what."""
+    state = turned(entry.state, side, writes)
+    if entry.record.shared:
+        return [one_column_function(entry, OneColumn(entry, relation, side), state, extension)]
+    name, table = quoted(entry.record.table.vector.name), entry.record.table
+    before, after = Columns(entry, relation, entry.state.serving), Columns(entry, relation, side)
+    return [
+        f"ALTER TABLE {relation} RENAME COLUMN {name} TO {quoted(added_name(table.vector.name, before.serving))}",
+        f"ALTER TABLE {relation} RENAME COLUMN {quoted(before.hidden_name)} TO {name}",
+        *create_statements(entry, after, state, extension),
+    ]
+
+
+def detach_statements(entry: Entry, relation: str, stays: Side) -> list[str]:
+    """Return what removes everything that was added, and the vectors of the other model."""
+    return [drop_statement(entry), *layout_in(entry, relation, turned(entry.state, stays)).remove()]
+
+
+def left_indexes(session: Session, entry: Entry) -> list[str]:
+    """Return, in SQL, the indexes over rows that lack a vector that are still there, but those that go with others."""
+    vector, own = entry.record.table.vector.name, entry.record.table.name
+    found = session.rows(
+        "SELECT nspname, made.relname, home.relname FROM pg_index JOIN pg_class AS made ON made.oid = indexrelid "
+        "JOIN pg_class AS home ON home.oid = indrelid JOIN pg_namespace ON pg_namespace.oid = made.relnamespace "
+        "WHERE NOT made.relispartition "
+        "AND indrelid IN (SELECT %s::oid UNION ALL SELECT relid FROM pg_partition_tree(%s::oid::regclass))",
+        [entry.record.table.oid] * 2,
+    )
+    sides: tuple[Side, Side] = ("old", "new")
+    return [
+        quoted(str(schema), str(name))
+        for schema, name, home in found
+        if re.sub(r"_cc(?:new|old)\d*$", "", str(name))  # what REINDEX CONCURRENTLY left half built
+        in {index_name(vector, f"lacks_{side}", "" if home == own else str(home)) for side in sides}
+    ]
+
+
+def names_to_restore(session: Session, entry: Entry) -> list[tuple[str, str]]:
+    """Return the new indexes in SQL, those of partitions too, and the name of the old one in the place of each."""
+    if entry.record.aside or entry.record.shared:
+        return []
+    table, found = entry.record.table, []
+    for one in table.indexes:
+        after, before = quoted(table.schema, added_name(one.name, "new")), quoted(table.schema, one.name)
+        parts = session.rows(
+            "SELECT nspname, made.relname, was.relname FROM pg_partition_tree(to_regclass(%s)) AS new "
+            "JOIN pg_index AS i ON i.indexrelid = new.relid JOIN pg_class AS made ON made.oid = new.relid "
+            "JOIN pg_namespace ON pg_namespace.oid = made.relnamespace "
+            "JOIN pg_partition_tree(to_regclass(%s)) AS old ON old.level > 0 "
+            "JOIN pg_index AS j ON j.indexrelid = old.relid AND j.indrelid = i.indrelid "
+            "JOIN pg_class AS was ON was.oid = old.relid", [after, before],
+        )  # fmt: skip
+        found += [(after, quoted(one.name))]
+        found += [(quoted(str(schema), str(name)), quoted(str(old))) for schema, name, old in parts]
+    return found
+
+
+def inherited(session: Session, entry: Entry, relation: str, names: Sequence[tuple[str, str]]) -> list[str]:
+    """Return what gives the new column, and indexes, what people have said of the old ones; before these are dropped.
+
+    Args:
+        session: To the database, within a transaction.
+        entry: The attachment, which ends with the new vectors.
+        relation: The table in SQL.
+        names: See `names_to_restore`.
+    """
+    record = entry.record
+    if record.aside or record.shared:
+        return []
+    column = f"ALTER TABLE {relation} ALTER COLUMN {quoted(record.table.vector.name)} SET"
+    [(said,)] = session.rows("SELECT row_to_json(one) FROM pg_attribute AS one WHERE attrelid = %s AND attnum = %s",
+                             [record.table.oid, record.table.vector.number])  # fmt: skip
+    [(comment,)] = session.rows("SELECT col_description(%s, %s)", [record.table.oid, record.table.vector.number])
+    statistics, compression = said["attstattarget"], said.get("attcompression")
+    made = [f"COMMENT ON COLUMN {relation}.{quoted(record.table.vector.name)} IS {literal(comment)}"] * bool(comment)
+    made += [f"{column} STATISTICS {statistics}"] * (statistics not in (None, -1))
+    made += [f"{column} ({', '.join(said['attoptions'] or ())})"] * bool(said["attoptions"])
+    made += [f"{column} COMPRESSION {_COMPRESSIONS.get(compression)}"] * (compression in _COMPRESSIONS)
+    for after, before in names:
+        schema = after.rpartition('"."')[0] + '"'
+        [(comment,)] = session.rows("SELECT obj_description(to_regclass(%s), 'pg_class')", [f"{schema}.{before}"])
+        made += [f"COMMENT ON INDEX {after} IS {literal(comment)}"] * bool(comment)
+    return made
+
+
+def restored_not_null(session: Session, entry: Entry, relation: str) -> str:
+    """Return what makes the application's constraint again, by its name where the server knows one."""
+    table = entry.record.table
+    column = quoted(table.vector.name)
+    [(number,)] = session.rows("SELECT current_setting('server_version_num')::int")
+    if number >= 180_000 and table.not_null != "NOT NULL":
+        return f"ALTER TABLE {relation} ADD CONSTRAINT {quoted(table.not_null)} NOT NULL {column}"
+    return f"ALTER TABLE {relation} ALTER COLUMN {column} SET NOT NULL"

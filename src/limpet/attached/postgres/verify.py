@@ -1,0 +1,137 @@
+"""Whether a table is as its attachment left it, and which queries of the application an upgrade concerns."""
+
+from __future__ import annotations
+
+import re
+import time
+
+from limpet.attached.base import NamedQuery
+from limpet.attached.postgres.layout import added_name, layout_of
+from limpet.attached.postgres.ledger import Entry
+from limpet.attached.postgres.session import Session
+from limpet.errors import GalleryError, StoreError
+
+_FEWEST_REPLACED, _MOST_REPLACED = 1000, 0.2  # rows, and as a share of those that are there: as autovacuum counts
+_OURS = ("limpet_attached.", "zz_limpet_", "limpet.filling")
+_STATEMENTS = (
+    "SELECT queryid::text || '-' || userid || '-' || toplevel, query, calls FROM {}.pg_stat_statements "
+    "WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database()) AND strpos(lower(query), %s) > 0"
+)
+
+
+def table_problems(session: Session, entry: Entry) -> list[str]:
+    """Return what is not as it should be, each with what to do; within a transaction."""
+    try:
+        layout = layout_of(session, entry)
+    except StoreError:
+        raise
+    except GalleryError as error:
+        return [f"{error.given} {error.to_do}"]
+    found = []
+    triggers = session.rows(
+        "SELECT tgname, min(CASE tgenabled WHEN 'A' THEN 'Z' ELSE tgenabled::text END) FROM pg_trigger "
+        "WHERE (tgrelid = %s OR tgrelid IN (SELECT relid FROM pg_partition_tree(%s::oid::regclass))) "
+        "AND starts_with(tgname::text, %s) GROUP BY tgname ORDER BY tgname",
+        [entry.record.table.oid, entry.record.table.oid, f"zz_limpet_{entry.id}_"],
+    )  # of a trigger of partitions the one that is switched off most
+    expected = len(layout.triggers)
+    if len(triggers) != expected:
+        found.append(f"{expected - len(triggers)} of our triggers are gone: `limpet attach writes` makes them again, "
+                     "and rows that were written meanwhile are not marked")  # fmt: skip
+    off = [str(name) for name, enabled in triggers if enabled == "D" or (enabled != "Z" and not entry.record.aside)]
+    if off:
+        found.append(f"The triggers {', '.join(off)} are switched off, if only where session_replication_role is "
+                     "replica: `limpet attach writes` switches them on, and rows that were written meanwhile are not "
+                     "marked")  # fmt: skip
+    invalid = session.rows(
+        "SELECT relname FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid "
+        "WHERE indrelid = %s AND NOT indisvalid", [entry.record.table.oid],
+    )  # fmt: skip
+    found += [f"The index {name} is half built: `limpet attach index` builds it anew" for (name,) in invalid]
+    return [*found, *(_replaced_rows(session, entry) if entry.record.shared else [])]
+
+
+def _replaced_rows(session: Session, entry: Entry) -> list[str]:
+    """Return that there are many replaced rows where there are: an index walks over them, and finds fewer others."""
+    oid = entry.record.table.oid
+    [(dead, live)] = session.rows(
+        "SELECT coalesce(sum(n_dead_tup), 0)::bigint, coalesce(sum(n_live_tup), 0)::bigint FROM pg_stat_all_tables "
+        "WHERE relid IN (SELECT %s::oid UNION SELECT relid FROM pg_partition_tree(%s::oid::regclass))", [oid, oid],
+    )  # fmt: skip
+    if not entry.record.table.indexes or dead <= max(_FEWEST_REPLACED, _MOST_REPLACED * live):
+        return []
+    return [
+        f"{dead:,} replaced rows take the places of others in what an approximate index finds, above all for "
+        f"queries of the model that was replaced: VACUUM {entry.record.table.identifier}"
+    ]
+
+
+def queries_of(session: Session, entry: Entry, watch: float) -> tuple[list[NamedQuery], str]:
+    """Return queries that the upgrade concerns, and why none could be watched; empty where they could.
+
+    Args:
+        session: To the database.
+        entry: The attachment.
+        watch: Seconds between two looks: only queries that are sent meanwhile are named; all when 0.
+    """
+    found = session.read(
+        "SELECT quote_ident(nspname), pg_has_role('pg_read_all_stats', 'USAGE') FROM pg_extension "
+        "JOIN pg_namespace ON pg_namespace.oid = extnamespace WHERE extname = 'pg_stat_statements'"
+    )
+    if not found:
+        return [], (
+            "The database has no pg_stat_statements: shared_preload_libraries = 'pg_stat_statements' in "
+            "postgresql.conf, restart, CREATE EXTENSION pg_stat_statements."
+        )
+    [(schema, all_of_it)] = found
+    if not all_of_it:
+        [(role,)] = session.read("SELECT quote_ident(current_user)")
+        return [], f"This role sees no queries of others: GRANT pg_read_all_stats TO {role};"
+    statement, name = _STATEMENTS.format(schema), entry.record.table.name.lower()
+    try:
+        before = {key: calls for key, _, calls in session.read(statement, [name])} if watch else {}
+        time.sleep(watch)
+        rows = session.read(statement, [name])
+    except StoreError as error:
+        return [], f"pg_stat_statements does not answer ({error.given})"
+    named = []
+    for key, query, calls in rows:
+        sent, why = int(calls) - int(before.get(key, 0)), concern(str(query), entry)
+        if why and sent > 0:
+            named.append(NamedQuery(" ".join(str(query).split()), sent, why))
+    return sorted(named, key=lambda one: -one.calls), ""
+
+
+def concern(query: str, entry: Entry) -> str:
+    """Return what about a query should change; empty for nothing.
+
+    Args:
+        query: Which names the table.
+        entry: The attachment.
+    """
+    table = entry.record.table
+    said = query.lower()
+    ours = (*_OURS, f"{table.identifier} AS t".lower())
+    if any(words in said for words in ours) or re.match(r"\s*(alter|create|drop|lock|comment|grant|copy.*to)\b", said):
+        return ""
+    relation = rf'(?<![\w."])(?:"?{re.escape(table.schema)}"?\.)?"?{re.escape(table.name)}"?(?![\w"])'
+    if not re.search(relation, query, re.IGNORECASE):
+        return ""
+    for what in ("kept", "model") if entry.record.shared else ("old", "new"):
+        if added_name(table.vector.name, what) in query:
+            return f"it names the column {added_name(table.vector.name, what)}, which will be gone"
+    if not entry.record.shared and re.search(
+        rf"insert\s+into\s+{relation}\s*(?:values|select|default)", query, re.IGNORECASE
+    ):
+        return "it names no columns: after complete and detach the vector is the last one"
+    if re.search(rf"\*\s+from\s+{relation}|returning\s+\*", query, re.IGNORECASE):
+        more = "three" if entry.record.shared else "two"
+        return f"it selects *: {more} columns more than before, and a prepared one fails once when they come and go"
+    column = rf'(?<![\w"])"?{re.escape(table.vector.name)}"?(?![\w"])'
+    if entry.record.aside and re.search(column, query):
+        return "it names the column of old vectors: join the table of new ones"
+    if entry.record.old.dim != entry.record.new.dim and re.search(
+        rf"(?:vector|halfvec)\(\s*{entry.record.old.dim}\s*\)", query
+    ):
+        return f"it names the dimension {entry.record.old.dim}, and new vectors have {entry.record.new.dim}"
+    return ""

@@ -1,0 +1,68 @@
+"""Whether a model is the one that made vectors which are there, where people only gave that one a name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from limpet.attached.base import Attachment
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import DataError
+from limpet.galleries.sources import VectorSource
+from limpet.geometry import Space
+
+SAMPLE = 24
+"""Items that are embedded again, at most."""
+CLOSE = 0.98
+"""Cosine that half of them have at least with what is there; models of one family differ by far more."""
+
+
+@dataclass(frozen=True)
+class _Recognised:
+    """Vectors of a source, under the name that people gave its model."""
+
+    source: VectorSource
+    fingerprint: str
+
+    @property
+    def space(self) -> Space:
+        """What the vectors are points of."""
+        return self.source.space
+
+    def embed(self, ids: Sequence[str]) -> EmbeddingSet:
+        """Return points of those of the ids that the source has."""
+        return replace(self.source.embed(ids), fingerprint=self.fingerprint)
+
+
+def recognised(source: VectorSource, attachment: Attachment) -> VectorSource:
+    """Return a source as one of the old model, if it makes the vectors again that are there.
+
+    Args:
+        source: Of a model that has another fingerprint than the old one, which people named.
+        attachment: To the items.
+
+    Raises:
+        DataError: It makes others, or there are none to compare with.
+    """
+    model = attachment.status().old
+    ids = attachment.some(SAMPLE)
+    there, made = attachment.stored.embed(ids), source.embed(ids)
+    place = {identifier: row for row, identifier in enumerate(made.ids)}
+    both = [(row, place[identifier]) for row, identifier in enumerate(there.ids) if identifier in place]
+    cosine, found = 0.0, "none can be compared"
+    if source.space.dim != model.dim:
+        found = f"they have {source.space.dim} and {model.dim} numbers"
+    elif both:
+        rows, others = map(list, zip(*both, strict=True))
+        cosine = float(np.median(np.sum(there.vectors[rows] * made.vectors[others], axis=1)))
+        found = f"of {len(both)} items the two have a cosine of {cosine:.3f}"
+    if cosine < CLOSE:
+        raise DataError(
+            f"The source makes vectors of {source.fingerprint}, and those that are there are of {model.fingerprint}: "
+            f"{found}.",
+            expected=f"the model that made them, which makes them again (a cosine of at least {CLOSE})",
+            to_do="give that model, with the prefix and the lengths it was used with; nothing was changed.",
+        )
+    return _Recognised(source, model.fingerprint)

@@ -1,0 +1,227 @@
+"""Where an upgrade of vectors in somebody else's place stands, and which steps are possible: one pure function.
+
+::
+
+    attach ─▶ attached ─fill─▶ filling ─filled─▶ filled ─index─▶ indexed ──swap──▶ swapped ──complete──▶ completed
+                                                                              ▲        │                     │
+                                                                              │        ▼                     │
+                                                                             swap ─ rolled back ◀──rollback──┘
+
+``detach`` is possible from everywhere but "swapped": that one is rolled back or completed first. Where the application
+has to change its own queries (a side table), there is no swap, and "indexed" is as far as it goes. Which model the
+application writes with is declared (``writes``) and independent of all this.
+
+Where vectors of both models share one column, whichever model's queries may meet them, the index that is there serves
+both: there is no step ``index``, ``swap`` and ``rollback`` are possible at any time, and again to go on with what was
+interrupted::
+
+    attach ─▶ attached ─fill─▶ filling ─filled─▶ filled      any of them ──swap──▶ swapped ──complete──▶ completed
+                                                             any of them ──rollback──▶ rolled back
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from limpet.errors import ConfigError, UpgradeStateError, refuse
+
+Phase = Literal[
+    "none", "attached", "filling", "filled", "indexed", "swapped", "rolled back", "completed", "detached"
+]  # fmt: skip
+Side = Literal["old", "new"]
+"""One of the two models."""
+Event = Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class AttachmentState:
+    """What an attachment is, apart from its rows.
+
+    Args:
+        phase: The step that was done last.
+        old: Fingerprint of the model whose vectors were there.
+        new: Fingerprint of the model that is to take over.
+        writes: With which of them the application makes the vectors that it writes, unless a session says otherwise.
+        swappable: Whether the new vectors can take the place of the old ones, so that the application's queries stay.
+        shared: Whether vectors of both models are in one column, which queries of either search.
+    """
+
+    phase: Phase = "none"
+    old: str = ""
+    new: str = ""
+    writes: Side = "old"
+    swappable: bool = True
+    shared: bool = False
+
+    @property
+    def serving(self) -> Side:
+        """Whose vectors the application's queries find; where both share a column, whose queries it is to ask."""
+        return "new" if self.phase in ("swapped", "completed") else "old"
+
+    @property
+    def turns(self) -> Side:
+        """Whose vectors a column that both share is to hold in the end."""
+        return "old" if self.phase == "rolled back" else "new"
+
+    def fingerprint(self, side: Side) -> str:
+        """Return the fingerprint of one of the models."""
+        return self.new if side == "new" else self.old
+
+    def side_of(self, model: str) -> Side:
+        """Return which of the two a fingerprint, or the word old or new, names.
+
+        >>> AttachmentState("attached", "declared:a", "declared:b").side_of("declared:b")
+        'new'
+
+        Raises:
+            ConfigError: Neither.
+        """
+        for side in get_args(Side):
+            if model in (side, self.fingerprint(side), self.fingerprint(side).removeprefix("declared:")):
+                return side  # type: ignore[no-any-return]
+        raise ConfigError(f"The model '{model}'.", expected=f"old ({self.old}) or new ({self.new})")
+
+
+def advance(state: AttachmentState, event: Event) -> AttachmentState:
+    """Return the state after an event.
+
+    Args:
+        state: Before.
+        event: Plain values with "kind" and what the kind needs: "attach" (old, new, swappable, shared), "fill",
+            "filled", "index", "swap" (writes, if it changes), "rollback" (the same), "writes" (writes), "complete",
+            "detach".
+
+    Raises:
+        UpgradeStateError: The step is not possible from here; the message says what is.
+        ConfigError: The kind, or a value, is unknown.
+    """
+    kind = str(event.get("kind"))
+    refuse(kind not in _STEPS, f"An event of the kind '{kind}'.", f"one of {', '.join(_STEPS)}")
+    allowed = (_FROM | _FROM_SHARED if state.shared else _FROM)[kind]
+    if state.phase not in allowed:
+        raise UpgradeStateError(
+            f"Cannot {kind}: the attachment is {state.phase}.",
+            expected=f"one that is {' or '.join(allowed)}" if allowed else "another step",
+            to_do=_HINTS.get((kind, state.phase if allowed else ""), "`limpet attach status` shows where it stands") +
+            "; nothing was changed.",
+        )  # fmt: skip
+    return _STEPS[kind](state, event)
+
+
+def replay(events: Iterable[Event]) -> AttachmentState:
+    """Return the state that a journal leads to.
+
+    >>> replay([{"kind": "attach", "old": "declared:a", "new": "declared:b"}, {"kind": "fill"}]).phase
+    'filling'
+    """
+    state = AttachmentState()
+    for event in events:
+        state = advance(state, event)
+    return state
+
+
+_FROM: dict[str, tuple[Phase, ...]] = {
+    "attach": ("none",),
+    "fill": ("attached", "filling", "filled", "indexed", "swapped", "rolled back", "completed"),
+    "filled": ("filling", "filled", "indexed", "swapped", "rolled back", "completed"),
+    "index": ("filled", "indexed", "swapped", "rolled back", "completed"),
+    "swap": ("indexed", "rolled back"),
+    "rollback": ("swapped", "completed"),
+    "writes": ("attached", "filling", "filled", "indexed", "swapped", "rolled back", "completed"),
+    "complete": ("swapped", "completed"),
+    "detach": ("attached", "filling", "filled", "indexed", "rolled back", "completed"),
+}
+_FROM_SHARED: dict[str, tuple[Phase, ...]] = {
+    "index": (),
+    "swap": ("attached", "filling", "filled", "swapped", "rolled back"),
+    "rollback": ("attached", "filling", "filled", "swapped", "rolled back", "completed"),
+    "detach": ("attached", "filling", "filled", "rolled back", "completed"),
+}
+_HINTS: dict[tuple[str, str], str] = {
+    ("index", ""): "the index that is there serves the vectors of both models; `limpet attach swap` is possible now",
+    ("index", "attached"): "fill it first: `limpet attach backfill`",
+    ("index", "filling"): "`limpet attach backfill` goes on until every row has a new vector",
+    ("swap", "attached"): "fill it first: `limpet attach backfill`, then `limpet attach index`",
+    ("swap", "filling"): "`limpet attach backfill` goes on, then comes `limpet attach index`",
+    ("swap", "filled"): "`limpet attach index` comes first",
+    ("swap", "swapped"): "the new vectors serve already; `limpet attach complete` ends it",
+    ("detach", "swapped"): "`limpet attach rollback` goes back to the old vectors, `complete` keeps the new ones; "
+    "then detach",
+}  # fmt: skip
+
+
+def _attach(state: AttachmentState, event: Event) -> AttachmentState:
+    old, new = str(event["old"]), str(event["new"])
+    if old == new:
+        raise ConfigError(f"Both models are {old}.", expected="two models", to_do="name the new one by --new-model.")
+    swappable, shared = bool(event.get("swappable", True)), bool(event.get("shared"))
+    return AttachmentState("attached", old, new, "old", swappable, shared)
+
+
+def _fill(state: AttachmentState, event: Event) -> AttachmentState:
+    return replace(state, phase="filling") if state.phase == "attached" else state
+
+
+def _filled(state: AttachmentState, event: Event) -> AttachmentState:
+    return replace(state, phase="filled") if state.phase == "filling" else state
+
+
+def _index(state: AttachmentState, event: Event) -> AttachmentState:
+    return replace(state, phase="indexed") if state.phase == "filled" else state
+
+
+def _swap(state: AttachmentState, event: Event) -> AttachmentState:
+    if not state.swappable:
+        raise UpgradeStateError(
+            "Cannot swap: the new vectors are in a table of their own, not beside the old ones.",
+            expected="a column that may be renamed, which only the owner of a table can do",
+            to_do="let the application join the table as `limpet attach status` prints it, or attach as the owner; "
+            "nothing was changed.",
+        )
+    return _writing(replace(state, phase="swapped"), event)
+
+
+def _rollback(state: AttachmentState, event: Event) -> AttachmentState:
+    return _writing(replace(state, phase="rolled back"), event)
+
+
+def _writing(state: AttachmentState, event: Event) -> AttachmentState:
+    return replace(state, writes=state.side_of(str(event["writes"]))) if event.get("writes") else state
+
+
+def _complete(state: AttachmentState, event: Event) -> AttachmentState:
+    if state.writes != "new":
+        raise UpgradeStateError(
+            f"Cannot complete: the application writes with {state.old}, as far as is declared.",
+            expected=f"an application that writes with {state.new}, since nobody will tell the two apart afterwards",
+            to_do="let it, declare it by `limpet attach writes --model new`, then complete; nothing was changed.",
+        )
+    return replace(state, phase="completed")
+
+
+def _detach(state: AttachmentState, event: Event) -> AttachmentState:
+    stays: Side = "new" if state.phase == "completed" else "old"
+    if state.writes != stays:
+        raise UpgradeStateError(
+            f"Cannot detach: the application writes with {state.fingerprint(state.writes)}, as far as is declared, and "
+            f"the vectors of {state.fingerprint(stays)} stay.",
+            expected="one model, since nobody will tell the two apart afterwards",
+            to_do=f"let the application write with that one, declare it by `limpet attach writes --model {stays}`, "
+            "then detach; nothing was changed.",
+        )
+    return replace(state, phase="detached")
+
+
+_STEPS: dict[str, Callable[[AttachmentState, Event], AttachmentState]] = {
+    "attach": _attach,
+    "fill": _fill,
+    "filled": _filled,
+    "index": _index,
+    "swap": _swap,
+    "rollback": _rollback,
+    "writes": _writing,
+    "complete": _complete,
+    "detach": _detach,
+}

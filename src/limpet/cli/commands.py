@@ -1,0 +1,123 @@
+"""Which function is which command: its signature says what people can type, its docstring what they read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+FUNCTIONS = {
+    "demo": "demo:demo",
+    "data": "data:data",
+    "data list": "data:list_all",
+    "data describe": "data:describe",
+    "data check": "data:check",
+    "methods": "methods:methods",
+    "methods check": "methods:check",
+    "recommend": "recommend:recommend",
+    "train": "train:train",
+    "embed images": "embed:images",
+    "embed texts": "embed:texts",
+    "embed stored": "embed:stored",
+    "sessions": "sessions:sessions",
+    "adapt": "adapt:adapt",
+    "fine-tune": "fine_tune:fine_tune",
+    "export": "export:export",
+    "evaluate": "evaluate:evaluate",
+    "evaluate combine": "evaluate_combine:combine",
+    "evaluate chain": "evaluate_chain:chain",
+    "evaluate picture": "evaluate_picture:picture",
+    "evaluate protocols": "evaluate:protocols",
+    "bench": "bench:bench",
+    "bench plan": "bench:plan",
+    "attach": "attach:start",
+    "attach start": "attach:start",
+    "attach status": "attach:status",
+    "attach backfill": "attach:backfill",
+    "attach index": "attach:index",
+    "attach swap": "attach:swap",
+    "attach rollback": "attach:rollback",
+    "attach writes": "attach:writes",
+    "attach verify": "attach:verify",
+    "attach complete": "attach:complete",
+    "attach detach": "attach:detach",
+    "attach journal": "attach:journal",
+    "completion": "completion:completion",
+}
+"""By command, without those of a gallery: module and function."""
+
+OWN_WORDS = {"gallery": "gallery:main"}
+"""Commands that do something with the words before they are options: module and function."""
+
+FIRST = {
+    "data": "name",
+    "data describe": "data",
+    "data check": "data",
+    "methods": "method",
+    "methods check": "method",
+    "recommend": "data",
+    "train": "data",
+    "embed images": "data",
+    "embed texts": "texts",
+    "embed stored": "embeddings",
+    "sessions": "plan",
+    "fine-tune": "texts",
+    "export": "release_or_adapter",
+    "evaluate combine": "results",
+    "evaluate chain": "embeddings",
+    "bench": "suite",
+    "bench plan": "suite",
+    "attach": "url",
+    "completion": "shell",
+    "gallery backup": "dest",
+    "gallery restore": "backup",
+}
+"""The option that words before all options belong to, by command."""
+
+OF_GROUP = {"gallery": "gallery", "attach": "url"}
+"""The same of all commands of a group that are not in `FIRST`."""
+
+
+def first_of(command: str) -> str:
+    """Return the option that words before all options belong to; empty where no command has one.
+
+    >>> first_of("train"), first_of("gallery search"), first_of("adapt")
+    ('data', 'gallery', '')
+    """
+    return FIRST.get(command, OF_GROUP.get(command.partition(" ")[0], "") if " " in command else "")
+
+
+def function_of(command: str) -> Callable[..., Any]:
+    """Return the function of a command, such as "gallery search".
+
+    Raises:
+        KeyError: There is no such command.
+    """
+    return _at(all_functions()[command])
+
+
+def reader_of_words(command: str) -> Callable[[list[str]], int] | None:
+    """Return what runs a command that does something with its words first; None for all others."""
+    return _at(OWN_WORDS[command]) if command in OWN_WORDS else None
+
+
+def _at(place: str) -> Callable[..., Any]:
+    module, _, function = place.partition(":")
+    found: Callable[..., Any] = getattr(import_module(f"limpet.cli.{module}"), function)
+    return found
+
+
+def all_functions() -> dict[str, str]:
+    """Return module and function of every command, those of a gallery too."""
+    from limpet.cli.gallery import SUBCOMMANDS
+
+    return FUNCTIONS | {f"gallery {name}": place for name, (place, _) in SUBCOMMANDS.items()}
+
+
+def below(command: str) -> list[str]:
+    """Return the last words of the commands that begin with the words of another one.
+
+    >>> below("embed"), below("train")
+    (['images', 'texts', 'stored'], [])
+    """
+    return [name.removeprefix(f"{command} ") for name in all_functions() if name.startswith(f"{command} ")]

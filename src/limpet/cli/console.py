@@ -1,0 +1,306 @@
+"""What people see while a command runs; results for machines go to standard output, everything else beside it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.segment import Segment
+from rich.status import Status
+from rich.table import Table
+from rich.text import Text
+
+from limpet.errors import LimpetError, printable
+
+if TYPE_CHECKING:
+    from limpet.galleries.state import Told
+    from limpet.source_code import Standing
+    from limpet.training.events import TrainingStep
+
+FIRST = os.environ.get("LOCAL_RANK", "0") == "0"  # of several training processes, one talks
+
+
+EVERY = 30.0
+"""So many seconds after another somebody who reads a log is told that it goes on."""
+
+
+class _Work(NamedTuple):
+    """Something that may take long.
+
+    Args:
+        name: What is done.
+        started: When it began.
+        state: Says how far it is; nothing where that is not known.
+    """
+
+    name: str
+    started: float
+    state: Callable[[], str]
+
+
+_under_way: list[_Work] = []
+
+
+@contextmanager
+def at_work(name: str, state: Callable[[], str] = str) -> Iterator[None]:
+    """Name what is done meanwhile, for those who read a log; an empty name says that it speaks for itself."""
+    work = _Work(name, time.monotonic(), state)
+    _under_way.append(work)
+    try:
+        yield
+    finally:
+        _under_way.remove(work)
+
+
+@contextmanager
+def heartbeat(name: str) -> Iterator[None]:
+    """Write a line every half minute that says what goes on, where standard error is no terminal.
+
+    Args:
+        name: What to say where nothing says it more exactly, see `at_work`.
+    """
+    if console.is_terminal:
+        yield
+        return
+    with at_work(name), repeated(_tell_of_work, EVERY):
+        yield
+
+
+def _tell_of_work() -> None:
+    for work in _under_way[-1:]:
+        if work.name:
+            state = work.state()
+            took = in_words(time.monotonic() - work.started)
+            console.print(f"{work.name}, {took}{f': {state}' if state else ''}")
+
+
+@contextmanager
+def repeated(action: Callable[[], None], every: float) -> Iterator[None]:
+    """Do something every so many seconds, beside what is done within."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(every):
+            action()
+
+    beside = threading.Thread(target=repeat, daemon=True)
+    beside.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        beside.join()
+
+
+def in_words(seconds: float) -> str:
+    """Write a time.
+
+    >>> in_words(42), in_words(60), in_words(200), in_words(9000)
+    ('42 seconds', '1 minute', '3 minutes', '2.5 hours')
+    """
+    if seconds < 60:
+        return f"{seconds:.0f} second{'' if round(seconds) == 1 else 's'}"
+    if seconds < 3600:
+        minutes = round(seconds / 60)
+        return f"{minutes} minute{'' if minutes == 1 else 's'}"
+    return f"{seconds / 3600:.1f} hours"
+
+
+class _Status(Status):
+    """A spinner, which a log is told of too."""
+
+    def __enter__(self) -> Status:
+        self._work = at_work(str(self.status))
+        self._work.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._work.__exit__(*error)
+
+
+class _Screen(Console):
+    """Where people read: nothing that is printed steers their terminal, whatever ids and names hold."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """Render texts, tables and progress; what Rich itself sends to the terminal is in segments of its own."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text, keep="\n"))
+
+    def status(self, status: RenderableType, **options: Any) -> Status:
+        """Show that something is done, see `rich.console.Console.status`."""
+        return _Status(status, console=self, **options)
+
+
+console = _Screen(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True, quiet=not FIRST)
+logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # its greetings say nothing about the run
+logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
+WIDE = 140  # columns of a table that goes to a file
+
+
+def print_json(document: Mapping[str, object]) -> None:
+    """Write the one JSON document of a command to standard output."""
+    if not FIRST:
+        return
+    json.dump(document, sys.stdout, indent=2, allow_nan=False)
+    sys.stdout.write("\n")
+
+
+def print_error(command: str, error: LimpetError, *, as_json: bool) -> None:
+    """Write an error for people, and for machines if they asked for JSON."""
+    console.print(Text.assemble((printable(f"limpet {command}: "), "bold red"), printable(error.given)))
+    if error.expected:
+        console.print(Text.assemble(("Expected: ", "bold"), printable(error.expected)))
+    if error.to_do:
+        console.print(Text.assemble(("Next: ", "bold"), printable(error.to_do)))
+    if as_json:
+        print_json(
+            {"error": {"type": type(error).__name__, "given": error.given, "expected": error.expected,
+                       "to_do": error.to_do}}
+        )  # fmt: skip
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Write a table for people: text to the left, numbers to the right; turned on its side where it is too wide."""
+    title, columns, rows = printable(title), [*map(printable, columns)], [[*map(printable, row)] for row in rows]
+    width = console.width if console.is_terminal else WIDE
+    console.width = width
+    needed = sum(max(map(len, cells)) + 2 for cells in zip(columns, *rows, strict=True))
+    if len(rows) < len(columns) - 1 and needed > width:
+        columns, *rows = (list(line) for line in zip(columns, *rows, strict=True))
+    table = Table(title=title, title_justify="left", title_style="bold", header_style="dim", box=None, pad_edge=False)
+    for position, column in enumerate(columns):
+        cells = [row[position] for row in rows]
+        numeric = bool(cells) and all(cell[:1] in "+-0123456789.–" for cell in cells)
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console.print(table)
+
+
+@contextmanager
+def _progress(
+    name: str, total: int | None, *columns: ProgressColumn, **fields: Any
+) -> Iterator[tuple[Progress, TaskID]]:
+    """Show a bar; yields it with its only task."""
+    bar = Progress(
+        TextColumn("{task.description}", style="bold", markup=False),
+        BarColumn(bar_width=24),
+        *columns,
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+        transient=True,
+    )
+    task = bar.add_task(name, total=total, **fields)
+    with at_work(name, lambda: bar_words(bar.tasks[0])), bar:
+        yield bar, task
+
+
+def bar_words(task: Task) -> str:
+    """Write what a bar shows: how much is done, what else is known, and the time left at the rate so far."""
+    done, total, elapsed = task.completed, task.total, task.elapsed or 0.0
+    counted = "" if not done else f"{done:,.0f}" if total is None else f"{done:,.0f} of {total:,.0f}"
+    left = "" if not done or total is None or done >= total else f"{in_words(elapsed * (total - done) / done)} left"
+    return ", ".join(part for part in (counted, *map(str, task.fields.values()), left) if part)
+
+
+@contextmanager
+def training_progress(name: str) -> Iterator[Callable[[TrainingStep], None]]:
+    """Show epochs, loss terms and items per second of one run or several; yields what `fit` tells its events to."""
+    started, images = time.monotonic(), 0
+    with _progress(name, None, TextColumn("{task.fields[state]}", markup=False), state="") as (progress, task):
+        shown, before, begun = 0.0, 0, started
+
+        def on_step(event: TrainingStep) -> None:
+            nonlocal images, shown, before, begun
+            now, done = time.monotonic(), event["epoch"] * event["steps"] + event["step"] + 1
+            if done < before:  # another run, which has a rate of its own
+                progress.reset(task)
+                images, begun, shown = 0, now, now  # a rate needs some time
+            before = done
+            images += event["images"]
+            if now - shown < 0.25:
+                return
+            shown = now
+            terms = "  ".join(f"{key} {float(value):.3f}" for key, value in event["terms"].items())
+            state = (
+                f"epoch {event['epoch'] + 1}/{event['epochs']}  {terms}  {images / max(now - begun, 1e-9):,.0f} items/s"
+            )
+            progress.update(task, total=event["epochs"] * event["steps"], completed=done, state=state)
+
+        yield on_step
+    console.print(Text.assemble((name, "bold"), f"  {time.monotonic() - started:.1f} s"))
+
+
+@contextmanager
+def rate_progress(name: str, total: int | None, *, unit: str = "items") -> Iterator[Callable[[Told], None]]:
+    """Show how much is done, how much a second, and the time left.
+
+    Args:
+        total: Of all, where it is known before.
+
+    Yields:
+        A function that takes an event with "done" and perhaps "total" and "state", a word or two.
+    """
+    rate = TextColumn("{task.fields[rate]} {task.fields[state]}", markup=False)
+    started = time.monotonic()
+    with _progress(name, total, MofNCompleteColumn(), rate, rate="", state="") as (progress, task):
+
+        def on_step(event: Told) -> None:
+            per_second = event["done"] / max(time.monotonic() - started, 1e-3)
+            state, rate = event.get("state", ""), f"{per_second:,.0f} {unit}/s"
+            progress.update(task, total=event.get("total"), completed=event["done"], rate=rate, state=state)
+
+        yield on_step
+
+
+@contextmanager
+def counting_progress(name: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show how many items are done; yields a function that takes the number of finished items."""
+    with _progress(name, total, MofNCompleteColumn()) as (progress, task):
+        yield lambda count: progress.update(task, advance=count)
+
+
+MADE_BY: dict[Standing, str] = {
+    "other": "made by other code than that of today",
+    "unknown": "made before it was recorded which code made it",
+}
+"""What is said of what the code of today did not make."""
+
+
+def tell_kept(standings: Mapping[Path, Standing]) -> None:
+    """Print which folders the code of today did not make, and how to have them made anew.
+
+    Args:
+        standings: How the code that made what is in a folder stands to that of today.
+    """
+    for standing, said in MADE_BY.items():
+        kept = [folder for folder, found in standings.items() if found == standing]
+        if kept:
+            console.print(f"Kept as it was, {said}: {', '.join(map(str, kept))}.")
+    others = [folder for folder, found in standings.items() if found != "same"]
+    if others:
+        console.print(
+            "Next: the same command with --again makes that anew; what is there stays, as "
+            f"{others[0].name}.before-1 or the like."
+        )

@@ -1,0 +1,415 @@
+"""``limpet evaluate``: two models, several test sets of them, or a chain of models."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from limpet.cli.console import console, print_json, print_table
+from limpet.cli.evidence import Pictures, Sides, refuse_no_labels, refuse_swapped, write_evidence
+from limpet.cli.options import Answers, DataSets, Judging, Output, Reading, Shown, Similarity
+from limpet.cli.pages import check_report
+from limpet.cli.places import Place
+from limpet.config import Options, Settings
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import ConfigError, refuse
+from limpet.evaluation.mixing import TOLERANCE
+from limpet.evaluation.protocols import PROTOCOLS
+from limpet.options import option_types
+from limpet.reports.formats import MISSING
+
+if TYPE_CHECKING:
+    from limpet.adapters import Adapter
+    from limpet.results import Data
+
+FEWEST_RESAMPLES = 40
+LARGE_CURVE = 500_000_000
+"""Queries times items above which the upgrade curve is measured only where it is asked for."""
+
+ADAPTER = "adapter"
+"""What results call the map between two models."""
+
+Role = Literal["old", "new", "independent"]
+
+
+class Given(NamedTuple):
+    """What was said of one model: its embeddings, whole or in two files, its name, its release, how they compare."""
+
+    role: Role
+    whole: Place | None
+    query: Place | None
+    gallery: Place | None
+    model: str | None
+    release: Path | None
+    similarity: Similarity | None
+
+    @property
+    def place(self) -> Place | None:
+        """Where its embeddings are."""
+        return self.whole or self.gallery
+
+    @property
+    def name(self) -> str:
+        """What people call it: its name, that of the place of its embeddings, or just "old" and "new"."""
+        found = self.model or (self.role if self.whole is None else self.whole.name)
+        return "new" if self.role == "new" and found in ("old", ADAPTER) else found
+
+    def sides(self, reading: Reading) -> Sides | None:
+        """Open its queries and gallery; None where it was not given.
+
+        Raises:
+            ConfigError: It was given twice, or half; or a file is missing.
+            DataError: A file is damaged or breaks a promise of `EmbeddingSet`.
+        """
+        both = (("query", self.query), ("gallery", self.gallery))
+        apart = [f"--{self.role}-{side}" for side, place in both if place is not None]
+        refuse(
+            self.whole is not None and bool(apart),
+            f"--{self.role} and {' and '.join(apart)} were given.",
+            f"--{self.role} PATH for what `limpet embed` wrote, or --{self.role}-query FILE --{self.role}-gallery FILE",
+        )
+        if self.whole is not None:
+            return reading.sides(self.whole, self.model, self.similarity)
+        if not apart:
+            return None
+        if self.query is None or self.gallery is None:
+            raise ConfigError(
+                f"{apart[0]} was given without its other side.",
+                expected=f"--{self.role}-query FILE and --{self.role}-gallery FILE",
+                to_do="give both; the same file twice means that every item is a query among all others.",
+            )
+        plain = [place.nameless or place.path.suffix != ".safetensors" for place in (self.query, self.gallery)]
+        name = self.model or (str(self.gallery) if any(plain) else None)  # one model made both
+        found = reading.file(self.gallery, name if plain[1] else None, self.similarity)
+        if self.query == self.gallery:
+            return Sides(found, found)
+        return Sides(reading.file(self.query, name if plain[0] else None, self.similarity), found)
+
+    def needed(self, reading: Reading) -> Sides:
+        """Open a model that cannot be left out."""
+        found = self.sides(reading)
+        if found is None:
+            raise ConfigError(
+                f"No embeddings of the {self.role} model were given.",
+                expected=f"--{self.role} PATH, or --{self.role}-query FILE and --{self.role}-gallery FILE",
+            )
+        return found
+
+    def classes(self, sides: Sides) -> tuple[str, ...] | None:
+        """Return the classes that it has seen, from its release, which must be the one that made its embeddings."""
+        if self.release is None:
+            return None
+        from limpet.models.named_models import known_of  # which needs torch
+
+        release = known_of(self.release)
+        if release.fingerprint != sides.gallery.fingerprint:
+            raise ConfigError(
+                f"'{self.release}' has the fingerprint {release.fingerprint}, "
+                f"the {self.role} embeddings {sides.gallery.fingerprint}.",
+                expected=f"the release that made the {self.role} embeddings",
+                to_do=f"give that release, or leave --{self.role}-release out.",
+            )
+        return release.classes
+
+
+@dataclass(frozen=True)
+class Models(Options):
+    """The embeddings of each model.
+
+    Args:
+        old: Embeddings by the old model: what `limpet embed` wrote (folder or file); .npz, .npy or .parquet; or the
+            URL of a table or collection, such as postgresql://USER@HOST/DATABASE?table=items&vector=emb.
+        new: The same items by the new model.
+        independent: The same items by the new recipe trained without alignment, for P_up and P_comp.
+        old_query: Queries alone, in place of --old; with --old-gallery. The same file twice makes every item a query
+            among all others.
+        old_gallery: The gallery that goes with them.
+        new_query: The same for the new model.
+        new_gallery: The same.
+        independent_query: The same for the independent model.
+        independent_gallery: The same.
+        old_model: Name of the old model, for .npz, .npy and .parquet files and URLs, which carry none; their path, or
+            table and column, when left out.
+        new_model: The same of the new model. An adapter knows them by the names that `limpet adapt` was given.
+        independent_model: The same of the independent model.
+        old_release: The release that made the old embeddings, which must carry its fingerprint; tells the report which
+            classes it has seen, where embeddings carry their uncertainty.
+        new_release: The release that made the new embeddings, which must carry its fingerprint.
+        adapter: Folder of an adapter that `limpet adapt` fitted on these two models: the cross-test then goes through
+            it, so that their spaces and dimensions may differ. Where it maps the new queries (direction new_to_old), no
+            upgrade curve is measured.
+        similarity: How vectors of .npz, .npy and .parquet files and of URLs are compared; as the index of a URL does,
+            or by the cosine, when left out.
+        pad_old: Let old embeddings of fewer dimensions count as padded with zeros: for a new model that was trained
+            over the old one with more dimensions.
+    """
+
+    old: Place | None = None
+    new: Place | None = None
+    independent: Place | None = None
+    old_query: Place | None = None
+    old_gallery: Place | None = None
+    new_query: Place | None = None
+    new_gallery: Place | None = None
+    independent_query: Place | None = None
+    independent_gallery: Place | None = None
+    old_model: str | None = None
+    new_model: str | None = None
+    independent_model: str | None = None
+    old_release: Path | None = None
+    new_release: Path | None = None
+    adapter: Path | None = None
+    similarity: Similarity | None = None
+    pad_old: bool = False
+
+    def __post_init__(self) -> None:
+        refuse(
+            self.pad_old and self.adapter is not None,
+            "--pad-old and --adapter were given.",
+            "one of them: an adapter brings embeddings to the other model's dimension itself",
+        )
+
+    def given(self) -> tuple[Given, Given, Given]:
+        """Return what was said of the old, the new and the independent model."""
+        alike = self.similarity
+        return (
+            Given("old", self.old, self.old_query, self.old_gallery, self.old_model, self.old_release, alike),
+            Given("new", self.new, self.new_query, self.new_gallery, self.new_model, self.new_release, alike),
+            Given(
+                "independent",
+                self.independent,
+                self.independent_query,
+                self.independent_gallery,
+                self.independent_model,
+                None,
+                alike,
+            ),
+        )
+
+
+def evaluate(
+    models: Models,
+    reading: Reading,
+    answers: Answers,
+    judging: Judging,
+    shown: Shown,
+    sets: DataSets,
+    output: Output,
+    settings: Settings,
+    metrics: list[str] = [],  # noqa: B006 - read only
+    gate: Literal["interval", "point"] = "interval",
+    curve: Literal["auto", "yes", "no"] = "auto",
+    mixing: bool = False,
+    tolerance: float | None = None,
+) -> int:
+    """Measure whether new queries can search the old gallery.
+
+    The exit code is 0 only for the verdict "compatible". Evaluations of several test sets are put side by side by
+    `limpet evaluate combine`, several generations of models are measured by `limpet evaluate chain`.
+
+    Args:
+        metrics: What to measure, such as recall@K, map, map@r, map@K; the protocol's own choice when left out.
+        gate: "interval": the whole interval of cross - self_old must be above 0; "point": the difference itself.
+        curve: Whether to measure how search fares while the gallery is embedded anew; "auto" leaves it out of large
+            evaluations, of which it would be by far the longest part.
+        mixing: Also measure galleries that hold vectors of both models, with queries of both: whether new vectors may
+            stand beside old ones (`limpet attach start --same-column`).
+        tolerance: What old queries may lose on them, as a fraction; 0.01 when left out.
+
+    Examples:
+        limpet evaluate --old runs/embedded/old --new runs/embedded/p2s --independent runs/embedded/independent
+            --data photos --out runs/report
+        limpet evaluate --old runs/old --new runs/new --out runs/link-report
+    """
+    from limpet.evaluation.evaluate import evaluate as measure
+
+    check_report(output.report)
+    few = judging.resamples < FEWEST_RESAMPLES
+    refuse(few, f"--resamples {judging.resamples}.", f"at least {FEWEST_RESAMPLES}: an interval of less is chance")
+    given_old, given_new, given_third = models.given()
+    with console.status("reading embeddings"):
+        old, new, third = given_old.needed(reading), given_new.needed(reading), given_third.sides(reading)
+    refuse_no_labels(reading.label_column, [one for sides in (old, new, third) if sides is not None for one in sides])
+    refuse_swapped(old.gallery, new.gallery, given_old.place, given_old.release)
+    of_old = model_of(old.gallery)
+    if models.pad_old:
+        old = old.padded(new.gallery.space)
+        of_old["padded_to"] = old.gallery.dim
+    protocol = answers.opened(old.leave_one_out)
+    _refuse_other_kinds(given_old, old, new, third)
+    adapter = None if models.adapter is None else _adapter_between(models.adapter, given_old, given_new, old, new)
+    classes = given_old.classes(old)
+    given_new.classes(new)
+    facts = shown.facts(sets, [*old, *new])
+    images = shown.images(sets)
+    cross = None if adapter is None else _cross_sides(adapter, old, new)
+    refuse(tolerance is not None and not mixing, "--tolerance without --mixing.", "both, or neither")
+    mixed = (TOLERANCE if tolerance is None else tolerance) if mixing else None
+    small = len(old.query) * len(old.gallery) <= LARGE_CURVE
+    with console.status("evaluating"):
+        evaluation = measure(
+            *old,
+            *new,
+            independent_query=None if third is None else third.query,
+            independent_gallery=None if third is None else third.gallery,
+            cross=cross,
+            protocol=protocol,
+            metrics=metrics or None,
+            old_classes=classes,
+            curve=curve == "yes" or (curve == "auto" and small),
+            mixing=mixed,
+            guards=judging.guards,
+            device=judging.placed,
+            gate_metric=judging.gate_metric,
+            gate=gate,
+            resamples=judging.resamples,
+            resample=judging.resample,
+            seed=judging.seed,
+        )
+    output.write_settings(settings)
+    link = {} if adapter is None else {ADAPTER: _record_of(adapter)}
+    results = write_evidence(
+        {given_new.name: evaluation},
+        old,
+        {given_new.name: new},
+        output.out,
+        title=f"Can {given_new.name} search the gallery of {given_old.name}?",
+        data=described(old, shown.data and str(Place(shown.data)), protocol.units),
+        models={"old": of_old, given_new.name: model_of(new.gallery), **link},
+        pictures=Pictures(images),
+        seed=judging.seed,
+        cross={} if cross is None else {given_new.name: cross},
+        old_classes=classes,
+        protocol=protocol,
+        report=output.report,
+        facts=facts,
+    )
+    if output.json:
+        print_json({"schema_version": results.schema_version, **evaluation.to_dict(), **link})
+    return 0 if evaluation.verdict == "compatible" else 1
+
+
+def protocols(json: bool = False) -> int:
+    """List the protocols, which say who answers what and what is averaged.
+
+    Args:
+        json: Print one JSON document instead of a table.
+
+    Examples:
+        limpet evaluate protocols
+    """
+    if json:
+        facts = ("name", "description", "metrics", "gate_metric", "units", "ground_truth")
+        known = [
+            {**{fact: getattr(protocol, fact) for fact in facts}, "options": list(option_types(protocol))}
+            for protocol in PROTOCOLS.values()
+        ]
+        print_json({"protocols": known})
+        return 0
+    rows = [
+        [protocol.name, protocol.description, ", ".join(protocol.metrics), protocol.ground_truth or MISSING]
+        for protocol in PROTOCOLS.values()
+    ]
+    print_table("Protocols", ["protocol", "what it measures", "metrics", "ground truth"], rows)
+    return 0
+
+
+def _refuse_other_kinds(given: Given, old: Sides, *others: Sides | None) -> None:
+    for sides in others:
+        if sides is not None and sides.leave_one_out != old.leave_one_out:
+            raise ConfigError(
+                f"'{given.place}' and the other embeddings follow different protocols: some have queries and a "
+                "gallery, some one set that is both.",
+                expected="one protocol for all models",
+                to_do="embed the same images with all releases: limpet embed images DATA --release OLD NEW ...",
+            )
+
+
+def described(sides: Sides, name: str | None, units: str = "queries") -> Data:
+    """Return what the report says of the data."""
+    from limpet.results import Data
+
+    labels = sides.gallery.labels
+    alone = "every item is a query among all others" if units == "queries" else "the same items on both sides"
+    return Data(
+        name=name or "embeddings",
+        description=alone if sides.leave_one_out else "queries and a gallery",
+        numbers={
+            "queries": len(sides.query),
+            "gallery items": len(sides.gallery),
+            "classes": 0 if labels is None else len(set(labels.tolist())),
+        },
+    )
+
+
+def model_of(embeddings: EmbeddingSet) -> dict[str, object]:
+    """Return what a file of embeddings says of the model that made it."""
+    return {"fingerprint": embeddings.fingerprint, "dim": embeddings.dim}
+
+
+def _adapter_between(folder: Path, given_old: Given, given_new: Given, old: Sides, new: Sides) -> Adapter:
+    """Open the adapter, and refuse one that was fitted on other models."""
+    from limpet.adapters.storage import load_adapter
+
+    adapter = load_adapter(folder)
+    fitted, models = adapter.fitted, (old.gallery.fingerprint, new.gallery.fingerprint)
+    sides = (fitted.target, fitted.source) if adapter.direction == "new_to_old" else (fitted.source, fitted.target)
+    if sides == models:
+        return adapter
+    turned = sides == models[::-1]
+    ways = [
+        "exchange --old and --new: it was fitted the other way round" if turned else _renamed(sides, models),
+        f"give the embeddings of its models, or fit another one: `{_fit_again(given_old, given_new)}`.",
+    ]
+    raise ConfigError(
+        f"The adapter '{folder}' links the old model {sides[0]} and the new one {sides[1]}; "
+        f"'{given_old.place}' is of {models[0]}, '{given_new.place}' of {models[1]}.",
+        expected="an adapter that was fitted on these two models, in this order",
+        to_do="; or ".join(way for way in ways if way is not None),
+    )
+
+
+def _renamed(wanted: tuple[str, str], found: tuple[str, str]) -> str | None:
+    """Say how vectors without a model get the names that an adapter knows; None if one has a model.
+
+    >>> _renamed(("declared:a", "declared:b"), ("declared:a", "declared:queries.npz"))
+    "if these are vectors of 'b', say so: --new-model b"
+    """
+    prefix = "declared:"
+    other = [
+        (option, *pair)
+        for option, *pair in zip(("--old-model", "--new-model"), wanted, found, strict=True)
+        if pair[0] != pair[1]
+    ]
+    if not all(known.startswith(prefix) and given.startswith(prefix) for _, known, given in other):
+        return None
+    names = {option: known.removeprefix(prefix) for option, known, _ in other}
+    models = " and ".join(f"'{name}'" for name in names.values())
+    options = " ".join(f"{option} {shlex.quote(name)}" for option, name in names.items())
+    return f"if these are vectors of {models}, say so: {options}"
+
+
+def _fit_again(old: Given, new: Given) -> str:
+    given = {"--old": old.whole, "--new": new.whole, "--old-model": old.model, "--new-model": new.model}
+    words = [str(word) for option, value in given.items() if value is not None for word in (option, value)]
+    return shlex.join(["limpet", "adapt", *words])
+
+
+def _cross_sides(adapter: Adapter, old: Sides, new: Sides) -> tuple[EmbeddingSet, EmbeddingSet]:
+    """Return the queries and the gallery that meet in the cross-test."""
+    if adapter.direction == "new_to_old":
+        return adapter.apply(new.query), old.gallery
+    return new.query, adapter.apply(old.gallery)
+
+
+def _record_of(adapter: Adapter) -> dict[str, object]:
+    """Return what results say of an adapter."""
+    return {
+        "kind": adapter.kind,
+        "direction": adapter.direction,
+        "options": adapter.options,
+        "pairs": adapter.fitted.pairs,
+        "fingerprint": adapter.fingerprint,
+    }

@@ -1,0 +1,121 @@
+"""``limpet evaluate chain``: models oldest first, every one on every earlier gallery."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from limpet.cli.console import console, print_json, print_table
+from limpet.cli.evidence import Sides, names_of
+from limpet.cli.options import Answers, Judging, Output, Reading, Similarity
+from limpet.cli.pages import check_report, page_line, page_written
+from limpet.cli.places import Place
+from limpet.config import Settings
+from limpet.errors import ConfigError, refuse
+
+if TYPE_CHECKING:
+    from limpet.evaluation.chain import ChainEvaluation, ChainResults
+
+
+def chain(
+    embeddings: list[Place],
+    reading: Reading,
+    answers: Answers,
+    judging: Judging,
+    output: Output,
+    settings: Settings,
+    independent: list[Place] = [],  # noqa: B006 - read only
+    old_baseline: Literal["own", "independent"] | None = None,
+    similarity: Similarity | None = None,
+    pad_old: bool = False,
+) -> int:
+    """Measure whether the queries of every model of a chain can search every earlier gallery.
+
+    The exit code is 0 only if no pair is incompatible.
+
+    Args:
+        embeddings: Embeddings of the same items by several models, oldest first.
+        independent: The same items by the recipe of every model but the first, trained without alignment, for P_up and
+            P_comp.
+        old_baseline: Which reading of the old model comes first in P_comp: its "own" model, or the "independent" one;
+            both are shown.
+        similarity: How vectors of .npz, .npy and .parquet files are compared; by the cosine when left out.
+        pad_old: Let embeddings of fewer dimensions than the last model has count as padded with zeros: for models that
+            were trained each over the one before with more dimensions.
+
+    Examples:
+        limpet evaluate chain runs/embedded/v1 runs/embedded/v2 runs/embedded/v3 --out runs/chain
+    """
+    from limpet.evaluation.chain import evaluate_chain
+
+    check_report(output.report)
+    output.refuse_over([*embeddings, *independent])
+    refuse(
+        old_baseline == "independent" and not independent,
+        "--old-baseline independent was given without independent models.",
+        "--independent PATH ..., one for every model but the first, in the order of the chain",
+    )
+    names, _ = names_of(embeddings), names_of(independent)
+    with console.status("reading embeddings"):
+        models = [reading.sides(place, similarity=similarity) for place in embeddings]
+        third = [reading.sides(place, similarity=similarity) for place in independent] or None
+    if pad_old:
+        models = [sides.padded(models[-1].gallery.space) for sides in models]
+    _check_one_kind(names, models, third or [])
+    with console.status("evaluating"):
+        evaluation = evaluate_chain(
+            dict(zip(names, models, strict=True)),
+            independent=third,
+            protocol=answers.opened(models[0].leave_one_out),
+            metric=judging.gate_metric,
+            guards=judging.guards,
+            device=judging.placed,
+            resamples=judging.resamples,
+            resample=judging.resample,
+            seed=judging.seed,
+        )
+    output.write_settings(settings)
+    results = _shown(evaluation, models[0], old_baseline or "own", output)
+    if output.json:
+        print_json(results.to_dict())
+    return 0 if evaluation.compatible else 1
+
+
+def _check_one_kind(names: Sequence[str], models: Sequence[Sides], third: Sequence[Sides]) -> None:
+    """Refuse models of which some have queries and a gallery, and some one set that is both."""
+    for number, sides in enumerate([*models, *third]):
+        if sides.leave_one_out != models[0].leave_one_out:
+            name = f"'{names[number]}'" if number < len(models) else f"Independent model {number - len(models) + 1}"
+            raise ConfigError(
+                f"'{names[0]}' and {name} follow different protocols: one has queries and a gallery, the other one "
+                "set that is both.",
+                expected="one protocol for all models of a chain",
+                to_do="embed the same images with all releases: limpet embed images DATA --release FIRST SECOND ...",
+            )
+
+
+def _shown(
+    evaluation: ChainEvaluation, sides: Sides, baseline: Literal["own", "independent"], output: Output
+) -> ChainResults:
+    """Write results and report, and print tables and what they mean."""
+    from limpet.cli.evaluate import described
+    from limpet.reports import chain as tables
+    from limpet.reports.chain import chain_finding, write_chain_report
+
+    title = f"Can {evaluation.names[-1]} and its predecessors search older galleries?"
+    data = described(sides, None, evaluation.protocol.units)
+    results = evaluation.results(title=title, data=data, old_baseline=baseline)
+    written = results.save(output.out)
+    page = page_written(output.report, lambda: write_chain_report(results, output.out))
+    print_table(title, *tables.matrix_table(results))
+    console.print()
+    print_table("Pairs", *tables.pair_table(results))
+    for name in sorted(results.p_comp["raw"] if results.p_comp else (), key=lambda name: name != baseline):
+        console.print()
+        print_table(f"P_comp, raw: {tables.BASELINES[name]}", *tables.p_comp_table(results, name))
+    finding = chain_finding(results)
+    console.print(f"\n{finding.headline}", style="bold")
+    for line in finding.lines:
+        console.print(line)
+    console.print(f"\nresults  {written}{page_line(output.report, page)}")
+    return results

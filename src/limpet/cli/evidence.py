@@ -1,0 +1,226 @@
+"""From embeddings in files to results, report and table; shared by ``evaluate`` and ``demo``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from limpet.cli.places import Place
+from limpet.documents import read_yaml
+from limpet.embeddings import EmbeddingSet
+from limpet.embeddings.files import model_folder
+from limpet.errors import ConfigError, LimpetError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from limpet.data.item_facts import FactsOf
+    from limpet.data.retrieval_data import RetrievalData
+    from limpet.evaluation.protocols import Protocol
+    from limpet.evaluation.results import Evaluation, EvaluationResults
+    from limpet.geometry import Space
+    from limpet.results import Data
+
+
+class Sides(NamedTuple):
+    """Queries and gallery of one model; the same set where every item is a query among all others."""
+
+    query: EmbeddingSet
+    gallery: EmbeddingSet
+
+    @property
+    def leave_one_out(self) -> bool:
+        """Whether every item is a query among all others."""
+        return self.query is self.gallery
+
+    def padded(self, space: Space) -> Sides:
+        """Return both as points of a space of more dimensions, with zeros appended: `EmbeddingSet.padded`.
+
+        Raises:
+            SpaceMismatchError: There is none of fewer dimensions, or zeros do not make such points of them.
+        """
+        gallery = self.gallery.padded(space)
+        return Sides(gallery if self.leave_one_out else self.query.padded(space), gallery)
+
+
+def names_of(places: Sequence[Place]) -> list[str]:
+    """Return what people call these folders, files and sources: their names, or all of it where two have one name.
+
+    Raises:
+        ConfigError: One was given twice.
+
+    >>> names_of([Place("runs/e1"), Place("runs/e2.npz")]), names_of([Place("a/x"), Place("b/x")])
+    (['e1', 'e2'], ['a/x', 'b/x'])
+    """
+    for number, place in enumerate(places):
+        if place.resolved in [other.resolved for other in places[:number]]:
+            raise ConfigError(f"'{place}' was given twice.", expected="every folder, file or source once")
+    names = [place.name for place in places]
+    return names if len(set(names)) == len(names) else list(map(str, places))
+
+
+def refuse_swapped(old: EmbeddingSet, new: EmbeddingSet, place: Place | None, release: Path | None = None) -> None:
+    """Refuse embeddings given as those of the old model whose model, on record, searches the gallery of the new one.
+
+    Only where that is certain: by the record of the release, the head or the adapter that made them, which
+    `limpet embed` wrote beside them, and which is still there.
+
+    Args:
+        place: Where those given as the old model's are.
+        release: The release that made them, where it was named.
+
+    Raises:
+        ConfigError: They look swapped.
+    """
+    for maker in [*_makers(place), *([] if release is None else [release])]:
+        if _searches(maker) == (old.fingerprint, new.fingerprint):
+            raise ConfigError(
+                f"'{place or release}' was given as the old model's, and the model that made it, '{maker}', searches "
+                "the gallery of the model given as the new one.",
+                expected="the older model as --old, and the one that is to search its gallery as --new",
+                to_do="they look swapped: exchange what --old and --new were given.",
+            )
+
+
+def _makers(place: Place | None) -> list[Path]:
+    """Return the releases or adapters by which embeddings in a folder were made, as their settings beside them say."""
+    if place is None or place.address is not None:
+        return []
+    found = model_folder(place.path)
+    settings = (found if found.is_dir() else found.parent) / "embed.yaml"
+    try:
+        said = read_yaml(settings, "settings of limpet embed") if settings.is_file() else {}
+    except ConfigError:  # of something else
+        return []
+    listed = said.get("release")
+    named = [*(listed if isinstance(listed, list) else []), said.get("adapter")]
+    return [Path(one) for one in named if isinstance(one, str) and (Path(one) / "config.json").is_file()]
+
+
+def _searches(maker: Path) -> tuple[str, str] | None:
+    """Return the fingerprint of embeddings that a release or an adapter makes, and that of the gallery they search."""
+    from limpet.adapters.storage import load_adapter
+
+    try:
+        record = json.loads((maker / "config.json").read_text(encoding="utf-8"))
+        if "compatible_with" in record:
+            return record["fingerprint"], record["compatible_with"]
+        adapter = load_adapter(maker)
+    except (OSError, ValueError, LimpetError):  # gone, or of something else: nothing is certain
+        return None
+    return (adapter.mapped_fingerprint, adapter.fitted.target) if adapter.direction == "new_to_old" else None
+
+
+def refuse_no_labels(asked: Sequence[str], sets: Sequence[EmbeddingSet]) -> None:
+    """Refuse a name for labels that no file knows, by which nobody would be judged.
+
+    Raises:
+        ConfigError: Names were given, and no set has labels.
+    """
+    if asked and all(embeddings.labels is None for embeddings in sets):
+        raise ConfigError(
+            f"No file has a column {' or '.join(map(repr, asked))}.",
+            expected="the name of the labels in at least one of the files",
+            to_do="correct --label-column, or leave it out to measure without labels.",
+        )
+
+
+class Pictures:
+    """Finds the pixels of an item by its id, for the example strips of a report."""
+
+    def __init__(self, data: RetrievalData | None) -> None:
+        self._sets = [] if data is None else [data.query, data.gallery]
+
+    def __call__(self, identifier: str) -> NDArray[np.uint8] | None:
+        """Return uint8 pixels (channels, height, width), or None for an unknown id."""
+        for images in self._sets:
+            row = images.ids.find([identifier])
+            if row[0] >= 0:
+                pixels: NDArray[np.uint8] = images.read(row)[0]
+                return pixels
+        return None
+
+
+def print_findings(results: EvaluationResults) -> None:
+    """Say in words what was found: the headline, and what one model's numbers mean and ask for."""
+    from limpet.cli.console import console
+    from limpet.reports.evaluation import finding, headline
+
+    console.print(f"\n{headline(results)}", style="bold")
+    if len(results.evaluations) == 1:
+        for line in finding(*next(iter(results.evaluations.items()))).lines:
+            console.print(line)
+
+
+def write_evidence(
+    evaluations: Mapping[str, Evaluation],
+    old: Sides,
+    new: Mapping[str, Sides],
+    folder: Path,
+    *,
+    title: str,
+    data: Data,
+    models: Mapping[str, Mapping[str, object]],
+    pictures: Pictures,
+    seed: int,
+    cross: Mapping[str, tuple[EmbeddingSet, EmbeddingSet]] | None = None,
+    old_classes: Sequence[str] | None = None,
+    protocol: Protocol | None = None,
+    report: str | None = None,
+    facts: FactsOf | None = None,
+) -> EvaluationResults:
+    """Write results.json and report.html, print the table, and return the results.
+
+    Args:
+        evaluations: By the name of the new model.
+        old: What the old model made.
+        new: What every new model made.
+        models: What is known of each model; see `EvaluationResults`.
+        pictures: Finds pixels for the examples.
+        seed: Of the choice of examples.
+        cross: Queries and gallery that answered the cross-test of the models that a map links to the old one.
+        old_classes: Names of the classes that the old model has seen.
+        protocol: How it was measured; by label when left out.
+        report: Whether to write the page: "html", "none", or None for one wherever it can be written.
+        facts: Finds texts and metadata of the examples.
+    """
+    from limpet.cli.console import console, print_table
+    from limpet.cli.pages import page_line, page_written
+    from limpet.evaluation.examples import choose_examples
+    from limpet.evaluation.protocols.by_label import ByLabel
+    from limpet.evaluation.results import EvaluationResults
+    from limpet.evaluation.uncertainty import choose_disk
+    from limpet.reports.evaluation import summary_rows, write_report
+
+    links = cross or {}
+    results = EvaluationResults.of(title=title, data=data, models=models, evaluations=evaluations)
+    written = results.save(folder)
+
+    def write() -> Path:
+        examples = {
+            name: choose_examples(
+                evaluation,
+                *old,
+                *new[name],
+                cross=links.get(name),
+                seed=seed,
+                protocol=protocol or ByLabel(leave_one_out=old.leave_one_out),
+            )
+            for name, evaluation in evaluations.items()
+        }
+        disks = {
+            name: choose_disk(old.gallery, sides.gallery, old_classes=old_classes, seed=seed)
+            for name, sides in new.items()
+            if sides.gallery.space == old.gallery.space
+        }
+        return write_report(results, folder, examples=examples, picture=pictures, disks=disks, facts=facts)
+
+    page = page_written(report, write)
+    columns, rows = summary_rows(results)
+    print_table(title, columns, rows)
+    print_findings(results)
+    console.print(f"\nresults  {written}{page_line(report, page)}")
+    return results

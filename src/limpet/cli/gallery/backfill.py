@@ -1,0 +1,169 @@
+"""``limpet gallery backfill`` and ``plan``."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from limpet.cli.console import console, rate_progress
+from limpet.cli.gallery.common import duration
+from limpet.cli.gallery.options import PatientWriterOptions, Spending
+from limpet.cli.gallery.sources import MappedVectors
+from limpet.cli.options import Api, DataSets
+from limpet.embeddings.embedding_set import shown
+from limpet.embeddings.storage import write_atomically
+from limpet.errors import ConfigError
+
+if TYPE_CHECKING:
+    from limpet.galleries import Gallery
+    from limpet.galleries.backfill import Backfilled
+    from limpet.galleries.state import Progress, Told
+
+LISTED = 1000  # missing ids in --json
+
+
+def backfill(
+    on: PatientWriterOptions,
+    source: MappedVectors,
+    api: Api,
+    sets: DataSets,
+    spending: Spending,
+    order: str | None = None,
+    batch: int = 4096,
+    budget: int | None = None,
+    rate: float | None = None,
+    class_column: str = "label",
+    missing_out: Path | None = None,
+    retries: int = 6,
+    seed: int = 0,
+) -> int:
+    """Give items that lack one a vector of the prepared or active model.
+
+    Every batch is one commit: stopped anywhere, by Ctrl-C, a budget or a failure, the same command goes on. Items that
+    are written or deleted meanwhile stay as they were written. The exit code is 1 if the source does not have some of
+    the items, and 0 if all are done or a budget was reached.
+
+    Args:
+        order: Which items come first: id, random, uncertainty (old vectors that serve the new model worst), variance
+            (mapped vectors that an adapter like fastfill trusts least), traffic (most retrieved), class-balanced. That
+            of an interrupted backfill, else id, when left out.
+        batch: Items per commit.
+        budget: Give at most so many items a new vector now.
+        rate: Embed at most so many items a second.
+        class_column: Metadata column of the class, for the orders class-balanced and uncertainty.
+        missing_out: File for the ids of all items that the source does not have, one a line; written at the end.
+        retries: How often a commit is tried again, with growing pauses, while the store is out of reach.
+        seed: Of random orders.
+
+    Examples:
+        limpet gallery backfill --gallery live --release runs/link/head --texts requests.csv --budget 200
+    """
+    from limpet.cli.gallery.words import fill_command, next_commands, one_scale, tell_next
+    from limpet.galleries.items import pages
+
+    limit = spending.items(budget)
+    with on.opened() as it:
+        found = source.opened(it, api, sets)
+        if found is None:
+            status = it.status()
+            fill = ("give the others new vectors", fill_command(status, on.gallery))
+            [(purpose, typed), *_] = [fill] if status.lacking else next_commands(status, on.gallery)
+            raise ConfigError(
+                "Nothing to embed with was given.",
+                expected="--release NEW --data DATA; --release HEAD --texts TEXTS; or --vectors FILE …",
+                to_do=f"to {purpose}: {typed} (`limpet gallery backfill --help` lists the options); the gallery is "
+                "intact.",
+            )
+        done = _run(
+            it,
+            lambda on_step: it.backfill(
+                found, order=order, batch=batch, budget=limit, rate=rate, seconds=spending.seconds,
+                class_column=class_column, retries=retries, wait=on.wait, seed=seed, on_step=on_step,
+            ),
+        )  # fmt: skip
+        missing = []
+        if done.missing and done.stopped == "done":
+            missing = [one for items in pages(it.store, lacking=done.generation) for one in items.ids]
+        status = it.status()
+    api.tell()
+    cost = spending.cost(done.embedded)
+    verb = "read" if source.vectors else "embedded"  # vectors of files are not embedded
+    _tell(done, missing, cost, "carried over" if source.vectors and (source.release or source.adapter) else verb)
+    tell_next(one_scale(status, on.gallery) if status.lacking else next_commands(status, on.gallery)[:1])
+    if missing_out is not None and done.stopped == "done":
+        text = "".join(f"{one}\n" for one in missing)
+        write_atomically(missing_out, lambda part: part.write_text(text, encoding="utf-8"))
+    on.print_json({**vars(done), "missing_ids": missing[:LISTED] or list(done.missing_ids), "cost": cost})
+    return {"interrupted": 130, "done": int(bool(missing))}.get(done.stopped, 0)
+
+
+def _run(gallery: Gallery, fill: Callable[[Progress], Backfilled]) -> Backfilled:
+    """Run a backfill with a live bar, and return what it did, also where Ctrl-C ended it."""
+    found = gallery.status()
+    told: Told = {"embedded": 0, "written": 0, "missing": 0, "seconds": 0.0}
+    with rate_progress(f"backfill of {found.target}", found.lacking) as show, _stopping() as stop:
+
+        def on_step(event: Told) -> None:
+            told.update(event)
+            paused = event.get("waiting")
+            state = f"store out of reach, trying again in {paused:g} s" if paused else ""
+            show({"done": told["embedded"] + told["missing"], "state": state})
+            stop()
+
+        try:
+            return fill(on_step)
+        except KeyboardInterrupt:
+            lacking = gallery.status().lacking
+    from limpet.galleries.backfill import Backfilled
+
+    return Backfilled(
+        found.target, told["embedded"], told["written"], told["missing"], (), lacking, told["seconds"], "interrupted"
+    )
+
+
+@contextmanager
+def _stopping() -> Iterator[Callable[[], None]]:
+    """Let the first Ctrl-C wait for the end of a batch: yields a function that then raises, where it is called."""
+    asked = False
+
+    def ask(*_: object) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+        console.print("\nStopping after this batch; Ctrl-C again stops at once, which loses this batch only.")
+
+    def stop() -> None:
+        if asked:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _tell(done: Backfilled, missing: list[str], cost: float | None, verb: str) -> None:
+    """Say what was done, and what is left."""
+    speed = f", {done.embedded / done.seconds:,.0f} items/s" if done.seconds > 0 and done.embedded else ""
+    paid = "" if cost is None else f" for {cost:,.2f}"
+    if done.embedded or done.lacking:
+        console.print(
+            f"{done.generation}: {done.embedded:,} items {verb}{paid}, {done.written:,} written, "
+            f"in {duration(done.seconds)}{speed}."
+        )
+    if done.stopped != "done":
+        why = {"budget": "The budget is used up", "time": "The time is over"}.get(done.stopped, "Interrupted")
+        console.print(f"{why}: {done.lacking:,} items are left. The same command continues.")
+    elif missing:
+        console.print(
+            f"{len(missing):,} items are not in the source: {shown(missing)}. Their other vectors are kept, and answer "
+            "where a report or an adapter allows it. Give a source that has them, delete them, or `complete` with "
+            "--allow-missing."
+        )
+    else:
+        console.print(f"Every item has a vector of {done.generation}.")

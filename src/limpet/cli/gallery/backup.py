@@ -1,0 +1,68 @@
+"""``limpet gallery backup`` and ``restore``."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from limpet.cli.console import console, rate_progress
+from limpet.cli.gallery.common import command, size
+from limpet.cli.gallery.options import GalleryOptions, NewGallery
+from limpet.errors import without_secrets
+
+if TYPE_CHECKING:
+    from limpet.galleries.backup import Backup
+
+
+def backup(on: GalleryOptions, dest: Path) -> int:
+    """Write everything that the gallery holds at one commit into a new folder, while it is searched and written to.
+
+    ``limpet gallery backup DEST --gallery G`` is the same. What was written is read back and compared; the folder
+    appears when it is whole. That of a gallery in a folder can be opened where it is.
+
+    Args:
+        dest: A new or empty folder, best on another disk.
+
+    Examples:
+        limpet gallery backup /backups/live --gallery live
+    """
+    with on.opened() as it, rate_progress("backing up", None, unit="MiB") as on_step:
+        done = it.backup(dest, on_step=on_step)
+    console.print(f"Backed up {_told(done)} to {dest}.")
+    place = "postgresql://…" if done.kind == "postgresql" else "NEW_FOLDER"
+    console.print(f"Next, to restore it: {command('restore', place, '--backup', dest)}")
+    on.print_json({"backup": str(dest), **_document(done)})
+    return 0
+
+
+def restore(on: NewGallery, backup: Path) -> int:
+    """Make the gallery of a backup in a new place of the same kind; it is there whole, or not at all.
+
+    ``limpet gallery restore BACKUP --gallery G`` is the same. Every file is compared before anything is written, and
+    what was restored is opened and counted.
+
+    Args:
+        backup: Folder that `limpet gallery backup` wrote; it stays as it is.
+
+    Examples:
+        limpet gallery restore /backups/live --gallery live-again
+    """
+    from limpet.galleries import restore as restored
+
+    with rate_progress("restoring", None, unit="MiB") as on_step:
+        done = restored(backup, on.gallery, on_step=on_step)
+    console.print(f"Restored {_told(done)} to {without_secrets(on.gallery)}.")
+    console.print(f"Next, to look closer: {command('doctor', on.gallery)}")
+    on.print_json({"gallery": without_secrets(on.gallery), **_document(done)})
+    return 0
+
+
+def _told(done: Backup) -> str:
+    taken = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(done.time))
+    return f"{done.contents.items:,} items as of commit {done.contents.sequence} ({taken} UTC, {size(done.bytes)})"
+
+
+def _document(done: Backup) -> dict[str, object]:
+    document = done.model_dump(mode="json", exclude={"files", "contents"})
+    return {**document, **done.model_dump(mode="json")["contents"], "files": len(done.files)}

@@ -1,0 +1,110 @@
+"""``limpet gallery doctor`` and ``export``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from limpet.cli.console import console, rate_progress
+from limpet.cli.gallery.common import duration
+from limpet.cli.gallery.options import GalleryOptions
+from limpet.cli.gallery.sources import MappedVectors
+from limpet.cli.options import Api, DataSets
+from limpet.errors import StoreError, printable, without_secrets
+
+if TYPE_CHECKING:
+    from limpet.galleries.doctor import Diagnosis
+
+_COLOURS = {"error": "bold red", "warning": "bold yellow", "note": "bold"}
+
+
+def doctor(
+    on: GalleryOptions,
+    source: MappedVectors,
+    api: Api,
+    sets: DataSets,
+    sample: int = 200,
+    seed: int = 0,
+    repair: bool = False,
+) -> int:
+    """Read everything again and say what is wrong, and what to do about it; without --repair nothing is changed.
+
+    Counts, journal, vectors, links and searches are looked at. With a model and items, or vectors that are there, a
+    sample is embedded again and compared. The exit code is 1 if something is wrong.
+
+    Args:
+        sample: Items of every generation that are embedded again, and searched for.
+        seed: Of the sample.
+        repair: Where files are damaged, go back to the last commit that can be read whole first, and say what is lost.
+
+    Examples:
+        limpet gallery doctor --gallery live
+        limpet gallery doctor --gallery live --release runs/link/head --texts requests.csv
+    """
+    from limpet.galleries.doctor import doctor as examined
+    from limpet.galleries.doctor import repair as repaired_first
+
+    try:
+        with on.opened() as it:
+            repaired = repaired_first(it) if repair else None
+            vectors = source.opened(it, api, sets)
+            with rate_progress("reading", None) as show:
+                found = examined(
+                    it, vectors, sample=sample, seed=seed,
+                    on_step=lambda event: show({"done": 0, "total": None, **event, "state": event["step"]}),
+                )  # fmt: skip
+            if repaired is not None:
+                console.print(str(repaired), style="bold")
+    except StoreError as error:  # not even that can be read
+        repaired = None
+        found = _unreadable(on.gallery, error)
+    _tell(found)
+    told = {"repaired": repaired.to_dict()} if repaired is not None else {}
+    on.print_json({**found.to_dict(), **told, "url": without_secrets(found.url)})
+    return 0 if found.healthy else 1
+
+
+def _unreadable(url: str, error: StoreError) -> Diagnosis:
+    """Return the diagnosis of a gallery that cannot be opened."""
+    from limpet.galleries.doctor import Diagnosis, Finding
+
+    to_do = "check the disk or the server; if a file is damaged, restore the gallery from a copy, or import an export."
+    says = without_secrets(" ".join(error.given.split()))
+    return Diagnosis(url, 0, 0, {}, 0, (Finding("unreadable", "error", says, to_do),), 0.0)
+
+
+def _tell(found: Diagnosis) -> None:
+    rows = ", ".join(f"{count:,} of {name}" for name, count in found.rows.items()) or "none"
+    console.print(f"{without_secrets(found.url)}: {found.items:,} items; vectors read: {rows}; "
+                  f"{duration(found.seconds)}.")  # fmt: skip
+    for finding in found.findings:
+        following = f"\n  Next: {finding.to_do}" if finding.to_do else ""
+        severity = (f"{finding.severity}: ", _COLOURS[finding.severity])
+        console.print(Text.assemble(severity, printable(finding.says), following))
+    if found.healthy:
+        console.print("The gallery is healthy.", style="bold")
+
+
+def export(on: GalleryOptions, out: Path, generation: str | None = None) -> int:
+    """Write the vectors and metadata of one generation to a file that other programs read.
+
+    Args:
+        out: File to write: .parquet (all metadata, written piece by piece), .safetensors (embeddings for `limpet`) or
+            .npz.
+        generation: Its name or fingerprint; the active one when left out.
+
+    Examples:
+        limpet gallery export --gallery live --out vectors.parquet
+    """
+    from limpet.galleries.transfer import export as exported
+
+    with on.opened() as it, rate_progress("exporting", None) as on_step:
+        done = exported(it, generation, out, on_step=on_step)
+    console.print(f"{done.rows:,} items of {done.generation} written to {done.path}.")
+    for name, why in done.left_out.items():
+        console.print(f"The column '{name}' was left out: {why}. A .parquet file holds it.")
+    on.print_json({"file": str(done.path), "generation": done.generation, "items": done.rows,
+                   "left_out": dict(done.left_out)})  # fmt: skip
+    return 0

@@ -1,0 +1,160 @@
+"""``limpet gallery create``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from limpet.cli.console import console
+from limpet.cli.gallery.common import DECLARED, Model, command, name_of, unnamed
+from limpet.cli.gallery.imports import Commits, Found, Items, tell
+from limpet.cli.gallery.options import GraphOptions, NewGallery, NewModel
+from limpet.cli.options import Api, DataSets
+from limpet.cli.places import Place
+from limpet.embeddings import EmbeddingSet
+from limpet.embeddings.embedding_set import shown
+from limpet.errors import LimpetError, refuse, without_intact, without_secrets
+from limpet.models.names import called
+
+if TYPE_CHECKING:
+    from limpet.galleries import Gallery
+    from limpet.galleries.transfer import Imported
+
+_KINDS = {"i": "integer", "u": "integer", "f": "number", "b": "truth", "U": "text"}
+
+
+def create(
+    on: NewGallery,
+    source: Items,
+    api: Api,
+    sets: DataSets,
+    hnsw: GraphOptions,
+    dim: int | None = None,
+    columns: list[str] = [],  # noqa: B006 - read only, shown as the default
+) -> int:
+    """Make a gallery for the vectors of a model, and fill it if items are given.
+
+    ``limpet gallery create --gallery G --embeddings runs/old`` makes one and fills it. So does the URL of a table or
+    collection, whose columns become metadata of the types that they have there. Of PostgreSQL, numeric becomes number
+    (integer where it has no fraction and at most 18 digits), uuid, json, dates and times become text, moments of time
+    in UTC.
+
+    Args:
+        source: Items to begin with; or the model alone, --release or --model.
+        hnsw: Approximate indexes, which `limpet gallery index` builds.
+        dim: Dimension of the vectors of --model, where no items are given.
+        columns: Metadata columns with their types: label=text price=number stock=integer sold=truth facts=json. Those
+            that the embeddings or the table have when left out.
+
+    Examples:
+        limpet gallery create --gallery live --embeddings runs/old
+        limpet gallery create --gallery live --texts requests.csv --text-model wordllama
+    """
+    from limpet.galleries import Gallery
+    from limpet.galleries.rows import checked_columns
+
+    types = checked_columns(dict(_column(word) for word in columns))
+    refuse(len(types) < len(columns), f"--columns {' '.join(columns)}.", "every column once")
+    new = NewModel(source.release, source.model, dim)
+    first = source.opened(new.declared, api, sets) if source.embeds or source.embeddings is not None else None
+    refuse(bool(source.take) and source.table is None, "--take without a table.",
+           "it with the URL of one, or with Parquet files, as --embeddings")  # fmt: skip
+    named = new.identity() if first is None else _model(first, new, source)
+    if first is not None and (source.take or not columns):
+        types = _columns_of(first, source) | types
+    with Gallery.create(
+        on.gallery,
+        fingerprint=named.fingerprint,
+        space=named.space,
+        columns=types,
+        note=named.note,
+        graph=hnsw.graph(),
+    ) as it:
+        done = None if first is None else _filled(it, first, named.fingerprint, on.gallery, source)
+        found = it.status()
+    api.tell()
+    console.print(
+        f"Made the gallery {without_secrets(found.url)} ({found.kind}) for {named.fingerprint} on the {named.space}"
+        + (f", with {', '.join(f'{name} ({kind})' for name, kind in types.items())}." if types else ".")
+    )
+    passed = [] if first is None else source.left_out(first, types)
+    if passed:
+        console.print(f"Not taken as metadata: {shown(passed)}.")
+    if done is None:
+        if not types:
+            console.print(
+                "It has no metadata columns, and keeps no labels: they are declared now, --columns label=text, or "
+                "taken from the items that it is made of (--embeddings, --texts, --data)."
+            )
+        model = [] if new.model is None else ["--model", new.model]
+        console.print(f"Next, to fill it: {command('import', on.gallery, '--embeddings', 'FILE_OR_FOLDER', *model)}")
+    else:
+        tell(done, found.items, on.gallery)
+    on.print_json({"gallery": without_secrets(found.url), "kind": found.kind, "fingerprint": named.fingerprint,
+                   "space": named.space.record(), "columns": types, "items": found.items})  # fmt: skip
+    return 0
+
+
+def _column(word: str) -> tuple[str, str]:
+    name, sign, kind = word.partition("=")
+    refuse(not (sign and name and kind), f"--columns {word}.", "NAME=TYPE, such as label=text")
+    return name, kind
+
+
+def _model(first: Found, new: NewModel, source: Items) -> Model:
+    """Return the model whose items come first."""
+    from limpet.galleries.sources import EmbeddedItems
+    from limpet.galleries.transfer import dim_of
+    from limpet.geometry import space_from_record
+    from limpet.sources.reading import where_of
+
+    refuse(new.dim is not None, f"--dim {new.dim} with items.", "the items alone, whose vectors say it")
+    if isinstance(first, EmbeddedItems):
+        note = str(source.text_model) if source.release is None else called(source.release)
+        return Model(first.fingerprint, first.space, without_secrets(note))
+    named = new.model or name_of(source.embeddings or Place("."))
+    if isinstance(first, EmbeddingSet):
+        return Model(first.fingerprint, first.space, named)
+    if first.record is not None and "fingerprint" in first.record:
+        return Model(str(first.record["fingerprint"]), space_from_record(first.record["space"]), named)
+    model = new.model or first.address.model
+    if model is None:
+        raise unnamed(first.name)
+    found = dim_of(first)
+    refuse(found is None, f"{first.name} has no rows.", "at least one item")
+    return Model(f"{DECLARED}{model}", where_of(first, int(found or 0))[0], named)
+
+
+def _columns_of(first: Found, source: Items) -> dict[str, str]:
+    """Return the metadata columns that items have, by type; of a table those that were chosen."""
+    from limpet.galleries.sources import EmbeddedItems
+    from limpet.galleries.transfer import columns_of
+
+    if not isinstance(first, EmbeddingSet | EmbeddedItems):
+        take = source.columns
+        label = "label" in (first.schema if take is None else take)
+        found = columns_of(first, take=take)
+        return found | ({"label": "text"} if label else {})
+    found = {} if first.labels is None else {"label": "text"}
+    kinds = {name: _KINDS.get(np.asarray(values).dtype.kind) for name, values in first.columns.items()}
+    return found | {name: kind for name, kind in kinds.items() if kind is not None and name.isidentifier()}
+
+
+def _filled(gallery: Gallery, first: Found, fingerprint: str, url: str, source: Items) -> Imported:
+    """Fill the new gallery; of an error say that it is there."""
+    try:
+        return source.added(gallery, first, fingerprint, Commits())
+    except LimpetError as error:
+        kept = f"The gallery was made and has {len(gallery):,} items; once this is corrected: {again(url, source)}"
+        raise type(error)(
+            error.given, error.expected, f"{without_intact(error.to_do).rstrip('. ')}. {kept}".lstrip(". ")
+        ) from error
+
+
+def again(url: str, source: Items) -> str:
+    """Return what goes on with filling a gallery."""
+    cast = ["--cast"] if source.cast else []
+    model = [] if source.embeds else ["--model", "g1"]
+    return command("import", url, *replace(source, model=None).typed(), *model, *cast, "--skip-existing")

@@ -1,0 +1,261 @@
+"""Groups of options that several commands of ``limpet gallery`` share, each with what it means for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from limpet.cli.console import print_json
+from limpet.cli.gallery.common import DECLARED, Model, name_of, open_vectors
+from limpet.cli.places import Place
+from limpet.config import Options
+from limpet.errors import refuse
+from limpet.models.names import called
+
+if TYPE_CHECKING:
+    from limpet.galleries import Gallery
+    from limpet.stores.base import Graph
+
+
+@dataclass(frozen=True)
+class GalleryOptions(Options):
+    """The gallery.
+
+    Args:
+        gallery: Where it is.
+        json: Print one JSON document.
+    """
+
+    gallery: str
+    json: bool = False
+
+    def __post_init__(self) -> None:
+        refuse(self.gallery == "memory://", "A gallery in RAM alone, which ends with this command.",
+               "memory:FOLDER, which is kept; memory:// is for programs")  # fmt: skip
+
+    def opened(self) -> Gallery:
+        """Open it for a while."""
+        from limpet.galleries import Gallery
+
+        return Gallery.open(self.gallery)
+
+    def print_json(self, document: Mapping[str, object]) -> None:
+        """Print a document for machines, if they asked for one."""
+        if self.json:
+            print_json(document)
+
+
+@dataclass(frozen=True)
+class WriterOptions(GalleryOptions):
+    """The gallery, which is written to.
+
+    Args:
+        wait: Seconds to wait for another writer.
+    """
+
+    wait: float = 10.0
+
+    def opened(self) -> Gallery:
+        """Open it for a while, once another writer has ended."""
+        from limpet.galleries import Gallery
+
+        refuse(self.wait < 0, f"--wait {self.wait}.", "at least 0 seconds")
+        return Gallery.open(self.gallery, timeout=self.wait)
+
+
+@dataclass(frozen=True)
+class PatientWriterOptions(WriterOptions):
+    """The gallery, which is written to for long.
+
+    Args:
+        wait: Seconds that every commit waits for another writer.
+    """
+
+    wait: float = 60.0
+
+
+@dataclass(frozen=True)
+class NewGallery(GalleryOptions):
+    """The new gallery.
+
+    Args:
+        gallery: A new folder (LanceDB), memory:FOLDER (all vectors in RAM, kept in one file), or a database with
+            pgvector, postgresql://USER@HOST/DATABASE?schema=NAME, whose schema is empty or not there yet.
+    """
+
+
+@dataclass(frozen=True)
+class GraphOptions(Options):
+    """How approximate indexes are built and searched, in PostgreSQL (HNSW); 16, 64 and 100 when never said.
+
+    Args:
+        m: Links of every row, 2 to 100: more find more, in a larger index.
+        ef_construction: Rows that are looked at to link one, twice m to 1,000: more find more, built in longer.
+        ef_search: Rows that a search looks at, 1 to 1,000; at least two for each hit.
+    """
+
+    m: int | None = None
+    ef_construction: int | None = None
+    ef_search: int | None = None
+
+    def graph(self, before: Graph | None = None) -> Graph | None:
+        """Return what was said, and for the rest what was before; None where nothing was said."""
+        from limpet.stores.base import Graph
+
+        said = {name: value for name, value in vars(self).items() if value is not None}
+        return replace(before or Graph(), **said) if said else None
+
+
+@dataclass(frozen=True)
+class NewModel(Options):
+    """The model whose vectors the gallery is to hold.
+
+    Args:
+        release: Its release: a folder; or hf:FOLDER, FILE.py:FUNCTION, ..., as `limpet train --model` takes them.
+        model: What you call the model of vectors made elsewhere, with --dim; or of an .npz, .npy or .parquet file or a
+            URL.
+        dim: Dimension of those vectors.
+    """
+
+    release: Path | None = None
+    model: str | None = None
+    dim: int | None = None
+
+    @property
+    def declared(self) -> str | None:
+        """The fingerprint of a model that has only the name which a person gives it."""
+        return None if self.model is None else f"{DECLARED}{self.model}"
+
+    def identity(self, embeddings: Place | None = None) -> Model:
+        """Return the model that exactly one way of naming it gives.
+
+        Args:
+            embeddings: A file, folder or source of its embeddings.
+
+        Raises:
+            ConfigError: None or several ways were given, or a part is missing.
+        """
+        by_name = self.model is not None and embeddings is None
+        ways = sum([self.release is not None, by_name, embeddings is not None])
+        refuse(
+            ways != 1,
+            "Several models were named." if ways else "No model was named.",
+            "--release FOLDER; or --embeddings FILE_OR_FOLDER; or --model NAME --dim D for vectors made elsewhere "
+            "(a file, a folder, or the URL of a table or collection)",
+        )
+        refuse(
+            self.dim is not None and not by_name,
+            f"--dim {self.dim}.",
+            "it only with --model NAME; others say it themselves",
+        )
+        if self.release is not None:
+            from limpet.models.named_models import known_of
+
+            known = known_of(self.release)
+            return Model(known.fingerprint, known.space, called(self.release))
+        if embeddings is not None:
+            found = open_vectors(embeddings, fingerprint=self.declared)
+            return Model(found.fingerprint, found.space, self.model or name_of(embeddings))
+        dim = self.dim or 0
+        refuse(dim < 1, f"--model {self.model} {'without --dim' if self.dim is None else f'--dim {dim}'}.",
+               "the dimension of its vectors: --dim D, at least 1")  # fmt: skip
+        from limpet.geometry import Hypersphere
+
+        return Model(str(self.declared), Hypersphere(dim), str(self.model))
+
+
+@dataclass(frozen=True)
+class Encoding(Options):
+    """What embeds.
+
+    Args:
+        release: A release: over images a folder, or hf:FOLDER, FILE.py:FUNCTION, ..., as `limpet train --model` takes
+            them; over texts a head over a frozen model.
+        encoder: FILE.py:FUNCTION, which gives the module of yours that the release was made of; its folder holds no
+            code.
+        text_model: Frozen model that embeds texts, openai:MODEL@BASE_URL for one behind an API; a head names its own.
+        max_length: Tokens that count of every text.
+        truncate_dim: Keep so many of the first values of every vector of a text.
+        device: Where to compute: cpu, cuda, cuda:1, mps.
+    """
+
+    release: Path | None = None
+    encoder: str | None = None
+    text_model: str | None = None
+    max_length: int | None = None
+    truncate_dim: int | None = None
+    device: str = "cpu"
+
+
+@dataclass(frozen=True)
+class Embedding(Encoding):
+    """What embeds, or embedded.
+
+    Args:
+        model: What you call the model of .npz, .npy and .parquet files; or a generation, such as g1.
+        cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
+    """
+
+    model: str | None = None
+    cast: bool = False
+
+
+@dataclass(frozen=True)
+class Links(Options):
+    """What lets queries of a new model search the vectors that are there.
+
+    Args:
+        report: results.json of `limpet evaluate`, or its folder: whether new queries may search vectors that are
+            there.
+        adapter: Folder of an adapter that `limpet adapt` fitted between the active and the new model: it maps new
+            queries, or all stored vectors now.
+        score_map: With an adapter of queries: a file like score_map.json that takes scores on old vectors to those on
+            new ones, so that both lists become one by score; they are merged by rank when left out.
+    """
+
+    report: list[Path] = field(default_factory=list)
+    adapter: Path | None = None
+    score_map: Path | None = None
+
+    def __post_init__(self) -> None:
+        alone = self.score_map is not None and self.adapter is None
+        refuse(alone, "--score-map without --adapter.", "both, or neither")
+
+
+@dataclass(frozen=True)
+class Spending(Options):
+    """What may be spent; `limpet gallery plan` says how far it reaches.
+
+    Args:
+        price_per_thousand: Of embedding 1,000 items, in any currency.
+        max_cost: With it: embed at most for so much.
+        seconds: Begin no further batch after so many seconds.
+    """
+
+    price_per_thousand: float | None = None
+    max_cost: float | None = None
+    seconds: float | None = None
+
+    def items(self, budget: int | None) -> int | None:
+        """Return how many items a number and a sum of money allow; None for as many as there are.
+
+        >>> Spending(0.02, 1.0).items(None), Spending(0.02, 1.0).items(100), Spending().items(100)
+        (50000, 100, 100)
+
+        Raises:
+            ConfigError: A number is out of range, or money without a price.
+        """
+        price, cost = self.price_per_thousand, self.max_cost
+        refuse(budget is not None and budget < 0, f"--budget {budget}.", "at least 0 items")
+        refuse(price is not None and not 0 < price < math.inf, f"--price-per-thousand {price}.", "a number above 0")
+        refuse(cost is not None and not 0 <= cost < math.inf, f"--max-cost {cost}.", "a number of at least 0")
+        refuse(cost is not None and price is None, "--max-cost without a price.", "--price-per-thousand, too")
+        by_cost = [] if cost is None or price is None else [math.floor(1000 * cost / price)]
+        return min([*([] if budget is None else [budget]), *by_cost], default=None)
+
+    def cost(self, items: int) -> float | None:
+        """Return what embedding so many items costs; None without a price."""
+        return None if self.price_per_thousand is None else items * self.price_per_thousand / 1000

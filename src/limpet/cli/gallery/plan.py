@@ -1,0 +1,145 @@
+"""``limpet gallery plan``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from limpet.cli.console import console
+from limpet.cli.gallery.common import command, duration, size
+from limpet.cli.gallery.options import GalleryOptions, Spending
+from limpet.cli.gallery.sources import MappedVectors
+from limpet.cli.options import Api, DataSets
+from limpet.embeddings.embedding_set import shown
+
+if TYPE_CHECKING:
+    from limpet.galleries.plan import Plan, Promise
+    from limpet.galleries.status import Status
+
+
+def plan(
+    on: GalleryOptions,
+    source: MappedVectors,
+    api: Api,
+    sets: DataSets,
+    spending: Spending,
+    report: list[Path] = [],  # noqa: B006 - read only, shown as the default
+    sample: int = 256,
+    batch: int = 4096,
+    rescore: int = 100,
+    seed: int = 0,
+) -> int:
+    """Say what a backfill would take: items, time, cost, room, and how search is meanwhile. Nothing is changed.
+
+    A random sample of the items is embedded and timed. The new model need not be prepared yet.
+
+    Args:
+        report: results.json of `limpet evaluate` of a model that is not prepared yet, to say how search would be.
+        sample: Items to embed, at least 2.
+        batch: Items that are embedded at a time.
+        rescore: Candidates of a query that searches in two stages, to say what one would take.
+        seed: Of the sample.
+
+    Examples:
+        limpet gallery plan --gallery live --release runs/link/head --texts requests.csv --price-per-thousand 0.02
+    """
+    from limpet.cli.gallery.words import tell_next
+    from limpet.galleries.plan import plan as planned
+
+    with on.opened() as it:
+        vectors = source.opened(it, api, sets)
+        with console.status("embedding a sample"):
+            found = planned(
+                it, vectors, reports=report, sample=sample, batch=batch, seed=seed,
+                price_per_thousand=spending.price_per_thousand, budget_cost=spending.max_cost,
+                budget_seconds=spending.seconds, meter=api.settings.meter, candidates=rescore,
+            )  # fmt: skip
+        status = it.status()
+    for line in (
+        plan_lines(found) if found.rows or not found.items else [f"Every item has a vector of {found.generation}."]
+    ):
+        console.print(line)
+    tell_next(following(found, status, on.gallery, source, report))
+    on.print_json(found.to_dict())
+    return 0
+
+
+def following(
+    found: Plan, status: Status, url: str, source: MappedVectors, reports: Sequence[Path]
+) -> Sequence[tuple[str, str]]:
+    """Return what to type next, each with what it is for: what was planned, or else what would be a plan.
+
+    Args:
+        source: Where vectors came from, which is that of the next command.
+    """
+    from limpet.cli.gallery.words import fill_command, next_commands
+
+    chosen: dict[str, Sequence[object]] = {
+        "release": [source.release], "data": [source.data], "texts": [source.texts], "text-model": [source.text_model],
+        "vectors": source.vectors or [None], "model": [source.model], "adapter": [source.adapter],
+    }  # fmt: skip
+    given = [str(word) for name, (first, *more) in chosen.items() if first for word in (f"--{name}", first, *more)]
+    if found.generation not in {one.name for one in status.generations}:
+        vectors = str(source.vectors[0]) if source.vectors else "EMBEDDINGS"
+        named = ["--model", source.model] if source.model else []
+        identity = ["--embeddings", vectors, *named] if source.release is None else ["--release", str(source.release)]
+        evidence = ["--report", *reports] if reports else []
+        return [("make room for it", command("prepare", url, *identity, *evidence))]
+    if found.rows and given:
+        return [("do it", command("backfill", url, *given))]
+    if found.rows:
+        typed = fill_command(status, url)
+        return [("have a sample timed", typed.replace(" backfill ", " plan ", 1)), ("do it", typed)]
+    other = command("plan", url, "--vectors", "FILE", "--model", "NEW")
+    return [("plan an upgrade, name the new model", other), *next_commands(status, url)]
+
+
+def plan_lines(found: Plan) -> list[str]:
+    """Say in words what a backfill takes."""
+    lines = [
+        f"{found.generation}: {found.rows:,} of {found.items:,} items need a new vector; {size(found.bytes_written)} "
+        f"of vectors come, {size(found.bytes_until_gc)} of others stay until gc."
+    ]
+    if found.sampled:
+        lines.append(_measured(found))
+    if found.tokens is not None and found.tokens_per_item is not None:
+        lines.append(f"Tokens: {found.tokens:,.0f}, {found.tokens_per_item:,.1f} an item, as the server counts them.")
+    if found.cost is not None:
+        lines.append(f"Cost: {found.cost:,.{2 if found.cost >= 1 else 4}f}.")
+    if found.rows_within_budget is not None:
+        lines.append(f"Within the budget: {found.rows_within_budget:,} of {found.found_rows:,} items.")
+    if found.rows and found.seconds_per_query is not None:
+        lines.append(_in_two_stages(found, found.seconds_per_query))
+    return [*lines, *map(_promised, found.promises)]
+
+
+def _measured(found: Plan) -> str:
+    lacks = f" The source lacks {found.missing} of {found.sampled} sampled items: "
+    missing = f"{lacks}{shown(found.missing_ids, found.missing)}." if found.missing else ""
+    if found.items_per_second is None or found.seconds is None:
+        return f"The speed could not be measured.{missing}"
+    return (
+        f"Time: {duration(found.seconds)} of embedding at {found.items_per_second:,.0f} items/s, measured on "
+        f"{found.sampled} items.{missing}"
+    )
+
+
+def _in_two_stages(found: Plan, seconds: float) -> str:
+    """Say what a query would take that searches in two stages."""
+    cost = "" if found.cost_per_query is None else f" and {found.cost_per_query:,.4f}"
+    return (
+        f"Or in two stages (search --rescore {found.candidates}): a query embeds up to {found.candidates:,} items, "
+        f"{duration(seconds)}{cost}, and none once its candidates are kept; `limpet gallery rehearse` measures "
+        "what it finds."
+    )
+
+
+def _promised(promise: Promise) -> str:
+    """Say what searches are like meanwhile."""
+    reason = f"Meanwhile new queries search vectors of {promise.gallery}, too ({promise.how}: {promise.reason})"
+    if promise.metric is None or promise.now is None:
+        return f"{reason}."
+    scores = {"now": promise.now, "old queries": promise.before, "at the end": promise.at_the_end}
+    known = ", ".join(f"{name} {value:.3f}" for name, value in scores.items() if value is not None)
+    return f"{reason}: {promise.metric} {known}."

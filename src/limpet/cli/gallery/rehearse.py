@@ -1,0 +1,118 @@
+"""``limpet gallery rehearse``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from limpet.cli.console import console, print_table, rate_progress
+from limpet.cli.gallery.common import made_by, open_vectors
+from limpet.cli.gallery.options import GalleryOptions, Links
+from limpet.cli.gallery.sources import NewVectors
+from limpet.cli.options import Api, DataSets
+from limpet.cli.pages import page_line, page_written
+from limpet.cli.places import Place
+from limpet.errors import ConfigError, refuse
+
+if TYPE_CHECKING:
+    from limpet.embeddings import EmbeddingSet
+    from limpet.galleries import Gallery
+    from limpet.galleries.rehearsal import Rehearsal
+
+PASSED = ("ready", "no gain", "unlabelled")
+
+
+def rehearse(
+    on: GalleryOptions,
+    source: NewVectors,
+    api: Api,
+    sets: DataSets,
+    links: Links,
+    out: Path = Path("runs/rehearsal"),
+    sample: int = 2000,
+    queries: list[Place] = [],  # noqa: B006 - read only, shown as the default
+    old_model: str | None = None,
+    order: list[str] = [],  # noqa: B006
+    class_column: str = "label",
+    most_queries: int = 200,
+    seed: int = 0,
+) -> int:
+    """Rehearse a whole upgrade on a copy of a sample, in memory: swap, backfill, rollback, with searches throughout.
+
+    The gallery is only read. The exit code is 0 if the upgrade finds as much as today or more, at the end and on the
+    way, and 1 otherwise. Without labels that cannot be told, and it is 1 only where a step or a search failed.
+
+    Args:
+        links: What new queries may search, where the new model is not prepared yet.
+        out: Folder for rehearsal.json and rehearsal.html.
+        sample: Items of the copy, at least 20.
+        queries: Two files or URLs of the same queries, by the old and by the new model; sampled items search when left
+            out.
+        old_model: What you call the old model, of .npz, .npy and .parquet queries.
+        order: Orders to rehearse, the first one whole; all that can be used when left out.
+        class_column: Metadata column of the class: items of a query's class are right.
+        most_queries: Use so many queries at most.
+        seed: Of the sample, and of random orders.
+
+    Examples:
+        limpet gallery rehearse --gallery live --release runs/link/head --texts requests.csv --report runs/link-report
+    """
+    from limpet.galleries.rehearsal import rehearse as rehearsed
+    from limpet.reports.rehearsal import write_rehearsal_report
+
+    refuse(len(queries) not in (0, 2), f"{len(queries)} files of queries.", "two: by the old and by the new model")
+    with on.opened() as it:
+        vectors = source.opened(it, api, sets)
+        if vectors is None:
+            raise ConfigError(
+                "Nothing to embed with was given.",
+                expected="--release NEW --data DATA; --release HEAD --texts TEXTS; or --vectors FILE …",
+            )
+        asked = _queries(it, queries, (old_model, source.model), source.cast)
+        with rate_progress("rehearsal", None) as show:
+            found = rehearsed(
+                it, vectors, reports=links.report, adapter=links.adapter, score_map=links.score_map, sample=sample,
+                queries=asked, orders=order or None, class_column=class_column, most_queries=most_queries, seed=seed,
+                on_step=lambda event: show({"done": 0, "total": None, **event, "state": event["step"]}),
+            )  # fmt: skip
+    path = found.save(out)
+    page = page_written(None, lambda: write_rehearsal_report(found, out))  # the option --report names evidence here
+    _tell(found)
+    console.print(f"\nresults  {path}{page_line(None, page)}")
+    on.print_json(found.to_dict())
+    return 0 if found.verdict in PASSED else 1
+
+
+def _queries(
+    gallery: Gallery, places: list[Place], models: tuple[str | None, str | None], cast: bool
+) -> tuple[EmbeddingSet, EmbeddingSet] | None:
+    """Open the same queries by both models, old and new."""
+    if not places:
+        return None
+    old, new = (
+        open_vectors(place, parts=("query", "embeddings"), fingerprint=made_by(gallery.state, name), cast=cast)
+        for place, name in zip(places, models, strict=True)
+    )
+    return old, new
+
+
+def _tell(found: Rehearsal) -> None:
+    """Print the orders as a table, and what it all means."""
+    from limpet.reports.formats import MISSING, plain_text
+    from limpet.reports.rehearsal import findings, next_step, rehearsal_headline
+    from limpet.wording import metric_name
+
+    rows = [
+        [name, metric_name(metric), MISSING if metric not in found.before else f"{found.before[metric]:.3f}",
+         *(f"{value:.3f}" for value in (values[0], curve.area[metric], values[-1]))]
+        for name, curve in found.curves.items()
+        for metric, values in curve.values.items()
+    ]  # fmt: skip
+    title = f"Rehearsal on {found.sampled:,} of {found.items:,} items: what new queries find"
+    print_table(title, ["order", "metric", "today", "at the swap", "mean on the way", "at the end"], rows)
+    console.print(f"\n{plain_text(rehearsal_headline(found))}", style="bold")
+    for sentence in findings(found):
+        console.print(plain_text(sentence))
+    for name, why in found.left_out.items():
+        console.print(f"The order {name} was left out: {plain_text(why)}")
+    console.print(f"Next: {plain_text(next_step(found))}")

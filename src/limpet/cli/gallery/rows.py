@@ -1,0 +1,164 @@
+"""``limpet gallery add``, ``upsert`` and ``delete``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from limpet.cli.console import console, rate_progress
+from limpet.cli.gallery.common import made_by, open_vectors
+from limpet.cli.gallery.imports import EMBEDDED_AT_ONCE, tell_left_out, unknown_columns
+from limpet.cli.gallery.options import WriterOptions
+from limpet.cli.gallery.sources import TO_EMBED, Embedder, fingerprints_of
+from limpet.cli.options import Api, DataSets
+from limpet.cli.places import Place
+from limpet.embeddings.embedding_set import joined, shown
+from limpet.errors import ConfigError, refuse
+
+if TYPE_CHECKING:
+    from limpet.embeddings import EmbeddingSet
+    from limpet.galleries import Gallery
+
+
+@dataclass(frozen=True)
+class Items(Embedder):
+    """The items: embeddings, or texts or images that a model embeds now.
+
+    Args:
+        embeddings: Of the items, one file, folder or URL per model; metadata is that of the first. Also written --from.
+        model: What you call the model of each URL and .npz, .npy and .parquet file, in their order; or a generation, as
+            g1.
+        cast: Accept other floating types than float32 there.
+    """
+
+    embeddings: list[Place] = field(default_factory=list)
+    model: list[str] = field(default_factory=list)
+    cast: bool = False
+
+    def opened(self, gallery: Gallery, api: Api, sets: DataSets) -> list[EmbeddingSet]:
+        """Open the embeddings, with the names given to those that say nothing of their model, or make them."""
+        given = {"embeddings": self.embeddings, "texts": self.texts, "data": self.data}
+        names = [f"--{name}" for name, value in given.items() if value]
+        refuse(len(names) != 1, f"{' and '.join(names) or 'No items'} given.",
+               f"one of: --embeddings FILE_OR_FOLDER; {TO_EMBED}")  # fmt: skip
+        if not self.embeddings:
+            found = self.items(api, sets, fingerprints_of(gallery))
+            with rate_progress("embedding", len(found)) as on_step:
+                parts = []
+                for start in range(0, len(found), EMBEDDED_AT_ONCE):
+                    on_step({"done": start})
+                    parts.append(found.select(np.arange(start, min(start + EMBEDDED_AT_ONCE, len(found)))))
+            return [joined(parts)]
+        nameless = [place for place in self.embeddings if place.nameless]
+        refuse(
+            bool(self.model) and len(self.model) != len(nameless),
+            f"{len(self.model)} models for {len(nameless)} files that do not say which model made them.",
+            "one --model for each URL and each .npz, .npy and .parquet file, in their order",
+        )
+        models = dict(zip(nameless, self.model, strict=False))
+        return [
+            open_vectors(place, fingerprint=made_by(gallery.state, models.get(place)), cast=self.cast)
+            for place in self.embeddings
+        ]
+
+
+def add(on: WriterOptions, items: Items, api: Api, sets: DataSets) -> int:
+    """Add items that the gallery does not have.
+
+    Examples:
+        limpet gallery add --gallery live --embeddings runs/new-items
+        limpet gallery add --gallery live --texts new.csv --text-model wordllama
+    """
+    return _write(on, items, api, sets, replace=False)
+
+
+def upsert(on: WriterOptions, items: Items, api: Api, sets: DataSets) -> int:
+    """Write items whole: their metadata and vectors replace what was there.
+
+    A vector by another model is removed, since it describes what the item was before: between swap and gc, give the
+    embeddings of both models, if queries of both shall find the item at once.
+
+    Examples:
+        limpet gallery upsert --gallery live --embeddings runs/changed-items
+        limpet gallery upsert --gallery live --texts changed.csv --release runs/link/head
+    """
+    return _write(on, items, api, sets, replace=True)
+
+
+def _write(on: WriterOptions, items: Items, api: Api, sets: DataSets, *, replace: bool) -> int:
+    with on.opened() as it:
+        found = items.opened(it, api, sets)
+        total = len({identifier for embeddings in found for identifier in embeddings.ids})
+        refuse(not total, f"{shown(map(str, items.embeddings))} has no items.", "at least one item")
+        metadata = _metadata(it, items.embeddings[0], found, total) if items.embeddings else None
+        passed = unknown_columns(found[0], it.state.columns)
+        with rate_progress("writing", total) as on_step:
+            written = (it.upsert if replace else it.add)(*found, metadata=metadata, on_step=on_step)
+        count = len(it)
+    api.tell()
+    tell_left_out(passed)
+    console.print(f"{written:,} items written; {count:,} in the gallery.")
+    on.print_json({"written": written, "items": count})
+    return 0
+
+
+def _metadata(gallery: Gallery, place: Place, sets: list[EmbeddingSet], total: int) -> dict[str, list[Any]] | None:
+    """Return the metadata of a table by column, None for items of further sets; None for files that hold none."""
+    if place.address is None and place.path.suffix != ".parquet":
+        return None
+    from limpet.sources import Address, open_source
+    from limpet.sources.base import roles_of, texts_of_ids
+
+    source = open_source(place.address or Address("parquet", place.given))
+    names = [name for name in gallery.state.columns if name in source.schema]
+    key = [str(roles_of(source).id)] if place.address is not None else []  # a file is read twice in one order
+    values: dict[str, list[Any]] = {name: [] for name in names}
+    ids: list[str] = []
+    for part in source.batches([*key, *names], 50_000) if names else ():
+        ids += texts_of_ids(part.column(0)).to_pylist() if key else []
+        for name, column in zip(names, part.columns[len(key) :], strict=True):
+            values[name] += column.to_pylist()
+    if key:
+        known = {identifier: row for row, identifier in enumerate(ids)}
+        rows = [known.get(identifier) for identifier in sets[0].ids]
+        values = {name: [None if row is None else found[row] for row in rows] for name, found in values.items()}
+    return {name: found + [None] * (total - len(sets[0])) for name, found in values.items()}
+
+
+def delete(
+    on: WriterOptions,
+    ids: list[str] = [],  # noqa: B006 - read only, shown as the default
+    ids_from: Path | None = None,
+) -> int:
+    """Remove items with all their vectors; a backfill does not bring them back.
+
+    Args:
+        ids: The items.
+        ids_from: File of ids, one a line.
+
+    Examples:
+        limpet gallery delete --gallery live --ids 17 42
+    """
+    refuse(bool(ids) == (ids_from is not None), "Both or neither of --ids and --ids-from were given.", "one of them")
+    names = list(dict.fromkeys(ids if ids_from is None else _lines(ids_from)))
+    refuse(not names, f"'{ids_from}' has no ids.", "one id a line")
+    with on.opened() as it:
+        known = set(it.store.fetch(names).ids)
+        deleted, items = it.delete(names), len(it)
+    unknown = [name for name in names if name not in known]
+    console.print(f"{deleted:,} items deleted; {items:,} in the gallery.")
+    if unknown:
+        console.print(f"Not there: {shown(unknown)}.")
+    on.print_json({"deleted": deleted, "unknown": unknown[:1000], "items": items})
+    return 0
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"'{path}' is no text in UTF-8.", expected="one id a line") from error
+    return [line for line in lines if line]

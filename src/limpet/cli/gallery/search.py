@@ -1,0 +1,334 @@
+"""``limpet gallery search``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from limpet.cli.console import console, print_table
+from limpet.cli.gallery.common import made_by, open_vectors
+from limpet.cli.gallery.options import Embedding, Encoding, GalleryOptions
+from limpet.cli.gallery.sources import NewVectors, fingerprints_of
+from limpet.cli.options import Api, DataSets, TextModel
+from limpet.cli.places import Place
+from limpet.config import Options
+from limpet.devices import device_named
+from limpet.errors import ConfigError, count_of, refuse
+
+if TYPE_CHECKING:
+    from limpet.data.image_set import ImageSet
+    from limpet.embeddings import EmbeddingSet
+    from limpet.galleries import Gallery, Reply
+    from limpet.galleries.two_stage import Rescoring
+    from limpet.models.specs import EncoderSpec
+
+KINDS = {
+    "queries": "--queries FILE_OR_FOLDER of embeddings",
+    "like": "--like ID of an item",
+    "data": "--data DATA --release RELEASE",
+    "image": "--image FILE … --release RELEASE",
+    "text": "--text WORDS --release HEAD, or with --text-model MODEL",
+}
+ROWS_SHOWN = 40
+
+
+@dataclass(frozen=True)
+class Queries(Embedding):
+    """What is searched for, and what embeds it.
+
+    Args:
+        queries: Embeddings: a folder that `limpet embed` wrote (its queries), one file, or a URL.
+        like: Id of an item of the gallery, whose stored vector is the query; the item itself is left out.
+        data: Images by name or folder, whose queries are embedded by --release.
+        image: Files of images, likewise.
+        text: Texts, each in quotes, embedded by --release (a head over a frozen model) or --text-model.
+        release: What embeds --data, --image or --text.
+        query_prefix: Text before every text; what the model asks for when left out, "" for none.
+    """
+
+    queries: Place | None = None
+    like: str | None = None
+    data: str | None = None
+    image: list[Path] = field(default_factory=list)
+    text: list[str] = field(default_factory=list)
+    query_prefix: str | None = None
+
+    def __post_init__(self) -> None:
+        given = [name for name in KINDS if getattr(self, name) not in (None, [])]
+        refuse(len(given) != 1, f"{' and '.join(f'--{name}' for name in given) or 'Nothing'} given to search with.",
+               f"one of: {'; '.join(KINDS.values())}")  # fmt: skip
+
+    def opened(self, gallery: Gallery, api: Api, sets: DataSets) -> EmbeddingSet:
+        """Return the queries as embeddings, made now where they are none yet."""
+        if self.like is not None:
+            return _stored(gallery, self.like)
+        if self.queries is not None:
+            fingerprint = made_by(gallery.state, self.model)
+            return open_vectors(self.queries, parts=("query", "embeddings"), fingerprint=fingerprint, cast=self.cast)
+        if not self.text:
+            return self._images(sets)
+        return self._texts(api, fingerprints_of(gallery))
+
+    def _images(self, sets: DataSets) -> EmbeddingSet:
+        from limpet.cli.embed import encoder_for_images
+        from limpet.models.named_models import open_releases
+        from limpet.training.encode import embed_images
+
+        if self.release is None:
+            kind = "image" if self.data is None else "data"
+            raise ConfigError(f"--{kind} without a model.", expected=KINDS[kind])
+        release = open_releases([self.release], self.encoder)[self.release]
+        encoder = encoder_for_images(self.release, release)
+        images = _files(self.image, encoder) if self.data is None else sets.images(self.data, encoder).query
+        with console.status("embedding the queries"):
+            return embed_images(release, images, role="query", device=device_named(self.device))
+
+    def _texts(self, api: Api, known: Sequence[str]) -> EmbeddingSet:
+        from limpet.data.text_set import TextSet
+        from limpet.embeddings import StringArray
+        from limpet.training.encode import embed_features, embed_texts
+
+        refuse(self.release is None and self.text_model is None, "--text without a model.", KINDS["text"])
+        texts = TextSet(StringArray.of(self.text), None, (), StringArray.of(self.text))
+        model = TextModel(self.query_prefix, None, self.max_length, self.truncate_dim)
+        if self.release is None:
+            return embed_texts(model.opened(str(self.text_model), self.device, api, known), texts, role="query")
+        head, encoder = model.head(self.release, self.text_model, self.device, api)
+        return embed_features(head, embed_texts(encoder, texts, role="query"))
+
+    def texts_of(self, texts: str, found: Reply, sets: DataSets) -> dict[str, str]:
+        """Return the texts of the items that were found, by id; of those that the file does not have, none.
+
+        Args:
+            texts: Of the items, by name or file.
+            found: What was found.
+            sets: How the texts are read, where the options are not those of the images of the queries.
+        """
+        from limpet.galleries.sources import TextItems
+
+        items = TextItems.of((sets if self.data is None else DataSets(sets.data_root)).texts(texts))
+        names = list(dict.fromkeys(hit.id for hits in found.hits for hit in hits))
+        ids, read = items.read(names)
+        if names and not ids:
+            console.print(f"'{texts}' has no text of these items; its ids have to be those of the gallery.")
+        return dict(zip(ids, read, strict=True))
+
+
+@dataclass(frozen=True)
+class SecondStage(Options):
+    """A second stage, in which the new model scores again, while an upgrade is prepared or swapped.
+
+    Args:
+        rescore: Candidates of every query that the new model scores again; those that it has not embedded yet are
+            embedded from --texts, --rescore-data or --vectors, and the vectors kept. No second stage when left out.
+        rescore_budget: Embed at most so many of them for every query.
+        rescore_data: The images of the items by name or folder; those of --data when left out.
+        vectors: Embeddings of the items by the new model that are there already: files, folders, or URLs.
+        first: Embeddings of the same queries by the old model, which find the candidates: a file, folder, or URL. The
+            new queries find them, where a link lets them, when nothing is said of the old model.
+        first_model: What you call the old model, of an .npz, .npy or .parquet file; or its generation, such as g1.
+        first_release: Release of the old model that embeds --data, --image or --text, too.
+        first_text_model: Text model that was the old one and embeds --text, too.
+    """
+
+    rescore: int | None = None
+    rescore_budget: int | None = None
+    rescore_data: str | None = None
+    vectors: list[Place] = field(default_factory=list)
+    first: Place | None = None
+    first_model: str | None = None
+    first_release: Path | None = None
+    first_text_model: str | None = None
+
+    def __post_init__(self) -> None:
+        given = [name for name, value in vars(self).items() if value not in (None, []) and name != "rescore"]
+        named = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        refuse(
+            self.rescore is None and bool(given),
+            f"{named} without --rescore.",
+            "the number of candidates, --rescore 100",
+        )
+        refuse(
+            len(self._firsts) > 1,
+            f"{' and '.join(self._firsts)} given.",
+            "one way to get the queries of the old model",
+        )
+
+    def opened(self, gallery: Gallery, query: Queries, texts: str | None, api: Api, sets: DataSets) -> Rescoring | None:
+        """Return how candidates are scored again; None without a second stage.
+
+        Args:
+            texts: Texts of the items, by name or file.
+        """
+        if self.rescore is None:
+            return None
+        from limpet.galleries.two_stage import Rescoring
+
+        source = self._source(query, texts).opened(gallery, api, sets)
+        if source is None or query.like is not None:
+            what = "of a stored vector (--like)" if query.like is not None else "without the items"
+            raise ConfigError(
+                f"--rescore {what}.",
+                expected="queries of the new model, and --texts TEXTS, --rescore-data DATA or --vectors FILE … to "
+                "embed candidates with",
+            )
+        first = self._first(query).opened(gallery, api, sets) if self._firsts else None
+        return Rescoring(source, self.rescore, first, self.rescore_budget)
+
+    def _source(self, query: Queries, texts: str | None) -> NewVectors:
+        """Return where vectors of candidates come from: files, or the model of the queries and the items."""
+        if self.vectors:
+            return NewVectors(vectors=self.vectors, model=query.model, cast=query.cast)
+        items = self.rescore_data or query.data
+        model = {name: getattr(query, name) for name in Encoding.__dataclass_fields__}
+        return (
+            NewVectors(**model, data=items, texts=texts if items is None else None) if items or texts else NewVectors()
+        )
+
+    @property
+    def _firsts(self) -> list[str]:
+        """The options that say how the old model embeds the queries."""
+        ways = ("first", "first_release", "first_text_model")
+        return [f"--{name.replace('_', '-')}" for name in ways if getattr(self, name) is not None]
+
+    def _first(self, query: Queries) -> Queries:
+        """Return the queries as the old model embeds them."""
+        if self.first is not None:
+            return Queries(queries=self.first, model=self.first_model, cast=query.cast)
+        return replace(query, release=self.first_release, text_model=self.first_text_model, query_prefix=None,
+                       max_length=None, truncate_dim=None)  # fmt: skip
+
+
+def search(
+    on: GalleryOptions,
+    query: Queries,
+    second: SecondStage,
+    api: Api,
+    sets: DataSets,
+    k: int = 10,
+    where: list[str] = [],  # noqa: B006 - read only, shown as the default
+    texts: str | None = None,
+    approximate: bool = False,
+    count_traffic: bool = False,
+) -> int:
+    """Find the items nearest to queries, among all vectors that queries of their model may search.
+
+    With --json: hits with generation, metadata and text, and how many items could be found at all.
+
+    Args:
+        k: Hits per query. Also written -k.
+        where: Filters on metadata that all must hold, each in quotes: "price<10" "label=red", or
+            "label IN ('red', 'blue') AND NOT price BETWEEN 10 AND 20 AND exists(colour)".
+        texts: Texts of the items, by name or a .csv, .parquet, .jsonl or .txt file: printed beside their ids, and
+            embedded with --rescore.
+        approximate: Use approximate indexes where there are any; every vector is compared otherwise.
+        count_traffic: Count the hits, for a backfill in the order traffic.
+
+    Examples:
+        limpet gallery search --gallery live --text "my parcel did not come" --release runs/link/head
+            --texts requests.csv
+        limpet gallery search --gallery live --like 17 --where "price<10"
+        limpet gallery search --gallery live --text "my parcel did not come" --text-model NEW
+            --first-text-model OLD --rescore 100 --texts requests.csv
+    """
+    from limpet.stores.where import read_filter
+
+    count_of("--k", k)
+    with on.opened() as it:
+        it.count_traffic = count_traffic
+        conditions = read_filter(where, it.state.columns)
+        asked, more = query.opened(it, api, sets), int(query.like is not None)  # an item finds itself first
+        rescore = second.opened(it, query, texts, api, sets)
+        found = it.search(asked, k + more, where=conditions, exact=not approximate, rescore=rescore)
+    if more:
+        found = replace(found, hits=[[hit for hit in found.hits[0] if hit.id != query.like][:k]])
+    known = {} if texts is None else query.texts_of(texts, found, sets)
+    _tell(asked, found, known)
+    if on.json:
+        on.print_json(_document(asked, found, known))
+    return 0
+
+
+def _stored(gallery: Gallery, identifier: str) -> EmbeddingSet:
+    """Return the stored vector of an item as a query: that of the active model, or else the newest."""
+    from limpet.embeddings import EmbeddingSet, StringArray
+
+    state = gallery.state
+    names = [state.active, *reversed([one for one in state.by_name if one != state.active])]
+    for generation in (state.by_name[name] for name in names):
+        ids, form = gallery.store.vectors(generation.name, [identifier])
+        if ids:
+            points = np.ascontiguousarray(generation.geometry.from_index_form(form), np.float32)
+            return EmbeddingSet(StringArray.of(ids), points, generation.fingerprint, generation.geometry)
+    raise ConfigError(
+        f"There is no item '{identifier}' with a vector.",
+        expected="an id of the gallery",
+        to_do="`limpet gallery export` lists them; the gallery is intact.",
+    )
+
+
+def _files(paths: list[Path], spec: EncoderSpec) -> ImageSet:
+    """Return files as images that an encoder takes."""
+    from limpet.data.image_set import ImageSet
+    from limpet.data.images import FileImages
+    from limpet.embeddings import StringArray
+
+    missing = [str(path) for path in paths if not path.is_file()]
+    refuse(bool(missing), f"There is no '{', '.join(missing)}'.", "files of images")
+    shape = spec.input_shape
+    labels = np.zeros(len(paths), np.int64)
+    return ImageSet(FileImages(paths, shape, fit=spec.fit), labels, ("",), StringArray.of(map(str, paths)))
+
+
+def _tell(asked: EmbeddingSet, found: Reply, texts: Mapping[str, str]) -> None:
+    """Print the hits as a table, with what is known of the items, and among what they were found."""
+    several = len(found.hits) > 1
+    shown = max(1, ROWS_SHOWN // max(1, max(map(len, found.hits), default=1)))
+    columns = sorted({name for hits in found.hits[:shown] for hit in hits for name in hit.metadata})
+    rows = [
+        [*([name] if several else []), str(rank), hit.id, f"{hit.score:.4f}", hit.generation,
+         *(_shown(hit.metadata.get(column)) for column in columns), *([texts.get(hit.id, "")] if texts else [])]
+        for name, hits in zip(asked.ids[:shown] if several else asked.ids, found.hits, strict=False)
+        for rank, hit in enumerate(hits, 1)
+    ]  # fmt: skip
+    title = f"Nearest to '{asked.ids[0]}'" if not several else f"Nearest to {len(found.hits):,} queries"
+    print_table(title, [*(["query"] if several else []), "rank", "item", "score", "generation", *columns,
+                        *(["text"] if texts else [])], rows)  # fmt: skip
+    if len(found.hits) > shown:
+        console.print(f"and {len(found.hits) - shown:,} more queries; --json has all.")
+    console.print(
+        f"Searched {found.covered:,} of {found.items:,} items, by vectors of {', '.join(found.sources)}"
+        + ("." if found.merge in ("score", "rescored") else f", in one list by {found.merge}.")
+    )
+    if found.merge == "rescored":
+        console.print(
+            f"{found.sources[0]} scored the candidates again: {found.embedded:,} were embedded for it, and "
+            f"{found.kept:,} of their vectors kept."
+        )
+    if found.uncovered:
+        console.print(f"{found.uncovered:,} items have no vector that these queries may search.")
+
+
+def _shown(value: object) -> str:
+    """Write a value of a metadata column; nothing where there is none."""
+    return f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)
+
+
+def _document(asked: EmbeddingSet, found: Reply, texts: Mapping[str, str]) -> dict[str, object]:
+    hits = [
+        [{**vars(hit), "metadata": dict(hit.metadata), **({"text": texts.get(hit.id)} if texts else {})}
+         for hit in of_query]
+        for of_query in found.hits
+    ]  # fmt: skip
+    return {
+        "queries": [{"id": name, "hits": of_query} for name, of_query in zip(asked.ids, hits, strict=True)],
+        **{
+            name: getattr(found, name)
+            for name in ("fingerprint", "active", "covered", "items", "sequence", "merge", "embedded", "kept")
+        },
+        "sources": list(found.sources),
+    }

@@ -1,0 +1,105 @@
+"""``limpet gallery status``, ``journal`` and ``migrate``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from limpet.cli.console import console, print_table
+from limpet.cli.gallery.options import GalleryOptions, WriterOptions
+from limpet.errors import refuse, without_secrets
+
+_SHOWN_ELSEWHERE = ("kind", "links", "evidence", "space", "columns", "bridge", "state", "files")
+
+
+def status(on: GalleryOptions) -> int:
+    """Show where the gallery and its upgrade stand, and what to type next.
+
+    Args:
+        on: The gallery.
+
+    Examples:
+        limpet gallery status --gallery live
+    """
+    from limpet.cli.gallery.words import backfilled, generations_table, next_commands, standing, tell_next
+
+    with on.opened() as it:
+        found = it.status()
+    said, steps = standing(found), next_commands(found, on.gallery)
+    print_table(f"{without_secrets(found.url)}: {found.items:,} items, {found.phase}", *generations_table(found))
+    if found.lacking or found.phase in ("prepared", "swapped"):
+        console.print(f"\n{backfilled(found)}")
+    console.print()
+    for line in said:
+        console.print(line)
+    tell_next(steps)
+    on.print_json({**found.to_dict(), "url": without_secrets(found.url), "says": said,
+                   "next": [{"to": purpose, "type": typed} for purpose, typed in steps]})  # fmt: skip
+    return 0
+
+
+def journal(on: GalleryOptions, last: int = 20) -> int:
+    """List what was done to the gallery, last entries last.
+
+    Args:
+        on: The gallery; --json has everything that the entries say.
+        last: How many entries.
+
+    Examples:
+        limpet gallery journal --gallery live --last 50
+    """
+    refuse(last < 1, f"--last {last}.", "at least 1")
+    with on.opened() as it:
+        entries = it.store.journal(after=max(0, it.store.pointer().sequence - last))
+    print_table(
+        "Journal", ["commit", "time (UTC)", "what", "details"],
+        [[str(entry.sequence), time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(entry.time)), str(entry.event["kind"]),
+          _details(entry.event)] for entry in entries],
+    )  # fmt: skip
+    found = [{"sequence": one.sequence, "time": one.time, "event": dict(one.event)} for one in entries]
+    on.print_json({"entries": found})
+    return 0
+
+
+def _details(event: Mapping[str, object]) -> str:
+    """Write what an entry says, its longer values left to --json.
+
+    >>> _details({"kind": "backfill", "generation": "g2", "embedded": 512})
+    'generation g2, embedded 512'
+    >>> _details({"kind": "repair", "to": 7, "state": {"active": "g1"}})
+    'to 7'
+    """
+    shown = {name: value for name, value in event.items() if name not in _SHOWN_ELSEWHERE and value not in (None, [])}
+    named = {
+        name: value.get("name", _link(value)) if isinstance(value, Mapping) else value for name, value in shown.items()
+    }
+    return ", ".join(f"{name} {value}" for name, value in named.items())
+
+
+def _link(record: Mapping[str, object]) -> str:
+    return f"{record.get('query')} to {record.get('gallery')} ({record.get('how')})"
+
+
+def migrate(on: WriterOptions) -> int:
+    """Bring a gallery of an earlier format version up to date; its first write does so otherwise.
+
+    Adapters and score maps that version 1 left outside become part of the gallery.
+
+    Args:
+        on: The gallery.
+
+    Examples:
+        limpet gallery migrate --gallery live
+    """
+    from limpet.stores.ledger import FORMAT_VERSION
+
+    with on.opened() as it:
+        before, migrated = it.store.format_version(), it.migrate()
+    console.print(
+        f"The gallery has format version {FORMAT_VERSION} now; it had {before}."
+        if before < FORMAT_VERSION
+        else f"The gallery has format version {FORMAT_VERSION}, the newest: "
+        + ("what stood outside was taken in." if migrated else "nothing is to do.")
+    )
+    on.print_json({"format_version": FORMAT_VERSION, "migrated": migrated})
+    return 0

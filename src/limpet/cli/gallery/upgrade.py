@@ -1,0 +1,204 @@
+"""The steps of an upgrade: ``limpet gallery prepare``, ``link``, ``swap``, ``complete``, ``rollback`` and so on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from limpet.cli.console import console, rate_progress
+from limpet.cli.gallery.common import command, duration, size
+from limpet.cli.gallery.options import Links, NewModel, WriterOptions
+from limpet.cli.places import Place
+from limpet.errors import UpgradeStateError, refuse
+
+if TYPE_CHECKING:
+    from limpet.galleries import Gallery
+
+
+def prepare(on: WriterOptions, new: NewModel, links: Links, embeddings: Place | None = None) -> int:
+    """Make room for the vectors of a new model; nothing that is served changes.
+
+    Args:
+        embeddings: Embeddings by the new model, a file or folder, of which only the identity is taken here.
+
+    Examples:
+        limpet gallery prepare --gallery live --release runs/link/head --report runs/link-report
+    """
+    model = new.identity(embeddings)
+    with on.opened() as it:
+        with rate_progress("mapping stored vectors", None) as on_step:
+            made = it.prepare(
+                model.fingerprint, model.space, reports=links.report, adapter=links.adapter, score_map=links.score_map,
+                note=model.note, on_step=on_step,
+            )  # fmt: skip
+        known = ["--release", str(new.release)] if new.release is not None else []
+        if embeddings is not None:
+            known = ["--vectors", str(embeddings), *([] if new.model is None else ["--model", new.model])]
+        return _tell(it, on, {"prepared": made.name, "fingerprint": made.fingerprint}, known)
+
+
+def link(
+    on: WriterOptions,
+    report: Path | None = None,
+    query: str | None = None,
+    of: str | None = None,
+    force: str | None = None,
+) -> int:
+    """Let queries of one model search the vectors of another, in a direction that a report measured.
+
+    Args:
+        report: results.json of `limpet evaluate`, or its folder, with --old the searched model and --new that of the
+            queries.
+        query: Generation whose model embeds the queries; the prepared or else the active one when left out.
+        of: Generation whose vectors they search; the active one, or the one before it, when left out.
+        force: A reason to do so without a passing report.
+
+    Examples:
+        limpet gallery link --gallery live --report runs/link-report
+    """
+    refuse((report is None) == (force is None), "Both or neither of --report and --force were given.", "one of them")
+    with on.opened() as it:
+        asked, searched = _direction(it, query, of)
+        made = it.link(asked, searched, report=report, force=force)
+        console.print(f"Queries of {made.query} search vectors of {made.gallery} from now on.")
+        return _tell(it, on, {"query": made.query, "gallery": made.gallery, "how": made.how})
+
+
+def _direction(gallery: Gallery, query: str | None, of: str | None) -> tuple[str, str]:
+    """Return whose queries are to search whose vectors: those of the upgrade that is under way."""
+    state = gallery.state
+    asked = query or state.target
+    others = [name for name in (state.active, *reversed(state.previous)) if name != asked]
+    if not of and not others:
+        raise UpgradeStateError(
+            f"The gallery has the generation {state.active} alone.",
+            expected="two: one whose queries search, and one that is searched",
+            to_do="prepare the new model first: `limpet gallery prepare`; nothing was changed.",
+        )
+    return asked, of or others[0]
+
+
+def calibrate(on: WriterOptions, seed: int = 0) -> int:
+    """Let searches merge old and new vectors by scores on one scale, told without labels by items that have both.
+
+    For an upgrade whose adapter maps queries or old vectors, once a part is backfilled. Until then hits are merged by
+    rank where it maps queries, and by scores as they are where it maps vectors. What a query scores in either part is
+    compared with what it scores on a cohort of up to 1,000 items that have vectors of both.
+
+    Args:
+        seed: Of the cohort's draw.
+
+    Examples:
+        limpet gallery calibrate --gallery live
+    """
+    with on.opened() as it:
+        made, items = it.calibrate(seed=seed)
+        console.print(
+            f"Hits of {made.query} and {made.gallery} are merged by score from now on, by a cohort of {items:,} items "
+            "with vectors of both."
+        )
+        return _tell(it, on, {"query": made.query, "gallery": made.gallery, "items": items})
+
+
+def swap(on: WriterOptions, force: str | None = None) -> int:
+    """Make the prepared model the active one: queries, new items and the rule of search change at once.
+
+    Refused while its queries would miss items: then a passing report, an adapter or a backfill comes first.
+
+    Args:
+        force: A reason to swap all the same, which is recorded.
+
+    Examples:
+        limpet gallery swap --gallery live
+    """
+    refuse(force == "", "--force without a reason.", "--force REASON, for the journal")
+    with on.opened() as it:
+        state = it.swap(force=force)
+        return _tell(it, on, {"active": state.active, "forced": force})
+
+
+def complete(on: WriterOptions, allow_missing: bool = False) -> int:
+    """Read every vector of the active model, and declare the upgrade finished if there is a right one for every item.
+
+    Args:
+        allow_missing: Finish although items lack a new vector; how many is recorded, and they are not found any more
+            after gc.
+
+    Examples:
+        limpet gallery complete --gallery live
+    """
+    with on.opened() as it, rate_progress("counting", None) as on_step:
+        found = it.complete(allow_missing=allow_missing, on_step=on_step)
+    console.print(f"{found.right:,} of {found.items:,} items have a right vector of {found.generation}.")
+    with on.opened() as it:
+        return _tell(it, on, {"generation": found.generation, "items": found.items, "right": found.right,
+                              "missing": found.lacking})  # fmt: skip
+
+
+def rollback(on: WriterOptions) -> int:
+    """Make the former model active again, at once and without embedding anything; nothing is deleted.
+
+    Examples:
+        limpet gallery rollback --gallery live
+    """
+    with on.opened() as it:
+        only_new = it.rollback()
+        found = it.status()
+        console.print(f"{found.active} is active again.")
+        if only_new:
+            lost = found.items - next(one.covered for one in found.generations if one.name == found.active)
+            console.print(
+                f"{only_new:,} items were written since and have vectors of {found.target} only. They stay; queries of "
+                f"{found.active} " + (f"do not find {lost:,} of them." if lost else "find them by these.")
+            )
+        return _tell(it, on, {"active": found.active, "only_new": only_new})
+
+
+def abandon(on: WriterOptions) -> int:
+    """Give up the prepared model; its vectors are not searched any more, and stay until gc.
+
+    Examples:
+        limpet gallery abandon --gallery live
+    """
+    with on.opened() as it:
+        before = it.state.prepared
+        it.abandon()
+        console.print(f"{before} is given up; {it.state.active} stays active.")
+        return _tell(it, on, {"abandoned": before, "active": it.state.active})
+
+
+def gc(on: WriterOptions, older_than: float = 3600.0) -> int:
+    """Remove abandoned vectors and, once an upgrade is complete, those of former models: no rollback after that.
+
+    Args:
+        older_than: Keep files for readers that began within so many seconds.
+
+    Examples:
+        limpet gallery gc --gallery live
+    """
+    refuse(older_than < 0, f"--older-than {older_than}.", "at least 0 seconds")
+    with on.opened() as it:
+        before = {*it.state.by_name, *it.state.retired}
+        tidied = it.gc(older_than=older_than)
+        gone = sorted(before - set(it.state.by_name))
+        console.print(f"Removed {', '.join(gone) or 'no generation'}; {size(tidied.freed)} freed now.")
+        if tidied.waiting and older_than:
+            console.print(
+                f"{size(tidied.waiting)} stay for readers that began within the last {duration(older_than)}: "
+                f"{command('gc', on.gallery, '--older-than', '0')} frees what nobody is reading."
+            )
+        return _tell(it, on, {"removed": gone, "bytes_freed": tidied.freed, "bytes_waiting": tidied.waiting})
+
+
+def _tell(gallery: Gallery, on: WriterOptions, document: Mapping[str, object], known: Sequence[str] = ()) -> int:
+    """Say what to type next, and for machines what was done."""
+    from limpet.cli.gallery.words import next_commands, standing, tell_next
+
+    found = gallery.status()
+    for line in standing(found):
+        console.print(line)
+    steps = next_commands(found, on.gallery, known)
+    tell_next(steps)
+    on.print_json({**document, "phase": found.phase, "next": [typed for _, typed in steps]})
+    return 0

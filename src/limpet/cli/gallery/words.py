@@ -1,0 +1,210 @@
+"""What a gallery's status means, in sentences, and what to type next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from limpet.cli.console import console
+from limpet.cli.gallery.common import DECLARED, command, size
+from limpet.galleries.calibration import FEWEST
+from limpet.galleries.state import Link
+from limpet.galleries.status import GenerationStatus, Status
+
+Table = tuple[list[str], list[list[str]]]
+
+_WHY = {
+    "report": "a passing compatibility report",
+    "adapter": "an adapter of its queries",
+    "mapped": "an adapter of the vectors",
+    "forced": "force, without a passing report",
+}
+
+
+_TO_FILL_IN = {
+    "RELEASE": "the release of the new model",
+    "NEW": "the new model",
+    "MODEL": "the text model",
+    "TEXTS": "the texts of the items, by name or file",
+    "DATA": "the images of the items, by name or folder",
+    "FILE": "a file of embeddings by the new model",
+}
+
+
+def bar(share: float, width: int = 24) -> str:
+    """Draw a share.
+
+    >>> bar(0.5, 8), bar(0.001, 8), bar(0.999, 8), bar(1, 8)
+    ('████····', '█·······', '███████·', '████████')
+    """
+    full = 0 if share <= 0 else width if share >= 1 else min(width - 1, max(1, round(share * width)))
+    return "█" * full + "·" * (width - full)
+
+
+OF_TEXT = ("text:", "api:")
+"""How fingerprints of frozen text models begin."""
+
+WORTH_A_WORD = 1_000_000  # bytes that wait for gc
+
+
+def share_of(part: int, whole: int) -> str:
+    """Write a part of a whole in per cent, never rounded to all or nothing.
+
+    >>> share_of(1, 3), share_of(99_999, 100_000), share_of(1, 100_000), share_of(5, 5), share_of(0, 0)
+    ('33 %', 'over 99 %', 'under 1 %', '100 %', '100 %')
+    """
+    if part >= whole:
+        return "100 %"
+    percent = round(100 * part / whole)
+    return "over 99 %" if percent == 100 else "under 1 %" if percent == 0 < part else f"{percent} %"
+
+
+def called(generation: GenerationStatus) -> str:
+    """Return what a generation's model is called, and whether only a person says so."""
+    declared = generation.fingerprint.startswith(DECLARED)
+    name = generation.note or (generation.fingerprint.removeprefix(DECLARED) if declared else "")
+    known = generation.fingerprint if declared else generation.fingerprint[:20]
+    return known if not name or known == DECLARED + name else f"{name} ({known})"
+
+
+def generations_table(found: Status) -> Table:
+    """Return one row per generation."""
+    columns = ["generation", "standing", "items", "found by its queries", "searches", "size", "indexed", "model"]
+    rows = [
+        [one.name, one.standing, f"{one.rows:,}", f"{one.covered:,}", ", ".join(one.searches), size(one.bytes),
+         f"{one.indexed:,}", called(one)]
+        for one in found.generations
+    ]  # fmt: skip
+    return columns, rows
+
+
+def backfilled(found: Status) -> str:
+    """Return the bar of the items that have a vector of the generation to be filled."""
+    done = found.items - found.lacking
+    share = done / found.items if found.items else 1.0
+    return f"{found.target}  {bar(share)}  {done:,} of {found.items:,} items ({share_of(done, found.items)})"
+
+
+def standing(found: Status) -> list[str]:
+    """Say where the gallery and its upgrade stand."""
+    known = {one.name: one for one in found.generations}
+    said = [_PHASES[found.phase](found, known)]
+    if found.lacking:
+        said += [_link_words(link) for link in found.links if link.query == found.target]
+    if found.retired:
+        said.append(f"Vectors of {', '.join(found.retired)} wait for gc.")
+    if found.waiting >= WORTH_A_WORD:
+        said.append(f"{size(found.waiting)} are of earlier commits and wait for gc.")
+    return said
+
+
+def _steady(found: Status, known: dict[str, GenerationStatus]) -> str:
+    missing = f" {found.lacking:,} items have no vector of it." if found.lacking else ""
+    return f"No upgrade is under way: queries and new items are those of {found.active}.{missing}"
+
+
+def _prepared(found: Status, known: dict[str, GenerationStatus]) -> str:
+    new = known[found.target]
+    return (
+        f"{found.active} is active, and {new.name} is prepared: its queries would find {new.covered:,} of "
+        f"{found.items:,} items now ({share_of(new.covered, found.items)})."
+    )
+
+
+def _swapped(found: Status, known: dict[str, GenerationStatus]) -> str:
+    new, left = known[found.active], found.items - known[found.active].covered
+    by_old = f", {new.covered - new.rows:,} by other vectors" if new.covered > new.rows else ""
+    lost = f"; {left:,} items are not found" if left else ""
+    return f"{new.name} is active: its queries find {new.rows:,} items by their new vectors{by_old}{lost}."
+
+
+def _completed(found: Status, known: dict[str, GenerationStatus]) -> str:
+    missing = f", {found.allowed_missing:,} items allowed to lack a new vector" if found.allowed_missing else ""
+    return f"The upgrade to {found.active} is complete{missing}. Former vectors are kept until gc."
+
+
+_PHASES = {"steady": _steady, "prepared": _prepared, "swapped": _swapped, "completed": _completed}
+
+
+def _link_words(link: Link) -> str:
+    reason = f" ({link.reason})" if link.reason else ""
+    return f"{link.query} searches vectors of {link.gallery}, too, because of {_WHY[link.how]}{reason}."
+
+
+def fill_command(found: Status, url: str, known: Sequence[str] = ()) -> str:
+    """Return what gives the items that lack one a vector of the generation to be filled.
+
+    Args:
+        found: Of the gallery.
+        url: Where it is.
+        known: Options that name the vectors, or the release that makes them, where that was said.
+    """
+    return command("backfill", url, *_source_words(found, known))
+
+
+def next_commands(found: Status, url: str, known: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """Return what to type next, each with what it is for, the most sensible first; see `fill_command`."""
+    fill = ("give the others new vectors", fill_command(found, url, known))
+    back = ("go back", command("rollback", url))
+    tidy = ("free their room", command("gc", url))
+    steps: Sequence[tuple[str, str]]
+    if found.phase == "prepared":
+        steps = [*_before_swap(found, url, fill), *one_scale(found, url), ("give it up", command("abandon", url))]
+    elif found.phase == "swapped":
+        done = ("finish the upgrade", command("complete", url))
+        steps = [fill, *one_scale(found, url), back] if found.lacking else [done, back]
+    elif found.phase == "completed":
+        steps = [("free the room of former vectors", command("gc", url)), back]
+    elif not found.items:
+        steps = [("fill it", command("import", url, "--embeddings", "FILE_OR_FOLDER"))]
+    elif found.lacking:
+        steps = [fill]
+    else:
+        steps = [("upgrade the model", command("prepare", url, "--release", "NEW", "--report", "results.json"))]
+    return [*steps, *([tidy] if found.retired and tidy not in steps else [])]
+
+
+def one_scale(found: Status, url: str) -> list[tuple[str, str]]:
+    """Return what lets hits of old and new vectors be compared, where an adapter stands between them."""
+    rows = next(one.rows for one in found.generations if one.name == found.target)
+    open_ = any(link.query == found.target and link.how in ("adapter", "mapped") and link.score_map is None
+                for link in found.links)  # fmt: skip
+    step = ("compare hits of old and new vectors on one scale", command("calibrate", url))
+    return [step] if open_ and found.lacking and rows >= FEWEST else []
+
+
+def tell_next(steps: Sequence[tuple[str, str]]) -> None:
+    """Say what to type next, and what of it people have to fill in themselves."""
+    for purpose, typed in steps:
+        console.print(f"Next, to {purpose}: {typed}")
+    open_ = [word for word in _TO_FILL_IN if any(word in shlex.split(typed) for _, typed in steps)]
+    if open_:
+        console.print("; ".join(f"{word}: {_TO_FILL_IN[word]}" for word in open_) + ".")
+
+
+def _source_words(found: Status, known: Sequence[str]) -> list[str]:
+    """Return the options that name where vectors of the generation to be filled come from."""
+    target = next(one for one in found.generations if one.name == found.target)
+    if "--vectors" in known:
+        return list(known)
+    if target.fingerprint.startswith(DECLARED):
+        return ["--vectors", "FILE", "--model", target.fingerprint.removeprefix(DECLARED)]
+    if target.fingerprint.startswith(OF_TEXT):
+        behind_api = target.fingerprint.startswith(OF_TEXT[1])
+        model = target.note or "MODEL"
+        if behind_api and not model.startswith("openai:"):
+            model = f"openai:{model}@BASE_URL"
+        return ["--text-model", model, "--texts", "TEXTS"]
+    texts = any(one.fingerprint.startswith(OF_TEXT) for one in found.generations)  # then a release is a head over texts
+    release = known or ["--release", "RELEASE"]
+    return [*release, *(["--texts", "TEXTS"] if texts else ["--data", "DATA"])]
+
+
+def _before_swap(found: Status, url: str, fill: tuple[str, str]) -> list[tuple[str, str]]:
+    """Return the steps to a swap: at once where its queries find all items, else by a report or a backfill."""
+    new = next(one for one in found.generations if one.name == found.target)
+    swap = ("make it active", command("swap", url))
+    if new.covered >= found.items:
+        return [swap, *([fill] if found.lacking else [])]
+    report = command("link", url, "--report", "results.json", "--query", new.name, "--of", found.active)
+    return [("let it search old vectors, if a report of `limpet evaluate` allows", report), fill]

@@ -1,0 +1,645 @@
+"""Groups of options that several commands share, each with what it means for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from limpet.cli.choices import data_root, user_cache, write_settings
+from limpet.cli.console import console, counting_progress
+from limpet.cli.evidence import Sides
+from limpet.cli.pages import Report
+from limpet.cli.places import Place
+from limpet.config import Options, Settings
+from limpet.devices import device_named
+from limpet.embeddings import EmbeddingSet, storage
+from limpet.embeddings.files import FileColumns, model_folder
+from limpet.errors import ConfigError, ReleaseError, refuse, unknown_name
+from limpet.options import Keywords, bound, option_types
+
+if TYPE_CHECKING:
+    from limpet.data.image_set import ImageSet
+    from limpet.data.item_facts import FactsOf
+    from limpet.data.retrieval_data import RetrievalData
+    from limpet.data.text_pairs import TextPairs
+    from limpet.data.text_set import TextData, TextSet
+    from limpet.embeddings import Role
+    from limpet.evaluation.protocols import Protocol
+    from limpet.models.api.settings import ApiSettings
+    from limpet.models.release import Release
+    from limpet.models.specs import EncoderSpec
+    from limpet.models.text_encoders import TextEncoder
+
+Similarity = Literal["cosine", "inner-product", "euclidean"]
+
+FITTED_ON = ("train", "embeddings", "gallery")
+"""The files of a folder to fit a link on: what is not searched with or among, if that is there."""
+
+_IMPORTERS = {".npz": storage.from_npz, ".npy": storage.from_npz, ".parquet": storage.from_parquet}
+
+
+@dataclass(frozen=True)
+class Output(Options):
+    """Where results go.
+
+    Args:
+        out: Folder for results.json and report.html.
+        report: Whether to write the page report.html: html or none. When left out it is written where its packages are
+            installed (`pip install 'limpet[report]'`).
+        json: Print one JSON document with all numbers.
+    """
+
+    out: Path = Path("runs/evaluation")
+    report: Report | None = None
+    json: bool = False
+
+    def refuse_over(self, places: Sequence[Place]) -> None:
+        """Refuse to write results into a folder that they are made of.
+
+        Raises:
+            ConfigError: The folder for results is, or holds, one of the places.
+        """
+        if self.out.resolve() in {place.folder.resolve() for place in places if place.folder is not None}:
+            raise ConfigError(
+                f"The results would be written to '{self.out}', over what is read there.",
+                expected="a folder of its own for them",
+                to_do="--out FOLDER.",
+            )
+
+    def write_settings(self, settings: Settings) -> None:
+        """Write all settings beside the results."""
+        write_settings(self.out, "evaluate.yaml", settings)
+
+
+@dataclass(frozen=True)
+class Reading(Options):
+    """How vectors made elsewhere are read.
+
+    Args:
+        cast: Accept other floating types than float32 in .npz, .npy and .parquet files, and in sources.
+        vector_column: What .npz and .parquet files, and sources whose URL does not say it, call the vectors, where it
+            is not "vectors" and "vector"; of several names the first counts that a file has.
+        id_column: The same of the ids, "ids" and "id".
+        label_column: The same of the labels, "labels" and "label".
+    """
+
+    cast: bool = False
+    vector_column: list[str] = field(default_factory=list)
+    id_column: list[str] = field(default_factory=list)
+    label_column: list[str] = field(default_factory=list)
+
+    @property
+    def columns(self) -> FileColumns:
+        """What files call vectors, ids and labels."""
+        return FileColumns(tuple(self.vector_column), tuple(self.id_column), tuple(self.label_column))
+
+    def sides(self, place: Place, name: str | None = None, similarity: Similarity | None = None) -> Sides:
+        """Open queries and gallery of one model: what ``limpet embed`` wrote, or vectors made elsewhere.
+
+        Args:
+            place: A folder with query and gallery, with embeddings, or with .parquet files, or with one such folder;
+                one file; or the URL of a source.
+            name: What the model is called that made these, which files made elsewhere do not say; their path when left
+                out.
+            similarity: How their vectors are compared; see `file`.
+
+        Raises:
+            ConfigError: There is no such file or folder, or not the right files in it.
+            DataError: A file is damaged or breaks a promise of `EmbeddingSet`.
+        """
+        if place.address is not None:
+            found = self.file(place, name, similarity)
+            return Sides(found, found)
+        path = model_folder(place.path)
+        elsewhere = any(path.glob("*.parquet")) and not any(path.glob("*.safetensors"))
+        if not path.is_dir() or elsewhere:
+            found = self._at(path, name, similarity)
+            return Sides(found, found)
+        names = ("query", "gallery") if (path / "query.safetensors").exists() else ("embeddings",)
+        files = [path / f"{part}.safetensors" for part in names]
+        if not all(file.exists() for file in files):
+            there = ", ".join(sorted(file.name for file in path.iterdir())) or "nothing"
+            raise ConfigError(
+                f"The folder '{path}' holds {there}.",
+                expected="query.safetensors and gallery.safetensors, or embeddings.safetensors, or .parquet files",
+                to_do="`limpet embed` writes the first.",
+            )
+        opened = [self._at(file, name, similarity) for file in files]
+        return Sides(opened[0], opened[-1])
+
+    def file(self, place: Place, name: str | None = None, similarity: Similarity | None = None) -> EmbeddingSet:
+        """Open one file of embeddings, a folder of ``.parquet`` files, or a source, as far as its URL asks for it.
+
+        Args:
+            place: Where they are.
+            name: What the model is called that made them, where nothing says it; see `sides`.
+            similarity: How vectors made elsewhere are compared: cosine, inner-product or euclidean; as a source or its
+                index says, or by the cosine, when left out.
+
+        Raises:
+            ConfigError: There is no such file, the URL is wrong, or a file says by which model it was made and another
+                name was given.
+            DataError: It is damaged or breaks a promise of `EmbeddingSet`, or rows cannot be used.
+            StoreError: The source is out of reach.
+        """
+        if place.address is None:
+            return self._at(place.path, name, similarity)
+        from limpet.sources.reading import embeddings_of, open_with
+
+        source = open_with(place.address, self.columns)
+        said = source.record is not None or place.address.model is not None
+        made_by = f"declared:{name or place.address.called}" if name is not None or not said else None
+        return embeddings_of(source, fingerprint=made_by, similarity=similarity, cast=self.cast)
+
+    def _at(self, path: Path, name: str | None, similarity: Similarity | None = None) -> EmbeddingSet:
+        if not path.exists():
+            raise ConfigError(
+                f"There is no '{path}'.",
+                expected="a folder or file of embeddings",
+                to_do="`limpet embed` writes one.",
+            )
+        if path.suffix in _IMPORTERS or path.is_dir():
+            importer = _IMPORTERS[path.suffix if path.suffix in _IMPORTERS else ".parquet"]
+            made_by, names = f"declared:{name or path}", self.columns
+            return importer(path, fingerprint=made_by, similarity=similarity, cast=self.cast, names=names)
+        if similarity is not None:
+            raise ConfigError(
+                f"'{path}' says how its vectors are compared, and --similarity {similarity} was given.",
+                expected="a similarity only for .npz, .npy and .parquet files, which say nothing of their space",
+                to_do="leave --similarity out.",
+            )
+        found = storage.load(path, verify=True)
+        if name is not None and found.fingerprint != f"declared:{name}":
+            raise ConfigError(
+                f"'{path}' was to be of the model '{name}', and says that {found.fingerprint} made it.",
+                expected="a name only for .npz, .npy and .parquet files, which say nothing of their model",
+                to_do="leave the name out.",
+            )
+        return found
+
+    def queries(self, place: Place, name: str | None = None) -> EmbeddingSet:
+        """Open embedded queries: a file or source, or the queries of a folder, or whatever else it has to fit on."""
+        file = model_folder(place.path) / "query.safetensors" if place.address is None else None
+        return self.part(place, name) if file is None or not file.exists() else self._at(file, name)
+
+    def part(self, place: Place, name: str | None = None) -> EmbeddingSet:
+        """Open the embeddings to fit a link on: a file or source, or of a folder what is not searched, if there.
+
+        Raises:
+            ConfigError: There is nothing of the kind.
+        """
+        if place.address is not None:
+            return self.file(place, name)
+        path = model_folder(place.path)
+        if not path.is_dir():
+            return self._at(path, name)
+        for part in FITTED_ON:
+            if (path / f"{part}.safetensors").exists():
+                return self._at(path / f"{part}.safetensors", name)
+        there = ", ".join(sorted(file.name for file in path.iterdir())[:8]) or "nothing"
+        raise ConfigError(
+            f"The folder '{path}' holds {there}.",
+            expected=" or ".join(f"{part}.safetensors" for part in FITTED_ON),
+            to_do="`limpet embed` writes them.",
+        )
+
+
+@dataclass(frozen=True)
+class DataSets(Options):
+    """Where named data sets are, and how data is read.
+
+    Args:
+        data_root: Folder of the named data sets; the environment variable LIMPET_DATA when left out.
+        data_options: Options of the data set, such as label_column of a file of texts, or image_size of images: 224, or
+            256x128 for height and width; that of the release, where one reads them.
+    """
+
+    data_root: Path | None = None
+    data_options: Keywords = field(default_factory=dict)
+
+    def images(self, data: str, encoder: EncoderSpec | None = None, *, exactly: bool = False) -> RetrievalData:
+        """Open a data set of images by name, path or URL, showing that it is being read.
+
+        Args:
+            data: Its name or path; or the URL of a table or collection with a column of paths.
+            encoder: Reads them as this one wants its images, where the options do not say otherwise.
+            exactly: Whatever the options say.
+        """
+        from limpet.data.datasets import load_dataset, option_names
+
+        options, address = self.data_options, Place(data).address
+        if encoder is not None:
+            wanted = {"image_size": encoder.image_size, "channels": encoder.channels, "fit": encoder.fit}
+            accepted = wanted if address is not None else option_names(data)
+            of_encoder = {name: value for name, value in wanted.items() if name in accepted}
+            options = {**options, **of_encoder} if exactly else {**of_encoder, **options}
+        if address is not None:
+            from limpet.sources import open_source
+            from limpet.sources.images import images_of
+
+            with console.status(f"reading {Place(data)}"):
+                return images_of(open_source(address), **bound(images_of, options, f"images of {Place(data)}"))
+        with console.status(f"reading {data}"):
+            return load_dataset(data, data_root(self.data_root), **options)
+
+    def pairs(self, texts: str) -> TextPairs | None:
+        """Open pairs or triplets of texts, showing that they are being read; None for texts of another kind."""
+        from limpet.data.texts import load_pairs
+
+        with console.status(f"reading {texts}"):
+            return load_pairs(texts, **self.data_options)
+
+    def texts(self, texts: str) -> TextData | TextSet:
+        """Open texts by name, file or URL, showing that they are being read."""
+        from limpet.data.texts import load_texts
+
+        address = Place(texts).address
+        if address is not None:
+            from limpet.sources import open_source
+            from limpet.sources.reading import texts_of
+
+            with console.status(f"reading {Place(texts)}"):
+                return texts_of(open_source(address))
+        with console.status(f"reading {texts}"):
+            return load_texts(texts, data_root(self.data_root), **self.data_options)
+
+
+@dataclass(frozen=True)
+class Api(Options):
+    """A text model behind an API, openai:MODEL@BASE_URL.
+
+    Args:
+        api_key_variable: Environment variable that holds the key.
+        api_cache: File that keeps every vector that was paid for, by its text and model; one for all commands of a user
+            when left out.
+        api_price: Of a million tokens, in any currency.
+        api_max_cost: With it: spend at most so much in this command.
+        api_max_tokens: Spend at most so many tokens in this command.
+        api_requests_per_minute: Send at most so many requests a minute.
+        api_tokens_per_minute: Send at most so many tokens a minute.
+        api_characters: Of the texts of one request, at most; --batch-size says how many texts.
+        api_timeout: Seconds to wait for an answer.
+        api_retries: How often a request is sent again after a failure that may pass.
+        api_allow_http: Send texts and key unencrypted to another machine.
+        api_accept_change: Take a model that changed behind its name for another one, with a fingerprint of its own.
+    """
+
+    api_key_variable: str = "OPENAI_API_KEY"
+    api_cache: Path | None = None
+    api_price: float | None = None
+    api_max_cost: float | None = None
+    api_max_tokens: int | None = None
+    api_requests_per_minute: float | None = None
+    api_tokens_per_minute: float | None = None
+    api_characters: int = 100_000
+    api_timeout: float = 60.0
+    api_retries: int = 6
+    api_allow_http: bool = False
+    api_accept_change: bool = False
+
+    @cached_property
+    def settings(self) -> ApiSettings:
+        """The same for every model that the command opens, so that its limits hold for all of them together."""
+        from limpet.models.api.meter import Limits, Meter
+        from limpet.models.api.settings import ApiSettings
+
+        given = {name.removeprefix("api_"): getattr(self, name) for name in self.__dataclass_fields__}
+        limits = Limits(**{name: given.pop(name) for name in Limits.__dataclass_fields__})
+        return ApiSettings(**{**given, "cache": self.api_cache or user_cache() / "api.sqlite"}, meter=Meter(limits))
+
+    def tell(self) -> None:
+        """Say what was spent, where something was asked for."""
+        if self.settings.meter.texts:
+            console.print(f"{self.settings.meter}.")
+
+
+@dataclass(frozen=True)
+class TextModel(Options):
+    """How a frozen model embeds texts.
+
+    Args:
+        query_prefix: Text before every query; what the model asks for when left out, "" for none.
+        document_prefix: Text before every document, likewise.
+        max_length: Tokens that count of every text; the model's own number when left out.
+        truncate_dim: Keep so many of the first values of every vector, for text models that were trained for it.
+    """
+
+    query_prefix: str | None = None
+    document_prefix: str | None = None
+    max_length: int | None = None
+    truncate_dim: int | None = None
+
+    def opened(self, model: str, device: str, api: Api, known: Iterable[str] = ()) -> TextEncoder:
+        """Open a frozen text model: a folder, an installed Python package, a name on the hub, or one behind an API.
+
+        Args:
+            known: Fingerprints that one behind an API may have already.
+        """
+        from limpet.models.text_encoders import open_text_encoder
+
+        with console.status(f"opening {model}"):
+            return open_text_encoder(model, device=device_named(device), api=api.settings, known=known, **vars(self))
+
+    def embedded(self, model: str, texts: TextSet, device: str, api: Api, *, role: Role, cache: Path) -> EmbeddingSet:
+        """Embed texts with a frozen model, showing progress; a folder keeps what was embedded."""
+        from limpet.training.encode import embed_texts
+
+        encoder = self.opened(model, device, api)
+        with counting_progress(encoder.name, len(texts)) as on_batch:
+            return embed_texts(encoder, texts, role=role, cache=cache, on_batch=on_batch)
+
+    def head(self, folder: Path, model: str | None, device: str, api: Api) -> tuple[Release, TextEncoder]:
+        """Open a head and the text model it was trained over, which of a fine-tuned one is in its folder.
+
+        Args:
+            model: The text model; the one on record when left out.
+
+        Raises:
+            ReleaseError: It is no head over a text model, that model cannot be opened, or it is another one.
+        """
+        from limpet.models.named_models import open_release
+        from limpet.models.specs import FeatureSpec
+        from limpet.models.text_folders import recorded_place
+
+        release = open_release(folder)
+        recorded, spec = dict(release.record.frozen_model or {}), release.record.encoder
+        model = model or recorded.pop("model", None)
+        if not isinstance(spec, FeatureSpec):
+            raise ReleaseError(
+                f"The release '{folder}' takes {spec.input_words}, no texts.",
+                expected="a head over a text model, as `limpet adapt --text-model MODEL` trains it",
+                to_do="with this release give images: --data DATA, or --image FILE to search with.",
+            )
+        if model is None:
+            raise ReleaseError(
+                f"The release '{folder}' does not say over which text model it is a head.",
+                expected="one that `limpet adapt --text-model MODEL` trained",
+                to_do="pass --text-model MODEL; or embed the texts with that model, and give these embeddings instead.",
+            )
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        known = {name: value for name, value in recorded.items() if name in vars(self)}
+        model = recorded_place(folder, model)
+        try:
+            encoder = TextModel(**{**known, **given}).opened(model, device, api, [spec.frozen])
+        except ConfigError as error:
+            raise ReleaseError(
+                f"The text model of the head '{folder}' cannot be opened: {error.given}",
+                expected=error.expected,
+                to_do="pass --text-model with the place where that model is now; nothing was written.",
+            ) from error
+        if encoder.fingerprint != spec.frozen:
+            raise ReleaseError(
+                f"The text model '{model}' has the fingerprint {encoder.fingerprint}; '{folder}' is a head over "
+                f"{spec.frozen}.",
+                expected="the very model that the head was trained over, with the same --max-length and --truncate-dim",
+                to_do="pass --text-model with the folder of that model; nothing was written.",
+            )
+        return release, encoder
+
+
+@dataclass(frozen=True)
+class StartingModel(Options):
+    """A model that training starts from, and the code that models of one's own need.
+
+    Args:
+        model: Network and weights to start from, in place of --backbone and --weights: hf:FOLDER or timm:FOLDER, an
+            image model of these libraries; FILE.py:FUNCTION, a function of yours that returns
+            limpet.Release.from_module(...); an installed encoder; or a release. It says how images are read.
+        encoder: FILE.py:FUNCTION (or hf:FOLDER, ...) that gives the module which a release was made of, where --old or
+            --model is the folder of such a release: it holds weights and no code.
+    """
+
+    model: str | None = None
+    encoder: str | None = None
+
+    def refuse_unused(self, old: Path | None) -> None:
+        """Refuse code that no release needs."""
+        from limpet.models.named_models import needs_module
+
+        named = [name for name in (old, self.model) if name is not None]
+        refuse(
+            self.encoder is not None and not any(needs_module(name) for name in named),
+            f"--encoder {self.encoder}, and no release needs it.",
+            "it only where --old or --model is the folder of a release that was made of a module of yours",
+        )
+
+    def opened(self, network: Network) -> tuple[Release, EncoderSpec] | tuple[None, None]:
+        """Open it, if there is one, and say how it takes images.
+
+        Args:
+            network: Of which only what such a model leaves open may be said.
+
+        Raises:
+            ConfigError: There is no such model, or something else says what it is.
+            ReleaseError: It takes no images.
+        """
+        if self.model is None:
+            return None, None
+        from limpet.cli.embed import encoder_for_images
+        from limpet.models.named_models import needs_module, open_release
+
+        said = sorted(network.changed & {"backbone", "backbone_options", "centre_crop", "mean", "std", "weights"})
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in said)
+        refuse(bool(said), f"--model {self.model} with {options}.", "the model alone: it says so itself")
+        with console.status(f"opening {self.model}"):
+            release = open_release(self.model, self.encoder if needs_module(self.model) else None)
+        return release, encoder_for_images(Path(self.model), release)
+
+
+@dataclass(frozen=True)
+class Network(Options):
+    """The network that is trained.
+
+    Args:
+        backbone: convnet, resnet18, resnet50, iresnet18, iresnet50, vit_s or vit_b; that of the scenario, or convnet,
+            when left out.
+        dim: Dimension of the embeddings.
+        projection: From backbone to embedding: linear, linear-bn, mlp, residual or none; linear when left out,
+            linear-bn on the lorentz space.
+        backbone_options: Options of the backbone, such as filters of convnet.
+        centre_crop: Pixels of the middle of an image that the network sees, such as 224 or 256x128, as papers do that
+            read images at 256 pixels; all of it when left out.
+        mean: Subtracted from each channel, after scaling pixels to [0, 1].
+        std: Divides each channel.
+        weights: Local folder of published backbone weights.
+        freeze_backbone: Train projection and classifier only.
+    """
+
+    backbone: str | None = None
+    dim: int = 128
+    projection: str | None = None
+    backbone_options: Keywords = field(default_factory=dict)
+    centre_crop: str | None = None
+    mean: list[float] = field(default_factory=lambda: [0.5])
+    std: list[float] = field(default_factory=lambda: [0.5])
+    weights: Path | None = None
+    freeze_backbone: bool = False
+
+    def encoder(
+        self, images: ImageSet, projection: str, zeta: float | None = None, start: EncoderSpec | None = None
+    ) -> EncoderSpec:
+        """Return the encoder that these describe, for images like the given ones.
+
+        Args:
+            projection: From backbone to embedding, settled.
+            zeta: Distance from the origin to which points of a space that has one reach.
+            start: The model that it goes on from, which says the rest.
+        """
+        from limpet.models.specs import encoder_spec
+
+        if start is not None:
+            return start.going_on(dim=self.dim, projection=projection, zeta=zeta)
+
+        channels, height, width = images.shape
+        return encoder_spec(
+            backbone=self.backbone or "convnet",
+            dim=self.dim,
+            projection=projection,
+            backbone_options=self.backbone_options,
+            channels=channels,
+            image_size=(height, width),
+            centre_crop=self.centre_crop,
+            fit=images.fit or "crop",
+            mean=tuple(self.mean),
+            std=tuple(self.std),
+            zeta=zeta,
+        )
+
+
+@dataclass(frozen=True)
+class Answers(Options):
+    """Who answers what.
+
+    Args:
+        protocol: Who answers what, and what is averaged; `limpet evaluate protocols` lists them. By label when left
+            out.
+        ground_truth: The file or folder of the protocol's ground truth.
+        relevant: Pairs of a query and an item that answers it, .parquet or .csv with the columns query and item, such
+            as clicks. Short for --protocol relevance --ground-truth.
+        protocol_options: Options of the protocol.
+        no_relevant: What a query without any relevant item is worth; the protocol's own rule when left out.
+    """
+
+    protocol: str | None = None
+    ground_truth: Path | None = None
+    relevant: Path | None = None
+    protocol_options: Keywords = field(default_factory=dict)
+    no_relevant: Literal["exclude", "zero"] | None = None
+
+    def __post_init__(self) -> None:
+        from limpet.evaluation.protocols import PROTOCOLS
+
+        if self.protocol is not None and self.protocol not in PROTOCOLS:
+            raise unknown_name("protocol", self.protocol, PROTOCOLS, listing="limpet evaluate protocols")
+
+    def opened(self, leave_one_out: bool) -> Protocol:
+        """Return the protocol that was asked for, with its options and its ground truth.
+
+        Args:
+            leave_one_out: Whether queries and gallery are one set; a protocol that can leaves every query itself out.
+
+        Raises:
+            ConfigError: An unknown protocol or option, or a ground truth too many or too few.
+            DataError: The ground truth cannot be used.
+        """
+        from limpet.evaluation.protocols import PROTOCOLS
+
+        name, truth = self.protocol, self.ground_truth
+        if self.relevant is not None:
+            refuse(
+                name not in (None, "relevance") or truth is not None,
+                "--relevant was given with another protocol or --ground-truth.",
+                "--relevant PAIRS alone, which is --protocol relevance --ground-truth PAIRS",
+            )
+            name, truth = "relevance", self.relevant
+        protocol = PROTOCOLS[name or "labels"]
+        options = dict(self.protocol_options)
+        if self.no_relevant is not None:
+            options.setdefault("no_relevant", self.no_relevant)
+        if leave_one_out and "leave_one_out" in option_types(protocol):
+            options.setdefault("leave_one_out", True)
+        return protocol.opened(truth, **bound(protocol, options, f"protocol '{protocol.name}'"))
+
+
+@dataclass(frozen=True)
+class Judging(Options):
+    """How the verdict is found.
+
+    Args:
+        gate_metric: The metric that decides the verdict; the protocol's own when left out.
+        guard: Metrics, such as recall@1,recall@5, that must not be clearly worse than today (their whole interval of
+            cross - self_old below 0), whatever the gate metric says; every metric and the first hit when left out, of a
+            chain the first hit alone.
+        no_guard: Let the gate metric alone decide.
+        resamples: Bootstrap resamples for the intervals.
+        resample: Draw queries, or whole classes, whose queries are correlated; "auto" draws classes where several
+            queries share one.
+        device: Where to rank: cpu, cuda, cuda:1, mps.
+        seed: Of the bootstrap, the random backfill orders and the choice of examples.
+    """
+
+    gate_metric: str | None = None
+    guard: list[str] = field(default_factory=list)
+    no_guard: bool = False
+    resamples: int = 2000
+    resample: Literal["auto", "queries", "classes"] = "auto"
+    device: str = "cpu"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        refuse(self.seed < 0, f"--seed {self.seed}.", "a whole number of at least 0")
+        guarded(self.guard, self.no_guard)
+
+    @property
+    def guards(self) -> tuple[str, ...] | None:
+        """The guarded metrics; None for the usual ones."""
+        return guarded(self.guard, self.no_guard)
+
+    @property
+    def placed(self) -> str | None:
+        """The device, None for the CPU."""
+        return None if self.device == "cpu" else self.device
+
+
+def guarded(guard: Sequence[str], no_guard: bool) -> tuple[str, ...] | None:
+    """Return the guarded metrics of --guard and --no-guard; None for the usual ones.
+
+    >>> guarded(["map,recall@1"], False), guarded([], True), guarded([], False)
+    (('map', 'recall@1'), (), None)
+    """
+    refuse(bool(guard) and no_guard, "--guard and --no-guard were given.", "one of them")
+    return () if no_guard else tuple(name for word in guard for name in word.split(",") if name) or None
+
+
+@dataclass(frozen=True)
+class Shown(Options):
+    """What items are, for whoever reads the report.
+
+    Args:
+        data: The data set or folder that was embedded, to show example images in the report.
+        texts: What the items are, to show beside their ids in the report: a .csv, .parquet or .jsonl file with a column
+            of ids and further columns (text, title, price, ...), a .txt file of texts, texts by name (clinc150), or
+            the URL of a table or collection. Further columns of files of embeddings are shown as they are.
+    """
+
+    data: str | None = None
+    texts: str | None = None
+
+    def images(self, sets: DataSets) -> RetrievalData | None:
+        """Open the data set, if one was named."""
+        return None if self.data is None else sets.images(self.data)
+
+    def facts(self, sets: DataSets, embeddings: Sequence[EmbeddingSet]) -> FactsOf:
+        """Return what finds texts and metadata of the items of these embeddings."""
+        from limpet.data.item_facts import facts_of
+
+        address = None if self.texts is None else Place(self.texts).address
+        if address is None:
+            return facts_of(self.texts, data_root(sets.data_root), list(embeddings))
+        from limpet.sources import open_source
+        from limpet.sources.reading import SourceFacts
+
+        return facts_of(None, None, list(embeddings), SourceFacts(open_source(address)))

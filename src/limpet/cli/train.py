@@ -1,0 +1,397 @@
+"""``limpet train``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from limpet.cli.choices import options_by_method, write_settings
+from limpet.cli.console import console, print_json, print_table, tell_kept, training_progress
+from limpet.cli.options import DataSets, Network, StartingModel
+from limpet.cli.training import Training
+from limpet.config import Options, Settings
+from limpet.errors import ConfigError, ReleaseError, refuse, unknown_name
+from limpet.experiment import Geometry, Trainable
+from limpet.extras import require
+from limpet.methods import build_method
+from limpet.options import Keywords, bound
+
+if TYPE_CHECKING:
+    from limpet.data.retrieval_data import RetrievalData
+    from limpet.experiment import Experiment
+    from limpet.methods.base import CompatibilityMethod
+    from limpet.models.release import Release
+    from limpet.training.loggers import OpenLogger
+
+
+@dataclass(frozen=True)
+class Predecessor(Options):
+    """The old model, which embedded the gallery.
+
+    Args:
+        old: Its release: a folder, hf:FOLDER, FILE.py:FUNCTION, ...; see --model.
+        old_data: Its own training data, like --data, for methods that measure it there (advbct).
+        scenario: Who sees what, where the old model is trained first: extended-data, extended-class, open-data,
+            open-class, enlarged-backbone-data, enlarged-backbone-class, new-architecture, both.
+        scenario_options: Options of the split, such as old_fraction.
+        old_backbone: Network of the old model of a scenario; the scenario's, or the new model's, when left out. With
+            --model, both models start from that one, but for an old model of another network.
+        old_dim: Dimension of the old model of a scenario; that of the new models when left out. With fewer than these
+            have, old embeddings count as padded with zeros: see --pad-old.
+    """
+
+    old: Path | None = None
+    old_data: str | None = None
+    scenario: str | None = None
+    scenario_options: Keywords = field(default_factory=dict)
+    old_backbone: str | None = None
+    old_dim: int | None = None
+
+    def __post_init__(self) -> None:
+        refuse(
+            self.old_dim is not None and self.scenario is None,
+            f"--old-dim {self.old_dim} without --scenario.",
+            "--scenario, which trains the old model; a release of --old has its own dimension",
+        )
+        if self.scenario is not None and self.old is not None:
+            raise ConfigError(
+                "Both --scenario and --old were given.",
+                expected="--scenario to train an old model on a share of the data, or --old RELEASE to use your own",
+            )
+
+    def release(self, encoder: str | None = None) -> Release | None:
+        """Open the old model, if one was given.
+
+        Args:
+            encoder: What gives the module that it was made of, where that is one's own.
+
+        Raises:
+            ReleaseError: It takes no images.
+        """
+        if self.old is None:
+            return None
+        from limpet.models.named_models import needs_module, open_release
+        from limpet.models.specs import EncoderSpec
+
+        old = open_release(self.old, encoder if needs_module(self.old) else None)
+        if not isinstance(old.encoder.spec, EncoderSpec):
+            raise ReleaseError(
+                f"The release '{self.old}' takes {old.encoder.spec.input_words}, no images.",
+                expected="a model that was trained on images",
+                to_do="for two frozen models, `limpet adapt` trains heads and fits adapters.",
+            )
+        return old
+
+
+@dataclass(frozen=True)
+class SpaceOptions(Options):
+    """The space that embeddings are points of.
+
+    Args:
+        space: hypersphere or lorentz (hyperbolic); the old model's when left out, else the first that every method
+            knows: hypersphere, but for hbct.
+        curvature: K > 0 of the lorentz space (curvature -K); the old model's, or 1, when left out.
+        learn_curvature: Learn the curvature of a first model, with --scenario that of the old one. With --old it makes
+            another space, on which the old gallery has to be lifted again: the release for that is written beside the
+            new one, as old-lifted.
+        zeta: Distance from the origin to which points of the lorentz space reach; 1 for a first model, 0.2 more than
+            the old model's when left out. With --scenario, that of the new models.
+        lift_old: Lay an old model of the hypersphere onto the lorentz space, all its points at this distance from the
+            origin, and train a hyperbolic model over it; the release to embed with is written as old-lifted.
+        relift_old: With a --curvature other than the old model's, lift its tangent vectors again by the new one; the
+            release to embed with is written as old-lifted, too.
+        pad_old: Let an old model of fewer dimensions than --dim count as padded with zeros. Methods made for that, such
+            as bt2, need no asking. Its stored vectors stay as they are.
+    """
+
+    space: str | None = None
+    curvature: float | None = None
+    learn_curvature: bool = False
+    zeta: float | None = None
+    lift_old: float | None = None
+    relift_old: bool = False
+    pad_old: bool = False
+
+    @property
+    def geometry(self) -> Geometry:
+        """What was said of the space."""
+        return Geometry(self.space, self.curvature, self.learn_curvature, self.lift_old, self.relift_old, self.pad_old)
+
+
+@dataclass(frozen=True)
+class Destination(Options):
+    """Where releases go.
+
+    Args:
+        out: Folder for the releases; an interrupted run continues, a finished one is kept.
+        logger: Also write the numbers of training as TensorBoard's event files (tensorboard), a table (csv), a database
+            of MLflow (mlflow) or an offline run of Weights & Biases (wandb).
+        tensorboard: The same as --logger tensorboard.
+        again: Train anew what other code trained, of limpet or of your method; what was there is kept beside it, as
+            FOLDER.before-1.
+        json: Print one JSON document with the releases.
+    """
+
+    out: Path
+    logger: list[Literal["tensorboard", "csv", "mlflow", "wandb"]] = field(default_factory=list)
+    tensorboard: bool = False
+    again: bool = False
+    json: bool = False
+
+    def loggers(self) -> list[OpenLogger]:
+        """Return what opens the loggers that were asked for.
+
+        Raises:
+            MissingExtraError: What one needs is not installed.
+        """
+        from limpet.training.loggers import LOGGERS
+
+        if self.tensorboard:
+            console.print("--tensorboard is now --logger tensorboard, and does the same.")
+            require("The logger tensorboard", "tensorboard")
+        names = dict.fromkeys([*self.logger, *(["tensorboard"] if self.tensorboard else [])])
+        return [LOGGERS[name] for name in names]
+
+    def tell(self, releases: Mapping[str, Release]) -> None:
+        """Print what there is now, and which of it was trained by other code."""
+        from limpet.training.code import standing_of
+
+        codes = {name: standing_of(release.record) for name, release in releases.items()}
+        folders = {name: self.out if len(releases) == 1 else self.out / name for name in releases}
+        if self.json:
+            print_json(
+                {"releases": {name: {"path": str(folders[name]), "fingerprint": release.fingerprint,
+                                     "compatible_with": release.record.compatible_with, "code": codes[name]}
+                              for name, release in releases.items()}}
+            )  # fmt: skip
+        rows = [[name, str(folders[name]), release.fingerprint[:24]] for name, release in releases.items()]
+        print_table("Releases", ["name", "folder", "fingerprint"], rows)
+        tell_kept({folders[name]: code for name, code in codes.items()})
+
+
+def train(
+    data: str,
+    destination: Destination,
+    predecessor: Predecessor,
+    network: Network,
+    start: StartingModel,
+    on: SpaceOptions,
+    training: Training,
+    sets: DataSets,
+    settings: Settings,
+    method: list[str] = ["p2s"],  # noqa: B006 - read only, and shown as the default
+    head: str | None = None,
+) -> int:
+    """Train a model, or a whole comparison of old, independent and compatible models.
+
+    With --old, a model compatible with that release is trained on all training images. With --scenario, an old model
+    is first trained on its share of them, then the independent model and every method. With neither, only the method
+    "independent" can be trained: a first model, without a predecessor.
+
+    Args:
+        data: A data set by name (`limpet data list`), or a folder with one sub-folder of images per class.
+        method: One or more compatibility methods (`limpet methods`).
+        head: Classifier of the training: softmax, normalised or arcface on the hypersphere, lorentz on the lorentz
+            space; the first of them when left out.
+
+    Examples:
+        limpet train --data photos --scenario extended-class --method p2s --out runs/photos
+        limpet train --data photos --old runs/photos/old --method bct --out runs/photos/bct
+        limpet train --data photos --old hf:models/dinov2-small --model hf:models/dinov2-base --dim 384
+            --recipe.trainable.lora 8 --recipe.learning-rate 0.01 --out runs/photos/dinov2
+    """
+    from limpet.models.heads import HEADS
+    from limpet.training.spaces import common_space, settle
+
+    chosen = options_by_method(method, training.method_options)
+    methods = {name: build_method(name, options) for name, options in chosen.items()}
+    first, spec = start.opened(network)
+    old = _checked_predecessor(predecessor, methods, on, start)
+    asked, projection = on.geometry, network.projection
+    if asked.space is None and old is None:
+        asked = replace(asked, space=common_space(methods.values()))
+    for one in methods.values():
+        found = settle(asked, one, dim=network.dim, zeta=on.zeta, head=head, old=old)
+        asked, head, projection = replace(asked, space=found.space.name), found.head, projection or found.projection
+        if predecessor.scenario is not None:  # what the first model leaves to the second
+            found.space.clip_after(found.space.clip_after(None), on.zeta)
+    bound(HEADS[str(head)], training.head_options, f"head '{head}'")
+    settings = settings.resolved(space=asked.space, head=head, projection=projection)
+    images = sets.images(data, spec)
+    experiments = training.experiments(
+        method, network, images.to_train_on(), head=str(head), projection=str(projection), zeta=on.zeta, geometry=asked,
+        start=spec,
+    )  # fmt: skip
+    if not (destination.out / "train.yaml").exists():  # the settings of a run are kept if it refuses others
+        write_settings(destination.out, "train.yaml", settings)
+    if predecessor.scenario is not None:
+        releases = _comparison(images, experiments, destination, predecessor, network.backbone, first)
+    else:
+        old_data = None if predecessor.old_data is None else sets.images(predecessor.old_data)
+        before = Before(old, None if old is None else _as_it_takes_them(old, data, images, sets), old_data)
+        releases = _models(images, experiments, destination, before, first)
+    write_settings(destination.out, "train.yaml", settings)
+    destination.tell(releases)
+    return 0
+
+
+def _checked_predecessor(
+    predecessor: Predecessor, methods: Mapping[str, CompatibilityMethod], on: SpaceOptions, start: StartingModel
+) -> Release | None:
+    """Open the old model, if there is one; refuse one too many or too few for the methods."""
+    from limpet.data.scenarios import SCENARIOS
+
+    names = ", ".join(methods)
+    in_sessions = [name for name, method in methods.items() if method.sessions_only]
+    if in_sessions:
+        raise ConfigError(
+            f"{', '.join(in_sessions)} learns in sessions, each with a gallery of its own, and a single training has "
+            "none.",
+            expected="a method for one upgrade, such as bct; `limpet methods` lists them",
+            to_do=f"limpet sessions general-incremental --data DATA --out DIR --method {' '.join(in_sessions)}",
+        )
+    needs_old = any(method.needs_old for method in methods.values())
+    refuse(
+        predecessor.old is not None and not needs_old,
+        f"An old model was given, which {names} does not use.",
+        "a compatibility method, such as bct; or no --old",
+    )
+    if predecessor.scenario is not None and predecessor.scenario not in SCENARIOS:
+        raise unknown_name("scenario", predecessor.scenario, SCENARIOS)
+    start.refuse_unused(predecessor.old)
+    old = predecessor.release(start.encoder)
+    refuse(
+        old is None and on.lift_old is not None,
+        f"--lift-old {on.lift_old} without an old model.",
+        "--old RELEASE, a model of the hypersphere",
+    )
+    refuse(
+        old is None and predecessor.scenario is None and on.pad_old,
+        "--pad-old without an old model.",
+        "--old RELEASE of fewer dimensions than --dim; or --scenario with --old-dim",
+    )
+    refuse(
+        old is None and predecessor.scenario is None and needs_old,
+        f"{names} needs a predecessor and was given none.",
+        "--old RELEASE, which embedded the gallery; or --scenario, to train an old model on a share of the data",
+    )
+    return old
+
+
+def _comparison(
+    images: RetrievalData,
+    experiments: Mapping[str, Experiment],
+    destination: Destination,
+    predecessor: Predecessor,
+    backbone: str | None,
+    first: Release | None,
+) -> dict[str, Release]:
+    """Train an old model on its share of the images, then an independent one and one by every method.
+
+    Args:
+        backbone: Of the new models; the scenario's when left out.
+        first: The model that all of them start from, but for an old one of another backbone.
+    """
+    from limpet.data.scenarios import SCENARIOS
+    from limpet.training.train import train_upgrade
+
+    scenario = SCENARIOS[str(predecessor.scenario)]
+    items = images.to_train_on()
+    seed = next(iter(experiments.values())).seed
+    split = scenario.divide(items.labels, **{"seed": seed, **predecessor.scenario_options})
+    if scenario.new_backbone is not None and backbone is None and first is None:
+        experiments = {name: _with_backbone(one, scenario.new_backbone) for name, one in experiments.items()}
+    reference = replace(next(iter(experiments.values())), method="independent", method_options={})
+    old_backbone = predecessor.old_backbone or scenario.old_backbone
+    old = _with_backbone(reference, old_backbone) if old_backbone else reference
+    if predecessor.old_dim is not None:
+        old = replace(old, model=old.model.model_copy(update={"dim": predecessor.old_dim}))
+    if first is not None and not old.model.brings_weights:  # trained from nothing, and so as a whole
+        old = replace(old, recipe=replace(old.recipe, trainable=Trainable()))
+    new = {
+        # the curvature is that of the old model
+        name: replace(one, geometry=Geometry(one.geometry.space, pad_old=one.geometry.pad_old))
+        for name, one in {"independent": reference, **experiments}.items()
+    }
+    return train_upgrade(
+        items,
+        split,
+        replace(old, model=old.model.model_copy(update={"zeta": None})),
+        new,
+        destination.out,
+        encoder=first,
+        data_name=f"{images.name}, {scenario.name}",
+        on_run=training_progress,
+        loggers=destination.loggers(),
+        again=destination.again,
+    )
+
+
+def _with_backbone(experiment: Experiment, backbone: str) -> Experiment:
+    from limpet.models.specs import EncoderSpec
+
+    if backbone == experiment.model.name:
+        return experiment
+    plain = experiment.model.model_dump(include=set(EncoderSpec.model_fields))
+    return replace(experiment, model=EncoderSpec(**{**plain, "backbone": backbone, "backbone_options": {}}))
+
+
+@dataclass(frozen=True)
+class Before:
+    """The predecessor of a training.
+
+    Args:
+        old: The old model.
+        items: The data as it takes images; None where it takes them as the new model does.
+        data: Its own training data.
+    """
+
+    old: Release | None
+    items: RetrievalData | None
+    data: RetrievalData | None
+
+
+def _as_it_takes_them(old: Release, data: str, read: RetrievalData, sets: DataSets) -> RetrievalData | None:
+    """Read the data as the old model takes images; None where they were read so, or cannot be."""
+    from limpet.data.datasets import option_names
+    from limpet.models.specs import EncoderSpec
+
+    spec, images = old.encoder.spec, read.to_train_on()
+    if not isinstance(spec, EncoderSpec) or images.fit is None or "image_size" not in option_names(data):
+        return None
+    if images.shape == spec.input_shape and images.fit == spec.fit:
+        return None
+    return sets.images(data, spec, exactly=True)
+
+
+def _models(
+    images: RetrievalData,
+    experiments: Mapping[str, Experiment],
+    destination: Destination,
+    before: Before,
+    first: Release | None,
+) -> dict[str, Release]:
+    """Train a model by every method on all images, several in a folder each; all of them start from ``first``."""
+    from limpet.training.train import train_release
+
+    several, out = len(experiments) > 1, destination.out
+    releases = {}
+    for name, experiment in experiments.items():
+        with training_progress(name) as on_step:
+            releases[name] = train_release(
+                images.to_train_on().compact(),
+                experiment,
+                out / name if several else out,
+                old=before.old,
+                old_images=None if before.data is None else before.data.to_train_on().compact(),
+                old_items=None if before.items is None else before.items.to_train_on().compact(),
+                encoder=first,
+                data_name=images.name,
+                cache=out / "cache" if several else None,
+                on_step=on_step,
+                loggers=destination.loggers(),
+                again=destination.again,
+            )
+    return releases

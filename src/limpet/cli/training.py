@@ -1,0 +1,67 @@
+"""How ``limpet train`` and ``limpet sessions`` train, as a group of options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from limpet.cli.choices import options_by_method
+from limpet.cli.options import Network
+from limpet.config import Options
+from limpet.experiment import Experiment, Geometry, Recipe
+from limpet.options import Keywords
+
+if TYPE_CHECKING:
+    from limpet.data.image_set import ImageSet
+    from limpet.models.specs import EncoderSpec
+
+
+@dataclass(frozen=True)
+class Training(Options):
+    """How models are trained.
+
+    Args:
+        method_options: Options of the method; with several methods, a mapping of each one's name to its options.
+        head_options: Options of the head, such as scale and margin of arcface, or triplet of any.
+        recipe: The recipe of every training.
+        seed: Of initial weights, order, augmentation, what is drawn from the data, and the method.
+    """
+
+    method_options: Keywords = field(default_factory=dict)
+    head_options: Keywords = field(default_factory=dict)
+    recipe: Recipe = field(default_factory=Recipe)
+    seed: int = 0
+
+    def experiments(
+        self,
+        methods: Sequence[str],
+        network: Network,
+        images: ImageSet,
+        *,
+        head: str,
+        projection: str,
+        zeta: float | None = None,
+        geometry: Geometry = Geometry(),  # noqa: B008 - immutable
+        start: EncoderSpec | None = None,
+    ) -> dict[str, Experiment]:
+        """Return what is trained, by method.
+
+        Args:
+            head: Classifier of the training, settled.
+            projection: From backbone to embedding, settled.
+            zeta: Distance from the origin to which points of a space that has one reach.
+            start: The model that training goes on from.
+        """
+        base = Experiment(
+            model=network.encoder(images, projection, zeta, start),
+            geometry=geometry,
+            head=head,
+            head_options=self.head_options,
+            recipe=self.recipe,
+            weights=network.weights,
+            freeze_backbone=network.freeze_backbone,
+            seed=self.seed,
+        )
+        chosen = options_by_method(methods, self.method_options)
+        return {name: replace(base, method=name, method_options=options) for name, options in chosen.items()}

@@ -1,0 +1,497 @@
+"""Which images and classes arrive in which session: the three setups of CVS, and what all learners share.
+
+Paper: Continual Learning for Visual Search with Backward Consistent Feature Embedding (CVPR 2022, Section 4). The
+setups are pure functions of the labels of the whole training set, int64 (N,), and a seed; plans hold row numbers into
+it. Sessions count from 0 here and from 1 in messages and in the paper. The public lists were drawn with another
+generator: counts agree with them, the images drawn do not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limpet.data.image_set import ImageSet
+from limpet.data.sampling import check_labels, generator_of, lowest_of_each_class
+from limpet.data.scenarios import CLOSE, Labels, Rows
+from limpet.errors import DataError, refuse, unknown_name
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The images of every session, checked once when built.
+
+    Args:
+        name: Name of the setup.
+        labels: Class of every image of the training set, int64 (N,).
+        training: Rows each session trains on and adds to the gallery, ascending; one array per session.
+        validation: Rows each session sets aside as validation queries, ascending; one array per session.
+        home: Session that introduces each class, in the blurry setup its major session; -1 for a class never used;
+            int64 (largest label + 1,).
+        known_from_start: Whether the first session knows all classes and asks all queries: the blurry setup.
+        asked: What the plan was made from, by name.
+
+    Raises:
+        ConfigError: A session has no image, a row occurs twice, or the first session has no validation query.
+    """
+
+    name: str
+    labels: Labels
+    training: tuple[Rows, ...]
+    validation: tuple[Rows, ...]
+    home: NDArray[np.int64]
+    known_from_start: bool
+    asked: Mapping[str, object]
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(str(len(rows)) for rows in self.training)
+        return f"Plan('{self.name}': {sizes} images of {int((self.home >= 0).sum())} classes)"
+
+    @property
+    def sessions(self) -> int:
+        """How many sessions there are."""
+        return len(self.training)
+
+    def rows(self, session: int) -> Rows:
+        """Return the rows that a session trains on and adds to the gallery, ascending."""
+        return self.training[self._known(session)]
+
+    def queries(self, session: int) -> Rows:
+        """Return the validation queries in force after a session, ascending: those of all sessions so far, or all."""
+        last = self.sessions if self.known_from_start else self._known(session) + 1
+        return np.sort(np.concatenate(self.validation[:last]))
+
+    def introduced(self, session: int) -> NDArray[np.int64]:
+        """Return the classes that a session makes known, ascending: all of them in the first blurry session."""
+        if self.known_from_start:
+            return np.flatnonzero(self.home >= 0) if self._known(session) == 0 else np.empty(0, np.int64)
+        return np.flatnonzero(self.home == self._known(session))
+
+    def classes_seen(self, session: int) -> NDArray[np.int64]:
+        """Return the classes known after a session, in the order they came: rows of a classifier that grows."""
+        return np.concatenate([self.introduced(earlier) for earlier in range(self._known(session) + 1)])
+
+    @cached_property
+    def training_counts(self) -> NDArray[np.int64]:
+        """Training images by class and session, (largest label + 1, sessions)."""
+        return self._counts(self.training)
+
+    @cached_property
+    def validation_counts(self) -> NDArray[np.int64]:
+        """Validation queries that each session sets aside, by class and session, (largest label + 1, sessions)."""
+        return self._counts(self.validation)
+
+    def _counts(self, parts: tuple[Rows, ...]) -> NDArray[np.int64]:
+        return np.stack([np.bincount(self.labels[rows], minlength=len(self.home)) for rows in parts], axis=1)
+
+    def _known(self, session: int) -> int:
+        refuse(
+            not 0 <= session < self.sessions,
+            f"session = {session} of a plan with {self.sessions} sessions.",
+            f"from 0 to {self.sessions - 1}",
+        )
+        return session
+
+
+def _check(plan: Plan) -> None:
+    everything = np.concatenate([*plan.training, *plan.validation])
+    repeated = np.flatnonzero(np.bincount(everything, minlength=1) > 1)
+    refuse(
+        len(repeated) > 0, f"{len(repeated)} images occur more than once, first: row {repeated[:1].tolist()}.", "once"
+    )
+    for place, rows in enumerate(plan.training, start=1):
+        refuse(len(rows) == 0, f"Session {place} of the {plan.name} plan has no training images.", "at least one")
+    refuse(len(plan.queries(0)) == 0, "Session 1 has no validation query.", "a class with two images in it")
+
+
+Spread = Literal["all", "others"]
+
+
+def disjoint(labels: Labels, *, sessions: int = 5, validation: float | int = 0.1, seed: int = 0) -> Plan:
+    """Every session brings classes of its own, all their images, and never an earlier class.
+
+    Args:
+        labels: Class of every image (N,).
+        sessions: How many; classes are dealt evenly, the first sessions have one more where they do not divide.
+        validation: Share of each session's images that become queries, stratified by class (paper: 0.1, 0.05 for
+            Tiny-ImageNet); a whole number is a count per class (see `general_incremental`).
+        seed: Chooses classes and queries.
+
+    Raises:
+        DataError: The labels are not int64 (N,) from 0.
+        ConfigError: The plan is impossible: too few classes, or an option out of range.
+    """
+    counts = _class_counts(labels)
+    _check_sessions(sessions, int((counts > 0).sum()))
+    generator = generator_of(seed)
+    home = _homes(counts, _even_parts(int((counts > 0).sum()), sessions), generator)
+    asked = {"sessions": sessions, "validation": validation, "seed": seed}
+    return _plan("disjoint", labels, home[labels], home, asked, generator)
+
+
+def blurry(
+    labels: Labels,
+    *,
+    sessions: int = 5,
+    minor_share: float = 0.1,
+    spread: Spread = "all",
+    validation: float | int = 0.1,
+    seed: int = 0,
+) -> Plan:
+    """Every class has a major session, and a share of its images is dealt to the sessions in rotation.
+
+    All classes and all queries are known from the first session on. Departure from the paper, whose sessions hold
+    (1 - M) major images: the released lists scatter M over all J sessions, the major one included, which keeps
+    (1 - M) + M / J. That is the default.
+
+    Args:
+        labels: Class of every image (N,).
+        sessions: J; major classes are dealt evenly.
+        minor_share: M, above 0 and below 1: of a class with n images, round(M n), half up, are dealt.
+        spread: "all" sessions (released lists), or the "others" only (paper).
+        validation: As in `disjoint`; a count per class is taken from its major session.
+        seed: Chooses classes, images and queries.
+
+    Raises:
+        DataError: The labels are not int64 (N,) from 0.
+        ConfigError: The plan is impossible: too few classes, an empty session, or an option out of range.
+    """
+    counts = _class_counts(labels)
+    _check_sessions(sessions, int((counts > 0).sum()))
+    _check_share("minor_share", minor_share)
+    if spread not in get_args(Spread):
+        raise unknown_name("spread", spread, get_args(Spread))
+    generator = generator_of(seed)
+    home = _homes(counts, _even_parts(int((counts > 0).sum()), sessions), generator)
+    dealt = np.floor(minor_share * counts + 0.5 + CLOSE).astype(np.int64)
+    by_home = np.argsort(home, kind="stable")
+    first = np.zeros_like(dealt)  # the turns go on from class to class, so that sessions stay equally large
+    first[by_home] = np.cumsum(dealt[by_home]) - dealt[by_home]
+    rank = _random_ranks(labels, counts, generator)
+    turn = first[labels] + rank
+    others = (home[labels] + 1 + turn % (sessions - 1)) % sessions
+    session = np.where(rank < dealt[labels], turn % sessions if spread == "all" else others, home[labels])
+    asked: dict[str, object] = {"sessions": sessions, "minor_share": minor_share, "spread": spread}
+    asked |= {"validation": validation, "seed": seed}
+    return _plan("blurry", labels, session, home, asked, generator, known_from_start=True)
+
+
+def general_incremental(
+    labels: Labels,
+    *,
+    first_classes: int = 20,
+    new_classes: int = 20,
+    old_share: float = 0.1,
+    sessions: int = 5,
+    new_images: int | None = None,
+    validation: float | int = 0.1,
+    seed: int = 0,
+) -> Plan:
+    """Every later session brings new classes, and fresh images of all earlier ones: the setup (S, C, M, L).
+
+    A class gives n_new images in its first session. In a later session with n_old earlier classes each of them gives
+    floor(M / (1 - M) · C · n_new / n_old), at least one, while its images last. The released CIFAR-100 lists follow
+    this rule with n_new = 400. The paper does not say how n_new is found; ours: by class, the largest for which a
+    class of the first session could give all its shares, and at least one. Classes of later sessions use the same
+    number though they give fewer shares, so that M holds; images left over are not used. Where shares are cut off or
+    raised to one image, M holds only about: Omniglot's (192, 192, 40 %, 5) with 16 images gives 7, then 4, 2, 1, 1.
+
+    Args:
+        labels: Class of every image (N,).
+        first_classes: S, classes of the first session.
+        new_classes: C, classes each later session adds; S + C (L - 1) classes are used.
+        old_share: M, above 0 and below 1: share of a later session's images that are of earlier classes.
+        sessions: L.
+        new_images: n_new of all classes; what fits when left out.
+        validation: Share of each session's images that become queries, stratified by class (paper: 0.1, 0.05 for
+            Tiny-ImageNet and iNat-M); a whole number is a count per class, taken once, from the session that
+            introduces it (Product-M: 2).
+        seed: Chooses classes, images and queries.
+
+    Raises:
+        DataError: The labels are not int64 (N,) from 0.
+        ConfigError: The plan is impossible: too few classes or images, or an option out of range.
+    """
+    counts = _class_counts(labels)
+    _check_share("old_share", old_share)
+    given = f"first_classes = {first_classes}, new_classes = {new_classes}, sessions = {sessions}"
+    refuse(min(first_classes, new_classes) < 1 or sessions < 2, f"{given}.", "at least 1, 1 and 2")
+    sizes = [first_classes] + [new_classes] * (sessions - 1)
+    classes = int((counts > 0).sum())
+    refuse(sum(sizes) > classes, f"{given} need {sum(sizes)} classes, the data has {classes}.", f"at most {classes}")
+    generator = generator_of(seed)
+    home = _homes(counts, sizes, generator)
+    rates = old_share / (1 - old_share) * new_classes / np.cumsum(sizes)[:-1]
+    shares = _shares(counts, home, rates, new_images)
+    rank = _random_ranks(labels, counts, generator)
+    session = (rank[:, None] >= np.cumsum(shares, axis=1)[labels]).sum(axis=1)
+    asked: dict[str, object] = {"first_classes": first_classes, "new_classes": new_classes, "old_share": old_share}
+    asked |= {"sessions": sessions, "new_images": new_images, "validation": validation, "seed": seed}
+    return _plan("general-incremental", labels, session, home, asked, generator)
+
+
+PLANS: dict[str, Callable[..., Plan]] = {
+    "disjoint": disjoint,
+    "blurry": blurry,
+    "general-incremental": general_incremental,
+}
+"""The setups by name."""
+
+
+def _shares(
+    counts: NDArray[np.int64], home: NDArray[np.int64], rates: NDArray[np.float64], new_images: int | None
+) -> NDArray[np.int64]:
+    """Return how many images every class gives to every session (largest label + 1, sessions), while they last.
+
+    Args:
+        counts: Images of every class.
+        home: Session that introduces each class; -1 for one that is not used, whose row means nothing.
+        rates: Images of an earlier class in each later session, by image of a new one.
+        new_images: Images of a class in its first session; the largest number that fits when left out.
+    """
+    tried = np.arange(1, int(counts.max()) + 1)
+    needed = tried + np.maximum(1, np.floor(tried[:, None] * rates + CLOSE).astype(np.int64)).sum(axis=1)
+    fitting = np.maximum(1, np.searchsorted(needed, counts, side="right"))
+    if new_images is not None:
+        smallest, least = counts[home >= 0].min(), int(fitting[home >= 0].min())
+        wrong = f"new_images = {new_images}; the smallest class has {smallest} images."
+        refuse(not 1 <= new_images <= least, wrong, f"from 1 to {least}, so that its later shares fit too")
+        fitting = np.full_like(fitting, new_images)
+    later = np.floor(fitting[:, None] * rates + CLOSE).astype(np.int64)
+    shares = np.concatenate([np.zeros_like(later[:, :1]), np.maximum(1, later)], axis=1)
+    place = np.arange(shares.shape[1])
+    return np.where(place > home[:, None], shares, np.where(place == home[:, None], fitting[:, None], 0))
+
+
+def _plan(
+    name: str,
+    labels: Labels,
+    session: NDArray[np.int64],
+    home: NDArray[np.int64],
+    asked: Mapping[str, object],
+    generator: np.random.Generator,
+    *,
+    known_from_start: bool = False,
+) -> Plan:
+    """Set the queries of every session aside; an image whose session is out of range is not used."""
+    count = int(home.max()) + 1
+    own = [np.flatnonzero((session == place) & (home[labels] >= 0)) for place in range(count)]
+    aside = [_queries(labels, rows, home == place, asked["validation"], generator) for place, rows in enumerate(own)]
+    training = tuple(np.setdiff1d(rows, taken, assume_unique=True) for rows, taken in zip(own, aside, strict=True))
+    return Plan(name, labels, training, tuple(aside), home, known_from_start, dict(asked))
+
+
+def _queries(
+    labels: Labels, rows: Rows, at_home: NDArray[np.bool_], validation: object, generator: np.random.Generator
+) -> Rows:
+    """Choose the validation queries of one session, ascending."""
+    own, given = labels[rows], f"validation = {validation}"
+    counts = np.bincount(own, minlength=len(at_home))
+    if isinstance(validation, int | np.integer):
+        least = int(counts[at_home].min())
+        refuse(
+            not 1 <= validation < least,
+            f"{given} of a class with {least} images in its first session.",
+            f"a share, or a number from 1 to {least - 1} per class" if least > 1 else "a share above 0 and below 1",
+        )
+        wanted = np.where(at_home, validation, 0)
+    else:
+        refuse(not isinstance(validation, float) or not 0 < validation < 1, f"{given}.", "a share above 0 and below 1")
+        wanted = _stratified(counts, float(validation), generator)  # type: ignore[arg-type]
+    return rows[lowest_of_each_class(own, generator.random(len(rows)), wanted)]
+
+
+def _stratified(counts: NDArray[np.int64], share: float, generator: np.random.Generator) -> NDArray[np.int64]:
+    """Divide a share of all images, rounded, at least one, among classes in proportion, and leave each at least one.
+
+    Classes get their share cut off; the rest goes one by one to those that lost most, drawn where they lost alike.
+    """
+    exact = share * counts
+    most = np.maximum(counts - 1, 0)
+    taken: NDArray[np.int64] = np.minimum(np.floor(exact + CLOSE).astype(np.int64), most)
+    total = max(1, int(exact.sum() + 0.5 + CLOSE))
+    lost = np.where(taken < most, np.round(exact - taken, 9), -1.0)
+    order = np.lexsort((generator.random(len(counts)), -lost))[: max(0, total - int(taken.sum()))]
+    taken[order[lost[order] > 0]] += 1
+    return taken
+
+
+def _class_counts(labels: Labels) -> NDArray[np.int64]:
+    """Return the images of every class (largest label + 1,), or refuse the labels."""
+    check_labels(labels)
+    counts = np.bincount(labels)
+    single = np.flatnonzero(counts == 1)
+    refuse(
+        len(single) > 0,
+        f"{len(single)} classes have a single image, first: {single[:1].tolist()}.",
+        "two or more, so that one can be searched for among the others",
+    )
+    return counts
+
+
+def _check_sessions(sessions: int, classes: int) -> None:
+    refuse(
+        not 2 <= sessions <= classes,
+        f"sessions = {sessions} for {classes} classes.",
+        "at least 2, and a class for each",
+    )
+
+
+def _check_share(name: str, share: float) -> None:
+    refuse(not 0 < share < 1, f"{name} = {share}.", "a share above 0 and below 1")
+
+
+def _even_parts(classes: int, sessions: int) -> list[int]:
+    return [classes // sessions + (place < classes % sessions) for place in range(sessions)]
+
+
+def _homes(counts: NDArray[np.int64], sizes: list[int], generator: np.random.Generator) -> NDArray[np.int64]:
+    """Deal classes, shuffled, to sessions of so many classes; the others get -1."""
+    shuffled = generator.permutation(np.flatnonzero(counts))[: sum(sizes)]
+    home = np.full(len(counts), -1, np.int64)
+    home[shuffled] = np.repeat(np.arange(len(sizes)), sizes)
+    return home
+
+
+def _random_ranks(labels: Labels, counts: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.int64]:
+    """Number the images of every class from 0, in random order."""
+    order = np.lexsort((generator.random(len(labels)), labels))
+    ranks = np.empty(len(labels), np.int64)
+    ranks[order] = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return ranks
+
+
+KS = (1, 2, 4)
+"""The K of CVS's AR@K."""
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """Images and plan of a comparison, checked once when built.
+
+    Classes are numbered in the order in which the plan makes them known, so that a class keeps its number from session
+    to session and the first ones are a classifier's first rows. Build one with `Setting.of`.
+
+    Args:
+        name: Name of the data, for records.
+        images: The whole training set; row numbers are those of the plan.
+        test: Queries of the classes that the plan uses.
+        plan: Which images arrive when.
+        home: Session that introduces each class, in the blurry setup its major session; int64 (classes,).
+        budget: Exemplars that learners with a memory keep in all; None where no learner has one.
+    """
+
+    name: str
+    images: ImageSet
+    test: ImageSet
+    plan: Plan
+    home: NDArray[np.int64]
+    budget: int | None
+
+    @classmethod
+    def of(cls, name: str, images: ImageSet, test: ImageSet, plan: Plan, *, budget: int | None = None) -> Setting:
+        """Number the classes of images and queries in the plan's order.
+
+        Raises:
+            DataError: The plan was made for other images, queries and images name other classes or have other shapes,
+                an image is among both, or a class of the plan has no query.
+            ConfigError: The budget is below 1.
+        """
+        if not np.array_equal(plan.labels, images.labels):
+            raise DataError(
+                f"The plan was made for {len(plan.labels)} images, and {len(images)} others were given.",
+                expected="the images whose labels the plan was made from",
+            )
+        refuse(budget is not None and budget < 1, f"A memory of {budget} images.", "at least 1")
+        _refuse_queries(images, test, plan)
+        order = plan.classes_seen(plan.sessions - 1)
+        unused = np.setdiff1d(np.arange(len(images.class_names)), order)
+        arranged = np.concatenate([order, unused])
+        asked = test.select(np.isin(test.labels, order))
+        return cls(name, _numbered(images, arranged), _numbered(asked, arranged), plan, plan.home[order], budget)
+
+    def known(self, session: int) -> int:
+        """Return how many classes are known after a session; their numbers are the first ones."""
+        return len(self.plan.classes_seen(session))
+
+    def training(self, rows: Rows, session: int) -> ImageSet:
+        """Return chosen images, named in the classes known to a session."""
+        return self._known(self.images.select(rows), session)
+
+    def validation(self, session: int) -> ImageSet:
+        """Return the validation queries in force after a session."""
+        return self._known(self.images.select(self.plan.queries(session)), session)
+
+    def queries(self, session: int) -> ImageSet:
+        """Return the test queries of the classes known after a session."""
+        return self._known(self.test.select(self.test.labels < self.known(session)), session)
+
+    def seen_rows(self, session: int) -> Rows:
+        """Return the rows that all sessions up to this one train on, in the order of the sessions."""
+        return np.concatenate(self.plan.training[: session + 1])
+
+    def brings_old_classes(self, session: int) -> bool:
+        """Whether a session has images of classes that an earlier one knew."""
+        labels = self.images.labels[self.plan.rows(session)]
+        return session > 0 and bool((labels < self.known(session - 1)).any())
+
+    @cached_property
+    def plan_digest(self) -> str:
+        """Digest of the rows that every session trains on and sets aside."""
+        digest = hashlib.sha256()
+        for rows in (*self.plan.training, *self.plan.validation):
+            digest.update(f"{len(rows)};".encode() + np.ascontiguousarray(rows).tobytes())
+        return digest.hexdigest()
+
+    @cached_property
+    def identity(self) -> dict[str, object]:
+        """What tells this comparison from others, as plain values."""
+        return {
+            "data": self.name,
+            "images": self.images.digest(),
+            "test queries": self.test.digest(),
+            "plan": self.plan_digest,
+            "order of classes": [self.plan.known_from_start, hashlib.sha256(self.plan.home.tobytes()).hexdigest()],
+            "memory": self.budget,
+        }
+
+    def _known(self, images: ImageSet, session: int) -> ImageSet:
+        return replace(images, class_names=images.class_names[: self.known(session)])
+
+
+def _refuse_queries(images: ImageSet, test: ImageSet, plan: Plan) -> None:
+    if test.class_names != images.class_names or test.shape != images.shape:
+        raise DataError(
+            f"Test queries of {len(test.class_names)} classes and shape {test.shape}, images of "
+            f"{len(images.class_names)} and {images.shape}.",
+            expected="one list of class names and one shape for both",
+        )
+    shared = test.ids[images.ids.find(test.ids) >= 0]
+    if len(shared):
+        raise DataError(
+            f"{len(shared)} test queries are training images too, first: '{shared[0]}'.",
+            expected="queries that no session trains on",
+        )
+    missing = np.setdiff1d(plan.classes_seen(plan.sessions - 1), test.labels)
+    if len(missing):
+        raise DataError(
+            f"{len(missing)} classes of the plan have no test query, first: '{images.class_names[missing[0]]}'.",
+            expected="at least one for every class",
+            to_do="keep some images of every class for it: --test-images N.",
+        )
+
+
+def _numbered(images: ImageSet, order: NDArray[np.int64]) -> ImageSet:
+    """Number the classes anew: class ``order[i]`` becomes i."""
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return replace(images, labels=place[images.labels], class_names=tuple(images.class_names[row] for row in order))

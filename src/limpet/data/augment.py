@@ -1,0 +1,125 @@
+"""Which random changes training images go through: settings that people write; torch is needed where they act."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from limpet.errors import refuse
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class RandAugment:
+    """How RandAugment changes images; see `limpet.data.augmentation_policies.rand_augment`.
+
+    Args:
+        operations: How many are drawn for each image, at least 1.
+        magnitude: How strong they are, from 0 to ``scale``.
+        scale: The magnitude of full strength: 10 in the paper; 30 where magnitudes are counted as torchvision does.
+    """
+
+    operations: int = 2
+    magnitude: float = 9
+    scale: float = 10
+
+    __pydantic_config__: ClassVar = {"extra": "forbid"}
+
+    def __post_init__(self) -> None:
+        refuse(self.operations < 1, f"rand_augment with operations = {self.operations}.", "at least 1")
+        refuse(self.scale <= 0, f"rand_augment with scale = {self.scale}.", "above 0: the magnitude of full strength")
+        refuse(
+            not 0 <= self.magnitude <= self.scale,
+            f"rand_augment with magnitude = {self.magnitude}.",
+            f"from 0 to its scale, {self.scale}",
+        )
+
+
+@dataclass(frozen=True)
+class ResizedCrop:
+    """Which boxes are cut out of images and resized; see `limpet.data.random_transforms.random_resized_crop`.
+
+    Args:
+        scale: Smallest and largest area, as a share of the image.
+        ratio: Smallest and largest ratio of width to height.
+    """
+
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+
+    __pydantic_config__: ClassVar = {"extra": "forbid"}
+
+    def __post_init__(self) -> None:
+        refuse(
+            not 0 < self.scale[0] <= self.scale[1] <= 1,
+            f"resized_crop with scale = {list(self.scale)}.",
+            "two shares of the area above 0 and up to 1, the smaller one first",
+        )
+        refuse(
+            not 0 < self.ratio[0] <= self.ratio[1],
+            f"resized_crop with ratio = {list(self.ratio)}.",
+            "two ratios of width to height above 0, the smaller one first",
+        )
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Which random changes training images go through; all off by default.
+
+    Args:
+        crop_padding: Largest shift of the crop, in pixels.
+        flip: Whether to mirror half of the images; not for characters.
+        degrees: Largest rotation each way.
+        scale: Largest relative change of size each way, below 1.
+        shift: Largest shift each way, as a share of the side.
+        resized_crop: Boxes to cut out and bring to the size that the network sees; none leaves images whole.
+        auto_augment: "cifar-10", the policy that AutoAugment found on CIFAR-10; none for none.
+        rand_augment: Operations to draw; none for none.
+
+    They are applied in this order: rotation with scale and shift, resized crop, shifted crop, mirror, AutoAugment,
+    RandAugment.
+    """
+
+    crop_padding: int = 0
+    flip: bool = False
+    degrees: float = 0.0
+    scale: float = 0.0
+    shift: float = 0.0
+    resized_crop: ResizedCrop | None = None
+    auto_augment: Literal["cifar-10"] | None = None
+    rand_augment: RandAugment | None = None
+
+    __pydantic_config__: ClassVar = {"extra": "forbid"}  # where settings that people write are checked
+
+    def __post_init__(self) -> None:
+        for name in ("crop_padding", "degrees", "scale", "shift"):
+            refuse(getattr(self, name) < 0, f"{name} = {getattr(self, name)}.", "0 (off) or more")
+        refuse(self.scale >= 1, f"scale = {self.scale}.", "below 1: a change of size relative to the image")
+
+    def __call__(self, images: Tensor, generator: torch.Generator, size: tuple[int, int] | None = None) -> Tensor:
+        """Return changed images of the same type.
+
+        Args:
+            images: (B, channels, height, width).
+            generator: CPU generator of the draws.
+            size: Height and width of resized crops; those of the images when left out.
+        """
+        from limpet.data.augmentation_policies import AUTO_AUGMENT, auto_augment, rand_augment
+        from limpet.data.random_transforms import random_affine, random_crop, random_flip, random_resized_crop
+
+        if self.degrees or self.scale or self.shift:
+            images = random_affine(images, self.degrees, self.scale, self.shift, generator)
+        if self.resized_crop is not None:
+            boxes, (height, width) = self.resized_crop, images.shape[2:]
+            images = random_resized_crop(images, size or (height, width), boxes.scale, boxes.ratio, generator)
+        images = random_crop(images, self.crop_padding, generator)
+        images = random_flip(images, generator) if self.flip else images
+        if self.auto_augment is not None:
+            images = auto_augment(images, AUTO_AUGMENT[self.auto_augment], generator)
+        if self.rand_augment is not None:
+            drawn = self.rand_augment
+            images = rand_augment(images, drawn.operations, drawn.magnitude / drawn.scale, generator)
+        return images

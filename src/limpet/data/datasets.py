@@ -1,0 +1,189 @@
+"""The data sets that are known by name, and how any of them is opened."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from limpet.data import cifar_100 as cifar
+from limpet.data import ijbc as faces
+from limpet.data import in_shop as shop
+from limpet.data import inaturalist as inat
+from limpet.data import landmarks, ms1mv3, revisited
+from limpet.data import market_1501 as market
+from limpet.data import product_10k as product
+from limpet.data import stanford_dogs as dogs
+from limpet.data import tiny_imagenet as tiny
+from limpet.data.arrays import arrays
+from limpet.data.glyphs import glyphs
+from limpet.data.image_folder import image_folder
+from limpet.data.omniglot import omniglot
+from limpet.data.retrieval_data import RetrievalData
+from limpet.data.tiny_imagenet import tiny_imagenet_32
+from limpet.errors import ConfigError, DataError, nearest
+from limpet.options import bound, option_types
+from limpet.registry import Registry
+
+__all__ = ["DATASETS", "Dataset", "arrays", "glyphs", "image_folder", "load_dataset", "omniglot", "tiny_imagenet_32"]
+
+Data = TypeVar("Data")
+
+
+@dataclass(frozen=True)
+class Dataset(Generic[Data]):
+    """One data set that is known by name.
+
+    Args:
+        read: Its reader; the first argument is its folder, unless ``folder`` is None.
+        description: One line for people.
+        folder: Name of its folder below the data root; None for data that needs no files.
+        obtained: Where its files come from, such as "its home page, NAME"; empty for those made for this package.
+    """
+
+    read: Callable[..., Data]
+    description: str
+    folder: str | None = None
+    obtained: str = ""
+
+
+DATASETS: Registry[Dataset[RetrievalData]] = Registry(
+    "data set or folder",
+    "datasets",
+    {
+        "glyphs": Dataset(glyphs, "characters rendered from installed fonts; needs no download"),
+        "omniglot": Dataset(omniglot, "handwritten characters, 964 classes to train on and 659 to search", "omniglot"),
+        "tiny-imagenet-32": Dataset(
+            tiny_imagenet_32, "photographs of 200 classes at 32 x 32 pixels", "tiny-imagenet-32"
+        ),
+        "tiny-imagenet": Dataset(
+            tiny.tiny_imagenet, "photographs of 200 classes at 64 x 64 pixels", "tiny-imagenet-200", tiny.OBTAINED
+        ),
+        "cifar-100": Dataset(
+            cifar.cifar_100, "photographs of 100 classes at 32 x 32 pixels", "cifar-100-binary", cifar.OBTAINED
+        ),
+        "market-1501": Dataset(
+            market.market_1501, "people seen by six cameras, 751 to train on", "Market-1501-v15.09.15", market.OBTAINED
+        ),
+        "in-shop": Dataset(
+            shop.in_shop, "clothes, 3,997 items to train on and 3,985 to search", "in-shop", shop.OBTAINED
+        ),
+        "product-10k": Dataset(
+            product.product_10k, "products of a shop, 9,691 classes; or Product-M", "product-10k", product.OBTAINED
+        ),
+        "stanford-dogs": Dataset(
+            dogs.stanford_dogs, "dogs of 120 breeds, 12,000 images to train on", "stanford-dogs", dogs.OBTAINED
+        ),
+        "inaturalist": Dataset(
+            inat.inaturalist, "living things of 1,010 to 10,000 species; or iNat-M", "inaturalist", inat.OBTAINED
+        ),
+        "gldv2": Dataset(
+            landmarks.gldv2, "landmarks, 81,313 to train on; test images search the index", "gldv2", landmarks.OBTAINED
+        ),
+        "roxford": Dataset(revisited.roxford, "buildings of Oxford; evaluation only", "roxford5k", revisited.OBTAINED),
+        "rparis": Dataset(revisited.rparis, "buildings of Paris; evaluation only", "rparis6k", revisited.OBTAINED),
+        "ms1mv3": Dataset(
+            ms1mv3.ms1mv3, "faces of 93,431 people to train on, in MXNet records", "ms1m-retinaface-t1", ms1mv3.OBTAINED
+        ),
+        "ijbc": Dataset(faces.ijbc, "faces in templates, of 3,531 people; evaluation only", "IJBC", faces.OBTAINED),
+    },
+    fits=lambda thing: isinstance(thing, Dataset),
+    expected="a limpet.data.datasets.Dataset",
+    listing="limpet data",
+)
+
+
+def load_dataset(name_or_path: str | Path, root: str | Path | None = None, **options: Any) -> RetrievalData:
+    """Open a data set by name, or your own images by path.
+
+    Args:
+        name_or_path: A name of `DATASETS`, a folder of images, or an ``.npz`` file.
+        root: Folder that holds the folders of the named data sets.
+        options: Options of the reader, such as ``image_size``.
+
+    Raises:
+        ConfigError: The name or an option is unknown, or an option has another type or is out of range.
+        DataError: Files are missing or cannot be used; the message says which.
+
+    >>> load_dataset("omniglot")
+    Traceback (most recent call last):
+    ...
+    limpet.errors.DataError: The data set 'omniglot' is read from files, and no data root was given.
+    Expected: a folder that holds 'omniglot'
+    Next: set LIMPET_DATA=FOLDER, or pass --data-root FOLDER.
+    """
+    if str(name_or_path) in DATASETS:
+        return open_named(DATASETS, str(name_or_path), root, options)
+    path = Path(name_or_path)
+    reader = reader_of(path)
+    return reader(path, **bound(reader, options, f"data in '{path}'"))
+
+
+def open_named(
+    known: Mapping[str, Dataset[Data]], name: str, root: str | Path | None, options: Mapping[str, object]
+) -> Data:
+    """Open one entry of a table of data sets.
+
+    Args:
+        known: The table; `name` is one of its keys.
+        name: Which one.
+        root: Folder that holds the folders of the named data sets.
+        options: Options of the reader.
+
+    Raises:
+        ConfigError: An option is unknown, or has another type or is out of range.
+        DataError: Files are missing or cannot be used.
+    """
+    dataset = known[name]
+    checked = bound(dataset.read, options, f"data set '{name}'")
+    if dataset.folder is None:
+        return dataset.read(**checked)
+    if root is None:
+        raise DataError(
+            f"The data set '{name}' is read from files, and no data root was given.",
+            expected=f"a folder that holds '{dataset.folder}'",
+            to_do="set LIMPET_DATA=FOLDER, or pass --data-root FOLDER.",
+        )
+    folder = Path(root) / dataset.folder
+    if not folder.is_dir():
+        get = f"get them from {dataset.obtained} and " if dataset.obtained else ""
+        raise DataError(
+            f"The data set '{name}' is not in {root}: there is no folder {folder}.",
+            expected=f"the files of {name} in {folder}",
+            to_do=f"{get}put them there, or set LIMPET_DATA=FOLDER or pass --data-root FOLDER to say where they are.",
+        )
+    return dataset.read(folder, **checked)
+
+
+def option_names(name_or_path: str | Path) -> list[str]:
+    """Return the options that the reader of a data set takes.
+
+    >>> option_names("omniglot")
+    ['image_size', 'class_share', 'validation_fraction', 'seed']
+    """
+    name = str(name_or_path)
+    return list(option_types(DATASETS[name].read if name in DATASETS else reader_of(Path(name))))
+
+
+def reader_of(path: Path) -> Callable[..., RetrievalData]:
+    """Return the reader for a path, or refuse: as an unknown name, unless it is written like a path."""
+    if path.is_dir():
+        return image_folder
+    if path.suffix == ".npz":
+        return arrays
+    if path.exists():
+        raise DataError(
+            f"{path} is no folder and no .npz file.",
+            expected="a folder of images, or an .npz file",
+            to_do="texts are embedded with `limpet embed texts FILE`, and linked with `limpet adapt`.",
+        )
+    if os.sep in str(path):
+        raise DataError(f"There is no folder {path}.", expected="a folder of images, or an .npz file")
+    known = DATASETS.names()
+    raise ConfigError(
+        f"Unknown data set or folder '{path}'.{nearest(str(path), known)}",
+        expected=f"a folder of images (one sub-folder per class), an .npz file, or one of {', '.join(known)}",
+        to_do="check the path; `limpet data` describes the data sets that have a name.",
+    )

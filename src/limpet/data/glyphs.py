@@ -1,0 +1,433 @@
+"""The data set that needs no download: distorted characters of the fonts that matplotlib installs.
+
+One class per distinct character shape, one image per font and distortion. Size tells nothing here, because every
+glyph is scaled to one box. So characters that differ by size or width only (c and C, O and 0), look-alikes across
+scripts (Latin A, Greek Alpha, Cyrillic A) and characters that some font draws alike are one class: the first of
+them stays, the others are left out. Whole classes are held out for retrieval.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limpet.data.image_set import ImageSet
+from limpet.data.image_size import SquareSize, readable_sides
+from limpet.data.images import ArrayImages
+from limpet.data.retrieval_data import RetrievalData
+from limpet.data.sampling import generator_of
+from limpet.embeddings import StringArray
+from limpet.errors import ConfigError, refuse
+from limpet.extras import needing
+
+if TYPE_CHECKING:
+    import torch
+    from PIL import ImageFont
+    from torch import Tensor
+
+
+CANVAS = 56
+"""Height and width of a clean glyph."""
+_BOX = 42
+_COARSE = 14
+_FONT_SIZE = 48
+_SMALLEST_SIDE = 0.22
+"""Glyphs narrower than this share of their longer side are left out: dashes and bars look alike once rotated."""
+
+MEAN_SIMILARITY = 0.87
+"""Two characters whose outlines agree more than this, averaged over the fonts that have both, are one class."""
+ANY_SIMILARITY = 0.94
+"""Two characters whose outlines agree more than this in any one font are one class."""
+
+_FONTS = {
+    "DejaVuSans": ("", "-Bold", "-Oblique", "-BoldOblique"),
+    "DejaVuSansMono": ("", "-Bold", "-Oblique", "-BoldOblique"),
+    "DejaVuSerif": ("", "-Bold", "-Italic", "-BoldItalic"),
+    "STIXGeneral": ("", "Bol", "Italic", "BolIta"),
+}
+STYLES = 4
+"""Fonts of a family: upright, bold, slanted, both; the families come one after another."""
+_LEAST_FONTS = 12
+_CATEGORIES = frozenset({"Lu", "Ll", "Lo", "Nd", "Nl", "No", "Pe", "Po", "Ps", "Sc", "Sm", "So"})
+_LEFT_OUT = ("MODIFIER", "BOX", "BRAILLE", "SUPERSCRIPT", "SUBSCRIPT", "OBJECT REPLACEMENT", "REPLACEMENT")
+_SMALLEST_INK = 16
+"""Glyphs whose ink is smaller than this at the drawn font size are left out: points and quotation marks."""
+
+
+@dataclass(frozen=True, eq=False)
+class GlyphBank:
+    """Clean glyphs of some characters in all fonts.
+
+    Args:
+        characters: The characters (C).
+        fonts: Names of the fonts (F).
+        pixels: uint8 (C, F, CANVAS, CANVAS), ink is 255; zero where a font lacks the character.
+        outlines: The same, each stretched over a coarse square (C, F, 14, 14), to compare shapes by.
+        present: bool (C, F), whether the font has the character.
+    """
+
+    characters: tuple[str, ...]
+    fonts: tuple[str, ...]
+    pixels: NDArray[np.uint8]
+    outlines: NDArray[np.uint8]
+    present: NDArray[np.bool_]
+
+    def select(self, rows: Sequence[int] | NDArray[np.int64]) -> GlyphBank:
+        """Return the chosen characters."""
+        chosen = tuple(self.characters[row] for row in rows)
+        return GlyphBank(chosen, self.fonts, self.pixels[rows], self.outlines[rows], self.present[rows])
+
+
+@cache
+def distinct_glyphs() -> GlyphBank:
+    """Render every usable character and keep one of each shape, letters and signs without accents first.
+
+    Takes some seconds, so the result is kept for the life of the process; its arrays cannot be written to.
+
+    Raises:
+        ConfigError: matplotlib is not installed.
+    """
+    fonts = font_files()
+    characters = common_characters(fonts)
+    bank = render(characters, fonts)
+    wide = np.flatnonzero((_narrowness(bank) >= _SMALLEST_SIDE) & (bank.present.sum(axis=1) >= _LEAST_FONTS))
+    bank = bank.select(wide)
+    composed = np.array([bool(unicodedata.decomposition(character)) for character in bank.characters])
+    order = np.lexsort((np.arange(len(composed)), composed))
+    chosen = bank.select(sorted(greedy_distinct(look_alikes(bank), order)))
+    for values in (chosen.pixels, chosen.outlines, chosen.present):
+        values.setflags(write=False)
+    return chosen
+
+
+def font_files() -> list[Path]:
+    """Return the text fonts that come with matplotlib: four styles of each of four families.
+
+    Fonts with few or misplaced characters (Computer Modern, display sizes) are left out, and so is LastResort,
+    which draws a box for everything.
+    """
+    with needing("The data set 'glyphs', rendered from fonts that come with Matplotlib,"):
+        import matplotlib
+    folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+    files = [folder / f"{family}{style}.ttf" for family, styles in _FONTS.items() for style in styles]
+    missing = [path.name for path in files if not path.is_file()]
+    if missing:
+        raise ConfigError(
+            f"The folder {folder} lacks fonts that 'glyphs' is rendered from: {', '.join(missing)}.",
+            expected="the DejaVu and STIX fonts that come with matplotlib",
+            to_do="install matplotlib again: pip install --force-reinstall matplotlib",
+        )
+    return files
+
+
+def common_characters(fonts: Sequence[Path]) -> list[str]:
+    """Return the letters, digits and signs that at least twelve of the fonts have, by code point."""
+    counts: dict[int, int] = {}
+    for path in fonts:
+        for code in covered_codes(path):
+            counts[code] = counts.get(code, 0) + 1
+    return [chr(code) for code in sorted(counts) if counts[code] >= _LEAST_FONTS and _usable(chr(code))]
+
+
+@cache
+def covered_codes(font: Path) -> frozenset[int]:
+    """Return the code points for which the font has a glyph of its own."""
+    from fontTools.ttLib import TTFont
+
+    with TTFont(font, lazy=True) as opened:
+        return frozenset(code for code, name in opened.getBestCmap().items() if name != ".notdef")
+
+
+def _usable(character: str) -> bool:
+    name = unicodedata.name(character, "")
+    return bool(name) and unicodedata.category(character) in _CATEGORIES and not name.startswith(_LEFT_OUT)
+
+
+def render(characters: Sequence[str], fonts: Sequence[Path]) -> GlyphBank:
+    """Draw every character in every font that has it, scaled to one box around its ink and centred."""
+    from PIL import ImageFont
+
+    pixels = np.zeros((len(characters), len(fonts), CANVAS, CANVAS), np.uint8)
+    outlines = np.zeros((len(characters), len(fonts), _COARSE, _COARSE), np.uint8)
+    present = np.zeros((len(characters), len(fonts)), np.bool_)
+    for column, path in enumerate(fonts):
+        font = ImageFont.truetype(str(path), _FONT_SIZE, layout_engine=ImageFont.Layout.BASIC)
+        codes = covered_codes(path)
+        for row, character in enumerate(characters):
+            if ord(character) in codes:
+                present[row, column] = _draw(font, character, pixels[row, column], outlines[row, column])
+    return GlyphBank(tuple(characters), tuple(path.stem for path in fonts), pixels, outlines, present)
+
+
+def _draw(font: ImageFont.FreeTypeFont, character: str, canvas: NDArray[np.uint8], outline: NDArray[np.uint8]) -> bool:
+    """Draw into the canvas, and stretched into the outline; return whether there was enough ink to draw."""
+    from PIL import Image, ImageDraw
+
+    paper = Image.new("L", (4 * _FONT_SIZE, 3 * _FONT_SIZE))
+    ImageDraw.Draw(paper).text((_FONT_SIZE, _FONT_SIZE), character, fill=255, font=font)
+    box = paper.getbbox()
+    if box is None or max(box[2] - box[0], box[3] - box[1]) < _SMALLEST_INK:
+        return False
+    ink = paper.crop(box)
+    scale = _BOX / max(ink.size)
+    width, height = (max(1, round(side * scale)) for side in ink.size)
+    scaled = np.asarray(ink.resize((width, height), Image.Resampling.BILINEAR))
+    top, left = (CANVAS - height) // 2, (CANVAS - width) // 2
+    canvas[top : top + height, left : left + width] = scaled
+    outline[:] = np.asarray(ink.resize(outline.shape, Image.Resampling.BILINEAR))
+    return True
+
+
+def _narrowness(bank: GlyphBank) -> NDArray[np.float64]:
+    """Return per character the smallest ratio of shorter to longer side over its fonts (C,), in (0, 1]."""
+    sides = np.stack([_extent(bank.pixels.max(axis=axis) > 0) for axis in (2, 3)])
+    ratio = sides.min(axis=0) / np.maximum(sides.max(axis=0), 1)
+    smallest: NDArray[np.float64] = np.where(bank.present, ratio, 1.0).min(axis=1)
+    return smallest
+
+
+def _extent(inked: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return how far it is from the first to the last True along the last axis, 0 without one."""
+    count = inked.shape[-1]
+    return np.where(inked.any(axis=-1), count - inked.argmax(axis=-1) - inked[..., ::-1].argmax(axis=-1), 0)
+
+
+def look_alikes(bank: GlyphBank) -> NDArray[np.bool_]:
+    """Return which characters are one class (C, C), by `MEAN_SIMILARITY` and `ANY_SIMILARITY`.
+
+    The similarity of two characters in a font is the cosine of their outlines. Sums are of whole numbers, which
+    float64 holds exactly, so that the answer is the same on every machine.
+    """
+    count = len(bank.characters)
+    total, highest = np.zeros((count, count)), np.zeros((count, count))
+    common = bank.present.astype(np.float64) @ bank.present.T
+    for column in range(len(bank.fonts)):
+        vectors = bank.outlines[:, column].reshape(count, -1).astype(np.float64)
+        products = vectors @ vectors.T
+        lengths = np.maximum(np.sqrt(products.diagonal()), 1.0)
+        products /= lengths[:, None] * lengths[None, :]  # in place: more memory at a time is slow to get
+        total += products
+        np.maximum(highest, products, out=highest)
+    alike: NDArray[np.bool_] = (total > MEAN_SIMILARITY * common) | (highest > ANY_SIMILARITY)
+    return alike
+
+
+def greedy_distinct(alike: NDArray[np.bool_], order: NDArray[np.int64]) -> list[int]:
+    """Return rows no two of which are alike, taking each row in the given order unless it is like one taken before.
+
+    >>> greedy_distinct(np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1]], bool), np.array([1, 0, 2]))
+    [1, 2]
+    """
+    taken: list[int] = []
+    free = np.ones(len(alike), np.bool_)
+    for row in order.tolist():
+        if free[row]:
+            taken.append(row)
+            free &= ~alike[row]
+    return taken
+
+
+ROTATION = 0.16
+"""Largest angle, in radians (9 degrees)."""
+SHEAR = 0.2
+SCALES = (0.8, 1.05)
+SHIFT = 0.09
+"""Largest shift, as a share of half the image."""
+WARP = 0.08
+"""Standard deviation of the smooth warp at its sixteen control points, as a share of half the image."""
+THICKNESS = (-0.5, 0.9)
+"""How far strokes go towards one pixel thinner (-1) or thicker (1) on every side, before scaling."""
+PAPER, FADE = 0.15, 0.3
+"""Brightest paper, and how much of the ink fades at most; both between 0 and 1."""
+NOISE = 0.06
+_AT_ONCE = 2048
+
+
+def distort(
+    bank: NDArray[np.uint8],
+    rows: NDArray[np.int64],
+    fonts: NDArray[np.int64],
+    *,
+    image_size: int,
+    strength: float,
+    generator: torch.Generator,
+) -> NDArray[np.uint8]:
+    """Return one distorted image for every pair of a row and a font; a pair may occur often.
+
+    Every image has its own rotation, shear, scale, shift, smooth warp, stroke thickness, contrast and noise.
+
+    Args:
+        bank: Clean glyphs, uint8 (characters, fonts, height, width), ink is 255.
+        rows: Which characters to draw, int64 (N,).
+        fonts: Which font to draw each with, int64 (N,).
+        image_size: Height and width of the result.
+        strength: Factor of all distortions; 0 only resizes.
+        generator: CPU generator that all draws come from.
+
+    Returns:
+        uint8 (N, 1, image_size, image_size).
+    """
+    import torch
+
+    result = np.empty((len(rows), 1, image_size, image_size), np.uint8)
+    for start in range(0, len(rows), _AT_ONCE):
+        part = slice(start, start + _AT_ONCE)
+        ink = torch.from_numpy(bank[rows[part], fonts[part]])[:, None].float() / 255
+        ink = _rethicken(ink, strength, generator)
+        ink = _move(ink, image_size, strength, generator)
+        ink = _expose(ink, strength, generator)
+        result[part] = (ink * 255).round().to(torch.uint8).numpy()
+    return result
+
+
+def _uniform(shape: tuple[int, ...], low: float, high: float, generator: torch.Generator) -> Tensor:
+    import torch
+
+    return low + (high - low) * torch.rand(shape, generator=generator)
+
+
+def _rethicken(ink: Tensor, strength: float, generator: torch.Generator) -> Tensor:
+    """Blend each image with its thickened or its thinned self."""
+    amount = strength * _uniform((len(ink), 1, 1, 1), *THICKNESS, generator)
+    thick, thin = _thickened(ink), 1 - _thickened(1 - ink)
+    return ink + amount.clamp(0, 1) * (thick - ink) + (-amount).clamp(0, 1) * (thin - ink)
+
+
+def _thickened(ink: Tensor) -> Tensor:
+    """Return the largest value of every 3 x 3 neighbourhood; on a CPU twenty times faster than max pooling."""
+    import torch
+
+    for axis in (2, 3):
+        count = ink.shape[axis]
+        before, after = ink.narrow(axis, 0, count - 1), ink.narrow(axis, 1, count - 1)
+        wide = ink.clone()
+        torch.maximum(wide.narrow(axis, 1, count - 1), before, out=wide.narrow(axis, 1, count - 1))
+        torch.maximum(wide.narrow(axis, 0, count - 1), after, out=wide.narrow(axis, 0, count - 1))
+        ink = wide
+    return ink
+
+
+def _move(ink: Tensor, image_size: int, strength: float, generator: torch.Generator) -> Tensor:
+    """Rotate, shear, scale, shift and warp each image, sampling it at the final size."""
+    import torch
+    from torch.nn.functional import affine_grid, grid_sample, interpolate
+
+    count = len(ink)
+    grid = affine_grid(_inverse_maps(count, strength, generator), [count, 1, image_size, image_size], False)
+    bends = strength * WARP * torch.randn((count, 2, 4, 4), generator=generator)
+    smooth = interpolate(bends, size=(image_size, image_size), mode="bicubic", align_corners=True)
+    return grid_sample(ink, grid + smooth.permute(0, 2, 3, 1), align_corners=False).clamp(0, 1)
+
+
+def _inverse_maps(count: int, strength: float, generator: torch.Generator) -> Tensor:
+    """Return random maps from places in the result to places in the glyph (count, 2, 3)."""
+    import torch
+
+    angle = _uniform((count,), -ROTATION * strength, ROTATION * strength, generator)
+    shear = _uniform((count,), -SHEAR * strength, SHEAR * strength, generator)
+    scale = 1 + strength * (_uniform((count, 2), *SCALES, generator) - 1)
+    shift = _uniform((count, 2), -SHIFT * strength, SHIFT * strength, generator)
+    cosine, sine = angle.cos(), angle.sin()
+    turn = torch.stack([cosine, -sine, sine, cosine], 1).view(count, 2, 2)
+    lean = torch.stack([torch.ones(count), shear, torch.zeros(count), torch.ones(count)], 1).view(count, 2, 2)
+    return torch.cat([turn @ lean / scale[:, None, :], shift[:, :, None]], dim=2)
+
+
+def _expose(ink: Tensor, strength: float, generator: torch.Generator) -> Tensor:
+    """Vary the grey of ink and paper, and add noise; the result is in [0, 1]."""
+    import torch
+
+    each = (len(ink), 1, 1, 1)
+    paper = min(strength, 1.0) * _uniform(each, 0.0, PAPER, generator)
+    full = 1 - min(strength, 1.0) * _uniform(each, 0.0, FADE, generator)
+    noise = strength * NOISE * torch.randn(ink.shape, generator=generator)
+    return (paper + (full - paper) * ink + noise).clamp(0, 1)
+
+
+def glyphs(
+    *,
+    seed: int = 0,
+    training_classes: int = 400,
+    validation_classes: int = 60,
+    evaluation_classes: int = 200,
+    distortions: int = 2,
+    strength: float = 1.0,
+    image_size: SquareSize = 28,
+) -> RetrievalData:
+    """Characters rendered from the fonts of matplotlib; needs no download.
+
+    A class is a character shape; its images are ``distortions`` of each of the 12 to 16 fonts that have it. Queries
+    are drawn with one font of each family, the gallery with the others.
+
+    Args:
+        seed: Chooses the classes of each part, and all distortions.
+        training_classes: Classes to train on.
+        validation_classes: Classes to choose among runs with; 0 for none.
+        evaluation_classes: Classes to search among.
+        distortions: Images per font and character.
+        strength: Factor of the distortions; 0 draws clean glyphs.
+        image_size: Pixels per side.
+
+    Raises:
+        ConfigError: matplotlib is missing, or there are fewer distinct shapes than classes asked for.
+    """
+    classes = {
+        "training_classes": training_classes,
+        "validation_classes": validation_classes,
+        "evaluation_classes": evaluation_classes,
+    }
+    side, _ = readable_sides(image_size)
+    least = {"training_classes": 2, "validation_classes": 0, "evaluation_classes": 2, "distortions": 1, "strength": 0}
+    for name, value in {**classes, "distortions": distortions, "strength": strength}.items():
+        refuse(value < least[name], f"{name} = {value}.", f"at least {least[name]}")
+    refuse(not 8 <= side <= 224, f"image_size = {side}.", "between 8 and 224 pixels")
+    bank = distinct_glyphs()
+    parts = _parted(classes, len(bank.characters), seed)
+    drawn = [_drawn(bank.select(rows), distortions, strength, side, [seed, part]) for part, rows in enumerate(parts)]
+    (train, _), (validation, _), (evaluation, fonts) = drawn
+    asked = fonts // STYLES == fonts % STYLES
+    return RetrievalData(
+        name="glyphs",
+        train=train,
+        query=evaluation.select(asked),
+        gallery=evaluation.select(~asked),
+        leave_one_out=False,
+        validation=validation if validation_classes else None,
+        description=f"{sum(classes.values())} characters in {len(bank.fonts)} fonts, {distortions} distortions each; "
+        "queries and gallery are held-out characters, in different fonts",
+    )
+
+
+def _parted(classes: Mapping[str, int], available: int, seed: int) -> list[NDArray[np.int64]]:
+    """Return the rows of each part in ascending order, no row in two parts."""
+    if sum(classes.values()) > available:
+        raise ConfigError(
+            f"{sum(classes.values())} classes asked for: {', '.join(f'{n} {name}' for name, n in classes.items())}.",
+            expected=f"at most {available} in all: so many distinct shapes the installed fonts have",
+            to_do="ask for fewer classes in one of them.",
+        )
+    order = generator_of(seed).permutation(available)
+    ends = np.cumsum(list(classes.values()))
+    return [np.sort(part) for part in np.split(order, ends)[:-1]]
+
+
+def _drawn(
+    bank: GlyphBank, distortions: int, strength: float, image_size: int, seed: list[int]
+) -> tuple[ImageSet, NDArray[np.int64]]:
+    """Return the images of all characters of the bank, class by class, and the font of each (N,)."""
+    from limpet.data.loading import generator_at
+
+    rows, fonts = (np.repeat(found, distortions) for found in np.nonzero(bank.present))
+    pixels = distort(bank.pixels, rows, fonts, image_size=image_size, strength=strength, generator=generator_at(*seed))
+    copies = np.tile(np.arange(distortions), len(rows) // distortions)
+    names = tuple(unicodedata.name(character) for character in bank.characters)
+    codes = [f"U+{ord(character):04X}" for character in bank.characters]
+    ids = [f"{codes[row]}/{bank.fonts[font]}/{copy}" for row, font, copy in zip(rows, fonts, copies, strict=True)]
+    return ImageSet(ArrayImages(pixels), rows.astype(np.int64), names, StringArray.of(ids)), fonts

@@ -1,0 +1,115 @@
+"""Setting images aside to evaluate with: some of every class, or whole classes."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limpet.data.image_set import ImageSet
+from limpet.data.retrieval_data import RetrievalData
+from limpet.data.sampling import class_counts, generator_of, lowest_of_each_class
+from limpet.errors import ConfigError, DataError, refuse
+
+
+def hold_out(name: str, images: ImageSet, share: float, seed: int) -> RetrievalData:
+    """Train on most images of every class, search leave-one-out among the others.
+
+    Raises:
+        DataError: No class has two images held out, so that no query could be answered.
+    """
+    refuse(not 0 < share < 1, f"A held-out share of {share}.", "above 0 and below 1")
+    aside = held_out_rows(images.labels, share, seed)
+    if len(aside) == 0 or np.bincount(images.labels[aside]).max() < 2:
+        raise DataError(
+            f"No class of '{name}' has two images to hold out: the largest has {np.bincount(images.labels).max()}.",
+            expected="a class with at least four images",
+            to_do="add images, or make folders train and test yourself.",
+        )
+    evaluation = images.select(aside)
+    return RetrievalData.of_one_set(
+        name=name,
+        train=images.select(np.setdiff1d(np.arange(len(images)), aside)),
+        evaluation=evaluation,
+        description=f"{len(images)} images of {len(images.class_names)} classes; "
+        f"{len(aside)} held out (seed {seed}), each searches the others",
+    )
+
+
+def held_out_rows(labels: NDArray[np.int64], share: float, seed: int) -> NDArray[np.int64]:
+    """Return the rows to hold out, ascending.
+
+    Of a class with n images, the rounded share; but at least one of two or three, and at least two of more (a
+    single one could not find anything), and never all.
+
+    >>> labels = np.array([0] * 20 + [1] * 4 + [2])
+    >>> np.bincount(labels[held_out_rows(labels, 0.2, seed=0)]).tolist()
+    [4, 2]
+    """
+    counts = class_counts(labels)
+    least = np.where(counts >= 4, 2, np.where(counts >= 2, 1, 0))
+    wanted = np.minimum(np.maximum(np.rint(share * counts), least), np.maximum(counts - 1, 0))
+    return lowest_of_each_class(labels, generator_of(seed).random(len(labels)), wanted)
+
+
+def set_images_apart(images: ImageSet, share: float, seed: int) -> tuple[ImageSet, ImageSet | None, str]:
+    """Return the images to train on, some of every class to choose among runs with, and what to say of these.
+
+    Args:
+        images: The images to train on.
+        share: Share of every class's images to set apart, at least 0 and below 1; see `held_out_rows`.
+        seed: Chooses them.
+
+    Raises:
+        ConfigError: The share is out of range.
+    """
+    refuse(not 0 <= share < 1, f"validation_fraction = {share}.", "at least 0 and below 1")
+    if share == 0:
+        return images, None, ""
+    aside = held_out_rows(images.labels, share, seed)
+    rest = np.setdiff1d(np.arange(len(images)), aside)
+    said = f"; {len(aside):,} of the images to train on set apart for validation (seed {seed})"
+    return images.select(rest), images.select(aside), said
+
+
+def classes_apart(labels: NDArray[np.int64], classes: int, share: float, seed: int) -> NDArray[np.bool_]:
+    """Choose classes to search among, and return which rows are of them.
+
+    Args:
+        labels: Class of every row, int64 (N,), from 0.
+        classes: How many classes there are.
+        share: Share of the classes to set apart, above 0 and below 1.
+        seed: Chooses them.
+
+    Returns:
+        bool (N,), True for rows of the classes set apart.
+
+    Raises:
+        ConfigError: The share is out of range, or fewer than two classes would be on one side.
+        DataError: None of the classes set apart has two images, so that no query could be answered.
+
+    >>> classes_apart(np.repeat(np.arange(6), 2), 6, 0.5, seed=0).sum()
+    np.int64(6)
+    """
+    refuse(not 0 < share < 1, f"held_out_classes = {share}.", "above 0 and below 1")
+    count = round(share * classes)
+    if not 2 <= count <= classes - 2:
+        raise ConfigError(
+            f"held_out_classes = {share} of {classes} classes is {count}.",
+            expected="at least two classes to search among, and two to train on",
+        )
+    apart: NDArray[np.bool_] = np.isin(labels, generator_of(seed).permutation(classes)[:count])
+    if np.bincount(labels[apart], minlength=1).max() < 2:
+        raise DataError(
+            f"None of the {count} classes held out has two images.",
+            expected="images that can find one another",
+            to_do="hold out more classes, or give another seed.",
+        )
+    return apart
+
+
+def set_classes_apart(images: ImageSet, share: float, seed: int) -> tuple[ImageSet, ImageSet, str]:
+    """Return the images to train on, those of the classes set apart, and what to say of these; see `classes_apart`."""
+    apart = classes_apart(images.labels, len(images.class_names), share, seed)
+    evaluation = images.select(apart).compact()
+    said = f"{len(evaluation.class_names):,} others held out (seed {seed}), each image searches the others"
+    return images.select(~apart).compact(), evaluation, said

@@ -1,0 +1,373 @@
+"""Where pixels come from: arrays, encoded bytes or files, all read as uint8 (n, channels, height, width).
+
+Files may be brought to size each in its own way: cropped to a box, or turned by landmarks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import mmap
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limpet.data.decoding import MODES, Fit, Pixels, Shape, check_target, decode, opened
+from limpet.errors import DataError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+
+Rows = NDArray[np.int64]
+
+KEEP_LIMIT = 2 * 1024**3
+"""Bytes of decoded pixels that `keep_decoded` holds in memory by default."""
+
+
+class Images(Protocol):
+    """A store of equally sized images."""
+
+    @property
+    def shape(self) -> Shape:
+        """Channels, height and width of every image."""
+
+    @property
+    def fit(self) -> Fit | None:
+        """How images of another size were brought to `shape`; None where they were given as they are."""
+
+    def __len__(self) -> int: ...
+
+    def read(self, rows: Rows) -> Pixels:
+        """Return the pixels of the chosen rows, uint8 (n, channels, height, width)."""
+
+    def content_digest(self, rows: Rows) -> bytes:
+        """Return a sha256 that changes with the contents of the chosen rows, without decoding them."""
+
+    def preload(self, rows: Rows) -> None:
+        """Read the chosen rows now if they are then kept in memory, so that a damaged one is told early."""
+
+
+class ArrayImages:
+    """Images held in memory.
+
+    Args:
+        pixels: uint8 (N, channels, height, width), one or three channels.
+
+    >>> ArrayImages(np.zeros((5, 1, 28, 28), np.uint8)).shape
+    (1, 28, 28)
+    """
+
+    def __init__(self, pixels: Pixels) -> None:
+        if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[1] not in MODES or 0 in pixels.shape[2:]:
+            raise DataError(
+                f"Pixels are {pixels.dtype} of shape {pixels.shape}.",
+                expected="uint8 of shape (images, 1 or 3 channels, height, width)",
+                to_do="scale them to 0..255 and move the channels to the second axis.",
+            )
+        self._pixels = pixels
+
+    @property
+    def shape(self) -> Shape:
+        """Channels, height and width of every image."""
+        _, channels, height, width = self._pixels.shape
+        return channels, height, width
+
+    @property
+    def fit(self) -> None:
+        """None: arrays are taken as they are."""
+
+    def __len__(self) -> int:
+        return len(self._pixels)
+
+    def read(self, rows: Rows) -> Pixels:
+        """Return a copy of the chosen rows."""
+        return self._pixels[rows]
+
+    def preload(self, rows: Rows) -> None:
+        """Do nothing: all rows are in memory."""
+
+    def content_digest(self, rows: Rows) -> bytes:
+        """Return the sha256 of the pixels."""
+        digest = hashlib.sha256()
+        for part in chunks(rows):
+            digest.update(np.ascontiguousarray(self._pixels[part]).data)
+        return digest.digest()
+
+
+class DecodedImages(ABC):
+    """Images decoded one by one each time they are read; wrap in `keep_decoded` for speed.
+
+    Args:
+        shape: Channels (1 or 3), height and width to return.
+        fit: "crop" keeps the aspect (shorter side to size, centre crop), "squash" does not.
+    """
+
+    def __init__(self, shape: Shape, fit: Fit) -> None:
+        check_target(shape, fit)
+        self._shape, self._fit = shape, fit
+
+    @property
+    def shape(self) -> Shape:
+        """Channels, height and width of every image."""
+        return self._shape
+
+    @property
+    def fit(self) -> Fit | None:
+        """How images of another size are brought to `shape`."""
+        return self._fit
+
+    def read(self, rows: Rows) -> Pixels:
+        """Decode the chosen rows."""
+        pixels = np.empty((len(rows), *self._shape), np.uint8)
+        for place, row in enumerate(rows.tolist()):
+            pixels[place] = self._decoded(row)
+        return pixels
+
+    def preload(self, rows: Rows) -> None:  # noqa: B027
+        """Do nothing: what was read is not kept."""
+
+    @abstractmethod
+    def _decoded(self, row: int) -> Pixels:
+        """Return the pixels of one image, of `shape`."""
+
+
+class EncodedImages(DecodedImages):
+    """Images as encoded bytes (JPEG, PNG, ...).
+
+    Args:
+        data: All encoded bytes one after another, uint8 (M,).
+        offsets: Where each image begins, int64 (N + 1,), ending with M.
+        shape: Channels, height and width to return; other sizes are fitted.
+        fit: "crop" keeps the aspect (shorter side to size, centre crop), "squash" does not.
+        source: What to call this store in messages.
+    """
+
+    def __init__(
+        self, data: Pixels, offsets: Rows, shape: Shape, *, fit: Fit = "crop", source: str = "encoded images"
+    ) -> None:
+        super().__init__(shape, fit)
+        self._data, self._offsets, self._source = data, offsets, source
+
+    @classmethod
+    def of(cls, encoded: Any, shape: Shape, *, fit: Fit = "crop", source: str = "encoded images") -> EncodedImages:
+        """Build from a list of ``bytes`` or an Arrow column of binary values."""
+        import pyarrow as pa
+
+        if not isinstance(encoded, pa.Array | pa.ChunkedArray):
+            encoded = pa.array(list(encoded), type=pa.large_binary())
+        column = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
+        column = pa.concat_arrays([column.cast(pa.large_binary())])
+        if column.null_count:
+            raise DataError(f"{column.null_count} missing images in {source}.", expected="bytes in every row")
+        _, offset_buffer, data_buffer = column.buffers()
+        offsets = np.frombuffer(offset_buffer, np.int64)[column.offset : column.offset + len(column) + 1]
+        data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.empty(0, np.uint8)
+        return cls(data, offsets, shape, fit=fit, source=source)
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def _bytes(self, row: int) -> bytes:
+        return self._data[self._offsets[row] : self._offsets[row + 1]].tobytes()
+
+    def _decoded(self, row: int) -> Pixels:
+        return decode(io.BytesIO(self._bytes(row)), self._shape, self._fit, f"image {row} of {self._source}")
+
+    def content_digest(self, rows: Rows) -> bytes:
+        """Return the sha256 of the encoded bytes."""
+        digest = hashlib.sha256()
+        for row in rows.tolist():
+            digest.update(self._bytes(row))
+        return digest.digest()
+
+
+class FileImages(DecodedImages):
+    """Images in files.
+
+    Args:
+        paths: One file per image.
+        shape: Channels (1 or 3), height and width to return.
+        fit: "crop" keeps the aspect (shorter side to size, centre crop), "squash" does not.
+    """
+
+    def __init__(self, paths: Sequence[Path], shape: Shape, *, fit: Fit = "crop") -> None:
+        super().__init__(shape, fit)
+        self._paths = tuple(paths)
+        self._digests: dict[tuple[Path, int, int], bytes] = {}
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def _decoded(self, row: int) -> Pixels:
+        return decode(self._paths[row], self._shape, self._fit, f"the file {self._paths[row]}")
+
+    def content_digest(self, rows: Rows) -> bytes:
+        """Return the sha256 of the digests of the files.
+
+        A file is read once, and again only after its size or its time of change is another.
+        """
+        return hashlib.sha256(b"".join(self._file_digest(self._paths[row]) for row in rows.tolist())).digest()
+
+    def _file_digest(self, path: Path) -> bytes:
+        try:
+            status = path.stat()
+            key = path, status.st_size, status.st_mtime_ns
+            if key not in self._digests:
+                with path.open("rb") as file:
+                    self._digests[key] = hashlib.file_digest(file, "sha256").digest()
+        except OSError as error:
+            raise DataError(
+                f"Cannot read the file {path}: {error.strerror}.",
+                expected="the file that was there when the folder was listed",
+                to_do="list the folder again, or put the file back.",
+            ) from error
+        return self._digests[key]
+
+
+class _StoreBefore:
+    """A store before another one, whose images it gives."""
+
+    _images: Images
+
+    @property
+    def shape(self) -> Shape:
+        """Channels, height and width of every image."""
+        return self._images.shape
+
+    @property
+    def fit(self) -> Fit | None:
+        """How the store behind fits images."""
+        return self._images.fit
+
+
+class KeptImages(_StoreBefore):
+    """Rows of another store, each decoded once and then kept in memory.
+
+    Memory is taken as rows are read, so that a small share of a large set stays small.
+    """
+
+    def __init__(self, images: Images) -> None:
+        self._images = images
+        self._pixels = _taken_as_needed((len(images), *images.shape))
+        self._known = np.zeros(len(images), np.bool_)
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def read(self, rows: Rows) -> Pixels:
+        """Return the chosen rows, decoding those that were never read before."""
+        missing = np.unique(rows[~self._known[rows]])
+        if len(missing):
+            self._pixels[missing] = self._images.read(missing)
+            self._known[missing] = True
+        return self._pixels[rows]
+
+    def preload(self, rows: Rows) -> None:
+        """Decode the chosen rows, and keep them."""
+        for part in chunks(rows):
+            self.read(part)
+
+    def content_digest(self, rows: Rows) -> bytes:
+        """Return the digest of the store behind."""
+        return self._images.content_digest(rows)
+
+
+class SelectedImages(_StoreBefore):
+    """Chosen rows of another store, in a chosen order, without copying pixels."""
+
+    def __init__(self, images: Images, rows: Rows) -> None:
+        self._images = images
+        self._rows = rows
+        if isinstance(images, SelectedImages):
+            self._images, self._rows = images._images, images._rows[rows]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def read(self, rows: Rows) -> Pixels:
+        """Return the pixels of the chosen rows of this selection."""
+        return self._images.read(self._rows[rows])
+
+    def preload(self, rows: Rows) -> None:
+        """Preload them in the store behind."""
+        self._images.preload(self._rows[rows])
+
+    def content_digest(self, rows: Rows) -> bytes:
+        """Return the digest of the store behind."""
+        return self._images.content_digest(self._rows[rows])
+
+
+def keep_decoded(images: Images, *, limit_bytes: int = KEEP_LIMIT) -> Images:
+    """Keep decoded pixels in memory if all of them fit into ``limit_bytes``; otherwise return the store as it is."""
+    needed = len(images) * int(np.prod(images.shape))
+    return KeptImages(images) if needed <= limit_bytes else images
+
+
+def _taken_as_needed(shape: tuple[int, ...]) -> Pixels:
+    """Return zeros (uint8) whose memory is taken in small pages as rows are written.
+
+    NumPy asks for pages of 2 MB for large arrays, so that a few rows of every class would take all of it.
+    """
+    size = int(np.prod(shape))
+    buffer = mmap.mmap(-1, max(1, size))
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        with suppress(OSError):  # a kernel without huge pages
+            buffer.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(buffer, np.uint8, size).reshape(shape)
+
+
+def chunks(rows: Rows, size: int = 4096) -> Iterator[Rows]:
+    """Yield the rows in order, at most ``size`` at a time."""
+    for start in range(0, len(rows), size):
+        yield rows[start : start + size]
+
+
+Prepare = Callable[["Image.Image", NDArray[np.float64]], "Image.Image"]
+"""From an RGB image and the numbers of its row to an image of the size wanted."""
+
+
+class PreparedImages(FileImages):
+    """Images in files, each prepared in its own way.
+
+    Args:
+        paths: One file per image (N).
+        numbers: What the preparation needs to know of every image, float64 (N, ...): a box, or landmarks.
+        prepare: Brings an RGB image to the height and width of `shape`.
+        shape: Channels (3), height and width.
+        fit: How images of another size are brought to it, as `prepare` does; None where that is no matter of size.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        numbers: NDArray[np.float64],
+        prepare: Prepare,
+        shape: Shape,
+        *,
+        fit: Fit | None = None,
+    ) -> None:
+        if len(paths) != len(numbers):
+            raise DataError(f"{len(paths)} files and {len(numbers)} rows of numbers.", expected="one row per file")
+        super().__init__(paths, shape, fit="crop" if fit is None else fit)
+        self._numbers, self._prepare, self._stated_fit = numbers, prepare, fit
+
+    @property
+    def fit(self) -> Fit | None:
+        """How images of another size are brought to `shape`; None where that is no matter of size."""
+        return self._stated_fit
+
+    def content_digest(self, rows: Rows) -> bytes:
+        """Return the sha256 of the digests of the files and of the numbers."""
+        numbers: NDArray[Any] = np.ascontiguousarray(self._numbers[rows])
+        return hashlib.sha256(super().content_digest(rows) + numbers.tobytes()).digest()
+
+    def _decoded(self, row: int) -> Pixels:
+        with opened(self._paths[row], f"the file {self._paths[row]}") as image:
+            prepared = self._prepare(image.convert("RGB"), self._numbers[row])
+        return np.asarray(prepared, np.uint8).transpose(2, 0, 1)

@@ -1,0 +1,265 @@
+"""What the readers of official layouts share: what must be in a folder, and the lists and tables that are there."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limpet.data.decoding import Fit
+from limpet.data.image_set import ImageSet
+from limpet.data.image_size import ImageSize, readable_sides
+from limpet.data.images import FileImages, keep_decoded
+from limpet.embeddings import StringArray
+from limpet.embeddings.embedding_set import shown
+from limpet.errors import DataError
+
+
+@dataclass(frozen=True)
+class Needed:
+    """One file or folder of an official layout.
+
+    Args:
+        path: Where it is below the folder of the data set; a trailing slash says that it is a folder.
+        what: What it holds, in a few words.
+        other: Other places where releases of the data set have it; the first that is there counts.
+    """
+
+    path: str
+    what: str
+    other: tuple[str, ...] = ()
+
+    def find(self, root: Path) -> Path | None:
+        """Return where it is below ``root``; None where it is in none of its places."""
+        for place in (self.path, *self.other):
+            found = root / place
+            if found.is_dir() if place.endswith("/") else found.is_file():
+                return found
+        return None
+
+    def __str__(self) -> str:
+        return f"{' or '.join((self.path, *self.other))} ({self.what})"
+
+
+def require(root: Path, needed: Sequence[Needed], dataset: str, obtained: str) -> list[Path]:
+    """Return where everything is, or refuse a folder that lacks something.
+
+    Args:
+        root: Folder of the data set.
+        needed: What must be there.
+        dataset: Name of the data set, for messages.
+        obtained: Where it is obtained, such as "the authors' project page, after a request".
+
+    Raises:
+        DataError: Something is not there; the message names the first of it and the whole layout.
+
+    >>> require(Path("nowhere"), [Needed("query/", "images to search with")], "market-1501", "its project page")
+    Traceback (most recent call last):
+    ...
+    limpet.errors.DataError: The data set 'market-1501' is not complete in nowhere: no query/ (images to search with).
+    Expected: query/ (images to search with)
+    Next: get what is missing from its project page, and put it there as it is.
+    """
+    found = [(one, one.find(root)) for one in needed]
+    for one, path in found:
+        if path is None:
+            raise DataError(
+                f"The data set '{dataset}' is not complete in {root}: no {one}.",
+                expected=", ".join(map(str, needed)),
+                to_do=f"get what is missing from {obtained}, and put it there as it is.",
+            )
+    return [path for _, path in found if path is not None]
+
+
+def listed_images(
+    root: Path,
+    files: Sequence[str],
+    classes: Sequence[str],
+    image_size: ImageSize,
+    fit: Fit,
+    *,
+    class_names: Sequence[str] | None = None,
+    columns: Mapping[str, NDArray[Any]] | None = None,
+    ids: Sequence[str] | None = None,
+) -> ImageSet:
+    """Return images in the order of a list.
+
+    Args:
+        root: Folder that the files are named from.
+        files: One per image (N), with slashes.
+        classes: Name of the class of every image (N).
+        image_size: Height and width, or one number for both.
+        fit: "crop" or "squash", for images of another size.
+        class_names: All class names; those that occur, sorted, when left out.
+        columns: Further values per image.
+        ids: One per image; the files when left out.
+
+    Raises:
+        ConfigError: The size is too small.
+        DataError: A file is not there, or occurs twice.
+    """
+    height, width = readable_sides(image_size)
+    refuse_missing_images(root, files)
+    names = tuple(sorted(set(classes)) if class_names is None else class_names)
+    numbers = {name: number for number, name in enumerate(names)}
+    labels = np.fromiter((numbers[name] for name in classes), np.int64, len(classes))
+    images = FileImages([root / file for file in files], (3, height, width), fit=fit)
+    return ImageSet(keep_decoded(images), labels, names, StringArray.of(files if ids is None else ids), columns or {})
+
+
+def refuse_missing_images(root: Path, files: Sequence[str]) -> None:
+    """Refuse a list that names images which are not in their folders; every folder is listed once.
+
+    Raises:
+        DataError: Some are missing; the message counts them and names the first three.
+    """
+    folders: dict[str, set[str]] = {}
+    missing = []
+    for file in files:
+        folder, _, name = file.rpartition("/")
+        if folder not in folders:
+            place = root / folder
+            folders[folder] = {entry.name for entry in os.scandir(place)} if place.is_dir() else set()
+        if name not in folders[folder]:
+            missing.append(file)
+    if missing:
+        raise DataError(
+            f"{len(missing):,} of {len(files):,} images are not in {root}, first: {shown(missing[:3], len(missing))}.",
+            expected="every image that the lists of the data set name",
+            to_do="unpack the images again; the archive may not have been complete.",
+        )
+
+
+def text_of(path: Path) -> str:
+    """Return what a text file says.
+
+    Raises:
+        DataError: It cannot be read, or is no UTF-8 text.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"Cannot read {path}: {error}.", expected="a complete text file in UTF-8") from error
+
+
+def fields_of(path: Path, count: int, expected: str, *, separator: str | None = None, skip: int = 0) -> list[list[str]]:
+    """Return the fields of every line that is not empty.
+
+    Args:
+        path: A text file.
+        count: How many fields a line has at least.
+        expected: What a line looks like, for messages.
+        separator: Between fields; white space when left out.
+        skip: So many lines at the beginning are a header.
+
+    Raises:
+        DataError: A line has fewer fields; the message names the first such line.
+    """
+    found = []
+    for number, line in enumerate(text_of(path).splitlines()[skip:], skip + 1):
+        fields = [field.strip() for field in line.split(separator)]
+        if line.strip():
+            _refuse_short(path, number, line, fields, count, expected)
+            found.append(fields)
+    return found
+
+
+def _refuse_short(path: Path, number: int, line: str, fields: Sequence[str], count: int, expected: str) -> None:
+    if len(fields) < count or not all(fields[:count]):
+        raise DataError(
+            f"Line {number} of {path} is '{line:.80}'.",
+            expected=expected,
+            to_do="get the file again; nothing was changed.",
+        )
+
+
+def table_of(path: Path, columns: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the chosen columns of a .csv file with a header, row by row.
+
+    Raises:
+        DataError: A column is missing, or a row has no value for one.
+    """
+    reader = csv.DictReader(text_of(path).splitlines())
+    header = [name.strip() for name in reader.fieldnames or ()]
+    if not set(columns) <= set(header):
+        raise DataError(
+            f"{path} has the columns {', '.join(header) or 'of no header at all'}.",
+            expected=f"a header with {', '.join(columns)}",
+        )
+    reader.fieldnames = header
+    rows = []
+    for row in reader:
+        values = [(row[name] or "").strip() for name in columns]
+        _refuse_short(
+            path, reader.line_num, ",".join(values), values, len(columns), f"{','.join(columns)} in every row"
+        )
+        rows.append(tuple(values))
+    return rows
+
+
+def unlike(found: Mapping[str, int], official: Mapping[str, int]) -> str:
+    """Return what to say of counts that are not those of the official release; nothing where they are.
+
+    >>> unlike({"images": 3, "classes": 2}, {"images": 5, "classes": 2})
+    '; not as published: 3 images (5)'
+    """
+    other = [f"{count:,} {name} ({official[name]:,})" for name, count in found.items() if count != official[name]]
+    return f"; not as published: {', '.join(other)}" if other else ""
+
+
+Kind = Literal["text", "whole number", "number"]
+_BLOCK = 16 * 1024**2
+
+
+def read_columns(path: Path, kinds: Mapping[str, Kind], *, separator: str = ",", header: bool = True) -> Any:
+    """Return the wanted columns of a file as an Arrow table.
+
+    Args:
+        path: A text file with one record per line and one character between fields.
+        kinds: What every wanted column holds, by name.
+        separator: That character.
+        header: Whether the first line names the columns; other columns are left out. Without, a line holds exactly the
+            wanted columns in their order.
+
+    Returns:
+        A table whose columns are of types large_string, int64 and float64, without missing values.
+
+    Raises:
+        DataError: The file is missing or empty, a column is missing, or a line cannot be read.
+    """
+    import pyarrow as pa
+    from pyarrow import csv
+
+    types = {"text": pa.large_string(), "whole number": pa.int64(), "number": pa.float64()}
+    names = list(kinds)
+    try:
+        table = csv.read_csv(
+            path,
+            csv.ReadOptions(block_size=_BLOCK, column_names=None if header else names),
+            csv.ParseOptions(delimiter=separator),
+            csv.ConvertOptions(
+                column_types={name: types[kind] for name, kind in kinds.items()},
+                include_columns=names,
+                strings_can_be_null=False,
+                null_values=[],
+            ),
+        )
+    except FileNotFoundError as error:
+        raise DataError(f"There is no file {path}.", expected=_lines(kinds, separator)) from error
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
+        raise DataError(
+            f"{path} cannot be read: {str(error).splitlines()[0][:200]}.",
+            expected=_lines(kinds, separator),
+            to_do="get the file again; nothing was changed.",
+        ) from error
+    return table
+
+
+def _lines(kinds: Mapping[str, Kind], separator: str) -> str:
+    return f"lines of {separator.join(kinds)} ({', '.join(kinds.values())})"

@@ -1,0 +1,216 @@
+"""Batches in an order, and with an augmentation, that depend only on the seed and the place in the run.
+
+A sampler names whole batches (`limpet.data.batches`); the data set reads and augments one
+batch at a time. So any number of workers gives the same result, and a resumed run reads no batch that it has seen.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from limpet.data.augment import Augmentation
+from limpet.data.batches import (
+    BalancedBatches,
+    BatchPlace,
+    EpochBatches,
+    LengthBatches,
+    PairBatches,
+    ReplayBatches,
+    RowsInOrder,
+    check_share,
+)
+from limpet.data.items import LabelledItems
+from limpet.data.resident import moved
+from limpet.data.token_set import PairedTokens, alike_in_batch
+from limpet.errors import ConfigError, DataError, refuse
+from limpet.methods.base import Batch
+
+
+class BatchReader(Dataset[Batch]):
+    """Reads one batch at a time, augmenting it with draws that depend on its place only.
+
+    Args:
+        items: The training set.
+        augmentation: What to do to each batch; None to leave it as it is.
+        crop_size: Height and width of resized crops; those of the images when left out.
+        seed: Together with epoch, number and rank, decides the draws.
+        rank: Number of this process: other processes draw otherwise.
+        replayed: Which items come from a memory of earlier sessions, bool (N,); None for none.
+        resident: The inputs of all items on a device (see `resident_inputs`): batches are taken and augmented there,
+            and their other parts stay on the CPU. None reads the items.
+
+    Raises:
+        DataError: There is not one mark per item.
+    """
+
+    def __init__(
+        self,
+        items: LabelledItems,
+        *,
+        augmentation: Augmentation | None = None,
+        crop_size: tuple[int, int] | None = None,
+        seed: int = 0,
+        rank: int = 0,
+        replayed: NDArray[np.bool_] | None = None,
+        resident: Tensor | None = None,
+    ) -> None:
+        self.items, self.augmentation, self.seed, self.rank = items, augmentation, seed, rank
+        self.crop_size = crop_size
+        self.resident = resident
+        self.replayed = _marks(len(items), replayed)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, place: BatchPlace) -> Batch:
+        index = torch.from_numpy(place.rows.copy())
+        if self.resident is None:
+            inputs = torch.from_numpy(self.items.read(place.rows))
+        else:
+            inputs = self.resident.index_select(0, moved(index, self.resident.device))
+        if self.augmentation is not None:
+            generator = generator_at(self.seed, place.epoch, place.number, self.rank)
+            inputs = self.augmentation(inputs, generator, self.crop_size)
+        return Batch(
+            inputs=inputs,
+            labels=torch.from_numpy(self.items.labels[place.rows]),
+            index=index,
+            replayed=torch.from_numpy(self.replayed[place.rows]),
+        )
+
+
+class PairReader(BatchReader):
+    """Reads batches of pairs of texts; labels say which texts of the batch are alike: see `alike_in_batch`."""
+
+    items: PairedTokens
+
+    def __getitem__(self, place: BatchPlace) -> Batch:
+        alike = alike_in_batch(place.rows.reshape(-1, self.items.pairs.shape[1]))
+        return super().__getitem__(place)._replace(labels=torch.from_numpy(alike))
+
+
+def generator_at(*place: int) -> torch.Generator:
+    """Return the CPU generator of a place in a run: a seed and some numbers from 0."""
+    state = np.random.SeedSequence(place).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(state[0]))
+
+
+def training_loader(
+    items: LabelledItems,
+    *,
+    batch_size: int,
+    seed: int,
+    augmentation: Augmentation | None = None,
+    crop_size: tuple[int, int] | None = None,
+    items_per_class: int | None = None,
+    replayed: NDArray[np.bool_] | None = None,
+    memory_share: float | None = None,
+    drop_last: bool = True,
+    rank: int = 0,
+    world_size: int = 1,
+    workers: int = 0,
+    pin_memory: bool = False,
+    resident: Tensor | None = None,
+    lengths: NDArray[np.int64] | None = None,
+) -> DataLoader[Batch]:
+    """Return shuffled, augmented batches of one epoch; its ``sampler`` is an `EpochBatches`.
+
+    Args:
+        items: The training set; of `PairedTokens`, batches are of pairs (`PairBatches`).
+        batch_size: Items, or pairs, per batch and process.
+        seed: Decides order and augmentation, together with the place in the run.
+        augmentation: Random changes; None for none.
+        crop_size: Height and width of resized crops; those of the images when left out.
+        items_per_class: Makes every batch of whole classes with so many items each (`BalancedBatches`); None shuffles
+            all items alike.
+        replayed: Which items come from a memory of earlier sessions, bool (N,); None for none.
+        memory_share: Share of every batch that is drawn from these (`ReplayBatches`); None shuffles them among the
+            others. Without any of them it changes nothing.
+        drop_last: Whether to leave out an incomplete last batch; balanced ones are never incomplete.
+        rank: Number of this process, from 0.
+        world_size: Number of processes.
+        workers: Processes that read; any number gives the same batches.
+        pin_memory: Deliver batches in memory from which a GPU copies while it computes; needs one.
+        resident: The inputs of all items on a device; they are neither read nor pinned, and no workers are used.
+        lengths: Length of every item (N,), of inputs that are padded within a batch: batches are then of like lengths
+            (`LengthBatches`), and none is incomplete. Balanced ones, and those with a memory share, are not.
+
+    Raises:
+        ConfigError: Batches cannot be made so; or both a memory share and items per class were given.
+        DataError: There is not one mark of ``replayed`` per image.
+    """
+    changes: dict[str, Any] = {"augmentation": augmentation, "crop_size": crop_size, "seed": seed, "rank": rank}
+    kind = PairReader if isinstance(items, PairedTokens) else BatchReader
+    reader = kind(items, replayed=replayed, resident=resident, **changes)
+    place: dict[str, int] = {"batch_size": batch_size, "seed": seed, "rank": rank, "world_size": world_size}
+    if memory_share is not None:
+        check_share(memory_share, batch_size)
+        if items_per_class is not None:
+            raise ConfigError(
+                f"Batches with a memory share of {memory_share} and with items_per_class = {items_per_class}.",
+                expected="one rule for the make-up of a batch",
+                to_do="leave out --recipe.items-per-class, or choose a method that does not divide its batches.",
+            )
+    sampler: EpochBatches
+    if isinstance(items, PairedTokens):
+        refuse(
+            items_per_class is not None,
+            f"Batches of pairs with items_per_class = {items_per_class}.",
+            "nothing: pairs have no classes",
+        )
+        sampler = PairBatches(items.pairs, items.lengths, **place)
+    elif items_per_class is not None:
+        sampler = BalancedBatches(items.labels, items_per_class=items_per_class, **place)
+    elif memory_share is not None and reader.replayed.any():
+        sampler = ReplayBatches(reader.replayed, share=memory_share, drop_last=drop_last, **place)
+    elif lengths is not None:
+        sampler = LengthBatches(lengths, **place)
+    else:
+        sampler = EpochBatches(len(items), drop_last=drop_last, **place)
+    return _loader(reader, sampler, workers, pin_memory)
+
+
+def encoding_loader(
+    items: LabelledItems,
+    *,
+    batch_size: int,
+    workers: int = 0,
+    replayed: NDArray[np.bool_] | None = None,
+    pin_memory: bool = False,
+    resident: Tensor | None = None,
+) -> DataLoader[Batch]:
+    """Return un-augmented batches of all items in dataset order, those from a memory marked (see `training_loader`)."""
+    reader = BatchReader(items, replayed=replayed, resident=resident)
+    return _loader(reader, RowsInOrder(len(items), batch_size), workers, pin_memory)
+
+
+def _loader(reader: BatchReader, sampler: Sampler[BatchPlace], workers: int, pin_memory: bool) -> DataLoader[Batch]:
+    """Return a loader that takes whole batches, and whose own seed does not come from global random state."""
+    refuse(workers < 0, f"workers = {workers}.", "0 (read in this process) or more")
+    reads = reader.resident is None
+    return DataLoader(
+        reader,
+        batch_size=None,
+        sampler=sampler,
+        num_workers=workers if reads else 0,
+        persistent_workers=workers > 0 and reads,
+        pin_memory=pin_memory and reads,
+        generator=torch.Generator(),
+    )
+
+
+def _marks(count: int, replayed: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
+    if replayed is None:
+        return np.zeros(count, np.bool_)
+    if replayed.dtype != np.bool_ or replayed.shape != (count,):
+        raise DataError(
+            f"Marks of replayed items are {replayed.dtype} of shape {replayed.shape}, for {count} items.",
+            expected=f"bool of shape ({count},): whether each item comes from the memory",
+        )
+    return replayed

@@ -1,0 +1,86 @@
+"""The twelve perturbations under which Rainbow Memory asks a classifier for its vote.
+
+Bang et al., CVPR 2021, arXiv:2103.17230, Section 4.1, with the parameters of the released code: holes, flips, rotations
+and changes of brightness. Each takes uint8 images (B, channels, height, width) and a CPU generator, and returns the
+same type and shape; every image has its own draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from limpet.data.random_transforms import random_affine, random_flip
+
+Perturbation = Callable[[Tensor, torch.Generator], Tensor]
+
+
+def cutout(images: Tensor, generator: torch.Generator, *, share: float) -> Tensor:
+    """Cover a square hole in every image (Cutout, DeVries and Taylor, arXiv:1708.04552).
+
+    Its centre is any pixel, so that a part of the hole may lie outside. Two departures from the released code of
+    Rainbow Memory: a hole is a share of the side, since 8, 16, 24 and 32 pixels were meant for images of 32; and it
+    is filled with the mean of its image, by channel, where that code writes the mean of one data set.
+
+    Args:
+        images: uint8 (B, channels, height, width).
+        generator: CPU generator of the draws.
+        share: Side of the hole as a share of the side of the image, above 0.
+    """
+    count, _, height, width = images.shape
+    rows = _covered(height, share, torch.randint(0, height, (count,), generator=generator))
+    columns = _covered(width, share, torch.randint(0, width, (count,), generator=generator))
+    hole = (rows[:, :, None] & columns[:, None, :])[:, None]
+    means = images.float().mean(dim=(2, 3), keepdim=True).round().to(images.dtype)
+    return torch.where(hole, means, images)
+
+
+def _covered(side: int, share: float, centres: Tensor) -> Tensor:
+    """Return which places (B, side) are within the hole around each centre (B,)."""
+    length = max(1, round(share * side))
+    places = torch.arange(side) - centres[:, None] + length // 2
+    return (places >= 0) & (places < length)
+
+
+def vertical_flip(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Mirror every image top to bottom with probability one half."""
+    return random_flip(images.transpose(2, 3), generator).transpose(2, 3)
+
+
+def rotation(images: Tensor, generator: torch.Generator, *, degrees: float) -> Tensor:
+    """Rotate every image by up to so many degrees each way; what comes in from outside is zero."""
+    return random_affine(images, degrees, 0.0, 0.0, generator)
+
+
+def inversion(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Turn light into dark in all images; nothing is drawn."""
+    return 255 - images
+
+
+def solarisation(images: Tensor, generator: torch.Generator, *, threshold: int) -> Tensor:
+    """Invert the pixels that are at or above a threshold; nothing is drawn.
+
+    >>> solarisation(torch.tensor([0, 127, 128, 255], dtype=torch.uint8), torch.Generator(), threshold=128).tolist()
+    [0, 127, 127, 0]
+    """
+    return torch.where(images >= threshold, 255 - images, images)
+
+
+PERTURBATIONS: dict[str, Perturbation] = {
+    "cutout-quarter": partial(cutout, share=1 / 4),
+    "cutout-half": partial(cutout, share=1 / 2),
+    "cutout-three-quarters": partial(cutout, share=3 / 4),
+    "cutout-whole": partial(cutout, share=1.0),
+    "horizontal-flip": random_flip,
+    "vertical-flip": vertical_flip,
+    "rotation-45": partial(rotation, degrees=45.0),
+    "rotation-90": partial(rotation, degrees=90.0),
+    "inversion": inversion,
+    "solarisation-128": partial(solarisation, threshold=128),
+    "solarisation-64": partial(solarisation, threshold=64),
+    "solarisation-32": partial(solarisation, threshold=32),
+}
+"""The A = 12 of the paper, by name."""

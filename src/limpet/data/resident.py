@@ -1,0 +1,70 @@
+"""Inputs of a whole training set on the device that trains, read and copied once instead of in every epoch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from limpet.devices import DataOnDevice
+from limpet.errors import ConfigError
+from limpet.methods.base import Batch
+
+
+def moved(values: Tensor, device: torch.device | None) -> Tensor:
+    """Return values on a device (the CPU when left out), without waiting for what a GPU is still computing.
+
+    Only a copy onto a CUDA device goes its own way: elsewhere the values could be used before they have arrived.
+    """
+    return values.to(device, non_blocking=device is not None and device.type == "cuda")
+
+
+def resident_inputs(loader: DataLoader[Batch], device: torch.device, choice: DataOnDevice) -> Tensor | None:
+    """Put the inputs of all items on a device, as they are read: images as uint8.
+
+    Args:
+        loader: Reads all items, un-augmented, in dataset order; its worker processes read them here.
+        device: Where to.
+        choice: "never"; "always"; or "auto": on a CUDA device of which they take at most half of the free memory.
+
+    Raises:
+        ConfigError: They were asked for, and the device has no room for them.
+
+    Returns:
+        (N, ...), row i that of item i; None where they stay with the host.
+    """
+    if choice == "never" or (choice == "auto" and device.type != "cuda"):
+        return None
+    items: Any = loader.dataset
+    kept: Tensor | None = None
+    for batch in loader:
+        if kept is None:
+            needed = len(items) * batch.inputs[0].nbytes
+            if choice == "auto" and not has_room(needed, torch.cuda.mem_get_info(device)[0]):
+                return None
+            kept = _room((len(items), *batch.inputs.shape[1:]), batch.inputs.dtype, device)
+        first = int(batch.index[0])
+        kept[first : first + len(batch.index)].copy_(batch.inputs, non_blocking=device.type == "cuda")
+    return kept
+
+
+def has_room(needed: int, free: int) -> bool:
+    """Return whether a training set of so many bytes leaves half of the free ones to training.
+
+    >>> has_room(50, 100), has_room(51, 100)
+    (True, False)
+    """
+    return 2 * needed <= free
+
+
+def _room(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    try:
+        return torch.empty(shape, dtype=dtype, device=device)
+    except torch.OutOfMemoryError as error:
+        raise ConfigError(
+            f"The training set, {dtype} of shape {tuple(shape)}, does not fit into the memory of '{device}'.",
+            expected="room for all of it, and for training",
+            to_do="--recipe.data-on-device auto puts it there only if it fits, no never does.",
+        ) from error

@@ -1,0 +1,106 @@
+"""Sampling rows of every class, and orders in which every batch holds several items of each of its classes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limpet.errors import DataError, refuse
+
+
+def generator_of(seed: int) -> np.random.Generator:
+    """Return the generator of a seed.
+
+    Raises:
+        ConfigError: The seed is negative.
+    """
+    refuse(seed < 0, f"seed = {seed}.", "a seed of 0 or more")
+    return np.random.default_rng(seed)
+
+
+def class_counts(labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many rows every class has (largest label + 1,), empty for no labels."""
+    return np.bincount(labels)
+
+
+def lowest_of_each_class(labels: NDArray[np.int64], keys: NDArray[Any], wanted: NDArray[Any]) -> NDArray[np.int64]:
+    """Return, ascending, the rows with the lowest keys of every class.
+
+    Args:
+        labels: Class of every row (N,), from 0.
+        keys: What to order the rows of a class by (N,): random numbers to draw, row numbers to take the first.
+        wanted: How many rows to take of every class (largest label + 1,).
+
+    >>> lowest_of_each_class(np.array([0, 1, 0, 0]), np.array([9, 5, 1, 2]), np.array([2, 1])).tolist()
+    [1, 2, 3]
+    """
+    counts = class_counts(labels)
+    order = np.lexsort((keys, labels))
+    rank = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
+    rows: NDArray[np.int64] = np.sort(order[rank < wanted[labels[order]]])
+    return rows
+
+
+def check_labels(labels: NDArray[np.int64]) -> None:
+    """Refuse labels that are not int64 (N,) from 0, or none at all.
+
+    Raises:
+        DataError: They are something else.
+    """
+    if labels.dtype != np.int64 or labels.ndim != 1 or len(labels) == 0 or labels.min() < 0:
+        raise DataError(
+            f"Labels are {labels.dtype} of shape {labels.shape}.", expected="int64 of shape (images,), from 0"
+        )
+
+
+def holds_whole_classes(batch_size: int, items_per_class: int) -> bool:
+    """Whether a batch is made of two classes or more with so many items each.
+
+    >>> holds_whole_classes(64, 4), holds_whole_classes(64, 5), holds_whole_classes(64, 64)
+    (True, False, False)
+    """
+    return 1 <= items_per_class < batch_size and batch_size % items_per_class == 0
+
+
+def balanced_order(
+    labels: NDArray[np.int64],
+    generator: np.random.Generator,
+    *,
+    classes_per_step: int,
+    items_per_class: int,
+    steps: int,
+) -> NDArray[np.int64]:
+    """Draw the rows of an epoch step by step: Q distinct classes, and K items of each (P × K, arXiv:1703.07737).
+
+    Classes take turns: in a round each comes once, in a new order, but for those left over when no Q of them remain;
+    so all are drawn about equally often, whatever their sizes. An epoch shows all items of a class, in groups of K,
+    before any of them comes again (fewer than K that remain wait for another shuffle). A class of fewer than K items
+    fills its group by repeating them, each as often as the others or once more.
+
+    Args:
+        labels: Class of every row, int64 (N,); classes without a row are never drawn.
+        generator: Decides everything.
+        classes_per_step: Q, of all processes together; at most the number of classes.
+        items_per_class: K.
+        steps: How many steps there are.
+
+    Returns:
+        Row numbers, int64 (steps · Q · K,), the K of a class side by side.
+    """
+    classes, members = np.unique(labels, return_inverse=True)
+    steps_per_round = len(classes) // classes_per_step
+    rounds = generator.permuted(np.tile(np.arange(len(classes)), (-(-steps // steps_per_round), 1)), axis=1)
+    turns = rounds[:, : steps_per_round * classes_per_step].ravel()[: steps * classes_per_step]
+    rows = np.empty((len(turns), items_per_class), np.int64)
+    by_class = np.split(np.argsort(members, kind="stable"), np.bincount(members).cumsum()[:-1])
+    places = np.split(np.argsort(turns, kind="stable"), np.bincount(turns, minlength=len(classes)).cumsum()[:-1])
+    for items, own in zip(by_class, places, strict=True):
+        # Return groups (count, size) of items: shuffled and cut, and shuffled again when no whole group is left.
+        count = len(own)
+        per_shuffle = max(1, len(items) // items_per_class)
+        shuffled = generator.permuted(np.tile(items, (-(-count // per_shuffle), 1)), axis=1)
+        columns = np.arange(per_shuffle * items_per_class) % len(items)
+        rows[own] = shuffled[:, columns].reshape(-1, items_per_class)[:count]
+    return rows.ravel()

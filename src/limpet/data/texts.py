@@ -1,0 +1,91 @@
+"""The sets of texts that are known by name, and how any texts are opened."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from limpet.data.datasets import Dataset, open_named
+from limpet.data.intents import banking77, clinc150
+from limpet.data.text_files import FILE_READERS, texts
+from limpet.data.text_pairs import TextPairs, text_pairs
+from limpet.data.text_set import TextData, TextSet
+from limpet.errors import DataError
+from limpet.options import bound, option_types
+from limpet.registry import Registry
+
+__all__ = ["TEXT_DATASETS", "banking77", "clinc150", "load_pairs", "load_texts", "texts"]
+
+TEXT_DATASETS: Registry[Dataset[TextData]] = Registry(
+    "text data set or file",
+    "text_datasets",
+    {
+        "clinc150": Dataset(
+            clinc150, "requests of 150 intents to an assistant; test searches test and val", "clinc150"
+        ),
+        "banking77": Dataset(banking77, "questions of a bank's customers, 77 intents; test searches test", "banking77"),
+    },
+    fits=lambda thing: isinstance(thing, Dataset),
+    expected="a limpet.data.datasets.Dataset",
+    listing="limpet data",
+)
+
+
+def load_texts(name_or_path: str | Path, root: str | Path | None = None, **options: Any) -> TextData | TextSet:
+    """Open texts by name, with their protocol, or a file of your own.
+
+    Args:
+        name_or_path: A name of `TEXT_DATASETS`, or a ``.csv``, ``.parquet``, ``.jsonl`` or ``.txt`` file.
+        root: Folder that holds the folders of the named data sets.
+        options: Options of the reader, such as ``seed`` or ``label_column``.
+
+    Returns:
+        Texts to fit on, queries and gallery for a name; one set for a file.
+
+    Raises:
+        ConfigError: The name or an option is unknown, or an option has another type or is out of range.
+        DataError: Files are missing or cannot be used; the message says which.
+
+    >>> load_texts("clinc15")
+    Traceback (most recent call last):
+    ...
+    limpet.errors.ConfigError: Unknown text data set or file 'clinc15'. Did you mean 'clinc150'?
+    Expected: one of clinc150, banking77
+    Next: type one of these; `limpet data` describes them.
+    """
+    if str(name_or_path) in TEXT_DATASETS:
+        return open_named(TEXT_DATASETS, str(name_or_path), root, options)
+    path = Path(name_or_path)
+    _check_file(path)
+    return texts(path, **bound(texts, options, f"texts in '{path}'"))
+
+
+def load_pairs(name_or_path: str | Path, **options: Any) -> TextPairs | None:
+    """Open pairs or triplets of texts in a file of your own; None for texts of another kind, which `load_texts` opens.
+
+    Args:
+        name_or_path: As for `load_texts`.
+        options: Those of `text_pairs`, or of `load_texts`.
+
+    Raises:
+        ConfigError: An option is unknown, or has another type.
+        DataError: The file is missing or cannot be used; the message says which.
+    """
+    path = Path(name_or_path)
+    if str(name_or_path) in TEXT_DATASETS or options.keys() & option_types(texts):
+        return None
+    _check_file(path)
+    return text_pairs(path, **bound(text_pairs, options, f"pairs in '{path}'"))
+
+
+def _check_file(path: Path) -> None:
+    """Refuse what is no file of texts: as an unknown name, unless it is written like a path."""
+    kinds = ", ".join(FILE_READERS)
+    if path.is_file() and path.suffix in FILE_READERS:
+        return
+    if path.exists():
+        raise DataError(f"{path} is no file that ends in {kinds}.", expected=f"a file of texts: {kinds}")
+    if os.sep in str(path) or path.suffix in FILE_READERS:
+        raise DataError(f"There is no file {path}.", expected=f"a file of texts: {kinds}")
+    raise TEXT_DATASETS.unknown(str(path))

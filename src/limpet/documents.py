@@ -1,0 +1,222 @@
+"""JSON and YAML that anybody may have written, as plain values.
+
+The libraries stop at some documents with errors of Python itself: nesting deeper than its stack, whole numbers longer
+than it converts, dates that no calendar has. And some values stop who uses them: numbers that no computation takes, or
+a list that holds itself. All are refused here, where the place in the document can be told.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from yaml.composer import Composer
+
+from limpet.errors import ConfigError, brief
+
+DEPTH_LIMIT = 50
+"""Levels of lists and mappings in one another in a YAML document."""
+VALUE_LIMIT = 100_000
+"""Values of a YAML document, each counted as often as aliases repeat it."""
+SIZE_LIMIT = 2**20
+"""Characters of a YAML document; people write far shorter ones, and reading takes seconds for each megabyte."""
+
+_MERGE = "tag:yaml.org,2002:merge"
+_PYTHON_ERRORS = (ValueError, LookupError, AttributeError, TypeError, OverflowError)
+"""What constructors of PyYAML raise for scalars that are none of their kind."""
+
+
+def read_json(path: Path) -> Any:
+    """Return what a JSON file holds.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is no JSON, or holds NaN or a number outside 64 bits; the message says which.
+    """
+    return parsed_json(path.read_text(encoding="utf-8"))
+
+
+def parsed_json(text: str | bytes) -> Any:
+    """Return what a JSON document holds.
+
+    Raises:
+        ValueError: It is no JSON, or holds NaN or a number outside 64 bits; the message says which.
+
+    >>> parsed_json('{"k": 5}')
+    {'k': 5}
+    >>> parsed_json("1e999")
+    Traceback (most recent call last):
+    ...
+    ValueError: 1e999 is no number of 64 bits
+    """
+    try:
+        return json.loads(text, parse_int=_whole, parse_float=_finite, parse_constant=_finite)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _whole(text: str) -> int:
+    if len(text) > 20 or not -(2**63) <= int(text) < 2**64:
+        raise ValueError(f"{_cut(text)} is no number of 64 bits")
+    return int(text)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{_cut(text)} is no number of 64 bits")
+    return number
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 24 else f"{text[:20]}..."
+
+
+def read_yaml(path: Path, expected: str, *, free_names: Mapping[str, str] | None = None) -> dict[Any, Any]:
+    """Read a YAML file that holds a mapping.
+
+    Args:
+        path: The file.
+        expected: What it should be, for messages.
+        free_names: Parts of it whose names are free, and how an entry then says what it is of, for messages.
+
+    Raises:
+        ConfigError: The file cannot be read, is no YAML, no mapping, too large or too deep, or a key stands twice.
+    """
+    try:
+        if path.stat().st_size > SIZE_LIMIT:
+            raise ConfigError(f"'{path}' has {path.stat().st_size:,} bytes.", expected=f"{expected}, of at most 1 MiB")
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"Cannot read '{path}': {error.strerror}.", expected=expected) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"'{path}' is no text in UTF-8.", expected=expected) from error
+    content = parsed_yaml(text, f"'{path}'", expected, free_names=free_names)
+    if not isinstance(content, dict):
+        raise ConfigError(f"'{path}' holds {type(content).__name__}.", expected=expected)
+    return content
+
+
+def parsed_yaml(text: str, where: str, expected: str, *, free_names: Mapping[str, str] | None = None) -> Any:
+    """Return what a YAML document holds, as plain values; a key that is written twice is refused.
+
+    Args:
+        text: The document.
+        where: What to call it in a message.
+        expected: What it should be, for messages.
+        free_names: See `read_yaml`.
+
+    Raises:
+        ConfigError: It is no YAML, or one of the things above.
+    """
+    try:
+        loader = _Loader(text)
+        try:
+            node = loader.get_single_node()
+            if node is None:
+                return None
+            _Walk(where, free_names or {}).over(node, (), ())
+            return loader.construct_document(node)
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        raise _no_yaml(where, error.problem or error.context or "", error.problem_mark, expected) from error
+    except yaml.YAMLError as error:
+        raise _no_yaml(where, str(error).splitlines()[0], None, expected) from error
+    except RecursionError as error:
+        raise _too_much(where) from error
+
+
+def _no_yaml(where: str, problem: str, mark: yaml.Mark | None, expected: str) -> ConfigError:
+    place = "" if mark is None else f" in line {mark.line + 1}, column {mark.column + 1}"
+    return ConfigError(f"{where} is no valid YAML{place}: {problem}.", expected=expected)
+
+
+if TYPE_CHECKING or not yaml.__with_libyaml__:
+    _Base = yaml.SafeLoader
+else:
+
+    class _Base(Composer, yaml.CSafeLoader):
+        """libyaml reads what is written, in a fraction of the time, and Python puts it together.
+
+        libyaml's own way of that ends the process where values are in one another without end.
+        """
+
+        def __init__(self, text: str) -> None:
+            yaml.CSafeLoader.__init__(self, text)
+            Composer.__init__(self)
+
+
+class _Loader(_Base):
+    """Plain values, whose errors tell the place of what cannot be one."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Return the value of a node."""
+        try:
+            value = super().construct_object(node, deep)
+        except _PYTHON_ERRORS as error:
+            raise _wrong(node, node.tag.rpartition(":")[2]) from error
+        if type(value) is int and not -(2**63) <= value < 2**63:
+            raise _wrong(node, "whole number of 64 bits")
+        return value
+
+
+def _wrong(node: yaml.Node, kind: str) -> yaml.MarkedYAMLError:
+    given = brief(node.value) if isinstance(node, yaml.ScalarNode) else "it"
+    return yaml.MarkedYAMLError(problem=f"{given} is no {kind}", problem_mark=node.start_mark)
+
+
+class _Walk:
+    """One look at all values of a document, as often as they are repeated.
+
+    Args:
+        where: What to call the document in a message.
+        free_names: See `read_yaml`.
+    """
+
+    def __init__(self, where: str, free_names: Mapping[str, str]) -> None:
+        self.where, self.free_names, self.left = where, free_names, VALUE_LIMIT
+
+    def over(self, node: yaml.Node, place: tuple[str, ...], above: tuple[yaml.Node, ...]) -> None:
+        """Refuse a key that stands twice in one mapping, and what never ends; what `<<` brings may be said again."""
+        self.left -= 1
+        if self.left < 0 or len(above) > DEPTH_LIMIT or any(node is one for one in above):
+            raise _too_much(self.where)
+        inside = (*above, node)
+        if isinstance(node, yaml.SequenceNode):
+            for number, value in enumerate(node.value):
+                self.over(value, (*place, str(number)), inside)
+        if not isinstance(node, yaml.MappingNode):
+            return
+        lines: dict[tuple[str, str], int] = {}
+        for key, value in node.value:
+            plain = isinstance(key, yaml.ScalarNode)
+            name, line = key.value if plain else "?", key.start_mark.line + 1
+            if plain and key.tag != _MERGE:
+                if (key.tag, name) in lines:
+                    raise self._repeated((*place, name), lines[key.tag, name], line)
+                lines[key.tag, name] = line
+            self.over(key, (*place, name), inside)
+            self.over(value, (*place, name), inside)
+
+    def _repeated(self, place: tuple[str, ...], first: int, again: int) -> ConfigError:
+        lines = f"both in line {first}" if first == again else f"in lines {first} and {again}"
+        as_another = self.free_names.get(place[0]) if len(place) == 2 else None
+        hint = f"or give one another name, which is free: 'another name': {as_another}; " if as_another else ""
+        return ConfigError(
+            f"The key '{'.'.join(place)}' stands twice in {self.where}, {lines}.",
+            expected="every key once: of two, only the last would count",
+            to_do=f"leave one out, {hint}nothing was run." if hint else "leave one out; nothing was run.",
+        )
+
+
+def _too_much(where: str) -> ConfigError:
+    return ConfigError(
+        f"{where} holds itself, or too much: values in one another without end.",
+        expected=f"at most {DEPTH_LIMIT} lists and mappings in one another, and {VALUE_LIMIT:,} values",
+        to_do="write it out without aliases (&name, *name); nothing was run.",
+    )

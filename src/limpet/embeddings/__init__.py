@@ -1,0 +1,6 @@
+"""Embeddings of items by a model, in memory and in files; importable without torch."""
+
+from limpet.embeddings.embedding_set import EmbeddingSet, Form, Role
+from limpet.embeddings.string_array import StringArray
+
+__all__ = ["EmbeddingSet", "Form", "Role", "StringArray"]

@@ -1,0 +1,434 @@
+"""Embeddings of a set of items by one model: the value that every stage of limpet hands to the next."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limpet.embeddings.string_array import StringArray
+from limpet.errors import DataError, SpaceMismatchError
+from limpet.geometry import Space
+from limpet.geometry.space import with_zeros
+
+if TYPE_CHECKING:
+    import datasets
+    import pandas as pd
+    import pyarrow as pa
+
+Role = Literal["query", "document", "both"]
+Form = Literal["features", "points"]
+
+UNCERTAINTY = "uncertainty"
+"""Name of a column that says how certain the model is of every item: a number in [0, 1]."""
+
+_FINGERPRINT = re.compile(r"declared:.+|[a-z]+:[0-9a-f]{64}")
+_ROWS_AT_ONCE = 16_384
+_NO_COLUMNS: Mapping[str, NDArray[Any]] = MappingProxyType({})
+
+
+class TableOptions(TypedDict, total=False):
+    """What the columns of a table do not say, each left out where the table says it, or where this is what it is.
+
+    Args:
+        fingerprint: Which model made the vectors.
+        space: What they are points of; the hypersphere of their dimension.
+        similarity: How they are compared, in place of the space: "cosine", "inner-product" or "euclidean".
+        role: What the items are to the model; "both".
+        id_column: Column of the ids; "id".
+        vector_column: Column of the vectors; "vector".
+        label_column: Column of the labels; "label".
+        cast: Accept other floating types than float32 and convert them.
+    """
+
+    fingerprint: str
+    space: Space
+    similarity: str
+    role: Role
+    id_column: str
+    vector_column: str
+    label_column: str
+    cast: bool
+
+
+@dataclass(frozen=True, eq=False)
+class EmbeddingSet:
+    """Vectors of N items with their identity, checked once when built.
+
+    Args:
+        ids: One text per item (N), no two alike.
+        vectors: float32 (N, D), finite; D is the dimension of the space.
+        fingerprint: Which model made them: ``<kind>:<sha256>``, or ``declared:<name>`` for vectors without a model.
+        space: What the vectors are points of.
+        role: What the items are to the model: "query", "document" or "both".
+        prefix: Text that was put before every item because of its role; empty for most models.
+        form: "points" of the space, or raw "features" as a model returned them (training needs their lengths).
+        labels: Class of every item, int64 (N,), a row of `class_names` where those are given; None without labels.
+        class_names: One name per class, no two alike.
+        columns: Further values per item, such as camera or session, each an array of length N.
+
+    Raises:
+        DataError: Something above does not hold; the message names the first offending ids.
+        SpaceMismatchError: The vectors have another dimension than the space.
+    """
+
+    ids: StringArray
+    vectors: NDArray[np.float32]
+    fingerprint: str
+    space: Space
+    role: Role = "both"
+    form: Form = "points"
+    labels: NDArray[np.int64] | None = None
+    class_names: StringArray | None = None
+    columns: Mapping[str, NDArray[Any]] = field(default_factory=lambda: _NO_COLUMNS)
+    prefix: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ids", StringArray.of(self.ids))
+        if self.class_names is not None:
+            object.__setattr__(self, "class_names", StringArray.of(self.class_names))
+        object.__setattr__(self, "columns", MappingProxyType(dict(self.columns)))
+        check(self)
+
+    @classmethod
+    def trusted(cls, **values: Any) -> EmbeddingSet:
+        """Build without checking, for values that were checked before: opened files and parts of checked sets."""
+        embeddings = object.__new__(cls)
+        for definition in fields(cls):
+            object.__setattr__(embeddings, definition.name, values[definition.name])
+        return embeddings
+
+    @classmethod
+    def from_arrow(cls, table: pa.Table, **told: Unpack[TableOptions]) -> EmbeddingSet:
+        """Return the embeddings of an Arrow table.
+
+        Columns ``id`` (texts or whole numbers; items without are numbered), ``vector`` (a list of numbers) and
+        ``label`` (texts, whole numbers or a dictionary, whose order is kept) are read, further ones of numbers
+        kept. A table that `to_arrow` made says everything itself.
+
+        Args:
+            table: A pyarrow.Table.
+            told: What the columns do not say, by name: ``fingerprint="declared:my-model"``, ``space`` or
+                ``similarity``, ``role``, ``cast``; and ``id_column``, ``vector_column``, ``label_column`` where they
+                are called otherwise. See `limpet.embeddings.embedding_set.TableOptions`.
+
+        Raises:
+            ConfigError: Both a space and a similarity were given, or one that is unknown.
+            DataError: Vectors cannot be used, or it is not known which model made them.
+            SpaceMismatchError: The table says another space than was given.
+        """
+        from limpet.embeddings import tables
+
+        return tables.from_arrow(table, told)
+
+    def to_arrow(self) -> pa.Table:
+        """Return a pyarrow.Table with the columns ``id``, ``vector``, ``label`` and those of the set.
+
+        Raises:
+            DataError: A column of the set is called as one of these.
+        """
+        from limpet.embeddings import tables
+
+        return tables.to_arrow(self)
+
+    @classmethod
+    def from_pandas(cls, frame: pd.DataFrame, **told: Unpack[TableOptions]) -> EmbeddingSet:
+        """Return the embeddings of a data frame.
+
+        Columns ``id`` (texts or whole numbers; items without are numbered), ``vector`` (a list of numbers) and
+        ``label`` (texts, whole numbers or categories, whose order is kept) are read, further ones of numbers
+        kept. A table that `to_pandas` made says everything itself.
+
+        Args:
+            frame: A pandas.DataFrame, whose index is not looked at.
+            told: What the columns do not say; see `from_arrow`, and what it raises.
+        """
+        from limpet.embeddings import tables
+
+        return tables.from_pandas(frame, told)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return a pandas.DataFrame with the columns of `to_arrow`; pandas has to be installed.
+
+        Raises:
+            DataError: A column of the set is called as one of these.
+        """
+        from limpet.embeddings import tables
+
+        return tables.to_pandas(self)
+
+    @classmethod
+    def from_dataset(cls, dataset: datasets.Dataset, **told: Unpack[TableOptions]) -> EmbeddingSet:
+        """Return the embeddings of a data set of the library datasets.
+
+        Columns ``id`` (texts or whole numbers; items without are numbered), ``vector`` (a list of numbers) and
+        ``label`` (texts, whole numbers or a ClassLabel, whose names are kept) are read, further ones of numbers
+        kept. One that was made of what `to_arrow` returns says everything itself.
+
+        Args:
+            dataset: A datasets.Dataset.
+            told: What the columns do not say; see `from_arrow`, and what it raises.
+        """
+        from limpet.embeddings import tables
+
+        return tables.from_dataset(dataset, told)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self  # a value: nothing of it changes, and what holds it, such as a loss, is copied without its rows
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self._values(), "columns": dict(self.columns)}  # a read-only view cannot be pickled
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update({**state, "columns": MappingProxyType(state["columns"])})
+
+    @property
+    def dim(self) -> int:
+        """Dimension D of the vectors."""
+        return self.space.dim
+
+    @property
+    def declared(self) -> bool:
+        """Whether a person, not a model, vouches for where these vectors come from."""
+        return self.fingerprint.startswith("declared:")
+
+    def __repr__(self) -> str:
+        classes = "" if self.labels is None else f", {len(np.unique(self.labels))} classes"
+        return f"EmbeddingSet({len(self)} {self.form} on the {self.space}{classes}, {self.fingerprint[:24]})"
+
+    def select(self, rows: NDArray[Any] | slice | list[int]) -> EmbeddingSet:
+        """Return the chosen rows, in the order given; a boolean mask keeps the order of the set."""
+        index = np.arange(len(self))[rows]
+        return EmbeddingSet.trusted(
+            **{
+                **self._values(),
+                "ids": self.ids[index],
+                "vectors": self.vectors[index],
+                "labels": None if self.labels is None else self.labels[index],
+                "columns": MappingProxyType({name: values[index] for name, values in self.columns.items()}),
+            }
+        )
+
+    def replace(self, **changes: Any) -> EmbeddingSet:
+        """Return a checked copy with some values changed."""
+        return replace(self, **changes)
+
+    def padded(self, space: Space) -> EmbeddingSet:
+        """Return the rows as points of a space of more dimensions, with zeros appended: their similarities stay.
+
+        They are still those of their model, whose fingerprint they keep. A model that was trained over it with more
+        dimensions searches them so.
+
+        Args:
+            space: One that differs from that of the rows in its dimension only; the same gives the same rows.
+
+        Raises:
+            SpaceMismatchError: It has fewer dimensions, is another one, or knows no such points.
+        """
+        if space == self.space:
+            return self
+        if not space.pads(self.space):
+            raise SpaceMismatchError(
+                f"Embeddings on the {self.space} were to be padded with zeros to the {space}.",
+                expected="a space of the same kind and of more dimensions; hyperbolic points are not padded, since "
+                "their model divides by a root of the dimension",
+            )
+        return self.replace(vectors=with_zeros(self.vectors, space.dim), space=space)
+
+    def _values(self) -> dict[str, Any]:
+        return {definition.name: getattr(self, definition.name) for definition in fields(self)}
+
+    def digest(self) -> str:
+        """Return the sha256 of the contents, a text of 64 hexadecimal digits.
+
+        It covers everything but the fingerprint, so that equal data under two models' names can be told.
+        """
+        kind = (self.space.record(), self.role, self.form, *([self.prefix] if self.prefix else []))
+        digest = hashlib.sha256(repr(kind).encode())
+        for name, values in sorted(arrays_of(self).items()):
+            digest.update(f"{name}:{values.dtype.str}:{values.shape};".encode())
+            digest.update(np.ascontiguousarray(values).data if values.size else b"")
+        return digest.hexdigest()
+
+
+def arrays_of(embeddings: EmbeddingSet) -> dict[str, NDArray[Any]]:
+    """Return the arrays that a file holds, by the names they have there."""
+    arrays: dict[str, NDArray[Any]] = {
+        "vectors": embeddings.vectors,
+        "id_bytes": embeddings.ids.data,
+        "id_offsets": embeddings.ids.offsets,
+    }
+    if embeddings.labels is not None:
+        arrays["labels"] = embeddings.labels
+    if embeddings.class_names is not None:
+        arrays["class_name_bytes"] = embeddings.class_names.data
+        arrays["class_name_offsets"] = embeddings.class_names.offsets
+    return arrays | {f"column.{name}": values for name, values in embeddings.columns.items()}
+
+
+def check(embeddings: EmbeddingSet) -> None:
+    """Refuse a set that breaks one of the promises of `EmbeddingSet`, naming the offending ids."""
+    check_form(embeddings)
+    _check_values(embeddings)
+    duplicates = embeddings.ids.duplicates()
+    if duplicates:
+        raise DataError(
+            f"{len(duplicates)} ids occur more than once: {shown(duplicates)}.",
+            expected="one id per item",
+            to_do="remove the repeated rows, or give each its own id.",
+        )
+
+
+def check_form(embeddings: EmbeddingSet) -> None:
+    """Refuse a set by all that can be known without reading its vectors or comparing its ids."""
+    _check_words(embeddings)
+    _check_vectors(embeddings)
+    _check_lengths(embeddings)
+    _check_labels(embeddings)
+
+
+def _check_words(embeddings: EmbeddingSet) -> None:
+    if not _FINGERPRINT.fullmatch(embeddings.fingerprint):
+        raise DataError(
+            f"The fingerprint '{embeddings.fingerprint}'.",
+            expected="<kind>:<64 hexadecimal digits> from a release, or declared:<name>",
+            to_do="for vectors made elsewhere, declare their model: fingerprint='declared:my-model-v1'.",
+        )
+    if not isinstance(embeddings.prefix, str):
+        raise DataError(f"The prefix {embeddings.prefix!r}.", expected="a text")
+    for name, kind in (("role", Role), ("form", Form)):
+        if getattr(embeddings, name) not in get_args(kind):
+            raise DataError(
+                f"The {name} '{getattr(embeddings, name)}'.", expected=f"one of {', '.join(get_args(kind))}"
+            )
+
+
+def _check_vectors(embeddings: EmbeddingSet) -> None:
+    vectors = embeddings.vectors
+    if not isinstance(vectors, np.ndarray) or vectors.dtype != np.float32 or vectors.ndim != 2:
+        found = (
+            f"{vectors.dtype} of shape {vectors.shape}" if isinstance(vectors, np.ndarray) else type(vectors).__name__
+        )
+        raise DataError(
+            f"Vectors are {found}.",
+            expected="a NumPy array of float32 with shape (items, dimension)",
+            to_do="convert them yourself, so that no precision is lost unseen: vectors.astype(numpy.float32).",
+        )
+    if vectors.shape[1] != embeddings.space.dim:
+        raise SpaceMismatchError(
+            f"Vectors have dimension {vectors.shape[1]}, their space is the {embeddings.space}.",
+            expected="one dimension for both",
+        )
+
+
+def _check_values(embeddings: EmbeddingSet) -> None:
+    vectors, space = embeddings.vectors, embeddings.space
+    _refuse_rows(embeddings, _not_finite(vectors), "hold NaN or infinite values", "finite numbers")
+    if embeddings.form == "features":
+        _refuse_rows(embeddings, space.check_features(vectors), f"lead to no point of the {space}", space.points_are)
+    else:
+        _refuse_rows(embeddings, space.check(vectors), f"are no points of the {space}", space.points_are)
+
+
+def _not_finite(vectors: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Return the rows that hold NaN or infinite values; block by block, since a mask of all is a quarter of them."""
+    blocks = range(0, len(vectors), _ROWS_AT_ONCE)
+    found = [
+        start + np.flatnonzero(~np.isfinite(vectors[start : start + _ROWS_AT_ONCE]).all(axis=1)) for start in blocks
+    ]
+    return np.concatenate([np.empty(0, np.int64), *found])
+
+
+def _refuse_rows(embeddings: EmbeddingSet, rows: NDArray[np.int64], what: str, expected: str) -> None:
+    if len(rows):
+        names = [embeddings.ids[int(row)] if row < len(embeddings.ids) else f"row {row}" for row in rows[:3]]
+        raise DataError(
+            f"{len(rows)} of {len(embeddings.vectors)} vectors {what}, first: {shown(names, len(rows))}.",
+            expected=expected,
+            to_do="remove these items or embed them again; nothing was written.",
+        )
+
+
+def _check_lengths(embeddings: EmbeddingSet) -> None:
+    lengths = {"vectors": len(embeddings.vectors), "ids": len(embeddings.ids)}
+    if embeddings.labels is not None:
+        lengths["labels"] = len(embeddings.labels)
+    lengths |= {f"column '{name}'": len(values) for name, values in embeddings.columns.items()}
+    if len(set(lengths.values())) > 1:
+        found = ", ".join(f"{count} {name}" for name, count in lengths.items())
+        raise DataError(f"Parts of different length: {found}.", expected="one row of each per item")
+
+
+def _check_labels(embeddings: EmbeddingSet) -> None:
+    labels, names = embeddings.labels, embeddings.class_names
+    if labels is not None and (labels.dtype != np.int64 or labels.ndim != 1):
+        raise DataError(f"Labels are {labels.dtype} of shape {labels.shape}.", expected="int64 of shape (items,)")
+    if names is None:
+        return
+    if names.duplicates():
+        raise DataError(f"Class names occur twice: {shown(names.duplicates())}.", expected="one name per class")
+    if labels is not None and len(labels) and not 0 <= labels.min() <= labels.max() < len(names):
+        raise DataError(
+            f"Labels run from {labels.min()} to {labels.max()}, with {len(names)} class names.",
+            expected="every label a row of the class names",
+        )
+
+
+def shown(names: Iterable[str], total: int | None = None) -> str:
+    """Write the first three names, and how many more there are."""
+    listed = list(names)
+    more = (len(listed) if total is None else total) - min(3, len(listed))
+    return ", ".join(f"'{name}'" for name in listed[:3]) + (f" and {more} more" if more > 0 else "")
+
+
+def joined(sets: Sequence[EmbeddingSet]) -> EmbeddingSet:
+    """Return the rows of all sets, one after another; classes are the same by name.
+
+    Labels are kept where every set has them with names, and further columns where every set has them.
+
+    Args:
+        sets: At least one, all by one model in one form.
+
+    Raises:
+        DataError: An id is in two of them.
+    """
+    first, *others = sets
+    if not others:
+        return first
+    shared = [name for name in first.columns if all(name in other.columns for other in others)]
+    labels, names = _labels(sets)
+    return first.replace(
+        ids=StringArray.of(identifier for one in sets for identifier in one.ids),
+        vectors=np.concatenate([one.vectors for one in sets]),
+        labels=labels,
+        class_names=names,
+        columns={name: np.concatenate([one.columns[name] for one in sets]) for name in shared},
+    )
+
+
+def _labels(sets: Sequence[EmbeddingSet]) -> tuple[NDArray[np.int64] | None, StringArray | None]:
+    """Return the labels of all rows (N,) as rows of the names of all classes, and these."""
+    named = [(one.labels, one.class_names) for one in sets if one.labels is not None and one.class_names is not None]
+    if len(named) < len(sets):
+        return None, None
+    names = StringArray.of(dict.fromkeys(name for _, part in named for name in part))
+    return np.concatenate([names.find(part)[labels] for labels, part in named]), names
+
+
+def with_uncertainty(embeddings: EmbeddingSet) -> EmbeddingSet:
+    """Return points with the column "uncertainty", float32 (N,) in [0, 1]; as they are on a space that knows none."""
+    if embeddings.form != "points" or not len(embeddings):
+        return embeddings
+    values = embeddings.space.uncertainty_array(np.asarray(embeddings.vectors))
+    if values is None:
+        return embeddings
+    return embeddings.replace(columns={**embeddings.columns, UNCERTAINTY: values.astype(np.float32)})

@@ -1,0 +1,222 @@
+"""Files of embeddings: what one is by its first bytes, what its columns are called, and where in a folder they lie.
+
+A healthy file of another kind is called what it is, and not damaged.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import NamedTuple
+
+from limpet.errors import ConfigError, DataError, nearest
+
+
+class Kind(NamedTuple):
+    """A kind of files.
+
+    Args:
+        words: What people call one, with its article.
+        to_do: How embeddings come of it.
+    """
+
+    words: str
+    to_do: str
+
+
+PARTS = ("query", "gallery", "embeddings", "train")
+"""Names of the files of a model, without their ending."""
+_RELEASE = ("config.json", "model.safetensors")
+_MISSPELT = 0.75  # how like a name of the file one must be to be taken for a slip of it
+
+FILES_OF_EMBEDDINGS = "embeddings: what `limpet embed` wrote, or a .npz, .npy or .parquet file with vectors"
+_IMAGES = "images become embeddings by a release: `limpet embed images FOLDER --release RELEASE --out DIR`."
+_TEXTS = (
+    "texts become embeddings by a model: `limpet embed texts FILE --text-model MODEL --out DIR`; vectors are read "
+    "from .npz, .npy and .parquet files."
+)
+_RESULTS = "give the folders of embeddings; results.json belongs to --report, `evaluate combine` and the like."
+_OTHERS = "write the vectors to a .npz, .npy or .parquet file."
+_UNPACK = "unpack it, and give the file of embeddings in it."
+
+PARQUET = Kind("a Parquet file", "give it a name that ends with .parquet; it is intact.")
+NUMPY = Kind("a NumPy file", "give it a name that ends with .npy; it is intact.")
+NUMPY_ARCHIVE = Kind("an archive of NumPy arrays", "give it a name that ends with .npz; it is intact.")
+_BEGINNINGS = (
+    (b"PAR1", PARQUET),
+    (b"\x93NUMPY", NUMPY),
+    (b"\xff\xd8\xff", Kind("a JPEG image", _IMAGES)),
+    (b"\x89PNG\r\n", Kind("a PNG image", _IMAGES)),
+    (b"GIF8", Kind("a GIF image", _IMAGES)),
+    (b"II*\0", Kind("a TIFF image", _IMAGES)),
+    (b"MM\0*", Kind("a TIFF image", _IMAGES)),
+    (b"\x1f\x8b", Kind("a file packed by gzip", _UNPACK)),
+    (b"%PDF-", Kind("a PDF document", _OTHERS)),
+    (b"SQLite format 3\0", Kind("an SQLite database", _OTHERS)),
+    (b"ARROW1\0", Kind("an Arrow file", _OTHERS)),
+    (b"\x89HDF\r\n", Kind("an HDF5 file", _OTHERS)),
+    (b"\x80\x02", Kind("a pickle", _OTHERS)),
+    (b"\x80\x03", Kind("a pickle", _OTHERS)),
+    (b"\x80\x04", Kind("a pickle", _OTHERS)),
+    (b"\x80\x05", Kind("a pickle", _OTHERS)),
+)
+_ZIP = b"PK\x03\x04"
+_SNIFFED = 4096  # bytes
+
+
+def other_kind(path: Path) -> Kind | None:
+    """Return what a file is that is read as something else; None where nobody can tell."""
+    with path.open("rb") as file:
+        begin = file.read(_SNIFFED)
+    if begin.startswith(_ZIP):
+        return _archive(path)
+    if begin[:4] == b"RIFF" and begin[8:12] == b"WEBP":
+        return Kind("a WebP image", _IMAGES)
+    return next((kind for start, kind in _BEGINNINGS if begin.startswith(start)), _text(path, begin))
+
+
+def refuse_other_kind(path: str | Path, *own: Kind) -> None:
+    """Refuse a file that is evidently of another kind than the one it is read as; others are left to their reader.
+
+    Args:
+        path: The file.
+        own: What it is read as.
+
+    Raises:
+        DataError: It is empty, or of another kind.
+    """
+    path = Path(path)
+    if not path.is_file():
+        return
+    if not path.stat().st_size:
+        raise DataError(f"'{path}' is empty.", expected=FILES_OF_EMBEDDINGS, to_do="write it again.")
+    found = other_kind(path)
+    if found is not None and found not in own:
+        raise DataError(f"'{path}' is {found.words}.", expected=FILES_OF_EMBEDDINGS, to_do=found.to_do)
+
+
+def _archive(path: Path) -> Kind | None:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (OSError, ValueError, NotImplementedError, RuntimeError, zipfile.BadZipFile):
+        return None  # cut off or damaged: its reader says so
+    if any(name.endswith("/data.pkl") for name in names):
+        return Kind("a file of PyTorch", _OTHERS)
+    return NUMPY_ARCHIVE if any(name.endswith(".npy") for name in names) else Kind("a zip archive", _UNPACK)
+
+
+def _text(path: Path, begin: bytes) -> Kind | None:
+    """Return what kind of text a file is, by its beginning; None for one of bytes."""
+    try:
+        text = begin.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if len(begin) < _SNIFFED or error.start < len(begin) - 3:  # not merely a character cut in two
+            return None
+        text = begin[: error.start].decode("utf-8")
+    if any(sign < " " and sign not in "\t\n\r\f" for sign in text):
+        return None
+    lines = text.lstrip("\ufeff \t\r\n").splitlines()
+    first = lines[0] if lines else ""
+    if first.startswith("<"):
+        return Kind("an HTML or XML page", _OTHERS)
+    if first.startswith(("{", "[")):
+        return Kind("a file of JSON lines", _TEXTS) if _is_json(first) and len(lines) > 1 else _json(path)
+    if any(sign in first for sign in (",", "\t", ";")):
+        return Kind("a table of text, such as a .csv file", _TEXTS)
+    return Kind("a text file", _TEXTS)
+
+
+def _json(path: Path) -> Kind:
+    return Kind("a JSON file", _RESULTS if path.name == "results.json" else _OTHERS)
+
+
+def _is_json(line: str) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class FileColumns:
+    """Names of Parquet columns or NumPy arrays, in place of the usual ones.
+
+    Files that go together may call them differently: of several names the first one counts that a file has.
+
+    Args:
+        vector: Names of the vectors.
+        id: Names of the ids.
+        label: Names of the labels. A file need not have any.
+    """
+
+    vector: Sequence[str] = ()
+    id: Sequence[str] = ()
+    label: Sequence[str] = ()
+
+    def found(self, path: str | Path, present: Sequence[str], usual: Mapping[str, str]) -> dict[str, str]:
+        """Return for each of "vector", "id" and "label" what it is called in a file; what is not there is left out.
+
+        Args:
+            path: The file.
+            present: What it holds.
+            usual: What these are called where no name was given.
+
+        Raises:
+            DataError: Vectors or ids were named, and the file has neither that name nor the usual one; or it has none
+                of the names that were given, and one that is like them.
+        """
+        found = {}
+        for what, name in usual.items():
+            asked: Sequence[str] = getattr(self, what)
+            there = [one for one in (*asked, name) if one in present]
+            others = [one for one in present if one not in usual.values()]
+            meant = bool(asked) and bool(get_close_matches(asked[0], others, n=1, cutoff=_MISSPELT))
+            if there and (there[0] in asked or not meant):
+                found[what] = there[0]
+            elif asked and (what != "label" or meant):
+                raise DataError(
+                    f"'{path}' has no column {' or '.join(map(repr, asked))}.{nearest(asked[0], present)}",
+                    expected=f"one of its own: {', '.join(present) or 'none'}",
+                    to_do=f"name the one with the {what}s: --{what}-column NAME.",
+                )
+        return found
+
+
+USUAL = FileColumns()
+
+
+def files_in(folder: Path) -> list[str]:
+    """Return the names of the files of embeddings that lie in a folder itself."""
+    own = [f"{part}.safetensors" for part in PARTS]
+    return [name for name in own if (folder / name).is_file()] or sorted(path.name for path in folder.glob("*.parquet"))
+
+
+def model_folder(path: Path) -> Path:
+    """Return the folder of a model's embeddings: the one given, or the only one below it; any other path as it is.
+
+    Raises:
+        ConfigError: It is a model itself, or there are folders of several models below it.
+    """
+    if not path.is_dir() or files_in(path):
+        return path
+    if all((path / name).is_file() for name in _RELEASE):
+        raise ConfigError(
+            f"The folder '{path}' is a release: a model, and no embeddings.",
+            expected="embeddings that it made",
+            to_do=f"make them: limpet embed images DATA --release {path} --out DIR.",
+        )
+    below = sorted(folder for folder in path.iterdir() if folder.is_dir() and files_in(folder))
+    if len(below) > 1:
+        raise ConfigError(
+            f"The folder '{path}' holds embeddings of {len(below)} models: "
+            f"{', '.join(folder.name for folder in below[:8])}{', …' if len(below) > 8 else ''}.",
+            expected="those of one model",
+            to_do=f"give one of these folders, such as '{below[0]}'.",
+        )
+    return below[0] if below else path

@@ -1,0 +1,307 @@
+"""Vectors that were made elsewhere, from NumPy and Parquet files that may hold anything and be of any size.
+
+Vectors are read block by block into the one array that stays, which is a temporary file where it would take more than
+half of the memory that is available; see `limpet.embeddings.room`.
+"""
+
+from __future__ import annotations
+
+import struct
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limpet.embeddings.embedding_set import EmbeddingSet, Form, Role
+from limpet.embeddings.files import NUMPY, NUMPY_ARCHIVE, PARQUET, USUAL, FileColumns, refuse_other_kind
+from limpet.embeddings.numpy_files import NumpyFile
+from limpet.embeddings.room import gather, rows_at_once
+from limpet.embeddings.string_array import StringArray
+from limpet.errors import DataError, LimpetError, reason, refuse, unknown_name
+from limpet.geometry import Euclidean, Hypersphere, InnerProduct, Space
+
+NPZ_ERRORS = (OSError, ValueError, EOFError, NotImplementedError, RuntimeError, KeyError, struct.error,
+              tokenize.TokenError, SyntaxError, zipfile.BadZipFile, zlib.error)  # fmt: skip
+"""What NumPy raises for files that are no archives, are cut off, damaged, encrypted, or hold Python objects."""
+
+Arrays = dict[str, NDArray[Any] | StringArray]
+"""What a file holds, by name: numbers as NumPy arrays, texts as such or as `StringArray`."""
+_ARRAYS = {"vector": "vectors", "id": "ids", "label": "labels"}
+
+
+def from_npz(
+    path: str | Path,
+    *,
+    fingerprint: str,
+    space: Space | None = None,
+    similarity: str | None = None,
+    role: Role = "both",
+    cast: bool = False,
+    names: FileColumns = USUAL,
+    most_memory: int | None = None,
+) -> EmbeddingSet:
+    """Import vectors from ``.npz`` (arrays ``vectors``, optional ``ids``, ``labels``, ``class_names``) or ``.npy``.
+
+    An ``.npy`` file of float32 stays where it is and is mapped: it must not be altered while the set is in use.
+
+    Args:
+        path: The file; one that holds pickled objects is refused.
+        fingerprint: ``declared:<name>`` for vectors made elsewhere.
+        space: Their space; the hypersphere of their dimension when left out.
+        similarity: How they are compared, in place of the space: "cosine", "inner-product" or "euclidean"; see
+            `limpet.embeddings.imports.space_named`.
+        role: What the items are to the model.
+        cast: Accept other floating types than float32 and convert them.
+        names: What vectors, ids and labels are called in the file, where it is not as above.
+        most_memory: Bytes of vectors that are kept in memory; half of what is available when left out.
+
+    Raises:
+        ConfigError: Both a space and a similarity were given, or one that is unknown.
+        DataError: The file cannot be read, or its contents break a promise of `EmbeddingSet`.
+    """
+    refuse_other_kind(path, NUMPY, NUMPY_ARCHIVE)
+    try:
+        arrays = _npz_arrays(Path(path), cast, names, most_memory)
+    except LimpetError:
+        raise
+    except NPZ_ERRORS as error:
+        raise DataError(
+            f"Cannot read '{path}': {reason(error)}.",
+            expected="a complete .npy or .npz file of plain arrays (no pickled objects)",
+            to_do="write it again with numpy.savez, or restore it from a copy.",
+        ) from error
+    return imported(path, arrays, fingerprint, space_of(arrays, space, similarity), role)
+
+
+def _npz_arrays(path: Path, cast: bool, names: FileColumns, most_memory: int | None) -> Arrays:
+    file = NumpyFile(path)
+    found = (names if file.archive else USUAL).found(path, file.names, _ARRAYS)
+    if "vector" not in found:
+        raise _without_vectors(path, f"arrays {', '.join(file.names) or 'none'}")
+    vector, called = found["vector"], {name: _ARRAYS[what] for what, name in found.items()}
+    others = [name for name in file.names if name in called or name not in _ARRAYS.values()]
+    header = file.header(vector)
+    check_vectors(path, header.shape, header.dtype, cast)
+    arrays: Arrays = {called.get(name, name): _npz_array(file, name, called) for name in others if name != vector}
+    vectors = file.mapped(vector, header)
+    if vectors is None or vectors.dtype != np.float32 or not vectors.flags.c_contiguous:
+        vectors = gather(file.blocks(vector, header), *header.shape, most_memory=most_memory)
+    return arrays | {"vectors": vectors}
+
+
+def _npz_array(file: NumpyFile, name: str, called: Mapping[str, str]) -> NDArray[Any] | StringArray:
+    """Read one of the smaller arrays; texts take eight times less memory as UTF-8 than as NumPy has them."""
+    import pyarrow as pa  # here: most commands read no such file
+
+    header = file.header(name)
+    if name not in (*called, "class_names") or header.dtype.kind != "U" or len(header.shape) != 1:
+        return file.array(name)
+    parts = [StringArray.from_numpy(block).arrow() for block in file.blocks(name, header)]
+    return StringArray.from_arrow(pa.chunked_array(parts, pa.large_string()))
+
+
+def from_parquet(
+    path: str | Path,
+    *,
+    fingerprint: str,
+    space: Space | None = None,
+    similarity: str | None = None,
+    role: Role = "both",
+    cast: bool = False,
+    names: FileColumns = USUAL,
+    most_memory: int | None = None,
+) -> EmbeddingSet:
+    """Import vectors from Parquet with columns ``id``, ``vector`` and optionally ``label`` (numbers or texts).
+
+    Further numeric columns are kept as columns of the set. The path may be a folder of ``.parquet`` files, read one
+    after another by name. The other arguments are those of `from_npz`.
+
+    Raises:
+        ConfigError: Both a space and a similarity were given, or one that is unknown.
+        DataError: The file cannot be read, or its contents break a promise of `EmbeddingSet`.
+    """
+    from limpet.embeddings.parquet_files import ParquetFiles, unreadable
+    from limpet.embeddings.table_pass import Pass
+
+    refuse_other_kind(path, PARQUET)
+    files = ParquetFiles(path, names)
+    if "vectors" in files.taken:
+        raise DataError(
+            f"'{path}' has numbers called 'vectors'.",
+            expected="vectors in the column 'vector', and nothing else of a like name",
+            to_do="rename the column.",
+        )
+    dim, dtype = files.vectors()
+    if dim:
+        check_vectors(path, (files.rows, dim), dtype, cast)
+    batches = files.batches(files.taken, rows_at_once(4 * dim))
+    run = Pass(f"'{path}'", files.taken, batches, without="remove the items whose vector is missing.")
+    with unreadable(path):
+        arrays: Arrays = {"vectors": gather(run.blocks(), files.rows, dim, most_memory=most_memory)}
+    arrays |= run.values()
+    return imported(path, arrays, fingerprint, space_of(arrays, space, similarity), role)
+
+
+def space_of(arrays: Arrays, space: Space | None, similarity: str | None) -> tuple[Space, Form]:
+    """Return the space of the vectors and their form there."""
+    refuse(space is not None and similarity is not None, f"The space {space} and the similarity '{similarity}'.",
+           "one of the two")  # fmt: skip
+    dim = np.shape(arrays["vectors"])[1]
+    return (space or Hypersphere(dim), "points") if similarity is None else space_named(similarity, dim)
+
+
+LARGEST = int(np.iinfo(np.int64).max)
+
+
+def imported(path: str | Path, arrays: Arrays, fingerprint: str, where: tuple[Space, Form], role: Role) -> EmbeddingSet:
+    """Return the set of arrays that came from elsewhere: ids and labels may be texts or numbers, or be missing.
+
+    Args:
+        path: Where from, for messages.
+        arrays: "vectors", and what else there is: "ids", "labels", "class_names", further columns.
+        fingerprint: Of the model.
+        where: Space and form of the vectors.
+        role: What the items are to the model.
+
+    Raises:
+        DataError: They break a promise of `EmbeddingSet`.
+    """
+    _check_shapes(path, arrays)
+    vectors = arrays.pop("vectors")
+    ids, labels, names = (arrays.pop(name, None) for name in ("ids", "labels", "class_names"))
+    if labels is not None and not _whole(labels):
+        labels, names = _texts(labels.astype(np.str_) if isinstance(labels, np.ndarray) else labels).classes()
+    return EmbeddingSet(
+        ids=_texts(np.arange(len(vectors)) if ids is None else ids),
+        vectors=vectors,  # type: ignore[arg-type]
+        fingerprint=fingerprint,
+        space=where[0],
+        role=role,
+        form=where[1],
+        labels=None if labels is None else int64_labels(np.asarray(labels), f"The labels in '{path}'"),
+        class_names=None if names is None else _texts(names),
+        columns=arrays,  # type: ignore[arg-type]
+    )
+
+
+def int64_labels(labels: NDArray[Any], what: str) -> NDArray[np.int64]:
+    """Return whole numbers as int64.
+
+    Args:
+        labels: Of any whole type.
+        what: What they are, as the beginning of a sentence.
+
+    Raises:
+        DataError: One is beyond int64, as uint64 may be: it would become another class.
+
+    >>> int64_labels(np.array([2**63], np.uint64), "The labels")
+    Traceback (most recent call last):
+    ...
+    limpet.errors.DataError: The labels reach 9223372036854775808.
+    Expected: whole numbers up to 9223372036854775807 (int64)
+    Next: number the classes anew, or give their names as texts.
+    """
+    if labels.dtype == np.uint64 and labels.max(initial=0) > LARGEST:
+        raise DataError(
+            f"{what} reach {labels.max()}.",
+            expected=f"whole numbers up to {LARGEST} (int64)",
+            to_do="number the classes anew, or give their names as texts.",
+        )
+    return labels.astype(np.int64)
+
+
+def _whole(values: NDArray[Any] | StringArray) -> bool:
+    return isinstance(values, np.ndarray) and np.issubdtype(values.dtype, np.integer)
+
+
+def _texts(values: NDArray[Any] | StringArray) -> StringArray:
+    """Return values as texts, written as Python writes them."""
+    import pyarrow as pa
+
+    if isinstance(values, StringArray):
+        return values
+    if _whole(values):
+        return StringArray.from_arrow(pa.array(values).cast(pa.large_string()))
+    return StringArray.from_numpy(values) if values.dtype.kind == "U" else StringArray.of(map(str, values))
+
+
+def check_vectors(path: str | Path, shape: tuple[int, ...], dtype: np.dtype[Any], cast: bool) -> None:
+    """Refuse vectors by what a file says of them, before they are read."""
+    if len(shape) != 2 or shape[1] == 0:
+        raise _without_vectors(path, f"vectors of shape {shape}")
+    if dtype != np.float32 and not (cast and np.issubdtype(dtype, np.floating)):
+        raise DataError(
+            f"Vectors in '{path}' are {dtype}.",
+            expected="float32",
+            to_do="pass cast=True (--cast on the command line) to accept the rounding, or convert the file.",
+        )
+
+
+def _without_vectors(path: str | Path, found: str) -> DataError:
+    return DataError(
+        f"'{path}' has {found}.",
+        expected="an array 'vectors' of shape (items, dimension)",
+        to_do="write one row per item under this name. `limpet evaluate`, `adapt` and `embed` also take another: "
+        "--vector-column NAME.",
+    )
+
+
+def _check_shapes(path: str | Path, arrays: Mapping[str, NDArray[Any] | StringArray]) -> None:
+    """Refuse arrays without one row per item, and ids and labels that say nothing."""
+    shapes = {name: values.shape for name, values in arrays.items() if isinstance(values, np.ndarray)}
+    for name, shape in shapes.items():
+        if not shape or (len(shape) > 1 and name in ("ids", "labels", "class_names")):
+            raise DataError(
+                f"The array '{name}' in '{path}' has shape {shape}.",
+                expected="one value per item" if name != "class_names" else "one name per class",
+                to_do="write it again with one row of each, or leave it out.",
+            )
+    for name in ("ids", "labels"):
+        values = arrays.get(name)
+        if isinstance(values, np.ndarray) and np.issubdtype(values.dtype, np.floating):
+            _refuse_missing(path, name, int(np.isnan(values).sum()), len(values))
+
+
+def _refuse_missing(path: str | Path, name: str, missing: int, rows: int) -> None:
+    if missing:
+        raise DataError(
+            f"{missing} of {rows} values of '{name}' in '{path}' are missing (null or NaN).",
+            expected="a value for every item",
+            to_do="fill them in, or remove these items.",
+        )
+
+
+SIMILARITIES: dict[str, tuple[type[Hypersphere | InnerProduct | Euclidean], Form]] = {
+    "cosine": (Hypersphere, "features"),
+    "inner-product": (InnerProduct, "points"),
+    "euclidean": (Euclidean, "points"),
+}
+"""Spaces by the name of their similarity, and what vectors of any length are there: raw features, or points."""
+
+
+def space_named(similarity: str, dim: int) -> tuple[Space, Form]:
+    """Return the space in which vectors are compared by a similarity, and the form that they have there.
+
+    Of the cosine only the direction counts: the hypersphere takes vectors of any length as features, and refuses the
+    zero vector. The others take all vectors as they are.
+
+    Args:
+        similarity: A key of `SIMILARITIES`.
+        dim: Dimension of the vectors.
+
+    Raises:
+        ConfigError: There is no such similarity.
+
+    >>> space, form = space_named("euclidean", 3)
+    >>> str(space), form
+    ('euclidean space of dimension 3', 'points')
+    """
+    if similarity not in SIMILARITIES:
+        raise unknown_name("similarity", similarity, SIMILARITIES)
+    space, form = SIMILARITIES[similarity]
+    return space(dim), form

@@ -1,0 +1,131 @@
+"""Vectors, ids, labels and numbers in Parquet files, read batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from limpet.embeddings.files import USUAL, FileColumns
+from limpet.errors import DataError, reason
+
+READ_BYTES = 2**20  # of a column at a time; without a bound a reader takes a whole row group
+ERRORS = (OSError, EOFError, UnicodeDecodeError, pa.ArrowException)
+"""What Arrow and Python raise for files that are no Parquet, are cut off or damaged."""
+_COLUMNS = {"vector": "vector", "id": "id", "label": "label"}
+
+
+class ParquetFiles:
+    """The rows of a Parquet file, or of all of a folder one after another by name.
+
+    Args:
+        path: The file, or a folder of ``.parquet`` files with the same columns.
+        names: What its vectors, ids and labels are called; here they are "vector", "id" and "label" in any case.
+
+    Raises:
+        DataError: There is none, one cannot be read, holds no vectors or rows, or they have different columns.
+    """
+
+    def __init__(self, path: str | Path, names: FileColumns = USUAL) -> None:
+        self.path = path
+        self.files = sorted(Path(path).glob("*.parquet")) if Path(path).is_dir() else [Path(path)]
+        if not self.files:
+            raise DataError(f"The folder '{path}' holds no .parquet file.", expected="at least one")
+        with unreadable(path):
+            opened = [(found.schema_arrow, found.metadata.num_rows) for found in map(pq.ParquetFile, self.files)]
+            self.schema = opened[0][0]
+            self.rows = sum(rows for _, rows in opened)
+            if any(rows < 0 for _, rows in opened):
+                raise pa.ArrowInvalid(f"it says that it has {self.rows} rows")
+            self._called = names.found(path, self.schema.names, _COLUMNS)
+            self._check(schema for schema, _ in opened)
+
+    def _check(self, schemas: Iterator[Any]) -> None:
+        names = self.schema.names
+        if "vector" not in self._called:
+            raise DataError(
+                f"'{self.path}' has columns {', '.join(names) or 'none'}.",
+                expected="a column 'vector' of lists of numbers",
+                to_do="rename the columns ('id' and 'label' are optional), or say which one it is: --vector-column "
+                "NAME of `limpet evaluate`, `adapt` and `embed`.",
+            )
+        repeated = next((name for name in names if names.count(name) > 1), None)
+        if repeated is not None:
+            raise pa.ArrowInvalid(f"Multiple matches for the column '{repeated}'")
+        for file, schema in zip(self.files, schemas, strict=True):
+            if not schema.equals(self.schema):
+                raise DataError(
+                    f"'{file}' has other columns than '{self.files[0]}'.",
+                    expected="the same columns of the same types in all files of a folder",
+                    to_do="import them one by one.",
+                )
+        if not self.rows:
+            raise DataError(
+                f"'{self.path}' has no rows.", expected="at least one item", to_do="embed some items first."
+            )
+
+    @property
+    def taken(self) -> list[str]:
+        """Names of the columns that say something of an item: vectors, ids, labels and numbers."""
+        own = [*self._called.values(), *_COLUMNS]
+        numbers = [
+            one.name
+            for one in self.schema
+            if one.name not in own and (pa.types.is_integer(one.type) or pa.types.is_floating(one.type))
+        ]
+        return [*self._called, *numbers]
+
+    def vectors(self) -> tuple[int, np.dtype[Any]]:
+        """Return the dimension D of the first vector, 0 for a missing one, and the type of its numbers.
+
+        Raises:
+            DataError: The column holds no lists.
+        """
+        kind = self.schema.field(self._called["vector"]).type
+        if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+            raise DataError(
+                f"The column '{self._called['vector']}' of '{self.path}' is {kind}.",
+                expected="a list of numbers in every row",
+                to_do="write the numbers of an item as one list.",
+            )
+        if pa.types.is_fixed_size_list(kind):
+            return kind.list_size, _type_of(kind.value_type)
+        first = next(self.batches(["vector"], 1), None)
+        length = None if first is None else pc.list_value_length(first.column("vector"))[0].as_py()
+        return length or 0, _type_of(kind.value_type)
+
+    def batches(self, names: Sequence[str], rows: int) -> Iterator[Any]:
+        """Yield record batches of at most so many rows, with these columns."""
+        called = {self._called.get(name, name): name for name in names}
+        with unreadable(self.path):
+            for path in self.files:
+                with pq.ParquetFile(path, buffer_size=READ_BYTES, pre_buffer=False) as file:
+                    for batch in file.iter_batches(batch_size=rows, columns=list(called)):
+                        yield batch.rename_columns([called[name] for name in batch.schema.names])
+
+
+@contextmanager
+def unreadable(path: str | Path) -> Iterator[None]:
+    """Turn what is raised for damaged files into an error that names this one."""
+    try:
+        yield
+    except ERRORS as error:
+        raise DataError(
+            f"Cannot read '{path}': {reason(error)}.",
+            expected="a complete Parquet file",
+            to_do="write it again, or restore it from a copy.",
+        ) from error
+
+
+def _type_of(arrow: Any) -> np.dtype[Any]:
+    try:
+        found: np.dtype[Any] = np.dtype(arrow.to_pandas_dtype())
+    except NotImplementedError:
+        return np.dtype(object)
+    return found

@@ -1,0 +1,143 @@
+"""Room for vectors that arrive block by block: memory, or a temporary file where they would take too much of it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limpet.errors import DataError
+
+BLOCK_BYTES = 2**22
+"""About what a reader holds of a file at a time."""
+
+_GROUPS = {  # limit, use, and the part of that use that is a cache of files, by generation of control groups
+    "/sys/fs/cgroup": ("memory.max", "memory.current", "inactive_file"),
+    "/sys/fs/cgroup/memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+}
+
+
+def gather(
+    blocks: Iterable[NDArray[Any]], rows: int, dim: int, *, about: bool = False, most_memory: int | None = None
+) -> NDArray[np.float32]:
+    """Write blocks (n, D) of floating numbers one after another into one float32 array (N, D).
+
+    Args:
+        blocks: In order; each is copied before the next is asked for.
+        rows: N, of all blocks together.
+        dim: D.
+        about: There may be fewer or more rows than these.
+        most_memory: Bytes that the array may take of memory; half of what is available when left out. A larger one is
+            mapped from a temporary file without a name, which is gone with the array or the process, however it ends.
+
+    Raises:
+        EOFError: There are fewer or more rows than announced.
+        DataError: The temporary file has no room.
+    """
+    if 4 * rows * dim <= (available_memory() // 2 if most_memory is None else most_memory):
+        return _in_memory(blocks, rows, dim, about)
+    return _in_file(blocks, rows, dim, about)
+
+
+def rows_at_once(row_bytes: int) -> int:
+    """Return how many rows of so many bytes make a block.
+
+    >>> rows_at_once(512), rows_at_once(2**30), rows_at_once(0)
+    (8192, 1, 65536)
+    """
+    return max(1, min(65_536, BLOCK_BYTES // max(1, row_bytes)))
+
+
+def _in_memory(blocks: Iterable[NDArray[Any]], rows: int, dim: int, about: bool) -> NDArray[np.float32]:
+    vectors = np.empty((rows, dim), np.float32)
+    end = 0
+    for start, block in _placed(blocks, rows, about):
+        end = start + len(block)
+        if end > len(vectors):
+            vectors.resize((end + end // 4, dim), refcheck=False)
+        with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused by its id
+            vectors[start:end] = block
+    if end < len(vectors):
+        vectors.resize((end, dim), refcheck=False)
+    return vectors
+
+
+def _in_file(blocks: Iterable[NDArray[Any]], rows: int, dim: int, about: bool) -> NDArray[np.float32]:
+    size = 4 * rows * dim
+    end = 0
+    with ExitStack() as closing:
+        with _enough_room(size):
+            file = closing.enter_context(tempfile.TemporaryFile(prefix="limpet-", dir=spool_folder()))
+        for start, block in _placed(blocks, rows, about):
+            end = start + len(block)
+            with np.errstate(over="ignore"):
+                converted = np.ascontiguousarray(block, np.float32)
+            with _enough_room(size):
+                file.write(converted.data)
+        with _enough_room(size):
+            file.flush()
+        return np.asarray(np.memmap(file, np.float32, "r", shape=(end, dim)))
+
+
+def _placed(blocks: Iterable[NDArray[Any]], rows: int, about: bool) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Yield blocks with their first rows; refuse more or fewer rows than announced."""
+    start = 0
+    for block in blocks:
+        if start + len(block) > rows and not about:
+            raise EOFError(f"more than the {rows} vectors that its header announces")
+        yield start, block
+        start += len(block)
+    if start < rows and not about:
+        raise EOFError(f"{start} of the {rows} vectors that its header announces")
+
+
+@contextmanager
+def _enough_room(size: int) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"Vectors of {size / 2**30:,.1f} GiB, more than half of the memory that is available, do not fit into a "
+            f"temporary file in '{spool_folder()}' either: {error}.",
+            expected="room for them there",
+            to_do="free some, or name another folder for temporary files: TMPDIR=FOLDER; nothing was changed.",
+        ) from error
+
+
+def spool_folder() -> str:
+    """Return where temporary files may be large: /tmp often lies in memory, of which there is too little."""
+    folder, large = tempfile.gettempdir(), "/var/tmp"
+    return large if folder == "/tmp" and os.access(large, os.W_OK) else folder
+
+
+def available_memory() -> int:
+    """Return how many bytes of memory this process may still take, on this machine and in its container."""
+    known = [_of_machine()]
+    for folder, (limit, use, cache) in _GROUPS.items():
+        with suppress(OSError, ValueError):  # no such group, or "max"
+            cached = _numbers(Path(folder) / "memory.stat").get(cache, 0)
+            known.append(_number(Path(folder) / limit) - _number(Path(folder) / use) + cached)
+    return max(0, min(known))
+
+
+def _of_machine() -> int:
+    with suppress(OSError, KeyError):
+        return _numbers(Path("/proc/meminfo"))["MemAvailable:"] * 1024
+    with suppress(AttributeError, ValueError, OSError):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    return 2**32
+
+
+def _number(path: Path) -> int:
+    return int(path.read_text())
+
+
+def _numbers(path: Path) -> dict[str, int]:
+    """Return the numbers of a file of lines of names and numbers."""
+    return {words[0]: int(words[1]) for words in map(str.split, path.read_text().splitlines())}

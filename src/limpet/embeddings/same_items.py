@@ -1,0 +1,118 @@
+"""What must hold of the same items embedded by two models: two models indeed, directions, and one class per item."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limpet.embeddings.embedding_set import EmbeddingSet, shown
+from limpet.embeddings.string_array import StringArray
+from limpet.errors import DataError, SpaceMismatchError
+from limpet.geometry import Hypersphere
+
+
+def refuse_one_model(old: EmbeddingSet, new: EmbeddingSet) -> None:
+    """Refuse two sets that one model made.
+
+    Raises:
+        DataError: Their fingerprints are equal.
+    """
+    if old.fingerprint == new.fingerprint:
+        raise DataError(
+            f"Old and new embeddings have the fingerprint {old.fingerprint}: these are the same model.",
+            expected="two models",
+            to_do="check which files or models were given; vectors made elsewhere get the name of their model by "
+            "--old-model and --new-model.",
+        )
+
+
+def refuse_lengths(old: EmbeddingSet, new: EmbeddingSet, what: str) -> None:
+    """Refuse sets that are not on the hypersphere, for what reads directions only.
+
+    Args:
+        old: Embeddings of the old model.
+        new: Embeddings of the new model.
+        what: What reads them, with its verb, for the message.
+
+    Raises:
+        SpaceMismatchError: One is on another space.
+    """
+    for name, embeddings in (("old", old), ("new", new)):
+        if not isinstance(embeddings.space, Hypersphere):
+            raise SpaceMismatchError(
+                f"The {name} embeddings are on the {embeddings.space}.",
+                expected=f"the hypersphere on both sides: {what} directions",
+                to_do="train the new model with the old one instead: `limpet train --old RELEASE`.",
+            )
+
+
+def labels_as_in(reference: EmbeddingSet, other: EmbeddingSet) -> NDArray[np.int64]:
+    """Return the labels of ``other`` in the numbers of ``reference``; -1 is a class without a name there.
+
+    Classes are the same by name. Labels without names are numbers: the names themselves where the other set's names
+    are whole numbers, as in a file that holds "7" where another holds 7, and rows of its names otherwise.
+
+    Raises:
+        DataError: ``other`` has no labels.
+    """
+    if other.labels is None:
+        raise DataError("A set of embeddings has no labels.", expected="labels")
+    names, others = reference.class_names, other.class_names
+    if names == others:
+        return other.labels
+    if names is not None and others is not None:
+        return names.find(others)[other.labels]
+    numbers = _numbers(names if others is None else others)
+    if numbers is None:
+        return other.labels
+    if names is None:
+        return numbers[other.labels]
+    kinds, places = np.unique(other.labels, return_inverse=True)
+    return names.find([str(kind) for kind in kinds])[places]
+
+
+def _numbers(names: StringArray | None) -> NDArray[np.int64] | None:
+    """Return class names as the whole numbers that they are; None where one is something else."""
+    try:
+        numbers = [int(name) for name in names or ()]
+        found = np.array(numbers, np.int64)
+    except (ValueError, OverflowError):
+        return None
+    return found if list(map(str, numbers)) == list(names or ()) else None
+
+
+def with_common_labels(sets: Sequence[EmbeddingSet]) -> list[EmbeddingSet]:
+    """Give sets of the same items, in one order, the labels of the first that has any.
+
+    Labels that a set has already stay in its own numbers.
+
+    Raises:
+        DataError: Two sets have different labels for an item.
+    """
+    labelled = next((embeddings for embeddings in sets if embeddings.labels is not None), None)
+    if labelled is None:
+        return list(sets)
+    return [_labelled_as(labelled, embeddings) for embeddings in sets]
+
+
+def _labelled_as(reference: EmbeddingSet, other: EmbeddingSet) -> EmbeddingSet:
+    if other.labels is None:
+        return other.replace(labels=reference.labels, class_names=reference.class_names)
+    differing = np.flatnonzero(labels_as_in(reference, other) != reference.labels)
+    if len(differing):
+        first, second = (_label_of(embeddings, differing[0]) for embeddings in (reference, other))
+        raise DataError(
+            f"{len(differing)} items have different labels in two sets: {shown(reference.ids[differing])}; "
+            f"the first is {first} in one of them and {second} in the other.",
+            expected="one class per item, whichever model embedded it",
+            to_do="give class names with the labels where the numbers differ, or correct one of the sets.",
+        )
+    return other
+
+
+def _label_of(embeddings: EmbeddingSet, row: int) -> str:
+    """Return the class of an item as it is stored: a name in quotes, or a number."""
+    label = int(np.asarray(embeddings.labels)[row])
+    return str(label) if embeddings.class_names is None else f"'{embeddings.class_names[label]}'"

@@ -1,0 +1,217 @@
+"""EmbeddingSets in files: safetensors for limpet itself, Parquet and NumPy for everybody else.
+
+The own format is a plain safetensors file, so other programs can read it. The JSON header holds only the record of
+the set; ids and class names are arrays, because a header of millions of names no longer opens.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import struct
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+
+from limpet.documents import parsed_json
+from limpet.embeddings.embedding_set import EmbeddingSet, arrays_of, check, check_form, shown
+from limpet.embeddings.files import FILES_OF_EMBEDDINGS, refuse_other_kind
+from limpet.embeddings.imports import from_npz, from_parquet
+from limpet.embeddings.string_array import StringArray
+from limpet.errors import DataError, LimpetError, reason
+from limpet.geometry import space_from_record
+
+__all__ = ["from_npz", "from_parquet", "load", "save", "to_npz", "to_parquet", "write_atomically"]
+
+FORMAT_VERSION = 1
+HEADER_LIMIT = 2**20
+"""Bytes of the longest JSON header that is read: it names arrays, and holds no ids."""
+_OWN = {"id_bytes", "id_offsets"}
+"""Arrays that every file of embeddings has."""
+_MALFORMED = (struct.error, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+_DTYPES = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1",
+           "BOOL": "?", "U16": "<u2", "U32": "<u4", "U64": "<u8"}  # fmt: skip
+
+
+def save(embeddings: EmbeddingSet, path: str | Path) -> Path:
+    """Write a set to one safetensors file, wholly or not at all, and return its path.
+
+    Raises:
+        DataError: The file could not be written; one that was there before is untouched.
+    """
+    record = {
+        "format": "limpet.EmbeddingSet",
+        "format_version": FORMAT_VERSION,
+        "fingerprint": embeddings.fingerprint,
+        "role": embeddings.role,
+        "form": embeddings.form,
+        "space": embeddings.space.record(),
+        "digest": embeddings.digest(),
+        **({"prefix": embeddings.prefix} if embeddings.prefix else {}),
+    }
+    arrays = {name: np.ascontiguousarray(values) for name, values in arrays_of(embeddings).items()}
+    metadata = {"limpet": json.dumps(record, sort_keys=True)}
+    return write_atomically(Path(path), lambda part: save_file(arrays, part, metadata=metadata))
+
+
+def write_atomically(path: Path, write: Callable[[Path], object]) -> Path:
+    """Let ``write`` fill a temporary file beside ``path``, make it durable, and only then give it its name.
+
+    Raises:
+        DataError: Nothing could be written (a full disk, no permission); a file that was there before is untouched.
+    """
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(part)
+        with part.open("rb") as handle:
+            os.fsync(handle.fileno())
+        part.replace(path)
+    except Exception as error:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        if isinstance(error, LimpetError):
+            raise
+        raise DataError(
+            f"Could not write '{path}': {error}.",
+            expected="a folder that can be written, with room for the file",
+            to_do="free space or choose another place; a file of this name from before is intact.",
+        ) from error
+    return path
+
+
+def load(path: str | Path, *, verify: bool = False) -> EmbeddingSet:
+    """Open a set without reading its vectors: arrays are memory-mapped, and the recorded checks of vectors trusted.
+
+    All else is looked at: types and shapes, texts and their places, labels.
+
+    Args:
+        path: A file written by `save`.
+        verify: Read everything, compare the digest and check every promise again.
+
+    Raises:
+        DataError: The file is missing, damaged, of a newer format, or (with ``verify``) was altered.
+    """
+    arrays, metadata = _mapped_arrays(Path(path))
+    if arrays and "limpet" not in metadata and not _OWN & set(arrays):
+        raise DataError(
+            f"'{path}' is a safetensors file of other arrays: {shown(arrays)}.",
+            expected=FILES_OF_EMBEDDINGS,
+            to_do="where these are weights, give the release to `limpet embed images DATA --release RELEASE`; "
+            "vectors made elsewhere are read from .npz, .npy and .parquet files.",
+        )
+    try:
+        record = parsed_json(metadata["limpet"])
+        version = int(record["format_version"])
+        embeddings = _assemble(arrays, record) if version <= FORMAT_VERSION else None
+    except _MALFORMED as error:
+        raise _damaged(path, f"it is no set of embeddings ({reason(error)})") from error
+    if embeddings is None:
+        raise DataError(
+            f"'{path}' has format version {version}.",
+            expected=f"at most {FORMAT_VERSION}",
+            to_do="install a newer limpet; the file is intact.",
+        )
+    if verify:
+        if embeddings.digest() != record.get("digest"):
+            raise _damaged(path, "its contents differ from the recorded digest")
+        check(embeddings)
+    return embeddings
+
+
+def _assemble(arrays: Mapping[str, NDArray[Any]], record: Mapping[str, Any]) -> EmbeddingSet:
+    names = "class_name_offsets" in arrays
+    columns = {name.removeprefix("column."): values for name, values in arrays.items() if name.startswith("column.")}
+    embeddings = EmbeddingSet.trusted(
+        ids=StringArray(arrays["id_bytes"], arrays["id_offsets"]),
+        vectors=arrays["vectors"],
+        fingerprint=record["fingerprint"],
+        space=space_from_record(record["space"]),
+        role=record["role"],
+        form=record["form"],
+        labels=arrays.get("labels"),
+        class_names=StringArray(arrays["class_name_bytes"], arrays["class_name_offsets"]) if names else None,
+        columns=MappingProxyType(columns),
+        prefix=record.get("prefix", ""),
+    )
+    check_form(embeddings)
+    return embeddings
+
+
+def _mapped_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """Map the tensors of a safetensors file read-only; the library itself copies them on access."""
+    try:
+        with path.open("rb") as handle:
+            buffer = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError) as error:
+        refuse_other_kind(path)
+        within = sorted(path.glob("*.safetensors"))
+        raise DataError(
+            f"Cannot open '{path}': {error}.",
+            expected="a file of embeddings",
+            to_do=f"give the file in this folder, '{within[0]}'." if within else "`limpet embed` writes one.",
+        ) from error
+    try:
+        (length,) = struct.unpack_from("<Q", buffer, 0)
+        if length > HEADER_LIMIT:
+            raise ValueError(f"it would have {length} bytes")
+        header = parsed_json(buffer[8 : 8 + length])
+        metadata = header.pop("__metadata__", {})
+        arrays = {}
+        for name, entry in header.items():
+            begin, end = entry["data_offsets"]
+            if not 0 <= begin <= end:
+                raise ValueError(f"the array '{name}' would run from {begin} to {end}")
+            raw = np.frombuffer(buffer, np.uint8, end - begin, 8 + length + begin)
+            arrays[name] = raw.view(_DTYPES[entry["dtype"]]).reshape(entry["shape"])
+    except _MALFORMED as error:
+        refuse_other_kind(path)  # only now: the length of a header may begin like a file of another kind
+        raise _damaged(path, f"its header cannot be read ({reason(error)})") from error
+    return arrays, metadata
+
+
+def _damaged(path: str | Path, why: str) -> DataError:
+    return DataError(
+        f"'{path}' is damaged: {why}.",
+        expected="a file written by limpet and unchanged since",
+        to_do="embed the items again with `limpet embed`, or restore the file from a copy.",
+    )
+
+
+def to_npz(embeddings: EmbeddingSet, path: str | Path) -> Path:
+    """Write vectors, ids, labels, class names and columns as plain NumPy arrays; see `from_npz`."""
+    arrays: dict[str, NDArray[Any]] = {"vectors": embeddings.vectors, "ids": np.array(list(embeddings.ids), np.str_)}
+    if embeddings.labels is not None:
+        arrays["labels"] = embeddings.labels
+    if embeddings.class_names is not None:
+        arrays["class_names"] = np.array(list(embeddings.class_names), np.str_)
+
+    def write(part: Path) -> None:
+        with part.open("wb") as handle:
+            np.savez(handle, allow_pickle=False, **arrays, **embeddings.columns)
+
+    return write_atomically(Path(path), write)
+
+
+def to_parquet(embeddings: EmbeddingSet, path: str | Path) -> Path:
+    """Write one row per item with columns ``id``, ``vector``, ``label`` (a class name where known)."""
+    import pyarrow as pa  # here: most commands need no Parquet
+    import pyarrow.parquet as pq
+
+    flat = pa.array(np.ascontiguousarray(embeddings.vectors).ravel())
+    columns: dict[str, Any] = {
+        "id": embeddings.ids.arrow(),
+        "vector": pa.FixedSizeListArray.from_arrays(flat, embeddings.dim),
+    }
+    if embeddings.labels is not None:
+        names = embeddings.class_names
+        columns["label"] = pa.array(embeddings.labels) if names is None else names[embeddings.labels].arrow()
+    columns |= {name: pa.array(values) for name, values in embeddings.columns.items()}
+    return write_atomically(Path(path), lambda part: pq.write_table(pa.table(columns), part))

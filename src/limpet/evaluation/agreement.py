@@ -1,0 +1,173 @@
+"""How alike the results of two systems are, where no labels tell which are right: production, most of the time.
+
+Agreement is not quality: a better model changes results, and so does a worse one. It says how much will look different
+to the people who search, and which queries to look at.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limpet.errors import DataError, refuse
+from limpet.evaluation.intervals import Draws
+from limpet.evaluation.ranking.row_lists import RowLists
+from limpet.evaluation.retrieval import Rows, top_k
+from limpet.evaluation.sides import MatchedModels
+from limpet.results import Interval, Part
+
+Floats = NDArray[np.float64]
+Lists = NDArray[np.int64]
+
+AGREEMENT_AT = 10  # first items compared
+PERSISTENCE = 0.9  # the first 10 items then weigh 86 % of rank-biased overlap
+MEASURES = ("overlap", "rank_biased_overlap", "first_changed")
+
+_PAIRS_AT_ONCE = 8_000_000  # bounds memory
+
+
+class Mean(Part):
+    """A mean over queries and its interval."""
+
+    mean: float
+    interval: Interval
+
+
+class Alike(Part):
+    """How alike the results of a system are to those of old queries on the old gallery.
+
+    Args:
+        overlap: See `compared`.
+        rank_biased_overlap: Likewise.
+        first_changed: Share of queries whose first item is another.
+    """
+
+    overlap: Mean
+    rank_biased_overlap: Mean
+    first_changed: Mean
+
+
+class Agreement(Part):
+    """How alike results are to those of old queries on the old gallery.
+
+    Args:
+        k: First items compared.
+        persistence: See `compared`.
+        queries: How many were compared.
+        cross: Those of new queries on the old gallery.
+        self_new: Those of new queries on the new gallery.
+    """
+
+    k: int
+    persistence: float
+    queries: int
+    cross: Alike
+    self_new: Alike
+
+
+def agreement_of(
+    models: MatchedModels,
+    *,
+    exclude_same_id: bool = False,
+    ignore: Rows | RowLists | None = None,
+    draws: Draws,
+    k: int = AGREEMENT_AT,
+) -> Agreement:
+    """Compare what people find today with what they would find after the swap, and after re-embedding.
+
+    Args:
+        models: The old and the new model over the same items.
+        exclude_same_id: Leave out the gallery item with the id of the query.
+        ignore: Gallery rows to leave out for each query.
+        draws: How means are resampled.
+        k: First items compared; all of a smaller gallery.
+
+    """
+    k = min(k, len(models.old[1]))
+    options: dict[str, Any] = {"ignore": ignore, "exclude_same_id": exclude_same_id}
+    today = top_k(*models.old, k, **options).rows
+    columns = {
+        (system, measure): values
+        for system, sides in (("cross", models.linked()), ("self_new", models.new))
+        for measure, values in compared(today, top_k(*sides, k, **options).rows).items()
+    }
+    intervals = draws.intervals(columns)
+
+    def alike(system: str) -> Alike:
+        means = {name: float(np.nanmean(columns[system, name])) for name in MEASURES}
+        return Alike(**{name: Mean(mean=mean, interval=intervals[system, name]) for name, mean in means.items()})
+
+    queries = int((today[:, 0] >= 0).sum())
+    return Agreement(k=k, persistence=PERSISTENCE, queries=queries, cross=alike("cross"), self_new=alike("self_new"))
+
+
+def compared(first: Lists, second: Lists, persistence: float = PERSISTENCE) -> dict[str, Floats]:
+    """Compare two rankings of every query.
+
+    "overlap" is the share of items that both have in common, of the longer list. "rank_biased_overlap" is how alike
+    they are, the top counting most (Webber, Moffat and Zobel, 2010: RBO_ext, Eq. 32): a person reads both lists from
+    the top and goes on to the next item with probability p; RBO is the share of common items that this person expects
+    to have seen. Lists are cut, so the agreement at their end is taken to go on. "first_changed" is 1 or 0.
+
+    Args:
+        first: Gallery rows, best first, int64 (Q, k); -1 where a list has ended. No row comes twice.
+        second: The same of another system.
+        persistence: p, between 0 and 1.
+
+    Returns:
+        The three by name, one value per query within [0, 1] (Q,); NaN where neither found anything.
+
+    Raises:
+        ConfigError: p is not between 0 and 1.
+        DataError: The lists are of different shapes.
+
+    Of the first item none is common, of the first two both; with p = 1/2 that is (1/2) (0) + (1/4) 1 + (1/4) 1:
+
+    >>> {name: values.tolist() for name, values in compared(np.array([[4, 7]]), np.array([[7, 4]]), 0.5).items()}
+    {'overlap': [1.0], 'rank_biased_overlap': [0.5], 'first_changed': [1.0]}
+    """
+    if first.shape != second.shape or first.ndim != 2 or first.shape[1] == 0:
+        raise DataError(
+            f"Rankings of shapes {first.shape} and {second.shape}.", expected="the same (queries, items), at least one"
+        )
+    lengths = np.stack([(first >= 0).sum(axis=1), (second >= 0).sum(axis=1)])
+    shared = _shared(first, second)
+    longer = lengths.max(axis=0)
+    nothing = longer == 0
+    changed = (first[:, 0] != second[:, 0]).astype(np.float64)
+    return {
+        "overlap": np.where(nothing, np.nan, shared[:, -1] / np.maximum(longer, 1)),
+        "rank_biased_overlap": _extrapolated(shared, lengths, persistence),
+        "first_changed": np.where(nothing, np.nan, changed),
+    }
+
+
+def _shared(first: Lists, second: Lists) -> Floats:
+    """Return how many items the first d of both lists share, for every depth d from 1 to k: X_d (Q, k)."""
+    queries, k = first.shape
+    places = np.arange(k)
+    depth = np.maximum(places[:, None], places).ravel()  # from here on a pair of places is within both lists
+    within = (depth[:, None] <= places).astype(np.float32)
+    shared = np.empty((queries, k))
+    for start in range(0, queries, step := max(1, _PAIRS_AT_ONCE // k**2)):
+        a, b = first[start : start + step, :, None], second[start : start + step, None, :]
+        equal = ((a == b) & (a >= 0)).reshape(-1, k * k)
+        shared[start : start + step] = equal.astype(np.float32) @ within
+    return shared
+
+
+def _extrapolated(shared: Floats, lengths: Lists, persistence: float) -> Floats:
+    """Return RBO_ext of lists whose first d share X_d items (Q, k)."""
+    refuse(not 0 < persistence < 1, f"A persistence of {persistence:g}.", "between 0 and 1, such as 0.9")
+    depths = np.arange(1, shared.shape[1] + 1)
+    short, long = lengths.min(axis=0)[:, None], lengths.max(axis=0)[:, None]
+    at_short = np.take_along_axis(shared, np.maximum(short, 1) - 1, axis=1)
+    rate = at_short / np.maximum(short, 1)  # of the shorter list, taken to go on behind its end
+    behind = np.where(depths > short, rate * (depths - short) / depths, 0)
+    weight = np.where(depths <= long, persistence**depths, 0)
+    seen = ((shared / depths + behind) * weight).sum(axis=1) * (1 - persistence) / persistence
+    end = (shared[:, -1:] - at_short) / np.maximum(long, 1) + rate
+    found = seen + (end * persistence**long)[:, 0]
+    return np.where(long[:, 0] == 0, np.nan, found)

@@ -1,0 +1,261 @@
+"""Which classes an upgrade helps and which it harms: the change of a metric class by class.
+
+A mean over queries can rise while some classes get much worse. With thousands of classes some look worse by chance:
+a class is called clearly better or worse only after all p-values were judged together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from limpet.errors import DataError, refuse
+from limpet.results import Number, Part
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+FALSE_DISCOVERIES = 0.05  # of the classes called clearly better or worse, how many are expected to be so by chance
+EXTREMES = 20  # classes named at either end
+
+_FEWEST_CHANGED = 6  # of so many changed queries all must agree for a p-value below 0.05; of fewer none can
+_CURVE = 201  # changes kept for the picture
+_SAME = 1e-12  # smaller changes come from rounding
+
+
+class ClassScore(Part):
+    """One class.
+
+    Args:
+        name: Its name, or its number where it has none.
+        queries: How many were counted.
+        before: Their mean by the first system.
+        after: By the second.
+        change: After minus before.
+        p_value: Of the sign test; None where too few queries changed.
+        clear: Whether the change is no chance.
+    """
+
+    name: str
+    queries: int
+    before: float
+    after: float
+    change: float
+    p_value: Number
+    clear: bool
+
+
+class ClassChangeSummary(Part):
+    """How classes fare, for a report.
+
+    Args:
+        metric: What was measured of every query.
+        systems: What was measured before and after.
+        classes: How many classes have a counted query.
+        queries: How many queries were counted.
+        better: Share of classes that score more.
+        same: Share of classes that score the same.
+        worse: Share of classes that score less.
+        clearly_better: How many do so beyond chance; see `ClassChange.clear`.
+        clearly_worse: How many score less beyond chance.
+        testable: How many have enough changed queries to tell.
+        false_discoveries: Share of those that are clear by chance.
+        curve: The changes in ascending order; of more than 201 classes 201 quantiles.
+        worst: The largest losses, of equal ones those of more queries first.
+        best: The largest gains, likewise.
+    """
+
+    metric: str
+    systems: tuple[str, str]
+    classes: int
+    queries: int
+    better: float
+    same: float
+    worse: float
+    clearly_better: int
+    clearly_worse: int
+    testable: int
+    false_discoveries: float
+    curve: list[float]
+    worst: list[ClassScore]
+    best: list[ClassScore]
+
+
+@dataclass(frozen=True, eq=False)
+class ClassChange:
+    """What two systems score on the queries of every class; C classes, in ascending order of their number.
+
+    Args:
+        classes: Numbers of the classes with at least one counted query (C,).
+        queries: How many queries of each were counted (C,).
+        before: Mean of the first system over them (C,).
+        after: Mean of the second (C,).
+        improved: How many queries of each score more now (C,).
+        worsened: How many score less (C,).
+        p_value: Two-sided sign test of improved against worsened (C,); NaN where fewer than 6 queries changed.
+    """
+
+    classes: Counts
+    queries: Counts
+    before: Floats
+    after: Floats
+    improved: Counts
+    worsened: Counts
+    p_value: Floats
+
+    def __len__(self) -> int:
+        return len(self.classes)
+
+    @property
+    def change(self) -> Floats:
+        """After minus before (C,), with nothing left of rounding."""
+        change = self.after - self.before
+        return np.where(np.abs(change) < _SAME, 0.0, change)
+
+    def clear(self) -> NDArray[np.bool_]:
+        """Mark the classes (C,) whose change is no chance, with 5 % false discoveries (Benjamini and Hochberg, 1995).
+
+        The change of the mean and the majority of changed queries must agree.
+        """
+        agree = np.sign(self.change) == np.sign(self.improved - self.worsened)
+        return np.asarray(discoveries(self.p_value, FALSE_DISCOVERIES) & agree)
+
+    def summary(
+        self,
+        metric: str,
+        class_names: Sequence[str] | None = None,
+        *,
+        systems: tuple[str, str] = ("self_old", "cross"),
+        count: int = EXTREMES,
+    ) -> ClassChangeSummary:
+        """Return what an `Evaluation` keeps.
+
+        Args:
+            metric: What was measured of every query.
+            class_names: Names by number; without them classes are named by their number.
+            systems: What was measured before and after.
+            count: How many classes to name at either end.
+        """
+        change, clear = self.change, self.clear()
+        return ClassChangeSummary(
+            metric=metric,
+            systems=systems,
+            classes=len(self),
+            queries=int(self.queries.sum()),
+            better=float((change > 0).mean()),
+            same=float((change == 0).mean()),
+            worse=float((change < 0).mean()),
+            clearly_better=int((clear & (change > 0)).sum()),
+            clearly_worse=int((clear & (change < 0)).sum()),
+            testable=int(np.count_nonzero(~np.isnan(self.p_value))),
+            false_discoveries=FALSE_DISCOVERIES,
+            curve=np.quantile(change, np.linspace(0, 1, min(len(self), _CURVE))).tolist(),
+            worst=self._extremes(-1, class_names, count),
+            best=self._extremes(1, class_names, count),
+        )
+
+    def _extremes(self, sign: int, names: Sequence[str] | None, count: int) -> list[ClassScore]:
+        change, clear = self.change, self.clear()
+        order = np.lexsort((-self.queries, -sign * change))[:count]
+        return [
+            ClassScore(
+                name=str(number) if names is None else str(names[number]),
+                queries=int(self.queries[row]),
+                before=float(self.before[row]),
+                after=float(self.after[row]),
+                change=float(change[row]),
+                p_value=float(self.p_value[row]),
+                clear=bool(clear[row]),
+            )
+            for row, number in zip(order.tolist(), self.classes[order].tolist(), strict=True)
+            if sign * change[row] > 0
+        ]
+
+
+def class_change(before: ArrayLike, after: ArrayLike, labels: ArrayLike) -> ClassChange:
+    """Compare two systems class by class, in time that grows with the number of queries alone.
+
+    Args:
+        before: One value per query of the first system (Q,), such as average precision; NaN leaves the query out.
+        after: The same queries' values of the second system (Q,).
+        labels: Class of every query (Q,), whole numbers.
+
+    Raises:
+        ConfigError: Labels that are no whole numbers.
+        DataError: Lengths differ, or no query is counted.
+
+    >>> found = class_change([0.5, 0.5, 1.0], [1.0, 0.5, 0.25], [7, 7, 3])
+    >>> found.classes.tolist(), found.change.tolist(), found.improved.tolist()
+    ([3, 7], [-0.75, 0.25], [0, 1])
+    """
+    first, second = np.asarray(before, np.float64), np.asarray(after, np.float64)
+    numbers = np.asarray(labels)
+    if not first.shape == second.shape == numbers.shape or first.ndim != 1:
+        raise DataError(
+            f"Values of shapes {first.shape} and {second.shape}, labels {numbers.shape}.", expected="one per query each"
+        )
+    refuse(numbers.dtype.kind not in "iu", f"Labels of type {numbers.dtype}.", "whole numbers")
+    kept = ~(np.isnan(first) | np.isnan(second))
+    if not kept.any():
+        raise DataError("No query has a value in both systems.", expected="at least one")
+    classes, row, queries = np.unique(numbers[kept], return_inverse=True, return_counts=True)
+    first, second = first[kept], second[kept]
+
+    def summed(values: NDArray[Any]) -> Floats:
+        return np.bincount(row, values, len(classes)).astype(np.float64)
+
+    difference = second - first
+    up, down = (summed(sign * difference > _SAME).astype(np.int64) for sign in (1, -1))
+    return ClassChange(
+        classes.astype(np.int64),
+        queries,
+        summed(first) / queries,
+        summed(second) / queries,
+        up,
+        down,
+        sign_test(up, down),
+    )
+
+
+def sign_test(improved: ArrayLike, worsened: ArrayLike) -> Floats:
+    """Return two-sided p-values of the exact sign test: is one side more than a fair coin would give?
+
+    It asks nothing of the values but their order, and holds for any number of queries; ties count for neither side.
+
+    Args:
+        improved: How many queries of each class went up (C,).
+        worsened: How many went down (C,).
+
+    Returns:
+        (C,); NaN where fewer than 6 changed, which cannot tell.
+
+    Of 6 coins, all heads or all tails come once in 32 throws, at least 7 of 8 alike 18 times in 256:
+
+    >>> sign_test([6, 7, 2], [0, 1, 2]).tolist()
+    [0.03125, 0.0703125, nan]
+    """
+    from scipy.special import bdtr  # takes longer to import than all the rest of this package
+
+    up, down = np.asarray(improved, np.int64), np.asarray(worsened, np.int64)
+    changed = up + down
+    both = np.minimum(1.0, 2 * bdtr(np.minimum(up, down).astype(np.float64), changed, 0.5))
+    return np.where(changed < _FEWEST_CHANGED, np.nan, both)
+
+
+def discoveries(p_values: ArrayLike, share: float) -> NDArray[np.bool_]:
+    """Mark the p-values (C,) that stand when all are judged together, by the rule of Benjamini and Hochberg.
+
+    The k smallest of n stand for the largest k whose k-th is at most k / n * share; NaN counts neither as one of n.
+
+    >>> discoveries([0.04, 0.01, float("nan"), 0.9], 0.05).tolist()
+    [False, True, False, False]
+    """
+    values = np.asarray(p_values, np.float64)
+    tested = np.sort(values[~np.isnan(values)])
+    stands = np.flatnonzero(tested <= share * np.arange(1, len(tested) + 1) / max(1, len(tested)))
+    limit = tested[stands[-1]] if len(stands) else -1.0
+    return np.asarray(values <= limit)

@@ -1,0 +1,274 @@
+"""The whole evidence about an upgrade in one call: self-tests, cross-test, scores, intervals, flips, curve, verdict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, get_args
+
+import numpy as np
+
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import refuse, unknown_name
+from limpet.evaluation.agreement import agreement_of
+from limpet.evaluation.class_change import class_change
+from limpet.evaluation.compatibility import (
+    PMetrics,
+    SelfAndCross,
+    Variant,
+    clearly_worse,
+    compatible,
+    negative_flip_rate,
+    positive_flip_rate,
+    undefined_p_metrics,
+    verdict,
+)
+from limpet.evaluation.intervals import Draws, Resampled, clusters_of, p_values
+from limpet.evaluation.mixing import measure_mixing
+from limpet.evaluation.protocols.base import Protocol
+from limpet.evaluation.protocols.by_label import ByLabel
+from limpet.evaluation.results import GAIN, Evaluation, Gate, PerQuery, ProtocolRecord, System
+from limpet.evaluation.retrieval import NoRelevant, check_no_relevant
+from limpet.evaluation.sides import MatchedModels, Sides, matched
+from limpet.evaluation.uncertainty import gallery_uncertainty
+from limpet.evaluation.upgrade import UpgradeCurves, upgrade_curves
+
+DIFFERENCES = (("cross", "self_old"), ("self_new", "self_independent"))
+
+
+def evaluate(
+    old_query: EmbeddingSet,
+    old_gallery: EmbeddingSet,
+    new_query: EmbeddingSet,
+    new_gallery: EmbeddingSet,
+    *,
+    independent_query: EmbeddingSet | None = None,
+    independent_gallery: EmbeddingSet | None = None,
+    cross: Sides | None = None,
+    protocol: Protocol | None = None,
+    metrics: Sequence[str] | None = None,
+    gate_metric: str | None = None,
+    gate: Gate = "interval",
+    guards: Sequence[str] | None = None,
+    exclude_same_id: bool = False,
+    no_relevant: NoRelevant = "exclude",
+    resamples: int = 2000,
+    resample: Resampled = "auto",
+    level: float = 0.95,
+    seed: int = 0,
+    curve: bool = True,
+    mixing: float | None = None,
+    old_classes: Sequence[str] | None = None,
+    device: str | None = None,
+) -> Evaluation:
+    """Measure whether new queries may search the old gallery, and what the upgrade is worth.
+
+    The sets of all models must hold the same items, matched by id. Labels may come with any of them. Without labels
+    nothing can be judged, unless a protocol brings a ground truth: the verdict is "unlabelled", and only the agreement
+    of neighbours is measured.
+
+    Args:
+        old_query: Queries embedded by the old model.
+        old_gallery: Gallery embedded by the old model.
+        new_query: The same queries embedded by the new model.
+        new_gallery: The same gallery embedded by the new model.
+        independent_query: The same queries by the new recipe trained without alignment, for P_up and P_comp.
+        independent_gallery: The gallery by that model.
+        cross: Queries and gallery that answer the cross-test where a map or a head links two frozen models, whose own
+            spaces may then differ: mapped new queries with the old gallery, new queries with the mapped old gallery,
+            or both mapped; the same items. `new_query` and `new_gallery` stay those of the frozen model.
+        protocol: Who answers what, and what is averaged, see `protocols`; by label when left out.
+        metrics: Names that the protocol knows, its own choice when left out; the gate metric is added where missing.
+        gate_metric: The metric that decides the verdict; the protocol's own when left out.
+        gate: "interval" judges the paired interval of cross - self_old, "point" only its sign.
+        guards: Metrics that must not be clearly worse in the cross-test, whatever the gate metric says: the whole
+            interval of cross - self_old below 0 turns "compatible" into "mixed". Every metric, and that of the first
+            hit, when left out; () for none.
+        exclude_same_id: Without a protocol: leave out the gallery item with the id of the query (leave-one-out).
+        no_relevant: Without a protocol: what a query without relevant items is worth, "exclude" or "zero".
+        resamples: Bootstrap resamples.
+        resample: Draw "queries" or whole "classes", whose queries are correlated; see `intervals`. "auto": classes
+            where several queries share one.
+        level: Level of the intervals.
+        seed: Seed of the bootstrap and of the random backfill orders.
+        curve: Whether to measure the upgrade curve, by far the longest part. Where ``cross`` maps the old gallery
+            alone, mapped and re-embedded items lie in the new model's space and the curve is that of the mixture.
+            Where it maps queries, every query is asked in two spaces, whose scores are on two scales: it is not
+            measured; `ranking.merging` makes one list of two results.
+        mixing: What old queries may lose where vectors of both models stand in one gallery, as a fraction; that is
+            measured then, see `measure_mixing`. Not measured when left out.
+        old_classes: Names of the classes that the old model has seen, to tell its uncertainty of these and of others.
+        device: Where rankings are computed, such as "cuda"; None for the processor, without torch.
+
+    Raises:
+        ConfigError: An unknown metric or option, or half an independent model; or mixing where nothing says what is
+            right, or a map or a head links the models.
+        DataError: Fingerprints or labels contradict each other, or a side is empty.
+        EmptyOverlapError: The models embedded different items, or no query has a relevant item.
+        SpaceMismatchError: Old and new model have different spaces, and ``cross`` is missing; or its sides have.
+    """
+    protocol = _protocol(protocol, exclude_same_id, no_relevant)
+    gate_metric = gate_metric or protocol.gate_metric
+    names, guarded = _metrics(protocol, metrics, gate_metric, guards)
+    for kind, given, known in (("gate", gate, get_args(Gate)), ("resample", resample, get_args(Resampled))):
+        if given not in known:
+            raise unknown_name(kind, given, known)
+    draws = Draws(resamples, level, seed)
+    third = independent_query, independent_gallery
+    models = matched((old_query, old_gallery), (new_query, new_gallery), third, cross)
+    blind = protocol.needs_labels and not models.labelled
+    agreement = None
+    if blind or not protocol.judges:
+        agreement = agreement_of(models, exclude_same_id=protocol.leaves_itself_out, draws=draws)
+    about: dict[str, Any] = {
+        "gate": gate,
+        "gate_metric": gate_metric,
+        "fingerprints": models.fingerprints(),
+        "uncertainty": gallery_uncertainty(models.old[1], models.new[1], old_classes),
+        "mapped": models.mapped(),
+        "agreement": agreement,
+    }
+    refuse(
+        mixing is not None and (blind or not protocol.judges),
+        "Mixed galleries cannot be judged: nothing here says what is right.",
+        "labels in any of the sets, or a ground truth",
+    )
+    if blind:
+        refuse(
+            bool(guards) or resample == "classes",
+            f"{', '.join(guards or ()) or 'Classes'} {'cannot be guarded' if guards else 'cannot be drawn'}: nothing "
+            "here says what is right.",
+            "labels in any of the sets, or neither --guard nor --resample classes",
+        )
+        protocol_record = ProtocolRecord.of(protocol, models.old, draws, metrics=names)
+        unscored = dict.fromkeys(name for name, field in Evaluation.model_fields.items() if field.is_required())
+        return Evaluation(**{**unscored, **about, "verdict": "unlabelled", "protocol": protocol_record, "guards": ()})
+    classes = protocol.unit_labels(models.old[0])
+    draws = replace(draws, clusters=clusters_of(classes, resample, protocol.units, protocol.name))
+    asked = [*names, *protocol.answer_metrics()]
+    values = {system: protocol.measure(*sides, asked, device=device) for system, sides in models.systems().items()}
+    deciding = values["cross"][gate_metric]
+    draws = draws.counting(deciding, resample)
+    judgement = _judgement(values, names, gate, gate_metric, guarded, draws)
+    mixed = None
+    if mixing is not None:
+        mixed = measure_mixing(
+            models, protocol, names, gate_metric, guards=guarded, draws=draws, tolerance=mixing, device=device
+        )
+    change = None
+    if classes is not None:
+        changes = class_change(values["self_old"][gate_metric], deciding, classes)
+        change = changes.summary(gate_metric, models.old[0].class_names)
+    has_curve = curve and protocol.has_curve and models.labelled and models.one_space()
+    return Evaluation(
+        **about,
+        protocol=ProtocolRecord.of(protocol, models.old, draws, metrics=names, counted=deciding),
+        **_scores(values, names),
+        **_flips(values, protocol),
+        **{**judgement, "verdict": judgement["verdict"] if protocol.judges else "unlabelled"},
+        class_change=change,
+        upgrade_curve=_curve(models, protocol, gate_metric, seed) if has_curve else None,
+        mixing=mixed,
+    )
+
+
+def _protocol(given: Protocol | None, exclude_same_id: bool, no_relevant: NoRelevant) -> Protocol:
+    """Return the protocol, which says itself what is left out and what an unanswered query is worth."""
+    if given is None:
+        check_no_relevant(no_relevant)
+        return ByLabel(leave_one_out=exclude_same_id, no_relevant=no_relevant)
+    refuse(
+        exclude_same_id or no_relevant != "exclude",
+        f"The protocol '{given.name}' was given with exclude_same_id or no_relevant.",
+        "these as options of the protocol, such as ByLabel(leave_one_out=True)",
+    )
+    return given
+
+
+def _metrics(
+    protocol: Protocol, metrics: Sequence[str] | None, gate_metric: str, guards: Sequence[str] | None
+) -> tuple[list[str], list[str]]:
+    """Return what is measured, each once, and what of it is guarded beside the gate metric."""
+    asked = protocol.metrics if metrics is None else metrics
+    guarded = protocol.answer_metrics() if guards is None else guards
+    protocol.check_metrics(asked)
+    protocol.check_metrics([gate_metric, *guarded])
+    names = list(dict.fromkeys((*asked, gate_metric, *guarded)))
+    return names, [name for name in (names if guards is None else guards) if name != gate_metric]
+
+
+def _scores(values: Mapping[str, PerQuery], names: Sequence[str]) -> dict[str, Any]:
+    """Return the means of every system and what follows from them alone."""
+    per_query = {system: {name: of_system[name] for name in names} for system, of_system in values.items()}
+    means = {
+        system: {name: float(np.nanmean(array)) for name, array in of_system.items()}
+        for system, of_system in per_query.items()
+    }
+    cross, old, new = means["cross"], means["self_old"], means["self_new"]
+    independent = means.get("self_independent")
+    alone = dict.fromkeys(names, math.nan) if independent is None else independent
+    p = {name: PMetrics.of(SelfAndCross(old[name], alone[name], new[name], cross[name])) for name in names}
+    reasons = {name: undefined_p_metrics(old[name], alone[name]) for name in names if independent is not None}
+    return {
+        **{system: means.get(system) for system in get_args(System)},
+        "compatible": {name: bool(compatible(cross[name], old[name])) for name in names},
+        "p_up": {variant: {name: p[name].p_up[variant] for name in names} for variant in get_args(Variant)},
+        "p_comp": {variant: {name: p[name].p_comp[variant] for name in names} for variant in get_args(Variant)},
+        "p_score": {"sigmoid": {name: p[name].p_score for name in names}, "raw": None},
+        "undefined": None if independent is None else {name: found for name, found in reasons.items() if found},
+        "per_query": per_query,
+    }
+
+
+def _flips(values: Mapping[str, PerQuery], protocol: Protocol) -> dict[str, Any]:
+    """Return how many answers turned wrong, and right, where single answers are right or wrong."""
+    rates: dict[str, Any] = {"negative_flip_rate": None}
+    for answer in protocol.answer_metrics():
+        before, now = values["self_old"][answer], {name: values[name][answer] for name in ("cross", "self_new")}
+        for rate in (negative_flip_rate, positive_flip_rate):
+            rates[rate.__name__] = {name: rate(before, after) for name, after in now.items()}
+    return rates
+
+
+def _judgement(
+    values: Mapping[str, PerQuery],
+    names: Sequence[str],
+    gate: Gate,
+    gate_metric: str,
+    guards: Sequence[str],
+    draws: Draws,
+) -> dict[str, Any]:
+    """Return the intervals of scores and differences, and the verdict on the gate metric and its guards."""
+    differences = {f"{first}_minus_{second}": (first, second) for first, second in DIFFERENCES}
+    scores = {(system, name): of_system[name] for system, of_system in values.items() for name in names}
+    gains = {
+        (difference, name): values[first][name] - values[second][name]
+        for difference, (first, second) in differences.items()
+        if second in values
+        for name in names
+    }
+    intervals = draws.intervals({**scores, **gains})
+    chances = p_values(gains, seed=draws.seed, clusters=draws.clusters)
+    gain = intervals[GAIN, gate_metric]
+    if gate == "point":
+        point = float(np.nanmean(values["cross"][gate_metric])) - float(np.nanmean(values["self_old"][gate_metric]))
+        gain = (point, point)
+    worse = clearly_worse({name: intervals[GAIN, name] for name in guards})
+    return {
+        "verdict": verdict(gain, worse),
+        "guards": tuple(guards),
+        "worse": worse,
+        "interval": {name: {one: intervals.get((one, name)) for one in differences} for name in names},
+        "mean_interval": {system: {name: intervals[system, name] for name in names} for system in values},
+        "p_value": {name: {one: chances.get((one, name)) for one in differences} for name in names},
+    }
+
+
+def _curve(models: MatchedModels, protocol: Protocol, metric: str, seed: int) -> UpgradeCurves:
+    """Measure the queries that are asked on the items that are searched, so that both ends are what `measure` says."""
+    query, gallery = protocol.taking_part(*models.linked())
+    _, new_gallery = protocol.taking_part(*models.new)
+    options = protocol.curve_options(query, gallery)
+    seeds = (seed, seed + 1, seed + 2)
+    return UpgradeCurves.of(upgrade_curves(query, gallery, new_gallery, metric=metric, seeds=seeds, **options))

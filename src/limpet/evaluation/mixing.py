@@ -1,0 +1,189 @@
+"""May vectors of two models stand in one gallery, whichever model queries it: both directions, and what is between.
+
+A gallery turns from one model to the other while both models ask it. New queries meet old items, which is the
+cross-test; old queries meet new items, which is its other direction; and both meet galleries of which a share is new,
+where scores of both models compete in one ranking. Each is compared with what users have today, old queries on the old
+gallery. New queries have to be better, strictly, as in the cross-test, or nothing speaks for them; old queries, which
+have nothing to win, must not lose more than is tolerated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import refuse
+from limpet.evaluation.compatibility import Verdict, clearly_worse, verdict
+from limpet.evaluation.intervals import Draws
+from limpet.evaluation.protocols.base import PerUnit, Protocol
+from limpet.evaluation.sides import MatchedModels
+from limpet.evaluation.upgrade import random_order
+from limpet.results import Finite, Interval, ModelIdentity, Number, Part, Share
+
+TOLERANCE = 0.01
+"""What old queries may lose, as a fraction of 1, unless somebody says otherwise."""
+SHARES = (0.0, 0.5, 1.0)
+"""Of the gallery that is new."""
+
+
+class Meeting(Part):
+    """One model's queries on a gallery of which a share is new, in the metric that decides.
+
+    Args:
+        queries: Whose queries: "old" or "new".
+        new_share: Share of the gallery that the new model made.
+        score: What they score.
+        difference: The same less what old queries score on the old gallery.
+        interval: Paired interval of that difference.
+        tolerated: How much less does no harm.
+        verdict: See `compatibility.verdict`, of the interval raised by what is tolerated.
+        worse: Guards that are clearly worse than today, by more than is tolerated.
+    """
+
+    queries: str
+    new_share: Share
+    score: Number
+    difference: Number
+    interval: Interval
+    tolerated: Finite
+    verdict: Verdict
+    worse: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether it may be."""
+        return self.verdict == "compatible"
+
+    @property
+    def words(self) -> str:
+        """What is searched.
+
+        >>> Meeting(queries="old", new_share=0.5, score=0.5, difference=0, interval=(0, 0), tolerated=0.01,
+        ...         verdict="compatible").words
+        'old queries on a gallery of which 50% is new'
+        """
+        known = {0.0: "the old gallery", 1.0: "the new gallery"}
+        where = known.get(self.new_share, f"a gallery of which {100 * self.new_share:g}% is new")
+        return f"{self.queries} queries on {where}"
+
+
+class Mixing(Part):
+    """What becomes of search where vectors of two models are mixed.
+
+    Args:
+        metric: The metric that decides.
+        space: Name of the space in which they were compared.
+        dim: Dimension of the vectors of both.
+        old: The model whose vectors were there.
+        new: The model that takes over.
+        meetings: What was measured; both models' queries at `SHARES`, but for old queries on the old gallery, which is
+            what each is compared with.
+    """
+
+    metric: str
+    space: str
+    dim: int
+    old: ModelIdentity
+    new: ModelIdentity
+    meetings: tuple[Meeting, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether all of them may be."""
+        return bool(self.meetings) and all(one.passed for one in self.meetings)
+
+    def meeting(self, queries: str, new_share: float) -> Meeting | None:
+        """Return what was measured of one model's queries at a share; None where it was not."""
+        return next((one for one in self.meetings if (one.queries, one.new_share) == (queries, new_share)), None)
+
+
+def mixed_gallery(old: EmbeddingSet, new: EmbeddingSet, share: float, seed: int) -> EmbeddingSet:
+    """Return a gallery of which a share, drawn at random, is of the new model; its fingerprint is that of the old one.
+
+    Args:
+        old: The gallery embedded by the old model.
+        new: The same items in the same order, embedded by the new model.
+        share: Within [0, 1]; round(share N) rows are new.
+        seed: Of the draw.
+    """
+    rows = random_order(len(old), seed)[: round(share * len(old))]
+    vectors = np.array(old.vectors)
+    vectors[rows] = new.vectors[rows]
+    return replace(old, vectors=vectors)
+
+
+def measure_mixing(
+    models: MatchedModels,
+    protocol: Protocol,
+    metrics: Sequence[str],
+    gate_metric: str,
+    *,
+    guards: Sequence[str] = (),
+    draws: Draws,
+    tolerance: float = TOLERANCE,
+    device: str | None = None,
+) -> Mixing:
+    """Measure queries of both models on galleries that are old, half new and new.
+
+    Args:
+        models: Queries and gallery of both models, whose own vectors meet.
+        protocol: Who answers what.
+        metrics: What is measured.
+        gate_metric: The metric that decides.
+        guards: Metrics that must not be clearly worse.
+        draws: How intervals are drawn; mixed galleries are averaged over three draws of their new items.
+        tolerance: What old queries may lose.
+        device: Where rankings are computed.
+
+    Raises:
+        ConfigError: A tolerance below 0 or above 1, or a map or a head makes one side of the cross-test.
+    """
+    refuse(not 0 <= tolerance <= 1, f"A tolerance of {tolerance:g}.", "a fraction in [0, 1]")
+    refuse(models.cross is not None, "Mixing where a map or a head links the models.",
+           "two models whose own vectors meet, of one space")  # fmt: skip
+    (_, old_gallery), (_, new_gallery) = models.old, models.new
+    galleries = {
+        share: [mixed_gallery(old_gallery, new_gallery, share, draws.seed + more)
+                for more in (range(3) if 0 < share < 1 else range(1))]
+        for share in SHARES
+    }  # fmt: skip
+
+    def values(query: EmbeddingSet, share: float) -> dict[str, PerUnit]:
+        found = [protocol.measure(query, gallery, metrics, device=device) for gallery in galleries[share]]
+        return {name: np.mean([one[name] for one in found], axis=0) for name in metrics}
+
+    today = values(models.old[0], 0.0)
+    asked = {(side, share): query for side, query in (("new", models.new[0]), ("old", models.old[0]))
+             for share in SHARES if (side, share) != ("old", 0.0)}  # fmt: skip
+    meetings = []
+    for (side, share), query in asked.items():
+        measured = values(query, share)
+        tolerated = tolerance if side == "old" else 0.0
+        gains = {name: measured[name] - today[name] for name in dict.fromkeys((gate_metric, *guards))}
+        intervals = draws.intervals(gains)
+        raised = {name: (low + tolerated, high + tolerated) for name, (low, high) in intervals.items()}
+        worse = clearly_worse({name: raised[name] for name in guards})
+        meetings.append(
+            Meeting(
+                queries=side,
+                new_share=share,
+                score=float(np.nanmean(measured[gate_metric])),
+                difference=float(np.nanmean(gains[gate_metric])),
+                interval=intervals[gate_metric],
+                tolerated=tolerated,
+                verdict=verdict(raised[gate_metric], worse),
+                worse=worse,
+            )
+        )
+    old, new = (ModelIdentity(fingerprint=one.fingerprint, declared=one.declared) for one in (old_gallery, new_gallery))
+    return Mixing(
+        metric=gate_metric,
+        space=old_gallery.space.name,
+        dim=old_gallery.dim,
+        old=old,
+        new=new,
+        meetings=tuple(meetings),
+    )

@@ -1,0 +1,1 @@
+"""What pictures of embeddings show, as plain numbers: `limpet.reports.charts` draws them."""

@@ -1,0 +1,68 @@
+"""Classes of a gallery without labels: the items that answer the same queries are of one.
+
+ROxford, RParis and Google Landmarks say of every query which photographs show its landmark, and give photographs no
+class; queries that share an answer are of one landmark (AdvBCT, Fig. 2, colours RParis by it).
+"""
+
+from __future__ import annotations
+
+from itertools import takewhile
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.errors import DataError
+from limpet.evaluation.protocols.base import Protocol, RankingProtocol
+
+
+def with_answered_classes(gallery: EmbeddingSet, query: EmbeddingSet, protocol: Protocol) -> EmbeddingSet:
+    """Return the items of a gallery that answer a query, with the classes that this gives them.
+
+    A class has the name that the ids of its queries begin with, such as "paris_eiffel", or the id of its first query.
+
+    Args:
+        gallery: Without labels; one with labels is returned as it is.
+        query: The queries.
+        protocol: Who answers whom.
+
+    Raises:
+        DataError: The protocol does not say who answers whom, or nobody is answered.
+    """
+    if gallery.labels is not None:
+        return gallery
+    if not isinstance(protocol, RankingProtocol) or protocol.needs_labels:
+        raise DataError(
+            f"The items of the gallery have no classes, and the protocol '{protocol.name}' gives them none.",
+            expected="labels, or a protocol that says who answers each query",
+            to_do="of images to train on, a figure of a suite can show the classes: part: training.",
+        )
+    asked, rows = protocol.answers(query, gallery).relevant.flat()
+    if not len(rows):
+        raise DataError("No item of the gallery answers a query.", expected="queries with answers")
+    count = len(query)
+    links = coo_array((np.ones(len(rows)), (asked, rows + count)), shape=(count + len(gallery),) * 2)
+    _, groups = connected_components(links, directed=False)
+    present, first = np.unique(groups[np.unique(asked)], return_index=True)
+    queries = np.unique(asked)
+    order = np.argsort(first, kind="stable")
+    number = np.full(groups.max() + 1, -1)
+    number[present[order]] = np.arange(len(present))
+    labels = number[groups[count:]]
+    labels[~np.isin(np.arange(len(gallery)), rows)] = -1
+    names = [_name([query.ids[row] for row in queries.tolist() if groups[row] == group]) for group in present[order]]
+    twice = {name for name in names if names.count(name) > 1}
+    unique = [f"{name} ({place})" if name in twice else name for place, name in enumerate(names, start=1)]
+    answered = np.flatnonzero(labels >= 0)
+    return gallery.select(answered).replace(labels=labels[answered], class_names=StringArray.of(unique))
+
+
+def _name(ids: list[str]) -> str:
+    """Return what ids begin with in common, without the numbers at its end; the first id where that is nothing.
+
+    >>> _name(["paris_eiffel_000013", "paris_eiffel_000057"]), _name(["abc", "xyz"])
+    ('paris_eiffel', 'abc')
+    """
+    same = takewhile(lambda letters: len(set(letters)) == 1, zip(*ids, strict=False))
+    return "".join(letters[0] for letters in same).rstrip("0123456789_- ") or ids[0]

@@ -1,0 +1,160 @@
+"""A few queries with what several models find first, each item marked as right or wrong (CVS, Fig. A.4).
+
+Queries are drawn at random among those of which the models do not find equally many right items, and then among all
+others: where all find the same there is nothing to compare. The choice is of queries, never of a model; how often each
+is right is what scores say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from limpet.embeddings import EmbeddingSet
+from limpet.embeddings.same_items import labels_as_in
+from limpet.errors import DataError, count_of, refuse
+from limpet.evaluation.retrieval import top_k
+from limpet.evaluation.sides import class_names_of
+from limpet.results import Part
+
+
+class Searched(NamedTuple):
+    """Queries by one model, and the parts of the gallery that they search, each embedded by whichever model."""
+
+    query: EmbeddingSet
+    gallery: Sequence[EmbeddingSet]
+
+
+class Hit(Part):
+    """An item that was found.
+
+    Args:
+        id: Its id.
+        label: The name of its class; empty where it has none.
+        right: Whether its class is that of the query; None where nobody knows.
+    """
+
+    id: str
+    label: str
+    right: bool | None
+
+
+class Strip(Part):
+    """One query.
+
+    Args:
+        query: Its id.
+        label: The name of its class; empty where it has none.
+        hits: What every model finds for it, best first, by the name of the model.
+    """
+
+    query: str
+    label: str
+    hits: dict[str, list[Hit]]
+
+
+class Strips(Part):
+    """Some queries, with pictures of all items.
+
+    Args:
+        models: Names of the models, in the order in which they stand beside each other.
+        strips: The queries.
+        pictures: PNG files in base64, by the id of an item; those that have one.
+    """
+
+    models: list[str]
+    strips: list[Strip]
+    pictures: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of all items, each once."""
+        found = (
+            name for strip in self.strips for name in (strip.query, *(h.id for one in strip.hits.values() for h in one))
+        )
+        return list(dict.fromkeys(found))
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Return columns and rows: one per item found."""
+        words = {True: "right", False: "wrong", None: ""}
+        rows = [
+            [strip.query, strip.label, model, str(place), hit.id, hit.label, words[hit.right]]
+            for strip in self.strips
+            for model, hits in strip.hits.items()
+            for place, hit in enumerate(hits, start=1)
+        ]
+        return ["query", "class", "model", "place", "item", "class of the item", "right"], rows
+
+
+def choose_strips(models: Mapping[str, Searched], *, queries: int = 4, hits: int = 4, seed: int = 0) -> Strips:
+    """Choose queries, and return what every model finds for them.
+
+    An item with the id of the query is not among its hits.
+
+    Args:
+        models: The same queries in the same order by every model, by its name.
+        queries: How many queries at most.
+        hits: How many items of each at most.
+        seed: Of the choice.
+
+    Raises:
+        ConfigError: There is no model, or less than one query or hit was asked for.
+        DataError: Models have other queries.
+    """
+    queries, hits = count_of("queries", queries), count_of("hits", hits)
+    refuse(not models, "Strips of no model.", "at least one model")
+    first = next(iter(models.values())).query
+    for name, searched in models.items():
+        if searched.query.ids != first.ids:
+            raise DataError(f"'{name}' has other queries than the first model.", expected="the same, in one order")
+    found = {name: _found(searched, hits) for name, searched in models.items()}
+    right = np.stack([(one.right * (one.rows >= 0)).sum(axis=1) for one in found.values()])
+    differ = (right != right[0]).any(axis=0)
+    order = np.random.default_rng(seed).permutation(len(first))
+    rows = np.sort(order[np.argsort(~differ[order], kind="stable")][:queries])
+    labels = class_names_of(first)
+    strips = [
+        Strip(query=first.ids[row], label=labels[row], hits={name: one.of(row) for name, one in found.items()})
+        for row in rows.tolist()
+    ]
+    return Strips(models=list(models), strips=strips)
+
+
+class _Found(NamedTuple):
+    """What one model finds: rows of its whole gallery and whether they are right (Q, k), and who these items are."""
+
+    rows: NDArray[np.int64]
+    right: NDArray[np.bool_]
+    gallery: Sequence[EmbeddingSet]
+    judged: bool
+
+    def of(self, query: int) -> list[Hit]:
+        starts = np.cumsum([0, *map(len, self.gallery)])
+        hits = []
+        for row, right in zip(self.rows[query].tolist(), self.right[query].tolist(), strict=True):
+            if row >= 0:
+                number = int(np.searchsorted(starts, row, side="right")) - 1
+                item = self.gallery[number].select([row - int(starts[number])])
+                hits.append(Hit(id=item.ids[0], label=class_names_of(item)[0], right=right if self.judged else None))
+        return hits
+
+
+def _found(searched: Searched, k: int) -> _Found:
+    """Search all parts and keep the first k of each query; of equal scores the earlier part comes first."""
+    query, start, columns = searched.query, 0, []
+    judged = query.labels is not None and all(part.labels is not None for part in searched.gallery)
+    for part in searched.gallery:
+        near = top_k(query, part, k, exclude_same_id=True)
+        own = labels_as_in(query, part)[near.rows] == query.labels[:, None] if judged else near.rows < -1  # type: ignore[index]
+        columns.append((near.scores, np.where(near.rows >= 0, near.rows + start, -1), own))
+        start += len(part)
+    if not columns:
+        raise DataError("A gallery has no part.", expected="what at least one model embedded")
+    scores, rows, right = (np.concatenate(parts, axis=1) for parts in zip(*columns, strict=True))
+    best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    rows, right = (np.take_along_axis(values, best, axis=1) for values in (rows, right))
+    return _Found(rows, right, searched.gallery, judged)

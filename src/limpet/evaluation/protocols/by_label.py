@@ -1,0 +1,47 @@
+"""Items of the query's class answer it: the protocol of most retrieval benchmarks, with queries or leave-one-out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from limpet.embeddings import EmbeddingSet
+from limpet.evaluation.protocols.base import Lists, RankingProtocol
+from limpet.evaluation.ranking.engine import no_rows
+from limpet.evaluation.retrieval import NoRelevant
+from limpet.evaluation.sides import relevant_by_label
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ByLabel(RankingProtocol):
+    """Items of the query's class are relevant, compared by name where both sides have names (HBCT, In-shop, CIFAR).
+
+    Args:
+        leave_one_out: Leave out the gallery item with the id of the query.
+        no_relevant: What a query without any relevant item is worth.
+    """
+
+    name: ClassVar[str] = "labels"
+    description: ClassVar[str] = "items of the query's class answer it"
+    needs_labels: ClassVar[bool] = True
+
+    def answers(self, query: EmbeddingSet, gallery: EmbeddingSet) -> Lists:
+        """Return the rows of every query's class; nothing is ignored."""
+        return Lists(relevant_by_label(query, gallery), no_rows(len(query)))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SeenClasses(ByLabel):
+    """Recall of continual visual search: a query whose class is not in the gallery is a miss (CVS, AR@K).
+
+    Args:
+        leave_one_out: Leave out the gallery item with the id of the query.
+        no_relevant: What a query without any relevant item is worth.
+    """
+
+    name: ClassVar[str] = "continual"
+    description: ClassVar[str] = "recall by label; a query whose class the gallery lacks counts as a miss (CVS)"
+    metrics: ClassVar[tuple[str, ...]] = ("recall@1", "recall@2", "recall@4")
+    gate_metric: ClassVar[str] = "recall@1"
+
+    no_relevant: NoRelevant = "zero"

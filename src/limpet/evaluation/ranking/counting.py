@@ -1,0 +1,293 @@
+"""How many items of a tile come before each relevant item: three exact ways, of which the cheapest is taken.
+
+An item comes before another if its score is higher, or if it is the same and its gallery row is smaller. Comparing
+costs two passes per relevant item; picking out those that reach the lowest relevant score costs little where few do; a
+histogram sorts the items roughly, and looks only at those whose bin is near a relevant score. Sorting the tile was
+never faster than the histogram. A product nearer to a relevant score than its error is replaced by the exact score, see
+`tiles`. Written here because libraries that rank sort the whole gallery for every query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limpet.evaluation.ranking.tiles import Pairs, QueryBlock, Search
+
+Scores = NDArray[np.float32]
+Integers = NDArray[np.int64]
+
+PART_ROWS = 16  # queries that are looked at together
+BINS = 8_192  # per query; the bins of a part must stay below 2**24, where float32 counts no further
+
+COMPARE, FILTER, HISTOGRAM = "compare", "filter", "histogram"
+_LOOKED_AT = 64  # every so many columns
+_PASS = 0.2  # nanoseconds per score of a comparison; the other costs are relative to it
+_CALL = 3_000.0
+_INSERT = 90.0
+_BINNED = 4.2
+_BIN = 2.0  # of those of a query, made once for all tiles
+
+
+@dataclass(eq=False)
+class Counter:
+    """Counts, tile by tile, what comes before the relevant items of a block of queries.
+
+    Args:
+        search: What is searched.
+        block: The queries.
+        pairs: Their relevant items.
+        way: Always count this way, for tests; None takes the cheapest.
+    """
+
+    search: Search
+    block: QueryBlock
+    pairs: Pairs
+    way: str | None = None
+    parts: list[Part] = field(init=False)
+
+    def __post_init__(self) -> None:
+        queries = len(self.block.vectors)
+        starts = range(0, queries, PART_ROWS)
+        parts = (self.part(start, min(start + PART_ROWS, queries)) for start in starts)
+        self.parts = [part for part in parts if len(part.items)]
+
+    def part(self, start: int, stop: int) -> Part:
+        """Return some neighbouring queries of the block."""
+        own = slice(self.pairs.offsets[start], self.pairs.offsets[stop])
+        search, block = self.search, self.block  # a part that knew the counter would outlive its last use
+        return Part(
+            rows=slice(start, stop),
+            owner=self.pairs.owner[own] - start,
+            items=self.pairs.items[own],
+            values=self.pairs.scores[own],
+            offsets=self.pairs.offsets[start : stop + 1] - own.start,
+            error=block.error[start:stop],
+            gallery_size=len(search.gallery),
+            exact=lambda owner, items: search.scores(block, owner + start, items),
+        )
+
+    def add(self, start: int, products: Scores) -> None:
+        """Count the items of one tile of products (n, T), whose first gallery row is ``start``."""
+        for part in self.parts:
+            part.add(start, products[part.rows], self.way)
+
+    def ranks(self) -> Integers:
+        """Return the 0-based rank of every pair (M,), ascending for each query."""
+        return np.concatenate([np.empty(0, np.int64), *(part.ranks() for part in self.parts)])
+
+
+@dataclass(eq=False)
+class Part:
+    """Some neighbouring queries of a block with their m relevant items, in the order of their ranks.
+
+    Args:
+        rows: Which queries of the block, h of them.
+        owner: The query in the part of each relevant item, ascending (m,).
+        items: Its gallery row (m,).
+        values: Its score (m,).
+        offsets: Where each query begins (h + 1,).
+        error: How far a product may be from a score, per query (h,).
+        gallery_size: Number of gallery rows.
+        exact: Gives the scores of single pairs: queries in the part (e,) and gallery rows (e,).
+    """
+
+    rows: slice
+    owner: Integers
+    items: Integers
+    values: Scores
+    offsets: Integers
+    error: Scores
+    gallery_size: int
+    exact: Callable[[Integers, Integers], Scores]
+    before: Integers = field(init=False)
+    """Other items known to come before each relevant one (m,)."""
+    entered: Integers = field(init=False)
+    """Other items that come before a relevant one and all of its query that follow it (m + 1,)."""
+
+    def __post_init__(self) -> None:
+        self.before = np.zeros(len(self.items), np.int64)
+        self.entered = np.zeros(len(self.items) + 1, np.int64)
+
+    def ranks(self) -> Integers:
+        """Return the ranks of the relevant items (m,)."""
+        entered = np.append(0, np.cumsum(self.entered[:-1]))
+        own, first = np.arange(len(self.items)), self.offsets[self.owner]
+        ranks: Integers = self.before + entered[1:] - entered[first] + own - first
+        return ranks
+
+    def add(self, start: int, products: Scores, way: str | None) -> None:
+        """Count the items of a tile in the cheapest way."""
+        way = self.cheapest(products) if way is None else way
+        WAYS[way](self, start, products)
+
+    def cheapest(self, products: Scores) -> str:
+        """Return the way that takes the least time for such a tile, by some of its columns."""
+        cost = {COMPARE: len(self.items) * (_CALL + 2 * _PASS * products.shape[1])}
+        if cost[COMPARE] > 3 * _PASS * products.size:
+            some = products[:, ::_LOOKED_AT]
+            found = np.count_nonzero(some >= self.lowest) / some.size * products.size
+            cost[FILTER] = 3 * _PASS * products.size + _INSERT * found
+            bins = _BIN * BINS / self.gallery_size
+            cost[HISTOGRAM] = (_BINNED + bins) * products.size + _INSERT * found * self.asked_share
+        return min(cost, key=cost.__getitem__)
+
+    @cached_property
+    def lowest(self) -> Scores:
+        """What a product must reach to matter to a query, infinity where nothing does, as a column (h, 1)."""
+        return (self._of_each(self.offsets[1:] - 1) - self.error)[:, None]
+
+    @cached_property
+    def highest(self) -> Scores:
+        """Above this a product comes before all relevant items of a query, as a column (h, 1)."""
+        return (self._of_each(self.offsets[:-1]) + self.error)[:, None]
+
+    def _of_each(self, places: Integers) -> Scores:
+        some = np.diff(self.offsets) > 0
+        return np.where(some, self.values[np.where(some, places, 0)], np.float32(np.inf))
+
+    @cached_property
+    def keys(self) -> Integers:
+        """Whole numbers (m,) that ascend as scores fall, query by query."""
+        return _keys(self.owner, self.values)
+
+    @cached_property
+    def tied_keys(self) -> Integers:
+        """Whole numbers (m,) that ascend with the gallery row among relevant items of the same score and query."""
+        return self.keys.searchsorted(self.keys) * self.gallery_size + self.items
+
+    def insert(self, owner: Integers, items: Integers, products: Scores) -> None:
+        """Count some items, given by query in the part, gallery row and product, each (e,)."""
+        places = self.keys.searchsorted(_keys(owner, products))
+        near = np.flatnonzero(self._near(owner, products, places))
+        if len(near):
+            places[near] = self._places(owner[near], items[near])
+        counting = places < self.offsets[owner + 1]
+        self.entered += np.bincount(places[counting], minlength=len(self.entered))
+
+    def _near(self, owner: Integers, products: Scores, places: Integers) -> NDArray[np.bool_]:
+        """Tell which products are too near to one of the two relevant scores around their places, (e,)."""
+        error, last = self.error[owner], len(self.values) - 1
+        below = (places < self.offsets[owner + 1]) & (products - self.values[np.minimum(places, last)] <= error)
+        above = (places > self.offsets[owner]) & (self.values[np.maximum(places - 1, 0)] - products <= error)
+        return below | above
+
+    def _places(self, owner: Integers, items: Integers) -> Integers:
+        """Return the first relevant item that each item comes before, by its exact score and the rule for ties."""
+        keys = _keys(owner, self.exact(owner, items))
+        places = self.keys.searchsorted(keys)
+        tied = np.flatnonzero(self.keys[np.minimum(places, len(self.keys) - 1)] == keys)
+        asked = places[tied] * self.gallery_size + items[tied]
+        places[tied] = self.tied_keys.searchsorted(asked, "right")
+        return places
+
+    def bins(self, values: Scores, rows: Integers | slice) -> Integers:
+        """Return the bin of every value; a higher bin means a higher one, and queries have bins of their own.
+
+        Every step is monotone in float32, so the relevant scores and all products fall into bins by one rule.
+        """
+        scale, shift, least, most = (column[rows] for column in self.scales)
+        binned = values * scale
+        binned += shift
+        np.clip(binned, least, most, out=binned)
+        return binned.astype(np.int64)
+
+    @cached_property
+    def scales(self) -> tuple[Scores, Scores, Scores, Scores]:
+        """What turns a product into a bin: factor, summand, first and last bin of each query, each (h, 1)."""
+        low, high = (np.nan_to_num(edge, posinf=0.0) for edge in (self.lowest, self.highest))
+        span = np.maximum(high - low, np.maximum(np.abs(high), np.abs(low)) * np.float32(1e-3))
+        scale = np.float32(BINS - 4) / np.maximum(span, np.float32(1e-30))  # what is asked fills bins 2 to BINS - 2
+        first = np.arange(len(low), dtype=np.float32)[:, None] * BINS
+        return scale, first + 2 - low * scale, first, first + np.float32(BINS - 1)
+
+    @cached_property
+    def asked_bins(self) -> NDArray[np.bool_]:
+        """Which bins hold a product that may be nearer to a relevant score than its error (h * BINS,)."""
+        asked = np.zeros(BINS * (self.rows.stop - self.rows.start), np.bool_)
+        error = self.error[self.owner]
+        first, last = (self.bins((self.values + edge)[:, None], self.owner)[:, 0] for edge in (-error, error))
+        for step in range(int((last - first).max(initial=0)) + 1):
+            asked[np.minimum(first + step, last)] = True
+        return asked
+
+    @cached_property
+    def asked_share(self) -> float:
+        """Share of the bins that are asked for, between the lowest and the highest."""
+        return min(1.0, 2 * len(self.items) / (BINS * len(self.error)))
+
+    @cached_property
+    def runs(self) -> tuple[Integers, Integers, Integers]:
+        """Runs of bins between those asked for.
+
+        Returns:
+            Where each run of bins begins (r,), which runs hold no relevant score and come before some relevant item
+            (u,), and the first one that each of these comes before (u,).
+        """
+        asked = self.asked_bins
+        edges = np.append(True, asked[1:] != asked[:-1])
+        edges[::BINS] = True
+        begins = np.flatnonzero(edges)
+        row = begins // BINS
+        falling = 2 * self.owner * BINS - self.bins(self.values[:, None], self.owner)[:, 0]
+        first = falling.searchsorted(2 * row * BINS - begins, "right")
+        counting = np.flatnonzero(~self.asked_bins[begins] & (first < self.offsets[row + 1]))
+        return begins, counting, first[counting]
+
+
+def _by_comparing(part: Part, start: int, products: Scores) -> None:
+    """Compare the tile with each relevant score."""
+    near: list[Integers] = [np.empty(0, np.int64)] * len(part.items)
+    for place, (row, value) in enumerate(zip(part.owner.tolist(), part.values, strict=True)):
+        line, error = products[row], part.error[row]
+        above = int(np.count_nonzero(line > value + error))
+        if np.count_nonzero(line >= value - error) > above:
+            near[place] = np.flatnonzero((line >= value - error) & (line <= value + error))
+        part.before[place] += above
+    places = np.repeat(np.arange(len(near)), [len(columns) for columns in near])
+    items = start + np.concatenate(near)
+    scores, values = part.exact(part.owner[places], items), part.values[places]
+    first = (scores > values) | ((scores == values) & (items < part.items[places]))
+    part.before += np.bincount(places[first], minlength=len(part.before))
+
+
+def _by_filtering(part: Part, start: int, products: Scores) -> None:
+    """Look only at items that may reach the lowest relevant score of their query."""
+    _insert_places(part, start, products, np.flatnonzero(products >= part.lowest))
+
+
+def _insert_places(part: Part, start: int, products: Scores, places: Integers) -> None:
+    owner, columns = np.divmod(places, products.shape[1])
+    part.insert(owner, start + columns, products[owner, columns])
+
+
+def _by_binning(part: Part, start: int, products: Scores) -> None:
+    """Count whole bins at once, and look at the items whose bin is near a relevant score."""
+    bins = part.bins(products, slice(None)).ravel()
+    counts = np.bincount(bins, minlength=len(part.asked_bins))
+    begins, counting, first = part.runs
+    part.entered[first] += np.add.reduceat(counts, begins)[counting]
+    _insert_places(part, start, products, np.flatnonzero(part.asked_bins.take(bins)))
+
+
+WAYS: dict[str, Callable[[Part, int, Scores], None]] = {
+    COMPARE: _by_comparing,
+    FILTER: _by_filtering,
+    HISTOGRAM: _by_binning,
+}
+
+
+def _keys(owner: Integers, values: Scores) -> Integers:
+    """Return whole numbers (n,) that ascend query by query, and as the scores of a query fall; equal scores are alike.
+
+    >>> _keys(np.array([0, 0, 1]), np.array([0.5, -0.5, 2.0], np.float32)).argsort().tolist()
+    [0, 1, 2]
+    """
+    bits = (values + np.float32(0)).view(np.int32)  # turns -0.0 into 0.0
+    rising = bits ^ ((bits >> 31) & np.int32(0x7FFFFFFF))
+    keys: Integers = (owner << 33) - rising.astype(np.int64)
+    return keys

@@ -1,0 +1,92 @@
+"""The same counting on an accelerator, with torch.
+
+Every item is looked up among the relevant scores of its query, which an accelerator does for a whole tile at once.
+Items too near to a relevant score are few, and counted by their exact scores on the processor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from limpet.devices import device_named
+from limpet.evaluation.ranking.counting import Counter, Part
+from limpet.evaluation.ranking.tiles import Pairs, QueryBlock, Search, columns_at_once
+
+
+def ranks_on(device: str, search: Search, block: QueryBlock, pairs: Pairs) -> NDArray[np.int64]:
+    """Return the 0-based rank of every pair (M,), ascending for each query; see `counting.Counter`.
+
+    Args:
+        device: Name of the accelerator, such as "cuda", "cuda:1" or "mps"; "cpu" works too.
+        search: What is searched.
+        block: Some queries.
+        pairs: Their relevant items.
+
+    Raises:
+        ConfigError: There is no such device here.
+    """
+    place = device_named(device)
+    part = Counter(search, block, pairs).part(0, len(block.vectors))
+    if not len(pairs.items):
+        return np.empty(0, np.int64)
+    vectors, error = (torch.from_numpy(np.array(given)).to(place) for given in (block.vectors, block.error))
+    falling = _falling(pairs).to(place)
+    counts = torch.zeros(falling.shape[0] * (falling.shape[1] - 1), dtype=torch.int64, device=place)
+    for tile in search.tile_bounds(pairs):
+        items = torch.from_numpy(np.array(search.gallery.block(tile.start, tile.stop))).to(place)
+        with full_precision():
+            products = _products(vectors, items)
+        products[tuple(torch.from_numpy(np.ascontiguousarray(which)).to(place) for which in tile.hidden)] = -torch.inf
+        counts += _count(products, falling, error, tile.start, part)
+    column = np.arange(len(pairs.items)) - pairs.offsets[pairs.owner]
+    part.entered[:-1] += counts.cpu().numpy().reshape(len(falling), -1)[pairs.owner, column]
+    return part.ranks()
+
+
+def _products(query: Tensor, gallery: Tensor) -> Tensor:
+    """Return the products (n, T) of two sets of vectors, summed as in `tiles`."""
+    first, *others = columns_at_once(query.shape[1])
+    products = query[:, first] @ gallery[:, first].T
+    for columns in others:
+        products.addmm_(query[:, columns], gallery[:, columns].T)
+    return products
+
+
+@contextmanager
+def full_precision() -> Iterator[None]:
+    """Let products of float32 be just that, whatever was allowed elsewhere for the sake of speed."""
+    allowed = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(allowed)
+
+
+def _falling(pairs: Pairs) -> Tensor:
+    """Return the relevant scores of every query, signs changed so that they ascend, between infinities (n, R + 2)."""
+    counts = np.diff(pairs.offsets)
+    table = np.full((len(counts), counts.max() + 2), np.inf, np.float32)
+    table[:, 0] = -np.inf
+    table[pairs.owner, np.arange(len(pairs.items)) - pairs.offsets[pairs.owner] + 1] = -pairs.scores
+    return torch.from_numpy(table)
+
+
+def _count(products: Tensor, falling: Tensor, error: Tensor, start: int, part: Part) -> Tensor:
+    """Count the items (n, T) by the first relevant score they exceed, flat (n * (R + 1),); near ones go to the part."""
+    asked, width = -products, falling.shape[1] - 1
+    places = torch.searchsorted(falling, asked).clamp(1, width)  # between the infinities
+    near = (falling.gather(1, places) - asked <= error[:, None]) | (
+        asked - falling.gather(1, places - 1) <= error[:, None]
+    )
+    near &= torch.isfinite(products)
+    owner, columns = (found.cpu().numpy() for found in torch.nonzero(near, as_tuple=True))
+    part.insert(owner, start + columns, products[near].cpu().numpy())
+    flat = torch.arange(len(products), device=products.device)[:, None] * width + places - 1
+    return torch.bincount(flat[~near], minlength=len(products) * width)

@@ -1,0 +1,283 @@
+"""The one counting engine: where the relevant gallery items of every query rank.
+
+Ranking metrics need the ranks of the relevant items, not a sorted gallery. A rank is the number of items that come
+before: those with a higher score, and those with the same score and a smaller row. Nothing of size queries x gallery
+is ever held. Written here because the libraries that rank a whole gallery sort and keep all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limpet.errors import DataError
+from limpet.evaluation.ranking.counting import Counter
+from limpet.evaluation.ranking.row_lists import RowLists
+from limpet.evaluation.ranking.side_by_side import available_cores, side_by_side
+from limpet.evaluation.ranking.tiles import Bounds, QueryBlock, Search
+from limpet.evaluation.ranking.vector_rows import VectorRows, Vectors
+
+FEW_TIED = 256  # up to here comparing for each tied item is faster than a stable sort with indices
+
+
+@dataclass(frozen=True, eq=False)
+class Ranked:
+    """All that ranking metrics need to know of Q rankings; checked once, when built.
+
+    Args:
+        ranks: 0-based ranks of the relevant items of all queries one after another, int64 (M,), ascending per query.
+        offsets: Where each query begins, int64 (Q + 1,), ending with M.
+        gallery_sizes: How many gallery items each query ranked, ignored ones not counted, int64 (Q,).
+        gains: What each relevant item is worth to metrics that weigh, float64 (M,) above 0; ones when left out.
+
+    Raises:
+        DataError: The arrays do not describe rankings.
+
+    >>> Ranked.of([[0, 2], []], [5, 5]).relevant.tolist()
+    [2, 0]
+    """
+
+    ranks: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    gallery_sizes: NDArray[np.int64]
+    gains: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+
+    def __post_init__(self) -> None:
+        if not len(self.gains):
+            object.__setattr__(self, "gains", np.ones(len(self.ranks)))
+        ranks, offsets, sizes = self.ranks, self.offsets, self.gallery_sizes
+        ends = (len(offsets), offsets[0], offsets[-1])
+        if ends != (len(sizes) + 1, 0, len(ranks)) or (np.diff(offsets) < 0).any():
+            raise DataError(
+                f"{len(offsets)} offsets for {len(sizes)} queries and {len(ranks)} ranks.",
+                expected="ascending offsets, one more than queries, from 0 to the number of ranks",
+            )
+        if len(self.gains) != len(ranks) or not ((self.gains > 0) & np.isfinite(self.gains)).all():
+            raise DataError(f"{len(self.gains)} gains for {len(ranks)} ranks.", expected="one above 0 for each")
+        owner = np.repeat(np.arange(len(sizes)), np.diff(offsets))
+        if ((ranks < 0) | (ranks >= sizes[owner])).any():
+            raise DataError("A rank lies outside its gallery.", expected="0 <= rank < items ranked")
+        if (np.diff(ranks)[np.diff(owner) == 0] <= 0).any():
+            raise DataError(
+                "Ranks of a query are not ascending.", expected="each relevant item at its own rank, sorted"
+            )
+
+    def __len__(self) -> int:
+        return len(self.gallery_sizes)
+
+    @property
+    def relevant(self) -> NDArray[np.int64]:
+        """Number of relevant items R of every query (Q,)."""
+        return np.diff(self.offsets)
+
+    @classmethod
+    def of(cls, ranks: Sequence[Sequence[int] | NDArray[np.int64]], gallery_sizes: Sequence[int]) -> Ranked:
+        """Build from one ascending list of ranks per query."""
+        lists = RowLists.of(ranks)
+        return cls(lists.values, np.append(lists.starts, len(lists.values)), np.array(gallery_sizes, np.int64))
+
+    @classmethod
+    def joined(cls, parts: Iterable[Ranked]) -> Ranked:
+        """Put rankings of different queries one after another."""
+        whole = list(parts)
+        relevant = np.concatenate([part.relevant for part in whole])
+        return cls(
+            np.concatenate([part.ranks for part in whole]),
+            np.concatenate([[0], np.cumsum(relevant)]),
+            np.concatenate([part.gallery_sizes for part in whole]),
+            np.concatenate([part.gains for part in whole]),
+        )
+
+    @classmethod
+    def graded(cls, levels: Sequence[tuple[float, Ranked]]) -> Ranked:
+        """Put rankings of the same queries together, whose relevant items are worth one gain each.
+
+        >>> both = Ranked.graded([(1.0, Ranked.of([[0, 3]], [5])), (2.0, Ranked.of([[1]], [5]))])
+        >>> both.ranks.tolist(), both.gains.tolist()
+        ([0, 1, 3], [1.0, 2.0, 1.0])
+        """
+        if len(levels) == 1:
+            return levels[0][1]  # one gain for all is as good as 1
+        sizes = levels[0][1].gallery_sizes
+        owner = np.concatenate([np.repeat(np.arange(len(sizes)), level.relevant) for _, level in levels])
+        ranks = np.concatenate([level.ranks for _, level in levels])
+        gains = np.concatenate([np.full(len(level.ranks), gain) for gain, level in levels])
+        order = np.lexsort((ranks, owner))
+        offsets = np.append(0, np.cumsum(np.bincount(owner, minlength=len(sizes))))
+        return cls(ranks[order], offsets, sizes, gains[order])
+
+
+def rank(
+    query: Vectors | VectorRows,
+    gallery: Vectors | VectorRows,
+    relevant: RowLists,
+    ignore: RowLists | None = None,
+    *,
+    block: int | None = None,
+    device: str | None = None,
+) -> Ranked:
+    """Rank the relevant items of every query; see `rank_blocks`, whose parts this joins.
+
+    >>> gallery = np.eye(3, dtype=np.float32)
+    >>> rank(np.array([[0.5, 0.9, 0.1]], dtype=np.float32), gallery, RowLists.of([[0, 2]])).ranks
+    array([1, 2])
+    """
+    return Ranked.joined(rank_blocks(query, gallery, relevant, ignore, block=block, device=device))
+
+
+def rank_blocks(
+    query: Vectors | VectorRows,
+    gallery: Vectors | VectorRows,
+    relevant: RowLists,
+    ignore: RowLists | None = None,
+    *,
+    block: int | None = None,
+    device: str | None = None,
+) -> Iterator[Ranked]:
+    """Rank the relevant items of a block of queries after another, in the order of the queries.
+
+    The gallery is read tile by tile, so that it may be larger than memory.
+
+    Args:
+        query: Q queries in index form: inner products rank as the similarity of the space.
+        gallery: N gallery items in index form.
+        relevant: Gallery rows that answer each query.
+        ignore: Gallery rows to leave out of the ranking of each query, relevant or not.
+        block: Queries at a time; by default as many as keep memory bounded, at most 512.
+        device: Where products and counts are computed, such as "cuda"; None for the processor, without torch.
+
+    Raises:
+        ConfigError: A block of less than one query, or a device that is not there.
+        DataError: A side is empty, its products overflow, or a list does not fit the sides.
+        SpaceMismatchError: The sides have different dimensions.
+    """
+    search = Search.of(query, gallery)
+    left_out = ignore or no_rows(len(query))
+
+    def ranked(bounds: Bounds) -> Ranked:
+        part = search.queries_at(bounds)
+        pairs = search.pairs(part, relevant, left_out)
+        if device is None:
+            counter = Counter(search, part, pairs)
+            for start, products in search.tiles(part, pairs):
+                counter.add(start, products)
+            ranks = counter.ranks()
+        else:
+            ranks = ranks_on(device, search, part, pairs)
+        return Ranked(ranks, pairs.offsets, len(search.gallery) - left_out.counts[slice(*bounds)])
+
+    if device is not None:
+        from limpet.evaluation.ranking.device_counting import ranks_on
+    workers = available_cores() if device is None else 1
+    yield from side_by_side(ranked, search.blocks(block, relevant, workers), workers)
+
+
+def hide(
+    scores: NDArray[np.float32], relevant: RowLists, ignore: RowLists
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Move ignored items to the very end of their rows of scores (n, N), in place.
+
+    Returns:
+        The row of scores (M,) and the gallery row (M,) of every relevant item that is not ignored.
+    """
+    scores[ignore.flat()] = -np.inf
+    owner, items = relevant.flat()
+    kept = scores[owner, items] > -np.inf
+    return owner[kept], items[kept]
+
+
+def _rank_of(row: Vectors, item: int) -> int:
+    """Count the items that come before one: at least its score in smaller rows, more in greater rows."""
+    score = row[item]
+    return int(np.count_nonzero(row[:item] >= score)) + int(np.count_nonzero(row[item + 1 :] > score))
+
+
+def tied_ranks(row: NDArray[np.float32], items: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the rank (R,) of each item in one row of scores (N,), ties going to the smaller row.
+
+    >>> tied_ranks(np.array([0.5, 0.9, 0.5], dtype=np.float32), np.array([0, 2])).tolist()
+    [1, 2]
+    """
+    if len(items) <= FEW_TIED:
+        return np.array([_rank_of(row, item) for item in items.tolist()], np.int64)
+    positions = np.empty(len(row), np.int64)
+    positions[np.argsort(-row, kind="stable")] = np.arange(len(row))
+    return positions[items]
+
+
+class First:
+    """The first k items of n queries among the tiles seen so far, by descending score, ties by gallery row.
+
+    Args:
+        search: What is searched.
+        block: The queries.
+        k: How many items.
+    """
+
+    def __init__(self, search: Search, block: QueryBlock, k: int) -> None:
+        self._search, self._block = search, block
+        self.rows = np.full((len(block.vectors), k), -1)
+        """Gallery rows, int64 (n, k); -1 where there are fewer."""
+        self.values = np.full((len(block.vectors), k), -np.inf, np.float32)
+        """Their scores, float32 (n, k); minus infinity where there are fewer."""
+
+    def add(self, start: int, products: NDArray[np.float32]) -> None:
+        """Take in a tile of products (n, T) whose first gallery row is ``start``; tiles come in the order of rows.
+
+        An item is passed over only if its score must be below the k-th of its own tile, or of those before.
+        """
+        threshold, error = self.values[:, -1], self._block.error
+        width, k = products.shape[1], self.values.shape[1]
+        if k < width:
+            threshold = np.maximum(threshold, np.partition(products, width - k, axis=1)[:, width - k] - error)
+        chosen = (products >= (threshold - error)[:, None]) & (products > -np.inf)
+        owner, columns = np.nonzero(chosen)
+        if len(owner):
+            self._merge(owner, start + columns)
+
+    def _merge(self, owner: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
+        changed, local = np.unique(owner, return_inverse=True)
+        k = self.values.shape[1]
+        owners = np.concatenate([np.repeat(np.arange(len(changed)), k), local])
+        all_values = np.concatenate([self.values[changed].ravel(), self._search.scores(self._block, owner, rows)])
+        all_rows = np.concatenate([self.rows[changed].ravel(), rows])
+        order = np.lexsort((-all_values, owners))  # stable: among equals the earlier row stays first
+        owners = owners[order]
+        place = np.arange(len(owners)) - owners.searchsorted(owners)
+        kept = order[place < k]
+        self.rows[changed] = all_rows[kept].reshape(-1, k)
+        self.values[changed] = all_values[kept].reshape(-1, k)
+
+
+def nearest_rows(
+    query: Vectors | VectorRows,
+    gallery: Vectors | VectorRows,
+    k: int,
+    ignore: RowLists | None = None,
+    *,
+    block: int | None = None,
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Return the rows and scores (Q, min(k, N)) of the first k items per query, in the order of `rank_blocks`.
+
+    Where ignored items leave fewer, the row is -1 and the score is minus infinity.
+    """
+    search, left_out, nothing = Search.of(query, gallery), ignore or no_rows(len(query)), no_rows(len(query))
+    width, workers = min(k, len(search.gallery)), available_cores()
+
+    def first(bounds: Bounds) -> First:
+        part = search.queries_at(bounds)
+        found = First(search, part, width)
+        for start, products in search.tiles(part, search.pairs(part, nothing, left_out)):
+            found.add(start, products)
+        return found
+
+    parts = list(side_by_side(first, search.blocks(block, nothing, workers), workers))
+    return np.concatenate([part.rows for part in parts]), np.concatenate([part.values for part in parts])
+
+
+def no_rows(queries: int) -> RowLists:
+    """Return an empty list for every query."""
+    return RowLists.single(np.full(queries, -1))

@@ -1,0 +1,260 @@
+"""Scores of queries with a gallery, a block of queries and a tile of gallery rows at a time.
+
+The score of a query and an item is their inner product in index form, computed in double precision and rounded to
+float32. A matrix product of float32 gives it but for a small error that hangs on how the product was cut up. So what
+is counted by products is only what lies farther than that error from the score it is compared with; the few others are
+scored again, one by one. Ranks are therefore the same for every size of block and tile, with any number of threads and
+on every device, and equal items tie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limpet.errors import DataError, SpaceMismatchError, refuse
+from limpet.evaluation.ranking.row_lists import RowLists
+from limpet.evaluation.ranking.vector_rows import VectorRows, Vectors, rows_of
+
+Bounds = tuple[int, int]
+
+TILE_ROWS = 16_384  # gallery rows: enough for the product, few enough for the counting to stay in the caches
+MOST_QUERIES = 512
+LEAST_QUERIES = 32  # fewer make products slow
+MOST_PAIRS = 1_000_000  # relevant items of a block of queries
+COLUMNS = 128  # summed at a time: the error of a sum grows with its length, and shorter ones make products slow
+LARGEST_PRODUCT = float(np.finfo(np.float32).max) / 4
+"""Differences of two scores, and what they may be off, stay within float32."""
+_ADDED_AT_ONCE = 128  # queries whose sums wait to be added: fewer make products slow
+_ROWS_AT_ONCE = 8_192
+_NUMBERS_AT_ONCE = 32_768  # in double precision: more memory at a time is slow to get
+
+
+@dataclass(frozen=True, eq=False)
+class QueryBlock:
+    """Queries ``start`` to ``stop`` in index form.
+
+    Args:
+        start: The first query.
+        stop: The one after the last.
+        vectors: The queries, float32 (n, D).
+        exact: The same in double precision.
+        error: How far a product may be from a score of each, float32 (n,).
+    """
+
+    start: int
+    stop: int
+    vectors: Vectors
+    exact: NDArray[np.float64]
+    error: NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """What is asked of a block of n queries: their relevant items by rank, and what to leave out.
+
+    Args:
+        owner: The query in the block of each relevant item, ascending, int64 (M,).
+        items: Its gallery row, int64 (M,).
+        scores: Its score, float32 (M,); a query's items are in the order of their ranks: by descending score, ties by
+            row.
+        offsets: Where each query begins, int64 (n + 1,).
+        hidden: Queries and gallery rows that no tile shows, each int64 (H,), by ascending row: the relevant items,
+            whose order is known, and those to leave out.
+    """
+
+    owner: NDArray[np.int64]
+    items: NDArray[np.int64]
+    scores: NDArray[np.float32]
+    offsets: NDArray[np.int64]
+    hidden: tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
+class Tile(NamedTuple):
+    """Gallery rows ``start`` to ``stop``, and which of their scores are hidden: queries and columns from ``start``."""
+
+    start: int
+    stop: int
+    hidden: tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """Q queries and N gallery items, checked once when built, whose scores are taken tile by tile.
+
+    Args:
+        queries: The queries.
+        gallery: The gallery.
+        longest: The greatest length of a gallery vector.
+    """
+
+    queries: VectorRows
+    gallery: VectorRows
+    longest: float
+
+    @classmethod
+    def of(cls, query: Vectors | VectorRows, gallery: Vectors | VectorRows) -> Search:
+        """Look through both sides, which are in index form.
+
+        Raises:
+            DataError: A side is empty, or its inner products would overflow.
+            SpaceMismatchError: The sides have different dimensions.
+        """
+        queries, items = rows_of(query), rows_of(gallery)
+        return cls(queries, items, longest=check_rows(queries, items))
+
+    @property
+    def tile_rows(self) -> int:
+        """Gallery rows of a tile: tiles are about equal, for a small one costs nearly as much as a large one."""
+        return -(-len(self.gallery) // max(1, round(len(self.gallery) / TILE_ROWS)))
+
+    def blocks(self, block: int | None, relevant: RowLists, workers: int = 1) -> list[Bounds]:
+        """Cut the queries into blocks that keep memory bounded, and give every worker some.
+
+        Args:
+            block: Queries at a time; None for as many as are good.
+            relevant: What answers each query; many answers make small blocks.
+            workers: How many blocks are worked on at once.
+
+        Raises:
+            ConfigError: A block of less than one query.
+        """
+        total = len(self.queries)
+        if block is not None:
+            refuse(block < 1, f"A block of {block} queries.", "at least 1")
+            return [(start, min(start + block, total)) for start in range(0, total, block)]
+        most = min(MOST_QUERIES, max(LEAST_QUERIES, -(-total // workers)))
+        answers, bounds, start = np.append(0, np.cumsum(relevant.counts)), [], 0
+        while start < total:
+            fitting = int(answers.searchsorted(answers[start] + MOST_PAIRS, "right")) - 1
+            stop = min(max(fitting, start + 1), start + most, total)
+            bounds.append((start, stop))
+            start = stop
+        return bounds
+
+    def queries_at(self, bounds: Bounds) -> QueryBlock:
+        """Read a block of queries."""
+        vectors = self.queries.block(*bounds)
+        exact = vectors.astype(np.float64)
+        error = largest_error(self.queries.dim, np.linalg.norm(exact, axis=1) * self.longest)
+        return QueryBlock(*bounds, vectors, exact, error.astype(np.float32))
+
+    def pairs(self, block: QueryBlock, relevant: RowLists, ignore: RowLists) -> Pairs:
+        """Score the relevant items of a block of queries, without those that are ignored, and put them in order."""
+        left_out = ignore.part(block.start, block.stop).flat()
+        owner, items = relevant.part(block.start, block.stop).flat()
+        if len(left_out[0]):
+            size = len(self.gallery)
+            kept = ~np.isin(owner * size + items, left_out[0] * size + left_out[1])
+            owner, items = owner[kept], items[kept]
+        scores = self.scores(block, owner, items)
+        order = np.lexsort((items, -scores, owner))
+        offsets = np.append(0, np.cumsum(np.bincount(owner, minlength=block.stop - block.start)))
+        hidden = np.append(owner, left_out[0]), np.append(items, left_out[1])
+        by_row = np.argsort(hidden[1], kind="stable")
+        return Pairs(owner[order], items[order], scores[order], offsets, (hidden[0][by_row], hidden[1][by_row]))
+
+    def scores(self, block: QueryBlock, owner: NDArray[np.int64], items: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the score (M,) of single pairs of a query of the block and a gallery row."""
+        scores = np.empty(len(items), np.float32)
+        step = max(16, _NUMBERS_AT_ONCE // self.queries.dim)
+        for start in range(0, len(items), step):
+            chosen = slice(start, start + step)
+            vectors = self.gallery.take(items[chosen]).astype(np.float64)
+            scores[chosen] = np.einsum("ij,ij->i", block.exact.take(owner[chosen], axis=0), vectors)
+        return scores
+
+    def tiles(self, block: QueryBlock, pairs: Pairs) -> Iterator[tuple[int, NDArray[np.float32]]]:
+        """Yield the first gallery row of each tile and products (n, T) of the block with it, hidden ones -infinity.
+
+        The array is reused: take what is needed before the next step.
+        """
+        buffer = np.empty(len(block.vectors) * self.tile_rows, np.float32)
+        for tile in self.tile_bounds(pairs):
+            width = tile.stop - tile.start
+            products = buffer[: len(block.vectors) * width].reshape(-1, width)
+            _multiply(block.vectors, self.gallery.block(tile.start, tile.stop), products)
+            products[tile.hidden] = -np.inf
+            yield tile.start, products
+
+    def tile_bounds(self, pairs: Pairs) -> Iterator[Tile]:
+        """Yield the tiles of the gallery in the order of its rows."""
+        size, (queries, rows) = len(self.gallery), pairs.hidden
+        for start in range(0, size, self.tile_rows):
+            stop = min(start + self.tile_rows, size)
+            own = slice(*rows.searchsorted((start, stop)))
+            yield Tile(start, stop, (queries[own], rows[own] - start))
+
+
+def columns_at_once(dim: int) -> Iterator[slice]:
+    """Yield the columns over which a product is summed before its sum is added to those of the columns before."""
+    return (slice(start, start + COLUMNS) for start in range(0, dim, COLUMNS))
+
+
+def largest_error(dim: int, lengths: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return how far a product of float32 can be from a score, whatever the vectors.
+
+    Summing n numbers in any order is off by at most n roundings, each relative to the sum of their sizes, which is no
+    more than the product of the lengths of the two vectors. There are `COLUMNS` numbers, then one sum for every so
+    many columns; rounding the score is one more. Products too small for float32 may become zero.
+
+    Args:
+        dim: Length D of the vectors.
+        lengths: Products of the lengths of two vectors.
+    """
+    single = np.finfo(np.float32)
+    roundings = 1.01 * (min(dim, COLUMNS) + -(-dim // COLUMNS))  # a hundredth for roundings of roundings
+    error: NDArray[np.float64] = roundings * lengths * single.eps / 2 + dim * float(single.tiny)
+    return error
+
+
+def _multiply(query: Vectors, gallery: Vectors, products: NDArray[np.float32]) -> None:
+    """Write the products (n, T) of two sets of vectors, a few columns at a time; see `largest_error`."""
+    first, *others = columns_at_once(query.shape[1])
+    np.matmul(query[:, first], gallery[:, first].T, out=products)
+    spare = np.empty_like(products[:_ADDED_AT_ONCE]) if others else products
+    for columns in others:
+        for start in range(0, len(query), _ADDED_AT_ONCE):
+            rows = slice(start, start + _ADDED_AT_ONCE)
+            added = spare[: len(query[rows])]
+            products[rows] += np.matmul(query[rows, columns], gallery[:, columns].T, out=added)
+
+
+def check_rows(query: VectorRows, gallery: VectorRows) -> float:
+    """Refuse empty sides, different dimensions, and numbers whose products leave float32.
+
+    Returns:
+        The greatest length of a gallery vector.
+    """
+    for side, rows in (("queries", query), ("gallery", gallery)):
+        if len(rows) == 0:
+            raise DataError(f"The {side} hold no item.", expected="at least one")
+    if query.dim != gallery.dim:
+        raise SpaceMismatchError(
+            f"Queries have {query.dim} columns, the gallery has {gallery.dim}.", expected="vectors of one space"
+        )
+    longest = _longest(gallery)
+    if not _longest(query) * longest < LARGEST_PRODUCT:
+        raise DataError(
+            "Inner products of these vectors overflow, or some are not finite.",
+            expected="finite numbers whose products stay within float32",
+            to_do="scale the vectors down; a common factor changes no ranking.",
+        )
+    return longest
+
+
+def _longest(rows: VectorRows) -> float:
+    """Return the greatest length; NaN where a vector holds NaN."""
+    starts = range(0, len(rows), _ROWS_AT_ONCE)
+    return float(np.max([_longest_of(rows.block(start, start + _ROWS_AT_ONCE)) for start in starts]))
+
+
+def _longest_of(vectors: Vectors) -> float:
+    square = float(np.einsum("ij,ij->i", vectors, vectors).max())
+    if not 1e-30 < square < 1e30:  # squares of float32 may vanish or overflow
+        square = float(np.square(vectors, dtype=np.float64).sum(axis=1).max())
+    return float(np.sqrt(square)) * 1.0001

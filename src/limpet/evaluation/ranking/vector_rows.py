@@ -1,0 +1,103 @@
+"""Vectors in index form, read a block or a few rows at a time, so that no set is ever converted as a whole."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limpet.embeddings import EmbeddingSet
+from limpet.geometry import Side
+
+Vectors = NDArray[np.float32]
+
+KEPT_BYTES = 64 * 2**20  # of vectors in index form
+_ROWS_AT_ONCE = 8_192
+
+
+class VectorRows(Protocol):
+    """N vectors of length D whose inner products rank as the similarity of a space does."""
+
+    @property
+    def dim(self) -> int:
+        """Length D of the vectors."""
+
+    def __len__(self) -> int: ...
+
+    def block(self, start: int, stop: int) -> Vectors:
+        """Return rows ``start`` to ``stop``, float32 (stop - start, D)."""
+
+    def take(self, rows: NDArray[np.int64]) -> Vectors:
+        """Return chosen rows, float32 (n, D)."""
+
+
+class ArrayRows:
+    """Vectors that are in index form already, float32 (N, D)."""
+
+    def __init__(self, vectors: Vectors) -> None:
+        self._vectors = vectors
+
+    @property
+    def dim(self) -> int:
+        """Length of the vectors."""
+        return int(self._vectors.shape[1])
+
+    def __len__(self) -> int:
+        return len(self._vectors)
+
+    def block(self, start: int, stop: int) -> Vectors:
+        """Return rows in a row, without a copy."""
+        return self._vectors[start:stop]
+
+    def take(self, rows: NDArray[np.int64]) -> Vectors:
+        """Return chosen rows."""
+        return self._vectors[rows]
+
+
+class EmbeddingRows:
+    """The vectors of a set, brought into index form as they are read; raw features are projected to points first."""
+
+    def __init__(self, embeddings: EmbeddingSet, side: Side) -> None:
+        self._embeddings, self._side = embeddings, side
+
+    @property
+    def dim(self) -> int:
+        """Length of the vectors in index form."""
+        return self._embeddings.space.index_dim
+
+    def __len__(self) -> int:
+        return len(self._embeddings)
+
+    def block(self, start: int, stop: int) -> Vectors:
+        """Convert rows in a row."""
+        return self._converted(self._embeddings.vectors[start:stop])
+
+    def take(self, rows: NDArray[np.int64]) -> Vectors:
+        """Convert chosen rows."""
+        return self._converted(self._embeddings.vectors[rows])
+
+    def _converted(self, vectors: Vectors) -> Vectors:
+        return index_form(self._embeddings, vectors, self._side)
+
+
+def index_form(embeddings: EmbeddingSet, vectors: Vectors, side: Side) -> Vectors:
+    """Return some vectors (n, D) of a set in index form (n, D'); every row is the same whatever rows are beside it.
+
+    Raw features are projected in double precision: functions such as the hyperbolic sine have other last bits at the
+    end of an array, so that equal items would not tie.
+    """
+    space = embeddings.space
+    if embeddings.form == "features" and len(vectors):
+        vectors = space.project_array(vectors.astype(np.float64)).astype(np.float32)
+    return space.index_form(vectors, side)
+
+
+def rows_of(vectors: Vectors | VectorRows) -> VectorRows:
+    """Take an array for what it is, vectors in index form, and convert a small set once and for all."""
+    if isinstance(vectors, np.ndarray):
+        return ArrayRows(vectors)
+    if isinstance(vectors, ArrayRows) or 4 * len(vectors) * vectors.dim > KEPT_BYTES or not len(vectors):
+        return vectors
+    starts = range(0, len(vectors), _ROWS_AT_ONCE)
+    return ArrayRows(np.concatenate([vectors.block(start, start + _ROWS_AT_ONCE) for start in starts]))

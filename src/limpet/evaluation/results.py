@@ -1,0 +1,319 @@
+"""An evaluation as a typed value, and evaluations of several new models against one old model as results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ConfigDict, Field, JsonValue
+
+from limpet.errors import ConfigError, DataError
+from limpet.evaluation.agreement import Agreement
+from limpet.evaluation.class_change import ClassChangeSummary
+from limpet.evaluation.compatibility import Variant, Verdict, clearly_worse
+from limpet.evaluation.intervals import Drawn, Draws, groups_drawn
+from limpet.evaluation.mixing import Mixing
+from limpet.evaluation.uncertainty import Uncertainty
+from limpet.evaluation.upgrade import UpgradeCurves
+from limpet.results import Data, Disagreement, Interval, ModelIdentity, Number, Part, Results
+
+if TYPE_CHECKING:
+    from limpet.evaluation.protocols.base import Protocol
+    from limpet.evaluation.sides import Sides
+
+Gate = Literal["interval", "point"]
+System = Literal["self_old", "self_new", "self_independent", "cross", "cross_independent"]
+Values = dict[str, Number]  # metric -> value
+PerQuery = Mapping[str, NDArray[np.float64]]  # metric -> one value per query
+
+GAIN = "cross_minus_self_old"
+"""The difference that decides."""
+
+
+class Bootstrap(Part):
+    """How intervals were drawn.
+
+    Args:
+        resamples: How many.
+        level: Of the intervals.
+        seed: Of the draws.
+        resample: What was drawn, "queries" or "classes".
+        groups: From how many of them; None in documents of earlier versions.
+    """
+
+    resamples: int
+    level: float
+    seed: int
+    resample: str = "queries"
+    groups: int | None = None
+
+
+class ProtocolRecord(Part):
+    """How something was measured. Options of the protocol are further attributes, see `options`.
+
+    Args:
+        name: A key of `PROTOCOLS`.
+        units: What scores are averaged over.
+        queries: How many were given.
+        gallery: How many items were searched.
+        queries_counted: How many units count in the gate metric; None where nothing was scored.
+        metrics: What was measured.
+        left_out: What the rules of the protocol set aside, counted, in words.
+        bootstrap: See `Bootstrap`.
+    """
+
+    name: str = "labels"
+    units: str = "queries"
+    queries: int
+    gallery: int
+    queries_counted: int | None = None
+    metrics: list[str] = Field(default_factory=list)
+    left_out: dict[str, int] = Field(default_factory=dict)
+    bootstrap: Bootstrap
+
+    @classmethod
+    def of(
+        cls,
+        protocol: Protocol,
+        sides: Sides,
+        draws: Draws,
+        *,
+        metrics: Sequence[str] = (),
+        counted: NDArray[np.float64] | None = None,
+    ) -> Self:
+        """Return how sides were measured.
+
+        Args:
+            protocol: By which protocol.
+            sides: Queries and gallery of a model.
+            draws: How intervals were drawn.
+            metrics: What was measured.
+            counted: One value per unit in the metric that decides, NaN where a unit does not count; None where nothing
+                was scored.
+        """
+        drawn = Drawn("queries", len(sides[0])) if counted is None else groups_drawn(counted, draws.clusters)
+        return cls(
+            **protocol.record(),
+            units=protocol.units,
+            queries=len(sides[0]),
+            gallery=len(sides[1]),
+            queries_counted=None if counted is None else int(np.count_nonzero(~np.isnan(counted))),
+            metrics=list(metrics),
+            left_out={} if counted is None else protocol.left_out(*sides),
+            bootstrap=Bootstrap(
+                resamples=draws.resamples,
+                level=draws.level,
+                seed=draws.seed,
+                resample=drawn.resample,
+                groups=drawn.groups,
+            ),
+        )
+
+    @property
+    def options(self) -> dict[str, JsonValue]:
+        """The options of the protocol, by name."""
+        return dict(self.model_extra or {})
+
+
+class EarlierAgreement(Part):
+    """The overlap alone, as earlier versions wrote it, under a name such as "overlap@10"."""
+
+    interval: Interval
+
+    @property
+    def overlap(self) -> tuple[str, float] | None:
+        """Name and value."""
+        return next(iter((self.model_extra or {}).items()), None)
+
+
+class Evaluation(Part):
+    """What was measured; every score is a mean over queries, a fraction in [0, 1]. Without labels scores are None.
+
+    Whatever is not defined is None, such as P_comp without an independent model.
+
+    Args:
+        verdict: "compatible", "mixed" (better by the metric that decides, clearly worse by a guard), "inconclusive",
+            "not compatible", or "unlabelled" where nothing could be judged.
+        gate: What decides: the "interval" of cross - self_old, or the "point".
+        gate_metric: The metric that decides.
+        fingerprints: Which models: "old", "new" and "independent", which may be None.
+        protocol: How it was measured: sizes, options, resamples, seed.
+        uncertainty: How uncertain the models are of the gallery, where their embeddings say; see `gallery_uncertainty`.
+        mapped: Fingerprint of each side of the cross-test, "query" or "gallery", that a map or a head made; None where
+            the models' own embeddings meet.
+        agreement: Where nothing could be judged: how alike old and new rankings are; see `agreement_of`.
+        guards: Further metrics, none of which may be clearly worse in the cross-test than old queries were; None in
+            evaluations of earlier versions, which guard every metric that they measured.
+        worse: Those of them that are: the whole interval of cross - self_old is below 0.
+        self_old: Old queries on the old gallery.
+        self_new: New queries on the new gallery.
+        self_independent: The same for the independent model, where there is one.
+        cross: New queries on the old gallery, or what a map or a head made of either.
+        cross_independent: Independent queries on the old gallery: what cross is without any alignment.
+        compatible: Whether cross > self_old, strictly, per metric.
+        interval: Paired intervals of the two differences, per metric.
+        mean_interval: Intervals of the scores, per system and metric.
+        p_value: Of each difference being 0, per metric, by a paired permutation test; see `intervals`.
+        p_up: See `compatibility.p_up`, per variant and metric.
+        p_comp: See `compatibility.p_comp`, likewise.
+        p_score: See `compatibility.p_score`, for "sigmoid"; None for "raw".
+        undefined: Why "p_up" or "p_comp" is not defined, per metric, where an independent model was evaluated.
+        negative_flip_rate: Share of queries right before and wrong now, on the old ("cross") and the new gallery.
+        positive_flip_rate: Share of queries wrong before and right now, likewise.
+        class_change: How each class fares in the cross-test, by the gate metric.
+        upgrade_curve: Quality while the gallery is re-embedded. None where a map or a head made the queries of the
+            cross-test.
+        mixing: Queries of both models on galleries that hold vectors of both; None where it was not measured.
+        per_query: One value per query, by system and metric, in the order of the old queries; never written.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    verdict: Verdict
+    gate: Gate
+    gate_metric: str
+    fingerprints: dict[str, ModelIdentity | None]
+    protocol: ProtocolRecord
+    uncertainty: Uncertainty | None = None
+    mapped: dict[str, str | None] | None = None
+    agreement: Agreement | EarlierAgreement | None
+    guards: tuple[str, ...] | None = None
+    worse: tuple[str, ...] = ()
+    self_old: Values | None
+    self_new: Values | None
+    self_independent: Values | None
+    cross: Values | None
+    cross_independent: Values | None
+    compatible: dict[str, bool] | None
+    interval: dict[str, dict[str, Interval | None]] | None
+    mean_interval: dict[str, dict[str, Interval]] | None
+    p_value: dict[str, Values] | None = None
+    p_up: dict[Variant, Values] | None
+    p_comp: dict[Variant, Values] | None
+    p_score: dict[Variant, Values | None] | None
+    undefined: dict[str, dict[str, str]] | None = None
+    negative_flip_rate: Values | None
+    positive_flip_rate: Values | None = None
+    class_change: ClassChangeSummary | None = None
+    upgrade_curve: UpgradeCurves | None
+    mixing: Mixing | None = None
+    per_query: dict[str, dict[str, NDArray[np.float64]]] = Field(default_factory=dict, exclude=True, repr=False)
+
+    def __eq__(self, other: object) -> bool:
+        """Say whether two say the same; values per query, which are never written, do not count."""
+        return isinstance(other, Evaluation) and self.to_dict() == other.to_dict()
+
+    @property
+    def scored(self) -> bool:
+        """Whether anything was scored."""
+        return self.self_old is not None
+
+    def score(self, system: System, metric: str | None = None) -> float | None:
+        """Return what a system scores, in the gate metric when left out; None where it has no score."""
+        values: Values | None = getattr(self, system)
+        return None if values is None else values.get(metric or self.gate_metric)
+
+    def score_interval(self, system: System, metric: str | None = None) -> Interval | None:
+        """Return the interval of a score; None where there is none."""
+        return ((self.mean_interval or {}).get(system) or {}).get(metric or self.gate_metric)
+
+    def gain(self, metric: str | None = None) -> float | None:
+        """Return cross - self_old; None where it was not measured."""
+        cross, old = self.score("cross", metric), self.score("self_old", metric)
+        return None if cross is None or old is None else cross - old
+
+    def gain_interval(self, metric: str | None = None, difference: str = GAIN) -> Interval | None:
+        """Return the paired interval of a difference, by default cross - self_old; None where there is none."""
+        return ((self.interval or {}).get(metric or self.gate_metric) or {}).get(difference)
+
+    def chance(self, metric: str | None = None, difference: str = GAIN) -> float | None:
+        """Return the p-value of a difference, by default cross - self_old; None where there is none."""
+        return ((self.p_value or {}).get(metric or self.gate_metric) or {}).get(difference)
+
+    def p(
+        self, name: Literal["p_up", "p_comp", "p_score"], variant: Variant = "raw", metric: str | None = None
+    ) -> Number:
+        """Return a P metric; None where it is not defined."""
+        return ((getattr(self, name) or {}).get(variant) or {}).get(metric or self.gate_metric)
+
+    def clearly_worse(self) -> tuple[str, ...]:
+        """Return the metrics that are clearly worse in the cross-test: those that are guarded, and the gate's.
+
+        Evaluations of earlier versions guard every metric that they measured.
+        """
+        measured = list(self.interval or {})
+        kept = measured if self.guards is None else [*self.guards, *([self.gate_metric] if self.guards else [])]
+        return clearly_worse({metric: self.gain_interval(metric) for metric in measured if metric in kept})
+
+
+class EvaluationResults(Results):
+    """Evaluations of one or more new models against the same old one.
+
+    Args:
+        data: What was searched.
+        models: What is known of each model by name ("old", and the names below): backbone, dim, method, options, seed.
+        evaluations: By the name of the new model that people shall read, such as its method.
+    """
+
+    KIND: ClassVar[str | None] = None
+    REPORT: ClassVar[str] = "evaluation"
+    WRITER: ClassVar[str] = "an evaluation of an upgrade, “limpet evaluate”"
+
+    title: str
+    data: Data
+    models: dict[str, dict[str, Any]]
+    evaluations: dict[str, Evaluation]
+
+    @classmethod
+    def of(cls, **values: Any) -> Self:
+        """Return results of evaluations that can be shown side by side.
+
+        Raises:
+            ConfigError: No evaluation, or a part of ``data`` is missing.
+            DataError: The evaluations are of different old models, data or protocols.
+        """
+        results = super().of(**values)
+        for (first_name, first), (name, other) in pairwise(results.evaluations.items()):
+            for what, a, b in (
+                ("old model", first.fingerprints["old"], other.fingerprints["old"]),
+                ("gate", (first.gate, first.gate_metric), (other.gate, other.gate_metric)),
+                ("protocol", first.protocol, other.protocol),
+            ):
+                if a != b:
+                    shown = " and ".join(str(one.to_dict() if isinstance(one, Part) else one) for one in (a, b))
+                    raise DataError(
+                        f"The evaluations of '{first_name}' and '{name}' have another {what}: {shown}.",
+                        expected="one old model, one gate and one protocol in a report",
+                        to_do="evaluate both alike, or write one report for each.",
+                    )
+        return results
+
+    def disagreements(self) -> Iterator[Disagreement]:
+        """Yield every part that contradicts another."""
+        if not self.evaluations:
+            yield "evaluations", "empty: no evaluation", "at least one new model"
+
+    @property
+    def first(self) -> Evaluation:
+        """The first evaluation, which has old model, gate and protocol in common with the others."""
+        return next(iter(self.evaluations.values()))
+
+    def only(self, where: str = "These results") -> Evaluation:
+        """Return the one evaluation.
+
+        Args:
+            where: What to call these results in a message.
+
+        Raises:
+            ConfigError: There are several.
+        """
+        if len(self.evaluations) != 1:
+            raise ConfigError(
+                f"{where}: evaluations of {len(self.evaluations)} new models, {', '.join(self.evaluations)}.",
+                expected="results of one new model on one test set, as `limpet evaluate` writes them",
+                to_do="evaluate the new model alone: `limpet evaluate --old EMBEDDINGS --new EMBEDDINGS`.",
+            )
+        return self.first

@@ -1,0 +1,194 @@
+"""Two-stage search, measured: one model finds candidates, another one scores them again.
+
+The first stage is whatever searches the old gallery today: old queries, mapped queries, or queries on a mapped gallery.
+The first N items of each query are put in the order that the second model's scores give them; those beyond keep the
+order of the first stage and come after. No N is the first stage itself, and all items are the second model by itself.
+Retrieval calls this re-ranking (Nogueira and Cho, arXiv:1901.04085, with a network that reads query and item together;
+here both are embedded apart, so that what was encoded for one query is there for all later ones).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limpet.errors import refuse
+from limpet.evaluation.metrics import metrics_named
+from limpet.evaluation.ranking.engine import Ranked, nearest_rows, rank
+from limpet.evaluation.ranking.row_lists import RowLists
+from limpet.evaluation.ranking.tiles import MOST_QUERIES, Search
+from limpet.evaluation.ranking.vector_rows import EmbeddingRows
+from limpet.evaluation.retrieval import (
+    NoRelevant,
+    Rows,
+    asked_lists,
+    check_any_relevant,
+    check_no_relevant,
+    ignored_rows,
+)
+from limpet.evaluation.sides import Sides, check_sides, in_order_of
+
+RowTable = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Rescored:
+    """The candidates of Q queries, as either stage orders them.
+
+    Args:
+        found: Gallery rows by the first stage, int64 (Q, n), best first; -1 where items are used up.
+        rows: The same rows by the second stage, likewise.
+        size: How many items there are.
+    """
+
+    found: RowTable
+    rows: RowTable
+    size: int
+
+    @cached_property
+    def new_encodings(self) -> NDArray[np.int64]:
+        """How many candidates of every query no earlier query had (Q,): what is to be encoded if vectors are kept.
+
+        >>> Rescored(np.array([[4, 1], [1, 2]]), np.array([[1, 4], [1, 2]]), 5).new_encodings.tolist()
+        [2, 1]
+        """
+        rows = self.found.ravel()
+        first = np.unique(rows, return_index=True)[1]
+        first = first[rows[first] >= 0]
+        return np.bincount(first // max(1, self.found.shape[1]), minlength=len(self.found))
+
+    @property
+    def encoded(self) -> float:
+        """Share of the items that the second model has encoded after all queries, within [0, 1]."""
+        return float(self.new_encodings.sum() / self.size)
+
+
+def rescored(
+    first: Sides,
+    second: Sides,
+    candidates: int,
+    *,
+    ignore: Rows | RowLists | None = None,
+    exclude_same_id: bool = False,
+) -> Rescored:
+    """Find the candidates of every query by one model, and order them by another one.
+
+    Takes memory for queries times candidates.
+
+    Args:
+        first: Queries and gallery that find the candidates.
+        second: The same queries and items by the model that scores them again.
+        candidates: How many each query gets, at least 0; all items where there are fewer.
+        ignore: Gallery rows to leave out of the ranking of each query.
+        exclude_same_id: Also leave out the item with the id of the query.
+
+    Raises:
+        ConfigError: A negative number of candidates.
+        DataError: A side is empty.
+        EmptyOverlapError: The two stages hold different items.
+        SpaceMismatchError: A query set is of another space than its gallery.
+    """
+    first, second = _checked(first, second, candidates)
+    left_out = ignored_rows(*first, ignore, exclude_same_id)
+    if candidates == 0:
+        nothing = np.empty((len(first[0]), 0), np.int64)
+        return Rescored(nothing, nothing, len(first[1]))
+    found, _ = nearest_rows(*_rows(first), candidates, left_out)
+    return Rescored(found, _by_second(second, found), len(first[1]))
+
+
+def rescored_metrics(
+    first: Sides,
+    second: Sides,
+    candidates: int,
+    metrics: Sequence[str] = ("recall@1", "recall@5", "map", "map@r"),
+    *,
+    relevant: Rows | RowLists | None = None,
+    ignore: Rows | RowLists | None = None,
+    exclude_same_id: bool = False,
+    no_relevant: NoRelevant = "exclude",
+) -> dict[str, NDArray[np.float64]]:
+    """Measure two-stage search: one value per query and metric, as `rank_metrics` gives them.
+
+    Args:
+        first: Queries and gallery that find the candidates.
+        second: The same queries and items by the model that scores them again.
+        candidates: How many each query gets, at least 0; all items where there are fewer.
+        metrics: Names of metrics.
+        relevant: Rows of the first gallery that answer each query; by default the rows of the query's class.
+        ignore: Rows to leave out of the ranking of each query.
+        exclude_same_id: Also leave out the item with the id of the query.
+        no_relevant: What a query without any relevant item is worth: "exclude" gives NaN, "zero" gives 0.
+
+    Raises:
+        ConfigError: An unknown metric or option, or a negative number of candidates.
+        DataError: A side is empty or has no labels, or a list names rows that are not there.
+        EmptyOverlapError: The two stages hold different items, or no query has any relevant item.
+        SpaceMismatchError: A query set is of another space than its gallery.
+    """
+    functions = metrics_named(metrics)
+    check_no_relevant(no_relevant)
+    first, second = _checked(first, second, candidates)
+    lists, left_out = asked_lists(*first, relevant, ignore, exclude_same_id)
+    rows = rescored(first, second, candidates, ignore=ignore, exclude_same_id=exclude_same_id).rows
+    ranked = Ranked.graded([
+        (gain, _ranks(rank(*_rows(first), level, left_out), rows, level)) for gain, level in lists.levels()
+    ])  # fmt: skip
+    values = {name: metric(ranked) for name, metric in functions.items()}
+    check_any_relevant(next(iter(values.values())))
+    return {name: np.nan_to_num(value) for name, value in values.items()} if no_relevant == "zero" else values
+
+
+def _checked(first: Sides, second: Sides, candidates: int) -> tuple[Sides, Sides]:
+    """Refuse what cannot be two stages of one search; return them in the order of the first one."""
+    refuse(candidates < 0, f"{candidates} candidates.", "at least 0")
+    check_sides(*first)
+    check_sides(*second)
+    query, gallery = (
+        in_order_of(one, other, (f"first stage's {what}", f"second stage's {what}"))
+        for one, other, what in zip(first, second, ("queries", "gallery"), strict=True)
+    )
+    return first, (query, gallery)
+
+
+def _rows(sides: Sides) -> tuple[EmbeddingRows, EmbeddingRows]:
+    return EmbeddingRows(sides[0], "query"), EmbeddingRows(sides[1], "gallery")
+
+
+def _by_second(second: Sides, found: RowTable) -> RowTable:
+    """Order every query's rows (Q, n) by descending score, ties by row; -1 stays at the end."""
+    search, ordered = Search.of(*_rows(second)), np.empty_like(found)
+    for start in range(0, len(found), MOST_QUERIES):
+        rows = found[start : start + MOST_QUERIES]
+        block = search.queries_at((start, start + len(rows)))
+        scores = np.full(rows.shape, -np.inf, np.float32)
+        owner, place = np.nonzero(rows >= 0)
+        scores[owner, place] = search.scores(block, owner, rows[owner, place])
+        order = np.lexsort((rows, -scores), axis=1)
+        ordered[start : start + len(rows)] = np.take_along_axis(rows, order, axis=1)
+    return ordered
+
+
+def _ranks(first: Ranked, rows: RowTable, relevant: RowLists) -> Ranked:
+    """Return the ranks after both stages: among candidates by the second, beyond them as the first stage has them.
+
+    Args:
+        first: Ranks of the relevant items by the first stage.
+        rows: Candidates of every query by the second stage (Q, n).
+        relevant: Gallery rows that answer each query.
+    """
+    queries, width = rows.shape
+    size = 1 + max(int(rows.max(initial=0)), int(relevant.values.max(initial=0)))
+    wanted_of, wanted = relevant.flat()
+    places = np.where(rows < 0, -1, np.arange(queries)[:, None] * size + rows)
+    among_of, among = np.nonzero(np.isin(places, wanted_of * size + wanted))
+    beyond = first.ranks >= width
+    owner = np.append(among_of, np.repeat(np.arange(queries), first.relevant)[beyond])
+    ranks = np.append(among, first.ranks[beyond])
+    order = np.lexsort((ranks, owner))
+    offsets = np.append(0, np.cumsum(np.bincount(owner, minlength=queries)))
+    return Ranked(ranks[order], offsets, first.gallery_sizes)

@@ -1,0 +1,483 @@
+"""What decides a training: typed settings, and one validator for all who write them, in commands, suites and Python."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, dataclass_transform, get_args, get_type_hints
+
+import pydantic.dataclasses
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
+
+from limpet.data.augment import Augmentation
+from limpet.data.sampling import holds_whole_classes
+from limpet.devices import DataOnDevice
+from limpet.errors import ConfigError, LimpetError, brief, nearest, refuse
+from limpet.methods import METHODS, build_method
+from limpet.models.specs import EmbeddingSpec, EncoderSpec, encoder_spec
+from limpet.training import schedules
+
+if TYPE_CHECKING:
+    from torch.nn import Parameter
+    from torch.optim import Optimizer
+
+    from limpet.methods.base import CompatibilityMethod
+    from limpet.models.embedding_network import EmbeddingNetwork
+
+Class = TypeVar("Class", bound=type)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def settings(what: str) -> Callable[[Class], Class]:
+    """Make a class a frozen dataclass that checks the types and ranges of its fields, and knows no others.
+
+    Whatever is wrong is a ConfigError. The description of a field says what was expected of its range.
+
+    Args:
+        what: What people call the settings, for messages.
+    """
+
+    def checked(kind: Class) -> Class:
+        made: Any = pydantic.dataclasses.dataclass(frozen=True, config=ConfigDict(extra="forbid"))(kind)
+        build = made.__init__
+
+        def init(self: Any, *values: Any, **named: Any) -> None:
+            try:
+                build(self, *values, **named)
+            except ValidationError as error:
+                raise refusal(error, made) from error
+
+        made.__init__, made.WHAT = init, what
+        checked_kind: Class = made
+        return checked_kind
+
+    return checked
+
+
+def refusal(error: ValidationError, kind: Any) -> LimpetError:
+    """Return the first thing that is wrong with settings as a message: what was given, and what was expected.
+
+    Args:
+        error: What pydantic found.
+        kind: The class of the settings.
+    """
+    first = error.errors()[0]
+    own = first.get("ctx", {}).get("error")
+    if isinstance(own, LimpetError):  # a rule of several fields, which speaks for itself
+        return own
+    *outer, name = map(str, first["loc"])
+    what = kind.WHAT
+    for part in outer:
+        inner = _group(get_type_hints(kind).get(part))
+        if inner is None:
+            name = part  # the inside of one setting
+            break
+        kind = inner
+        what = getattr(kind, "WHAT", f"{what}: {part}")
+    known = [one.name for one in dataclasses.fields(kind)]
+    if first["type"] == "unexpected_keyword_argument":
+        return ConfigError(
+            f"Unknown setting '{name}' of {what}.{nearest(name, known)}", expected=f"one of {', '.join(known)}"
+        )
+    expected = first["msg"]
+    if first["type"].startswith(("greater_than", "less_than", "finite_number")):
+        expected = kind.__pydantic_fields__[name].description or expected
+    if first["type"] in ("dataclass_type", "mapping_type"):
+        expected = "a mapping of settings"
+    return ConfigError(
+        f"{what[:1].upper()}{what[1:]} was given {name}={brief(first['input'])}.", expected[:1].lower() + expected[1:]
+    )
+
+
+def _group(hint: Any) -> Any:
+    """Return the class of a group of settings within a type such as ``Augmentation | None``; None for other types."""
+    return next((one for one in (hint, *get_args(hint)) if dataclasses.is_dataclass(one)), None)
+
+
+_MACHINE = ("accelerator", "workers", "data_on_device")
+"""Settings that do not change the result."""
+
+_LATER: dict[str, Any] = {
+    "trainable": {"last": None, "lora": None},
+    "backbone_rate": 1.0,
+    "channels_last": False,
+    "freeze_batch_norm": False,
+    "relift_old": False,
+    "pad_old": False,
+    "augmentation": {"resized_crop": None, "auto_augment": None, "rand_augment": None},
+}
+"""Settings that came after the first releases, and the value by which the former ones were trained."""
+
+
+@settings("what is trained")
+class Trainable:
+    """Which parts of a backbone learn; all when nothing is said. The projection always does.
+
+    Args:
+        last: The last so many of its blocks, with what comes after them; 0 for none.
+        lora: Low-rank additions of this rank to its layers alone (LoRA), which a release holds within its weights; with
+            the extra ``peft``.
+    """
+
+    last: Annotated[int | None, Field(ge=0, description="at least 0, or none")] = None
+    lora: Annotated[int | None, Field(ge=1, description="at least 1, or none")] = None
+
+    def __post_init__(self) -> None:
+        refuse(
+            self.last is not None and self.lora is not None,
+            f"What is trained was given last={self.last} and lora={self.lora}.",
+            "one of the two",
+        )
+
+
+@settings("the recipe")
+class Recipe:
+    """How a model is trained.
+
+    Args:
+        epochs: Passes over the training images.
+        batch_size: Images per step and process.
+        items_per_class: Images of each class in a batch, such as 4 for triplets: every batch then holds batch_size / 4
+            classes, and classes come equally often; none shuffles all images alike. Steps per epoch stay the same.
+        optimizer: "sgd" (with momentum) or "adamw".
+        learning_rate: Base rate.
+        backbone_rate: Rate of the part that may come with weights, as a multiple of the base rate: what was trained
+            before is changed more carefully than the fresh projection and classifier. When left out, 1 of images; of a
+            text model 0.05, and 0.5 where low-rank additions are trained instead of its layers.
+        momentum: Of SGD.
+        nesterov: Whether SGD looks ahead.
+        weight_decay: Of all parameters.
+        schedule: "constant", "steps" (× 0.1 at the milestones), "cosine" (to 0), "cosine-restarts" (of CVS,
+            in cycles of 1, 2, 4, ... epochs), or "polynomial" (to 0).
+        milestones: Epochs of "steps".
+        power: Of "polynomial": (1 − progress)^power.
+        warmup_epochs: Epochs of linear rise before the schedule.
+        clip_norm: Largest norm of the model's gradient; none when left out.
+        augmentation: What is drawn anew for every image and epoch.
+        old_view: What the predecessor sees: "cached", the clean image, embedded once; "same", the very augmented
+            image the new model sees, embedded at every step; or "method", what the method's paper does.
+        precision: "32-true", or "bf16-mixed" (losses are computed in float32 all the same).
+        channels_last: Let images and the weights of convolutions lie in memory as GPUs convolve them fastest in
+            bfloat16.
+        freeze_batch_norm: Let batch normalisation of a backbone with published weights keep its running statistics, and
+            normalise by them in training, too; its scales and shifts are trained.
+        trainable: Which parts of a pretrained backbone learn: ``last``, its last blocks, or ``lora``, low-rank
+            additions of that rank; all of it when left out. What does not learn keeps its batch statistics.
+        accelerator: Device for Lightning Fabric: "auto", "cpu", "cuda", ...
+        devices: Number of processes, one per device.
+        workers: Processes that read images; 0 reads in the training process.
+        data_on_device: Where the training images are kept: "always" copies all of them to the device once; "auto" does
+            so on a CUDA device of which they take at most half of the free memory; "never" reads every batch from the
+            host.
+    """
+
+    epochs: Annotated[int, Field(ge=1, description="at least 1")] = 30
+    batch_size: Annotated[int, Field(ge=2, description="at least 2, since batch statistics need two images")] = 128
+    items_per_class: int | None = None
+    optimizer: Literal["sgd", "adamw"] = "sgd"
+    learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False, description="a number above 0")] = 0.1
+    backbone_rate: Annotated[float | None, Field(gt=0, allow_inf_nan=False, description="a number above 0")] = None
+    momentum: Annotated[float, Field(ge=0, lt=1, description="from 0 to below 1")] = 0.9
+    nesterov: bool = False
+    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False, description="at least 0")] = 5e-4
+    schedule: Literal["constant", "steps", "cosine", "cosine-restarts", "polynomial"] = "cosine"
+    milestones: tuple[int, ...] = ()
+    power: Annotated[float, Field(gt=0, allow_inf_nan=False, description="above 0")] = 2.0
+    warmup_epochs: Annotated[float, Field(ge=0, allow_inf_nan=False, description="at least 0")] = 0.0
+    clip_norm: Annotated[float | None, Field(gt=0, allow_inf_nan=False, description="above 0, or none")] = None
+    augmentation: Augmentation = field(default_factory=Augmentation)
+    old_view: Literal["method", "cached", "same"] = "method"
+    precision: Literal["32-true", "bf16-mixed"] = "32-true"
+    channels_last: bool = False
+    freeze_batch_norm: bool = False
+    trainable: Trainable = field(default_factory=Trainable)
+    accelerator: str = "auto"
+    devices: Annotated[int, Field(ge=1, description="at least 1")] = 1
+    workers: Annotated[int, Field(ge=0, description="at least 0")] = 0
+    data_on_device: DataOnDevice = "auto"
+
+    def __post_init__(self) -> None:
+        if self.items_per_class is not None:
+            refuse(
+                not holds_whole_classes(self.batch_size, self.items_per_class),
+                f"The recipe was given items_per_class={self.items_per_class}.",
+                f"a divisor of the batch size {self.batch_size} that leaves room for two classes or more; or none",
+            )
+        refuse(
+            self.nesterov and self.momentum == 0,
+            "The recipe was given nesterov=True.",
+            "false, or a momentum above 0",
+        )
+        refuse(
+            self.schedule == "steps" and not self.milestones,
+            "The recipe was given milestones=().",
+            "epochs for the schedule 'steps'",
+        )
+
+    def decides(self) -> dict[str, object]:
+        """Return the settings that change the result, and not those of the machine it is computed on.
+
+        Those that came after the first releases are left out at their default, so that earlier runs are known again.
+        """
+        return {name: value for name, value in _told(dataclasses.asdict(self)).items() if name not in _MACHINE}
+
+    def view_for(self, method: CompatibilityMethod) -> Literal["cached", "same"]:
+        """Return what the predecessor sees; without augmentation both views are equal, and the cached one is free."""
+        if self.augmentation == Augmentation():
+            return "cached"
+        return method.old_view if self.old_view == "method" else self.old_view
+
+    def batches_for(self, method: CompatibilityMethod) -> Recipe:
+        """Return the recipe with the items per class that a method needs, unless it says how many itself.
+
+        Raises:
+            ConfigError: The batch size does not hold whole classes of so many.
+        """
+        wanted = self.items_per_class if self.items_per_class is not None else method.items_per_class
+        return self if wanted == self.items_per_class else dataclasses.replace(self, items_per_class=wanted)
+
+    def rates_for(self, model: EmbeddingSpec) -> Recipe:
+        """Return the recipe with the rate that a model has for what is trained of it, unless it says one itself."""
+        rate = model.LAYERS_RATE if self.trainable.lora is None else model.LORA_RATE
+        return self if self.backbone_rate is not None else dataclasses.replace(self, backbone_rate=rate)
+
+    def build_optimizer(self, parameters: Iterable[Parameter], pretrained: Iterable[Parameter] = ()) -> Optimizer:
+        """Return the optimiser over these parameters.
+
+        Args:
+            parameters: All that learn.
+            pretrained: Those of the part that `backbone_rate` speaks of; some may not learn.
+        """
+        from torch.optim import SGD, AdamW
+
+        learning, slower = list(parameters), {id(one) for one in pretrained}
+        groups: list[dict[str, Any]] = [{"params": learning}]
+        if self.backbone_rate not in (None, 1) and slower:
+            own = [one for one in learning if id(one) not in slower]
+            backbone = [one for one in learning if id(one) in slower]
+            groups = [{"params": own}, {"params": backbone, "lr": (self.backbone_rate or 1) * self.learning_rate}]
+            groups = [group for group in groups if group["params"]]
+        if self.optimizer == "adamw":
+            return AdamW(groups, lr=self.learning_rate, weight_decay=self.weight_decay)
+        return SGD(
+            groups,
+            lr=self.learning_rate,
+            momentum=self.momentum,
+            nesterov=self.nesterov,
+            weight_decay=self.weight_decay,
+        )
+
+    def build_schedule(self) -> schedules.Schedule:
+        """Return the learning-rate schedule."""
+        table: dict[str, Callable[[], schedules.Schedule]] = {
+            "constant": schedules.constant,
+            "steps": functools.partial(schedules.milestones, self.milestones),
+            "cosine": schedules.cosine,
+            "cosine-restarts": schedules.cosine_restarts,
+            "polynomial": functools.partial(schedules.polynomial, self.power),
+        }
+        return schedules.warmed_up(table[self.schedule](), self.warmup_epochs)
+
+    def build_fabric(self) -> Any:
+        """Return a launched Lightning Fabric."""
+        from lightning_fabric import Fabric
+
+        try:
+            strategy: Any = "auto"
+            if self.devices > 1:  # a method's buffers are large and change alike in all processes
+                from lightning_fabric.strategies.ddp import DDPStrategy
+
+                strategy = DDPStrategy(find_unused_parameters=True, broadcast_buffers=False)
+            fabric = Fabric(
+                accelerator=self.accelerator, devices=self.devices, precision=self.precision, strategy=strategy
+            )
+        except Exception as error:  # Fabric raises many kinds for devices that are not there
+            raise ConfigError(
+                f"Cannot train on accelerator '{self.accelerator}' with {self.devices} devices: {error}",
+                expected="a device of this machine",
+                to_do="--recipe.accelerator cpu runs everywhere.",
+            ) from error
+        if self.devices > 1:
+            fabric.launch()
+        return fabric
+
+
+HEAD_RECIPE = Recipe(epochs=20, batch_size=256, optimizer="adamw", learning_rate=4e-3, weight_decay=1e-4)
+"""How a head is trained on thousands of items unless a person says otherwise: seconds on a CPU."""
+TEXT_RECIPE = Recipe(
+    epochs=4, batch_size=64, optimizer="adamw", learning_rate=2e-3, weight_decay=1e-2,
+    warmup_epochs=0.2, clip_norm=1.0,
+)  # fmt: skip
+"""How a text model is fine-tuned unless a person says otherwise: its layers at a rate of 1e-4, LoRA at 1e-3."""
+_FEWEST_STEPS = 16  # of an epoch, before batches are made smaller
+_SMALLEST_BATCH = 32
+_WIDTH = 384  # of the vectors that the rate of `HEAD_RECIPE` is for
+
+
+def head_recipe(items: int, width: int = 0) -> Recipe:
+    """Return how a head is trained on so many items: with smaller batches where an epoch would have too few steps.
+
+    Args:
+        items: How many there are.
+        width: Numbers of a vector, for a method with `CompatibilityMethod.slower_when_wide`: beyond the 384 that the
+            rate was found on it falls in proportion. 0 for the others, whose rate stays.
+
+    >>> head_recipe(15_000).batch_size, head_recipe(1_000).batch_size, head_recipe(100).batch_size
+    (256, 62, 32)
+    >>> head_recipe(15_000).learning_rate, head_recipe(15_000, 1280).learning_rate
+    (0.004, 0.0012)
+    """
+    return dataclasses.replace(
+        HEAD_RECIPE,
+        batch_size=min(HEAD_RECIPE.batch_size, max(_SMALLEST_BATCH, items // _FEWEST_STEPS)),
+        learning_rate=HEAD_RECIPE.learning_rate * min(1.0, _WIDTH / max(width, 1)),
+    )
+
+
+def recorded_decisions(record: Mapping[str, object], names: Iterable[str]) -> dict[str, object]:
+    """Return the settings of a recorded recipe that are to be compared with what `Recipe.decides` says of another.
+
+    Args:
+        record: All settings of the recipe that a release was trained by; None stands for those it does not have.
+        names: What `decides` told of the other one.
+
+    >>> recorded_decisions({"epochs": 3, "channels_last": True, "workers": 2}, ["epochs"])
+    {'channels_last': True, 'epochs': 3}
+    """
+    told = _told(record)
+    return {name: told.get(name) for name in sorted({*names, *(told.keys() & _LATER)})}
+
+
+def _told(values: Mapping[str, Any], later: Mapping[str, Any] = _LATER) -> dict[str, Any]:
+    """Leave out the settings that came later and are as they were before or not said, also within groups of them."""
+    return {
+        name: _told(value, later[name]) if name in later and isinstance(later[name], Mapping) else value
+        for name, value in values.items()
+        if name not in later or value not in (later[name], None)
+    }
+
+
+@settings("the geometry")
+class Geometry:
+    """What a person may say of the space a model is trained on; all of it may be left open.
+
+    Args:
+        space: A key of `limpet.geometry.SPACES`; the predecessor's, or the hypersphere, when left out.
+        curvature: K > 0 of a space that has one; the predecessor's, or the space's own default, when left out.
+        learn_curvature: Learn K with the model, within a factor of ten of where it starts. With a predecessor this
+            makes another space: its stored embeddings must be lifted again, by the release `train_release` writes.
+        lift_old: Distance ζ from the origin at which the directions of a predecessor of the hypersphere are laid onto
+            the new space; None refuses predecessors of other spaces.
+        relift_old: Lift the tangent vectors of a predecessor of another curvature again, by this one (HBCT, table 3);
+            otherwise such a predecessor is refused. What it embedded has to be lifted likewise to be searched.
+        pad_old: Let the embeddings of a predecessor of fewer dimensions count as padded with zeros; otherwise it is
+            refused, but by methods that have a use for further dimensions, such as bt2. Its galleries stay as they are.
+    """
+
+    space: str | None = None
+    curvature: float | None = None
+    learn_curvature: bool = False
+    lift_old: float | None = None
+    relift_old: bool = False
+    pad_old: bool = False
+
+    def decides(self) -> dict[str, object]:
+        """Return the settings that change the result, as `Recipe.decides` does."""
+        return _told(dataclasses.asdict(self))
+
+
+def _encoder(given: Any) -> Any:
+    return encoder_spec(**given) if isinstance(given, Mapping) else given
+
+
+@settings("the experiment")
+class Experiment:
+    """Everything that decides what a run becomes, apart from its images and its predecessor.
+
+    Args:
+        method: A key of `limpet.METHODS`.
+        method_options: Options of that method.
+        model: The encoder to build; its ζ is the space's business where it is left out.
+        geometry: The space to train on.
+        head: A key of `limpet.models.heads.HEADS`; the space's own when left out: softmax on the hypersphere.
+        head_options: Options of that head.
+        recipe: How to train.
+        weights: Local folder of published backbone weights; none for a fresh start.
+        freeze_backbone: Train the projection and the head only.
+        seed: Of initial weights, order, augmentation and the method.
+    """
+
+    method: str = "independent"
+    method_options: Mapping[str, Any] = field(default_factory=dict)
+    model: Annotated[EmbeddingSpec, BeforeValidator(_encoder)] = field(default_factory=EncoderSpec)
+    geometry: Geometry = field(default_factory=Geometry)
+    head: str | None = None
+    head_options: Mapping[str, Any] = field(default_factory=dict)
+    recipe: Recipe = field(default_factory=Recipe)
+    weights: Path | None = None
+    freeze_backbone: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        refuse(self.seed < 0, f"The seed {self.seed}.", "a whole number of at least 0")
+        refuse(
+            self.freeze_backbone and self.weights is None and not self.model.brings_weights,
+            "A frozen backbone without weights would stay random.",
+            "the folder of published weights (--weights FOLDER), or a backbone that is trained",
+        )
+        refuse(
+            self.recipe.freeze_batch_norm and self.weights is None and not self.model.brings_weights,
+            "The recipe was given freeze_batch_norm=True, and without weights there are no statistics to keep.",
+            "the folder of published weights (--weights FOLDER), or false",
+        )
+
+    def build_model(self, weights: Path | None = None) -> EmbeddingNetwork:
+        """Return the network, of which what is to stay frozen does not learn.
+
+        Args:
+            weights: Local folder of published backbone weights; None for a fresh start.
+        """
+        return self.model.build(weights, self.freeze_backbone, self.recipe.freeze_batch_norm)
+
+    @classmethod
+    def from_settings(cls, values: Mapping[str, object]) -> Self:
+        """Build an experiment from the plain values that people write.
+
+        Args:
+            values: Of the fields, by name; "options" are those of the method.
+
+        Raises:
+            ConfigError: A name is unknown, or a value is of another type or out of range.
+        """
+        named: dict[str, Any] = {
+            "method_options" if name == "options" else name: value for name, value in values.items()
+        }
+        experiment = cls(**named)
+        build_method(experiment.method, experiment.method_options)  # refuses an unknown method or option
+        return experiment
+
+    def settings(self) -> dict[str, object]:
+        """Return everything that decides a run, defaults too, as plain values that `from_settings` takes."""
+        method = inspect.signature(METHODS[self.method]).parameters.values()
+        defaults = {one.name: one.default for one in method if one.default is not one.empty}
+        return {
+            "method": self.method,
+            "options": {**defaults, **self.method_options},
+            "model": self.model.model_dump(mode="json") if isinstance(self.model, EncoderSpec) else {},
+            "geometry": self.geometry.decides(),
+            "head": self.head,
+            "head_options": dict(self.head_options),
+            "recipe": _plain(self.recipe.decides()),
+            "seed": self.seed,
+            **({} if self.weights is None else {"weights": str(self.weights)}),
+        }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, tuple) else value

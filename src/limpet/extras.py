@@ -1,0 +1,132 @@
+"""Packages that only a part of limpet needs, the extra that brings each, and how one that is missing is told.
+
+``pip install limpet`` brings what evaluates stored vectors, fits adapters and keeps galleries in memory. Everything
+else is imported where it is used; `needing` turns what Python says of an absent package into what to type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+
+from limpet.errors import MissingExtraError
+
+EXTRAS: Mapping[str, tuple[str, ...]] = {
+    "train": ("torch", "lightning_fabric", "PIL"),
+    "gallery": ("lance",),
+    "report": ("matplotlib", "jinja2"),
+    "models": ("transformers",),
+    "text": ("sentence_transformers", "tokenizers"),
+    "hub": ("huggingface_hub",),
+    "peft": ("peft",),
+    "onnx": ("onnx", "onnxruntime", "onnxscript"),
+    "pgvector": ("psycopg", "pgvector"),
+    "qdrant": ("qdrant_client",),
+    "milvus": ("pymilvus",),
+    "milvus-lite": ("milvus_lite",),
+    "api": ("httpx", "tenacity"),
+    "tensorboard": ("tensorboard",),
+    "mlflow": ("mlflow", "lightning"),
+    "wandb": ("wandb", "lightning"),
+    "tsne": ("sklearn",),
+    "umap": ("umap",),
+    "triplet": ("pytorch_metric_learning",),
+}
+"""What is imported of each extra, by its name: the first extra that has a package is the one to install."""
+
+_CALLED = {"PIL": "pillow", "lance": "pylance", "lightning_fabric": "lightning-fabric", "sklearn": "scikit-learn",
+           "umap": "umap-learn", "jinja2": "Jinja2", "qdrant_client": "qdrant-client",
+           "milvus_lite": "milvus-lite"}  # fmt: skip
+
+
+def extra_of(package: str | None) -> str | None:
+    """Return the extra that brings a package or a module of it, by the name it is imported by; None of any other.
+
+    >>> extra_of("torch.nn"), extra_of("numpy")
+    ('train', None)
+    """
+    root = (package or "").partition(".")[0]
+    return next((extra for extra, packages in EXTRAS.items() if root in packages), None)
+
+
+def installing(*extras: str) -> str:
+    """Return the command that installs extras.
+
+    >>> installing("train", "report")
+    "pip install 'limpet[train,report]'"
+    """
+    return f"pip install 'limpet[{','.join(extras)}]'"
+
+
+def installed(*extras: str) -> bool:
+    """Say whether every package of some extras is there; nothing is imported."""
+    return not any(_absent(extra) for extra in extras)
+
+
+def missing(subject: str, *packages: str, or_else: str = "") -> MissingExtraError:
+    """Return the error for packages of extras that are absent.
+
+    Args:
+        subject: What needs them, as the beginning of a sentence.
+        packages: By the names they are imported by, or modules of them.
+        or_else: What would do without them, after "or".
+    """
+    extras = list(dict.fromkeys(str(extra_of(package)) for package in packages))
+    called = [_CALLED.get(root, root) for root in (package.partition(".")[0] for package in packages)]
+    return MissingExtraError(
+        f"{subject} needs {' and '.join(called)}, which {'is' if len(called) == 1 else 'are'} not installed.",
+        to_do=installing(*extras) + (f", or {or_else}" if or_else else "") + ".",
+        packages=called,
+    )
+
+
+def require(subject: str, *extras: str | None, or_else: str = "") -> None:
+    """Refuse where extras are not installed, before anything is computed; None is always there.
+
+    Raises:
+        MissingExtraError: One is not; one command for all of them.
+    """
+    absent = [_absent(extra)[0] for extra in extras if extra is not None and _absent(extra)]
+    if absent:
+        raise missing(subject, *absent, or_else=or_else)
+
+
+@contextmanager
+def needing(subject: str, or_else: str = "") -> Iterator[None]:
+    """Name the extra where a package of one is imported in the ``with`` block and absent; see `missing`.
+
+    Raises:
+        MissingExtraError: It is.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if extra_of(error.name) is None:
+            raise
+        raise missing(subject, str(error.name), or_else=or_else) from error
+
+
+@contextmanager
+def importing(module: str) -> Iterator[None]:
+    """Name the extra where a module of limpet imports a package of one, in the ``with`` block, that is absent.
+
+    Whoever imports the module within `needing` tells what for instead.
+
+    Args:
+        module: Its name.
+
+    Raises:
+        MissingExtraError: The package is absent.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if extra_of(error.name) is None:
+            raise
+        told = missing(module, str(error.name))
+        raise MissingExtraError(told.given, to_do=told.to_do, packages=told.packages, name=error.name) from error
+
+
+def _absent(extra: str) -> list[str]:
+    return [package for package in EXTRAS[extra] if find_spec(package) is None]

@@ -1,0 +1,99 @@
+"""What a close look at a gallery found, one value per kind, with what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Literal
+
+from limpet.embeddings.embedding_set import shown
+
+Severity = Literal["error", "warning", "note"]
+
+NAMED = 20  # ids kept of each kind
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was found.
+
+    Args:
+        kind: A short name.
+        severity: "error" (answers are wrong or may become so), "warning" (something to do) or "note" (good to know).
+        generation: Whose vectors, or None.
+        count: Of how many rows, items or links.
+        ids: The first of them.
+        says: What was found, in a sentence.
+        to_do: What to type or do next; empty for nothing.
+    """
+
+    kind: str
+    severity: Severity
+    generation: str | None = field(default=None, kw_only=True)
+    count: int = field(default=1, kw_only=True)
+    ids: tuple[str, ...] = field(default=(), kw_only=True)
+    says: str
+    to_do: str = ""
+
+    @classmethod
+    def of_ids(
+        cls,
+        kind: str,
+        severity: Severity,
+        what: str,
+        to_do: str,
+        ids: Sequence[str],
+        *,
+        count: int | None = None,
+        generation: str | None = None,
+    ) -> Finding:
+        """Return a finding that says how many there are, what is wrong with them, and the first ids.
+
+        Args:
+            kind: A short name.
+            severity: See `Finding`.
+            what: What follows the number in the sentence.
+            to_do: What to do next.
+            ids: All of them, or the first.
+            count: How many there are, if these are only the first.
+            generation: Whose vectors, or None.
+        """
+        count = len(ids) if count is None else count
+        named = f": {shown(ids, count)}" if ids else ""
+        says = f"{count:,} {what}{named}."
+        return cls(kind, severity, says, to_do, generation=generation, count=count, ids=tuple(ids[:NAMED]))
+
+    def __str__(self) -> str:
+        return f"{self.severity}: {self.says}" + (f"\n  Next: {self.to_do}" if self.to_do else "")
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """All that a close look found.
+
+    Args:
+        url: Of the gallery.
+        sequence: Commit that was looked at last.
+        items: Items there were.
+        rows: Vectors that were read, by generation.
+        sampled: How many items per generation were looked at more closely.
+        findings: Worst first.
+        seconds: How long it took.
+    """
+
+    url: str
+    sequence: int
+    items: int
+    rows: dict[str, int]
+    sampled: int
+    findings: tuple[Finding, ...]
+    seconds: float
+
+    @property
+    def healthy(self) -> bool:
+        """Whether no finding is an error."""
+        return not any(finding.severity == "error" for finding in self.findings)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return plain values."""
+        return {**asdict(self), "healthy": self.healthy}

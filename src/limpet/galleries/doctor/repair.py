@@ -1,0 +1,90 @@
+"""Going back to the last commit that can be read whole, where the disk damaged later ones."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from limpet.embeddings.embedding_set import shown
+from limpet.errors import GalleryError
+from limpet.galleries.doctor.findings import NAMED
+from limpet.galleries.state import replay
+
+if TYPE_CHECKING:
+    from limpet.galleries.gallery import Gallery
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """What a repair did.
+
+    Args:
+        damage: What could not be read.
+        sequence: Number of the commit that was gone back to.
+        commits: How many later ones are lost.
+        lost: Items that were written since: they are as they were before, or not there.
+        lost_ids: The first of them.
+        returned: Items that were deleted since, and are there again.
+        returned_ids: The first of them.
+        unfilled: Items that lost vectors of a backfill only.
+    """
+
+    damage: tuple[str, ...]
+    sequence: int
+    commits: int
+    lost: int
+    lost_ids: tuple[str, ...]
+    returned: int
+    returned_ids: tuple[str, ...]
+    unfilled: int
+
+    def to_dict(self) -> dict[str, object]:
+        """Return plain values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        """Say what is lost."""
+        parts = [
+            f"The gallery is as it was at commit {self.sequence}; {self.commits:,} later commits are lost.",
+            f"Write again what was written since: {self.lost:,} items, {shown(self.lost_ids, self.lost)}."
+            if self.lost
+            else "No item was written since.",
+            f"Delete again: {self.returned:,} items, {shown(self.returned_ids, self.returned)}."
+            if self.returned
+            else "",
+            f"Backfill again: {self.unfilled:,} items lost vectors." if self.unfilled else "",
+        ]
+        return " ".join(part for part in parts if part)
+
+
+def repair(gallery: Gallery) -> Repaired | None:
+    """Go back to the last commit that can be read whole; None where nothing is damaged.
+
+    Raises:
+        GalleryError: No commit can be read whole; nothing was changed.
+    """
+    store = gallery.store
+    with store.writing("repair", timeout=gallery.timeout) as pointer:
+        damage = store.damage()
+        if not damage:
+            return None
+        sequence = store.last_whole()
+        if sequence is None:
+            raise GalleryError(
+                f"No commit of the gallery can be read whole: {damage[0]}",
+                expected="an earlier commit that is still kept",
+                to_do="`limpet gallery restore` a backup, or import an export; nothing was changed.",
+            )
+        state = replay([entry.event for entry in store.journal() if entry.sequence <= sequence]).to_record()
+        event = {"kind": "repair", "to": sequence, "state": state}
+        result = store.go_back(sequence, state, event)
+    return Repaired(
+        tuple(damage),
+        sequence,
+        pointer.sequence - sequence,
+        len(result.lost),
+        tuple(result.lost[:NAMED]),
+        len(result.returned),
+        tuple(result.returned[:NAMED]),
+        result.unfilled,
+    )

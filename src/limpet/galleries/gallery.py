@@ -1,0 +1,829 @@
+"""The live gallery: write, search, and the steps of an upgrade.
+
+Everything that can be known about a gallery is behind one pointer of its store; this class turns what people ask for
+into one commit each, or into searches at one pointer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from logging import DEBUG, INFO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limpet.disk import Disk
+from limpet.embeddings import EmbeddingSet
+from limpet.embeddings.embedding_set import shown
+from limpet.errors import (
+    ConfigError,
+    DataError,
+    GalleryError,
+    LimpetError,
+    SpaceMismatchError,
+    StoreError,
+    count_of,
+    refuse,
+)
+from limpet.galleries.backfill import Backfill, Backfilled, BackfillOptions
+from limpet.galleries.backup import Backup, back_up
+from limpet.galleries.calibration import drawn_cohort
+from limpet.galleries.links import Bridge, Files, is_outside, link_from_report, packed_outside
+from limpet.galleries.router import Reply, merged, remainders, route
+from limpet.galleries.rows import Batch, batches, checked_columns, rows_of
+from limpet.galleries.sources import VectorSource
+from limpet.galleries.state import Event, GalleryState, Generation, Link, Progress, advance
+from limpet.galleries.status import Status, status
+from limpet.galleries.vector_check import VectorCheck, check_vectors
+from limpet.geometry import Space
+from limpet.logs import logger
+from limpet.stores import open_store, takes_graph
+from limpet.stores.base import (
+    Changes,
+    Commit,
+    Committed,
+    Document,
+    Fill,
+    Graph,
+    Items,
+    NewGeneration,
+    Pointer,
+    Rows,
+    Store,
+    Tidied,
+    Upsert,
+    digest_of,
+)
+from limpet.stores.checks import damaged
+from limpet.stores.filters import Filter, checked
+from limpet.stores.forks import at_fork
+from limpet.stores.ledger import FORMAT_VERSION
+from limpet.stores.ledger_store import no_graph
+from limpet.stores.where import read_filter
+
+if TYPE_CHECKING:
+    from limpet.adapters import Adapter, ScoreMap
+    from limpet.evaluation.ranking.cohort import Cohort
+    from limpet.galleries.two_stage import Rescoring
+
+Metadata = Mapping[str, Sequence[Any]]
+
+_log = logger("galleries")
+
+ROWS_AT_ONCE = 50_000  # written in one commit
+MAPPED_AT_ONCE = 16_384  # stored vectors that an adapter maps in one commit
+TRAFFIC_AT_ONCE = 1000  # retrieved items counted before they are written
+
+
+class GalleryOptions(TypedDict, total=False):
+    """How a gallery behaves in this process; what it means, and what it is when left out, says `Gallery`."""
+
+    count_traffic: bool
+    timeout: float
+
+
+class Gallery:
+    """One gallery in one store; any number of processes may open it.
+
+    Use `Gallery.create` or `Gallery.open`.
+
+    Args:
+        store: Where it is kept.
+        count_traffic: Count how often items are retrieved, for a backfill that starts with the most retrieved.
+        timeout: Seconds to wait for another writer.
+    """
+
+    def __init__(self, store: Store, *, count_traffic: bool = False, timeout: float = 10.0) -> None:
+        self.store, self.timeout, self.files = store, timeout, Files(store)
+        self._states: tuple[Commit | None, GalleryState] = (None, GalleryState())
+        self.count_traffic = count_traffic
+        self._start_counting()
+        at_fork(self, in_child=Gallery._start_counting)
+
+    def _start_counting(self) -> None:
+        """Count from nothing; in a forked child, since its parent writes what it has counted."""
+        self._retrieved: Counter[str] = Counter()
+
+    @classmethod
+    def create(
+        cls,
+        url: str,
+        *,
+        fingerprint: str,
+        space: Space,
+        columns: Mapping[str, str] | None = None,
+        note: str = "",
+        graph: Graph | None = None,
+        disk: Disk | None = None,
+        **options: Unpack[GalleryOptions],
+    ) -> Gallery:
+        """Create an empty gallery.
+
+        Args:
+            url: A folder for the embedded store (LanceDB), ``memory:FOLDER`` for one held in memory, ``memory://`` for
+                one that vanishes with the process, or ``postgresql://…``.
+            fingerprint: Of the model whose vectors come first.
+            space: Its space.
+            columns: Metadata columns: "text", "integer", "number", "truth" or "json" (objects), by name.
+            note: What people call the model.
+            graph: How approximate indexes are built and searched, for galleries in PostgreSQL.
+            disk: What makes files durable; see `Disk`.
+            **options: See `Gallery`.
+
+        Raises:
+            GalleryError: There is a gallery already, or something else.
+            ConfigError: An unknown kind of store or column type, or a graph for a store without.
+        """
+        if graph is not None and not takes_graph(url):
+            raise no_graph(url)
+        types = checked_columns(columns or {})
+        gallery = cls(_new_store(url, disk or Disk()), **options)
+        generation = GalleryState().new_generation(fingerprint, space, note)
+        event: Event = {"kind": "create", "generation": generation.to_record(), "columns": types}
+        created = NewGeneration(generation.name, space.index_dim, types)
+        with gallery.store.writing("create", timeout=gallery.timeout) as pointer:
+            if pointer.sequence:
+                raise GalleryError(f"'{url}' holds a gallery already.", expected="a new place", to_do="open it.")
+            gallery._commit(GalleryState(), event, Changes(create=[created]))
+            if graph is not None:
+                gallery.store.choose_graph(graph)
+        return gallery
+
+    @classmethod
+    def open(cls, url: str, *, disk: Disk | None = None, **options: Unpack[GalleryOptions]) -> Gallery:
+        """Open a gallery; see `create` for the arguments.
+
+        Raises:
+            GalleryError: There is none, or one of another format version.
+        """
+        store = open_store(url, disk=disk or Disk())
+        if not store.pointer().sequence:
+            store.close()
+            raise GalleryError(
+                f"The gallery at '{url}' was not finished when it was created; it holds nothing.",
+                expected="one that was created",
+                to_do=f"`limpet gallery create {url}` finishes it.",
+            )
+        return cls(store, **options)
+
+    def close(self) -> None:
+        """Write what was counted, and let go of files and connections."""
+        self._write_traffic()
+        self.store.close()
+
+    def __enter__(self) -> Gallery:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        pointer, state = self.now()
+        return f"Gallery({self.store.url}, {pointer.items} items, {state.phase}, active {state.active})"
+
+    # State and commits
+
+    def now(self) -> tuple[Pointer, GalleryState]:
+        """Return the pointer, and the state that it names."""
+        pointer = self.store.pointer()
+        return pointer, self._state(pointer)
+
+    def _state(self, pointer: Pointer) -> GalleryState:
+        known, state = self._states
+        if known != pointer.commit:
+            state = GalleryState.from_record(pointer.manifest)
+            if pointer.sequence and not state.generations:
+                raise damaged("The state of the gallery", "it has no generation")
+            self._states = pointer.commit, state
+        return state
+
+    @property
+    def state(self) -> GalleryState:
+        """Which generations there are and where an upgrade stands."""
+        return self.now()[1]
+
+    def status(self) -> Status:
+        """Return rows, coverage, sizes and where an upgrade stands."""
+        return status(self.store, *self.now())
+
+    def __len__(self) -> int:
+        return self.store.pointer().items
+
+    def backup(self, dest: str | Path, *, on_step: Progress | None = None) -> Backup:
+        """Write everything that there is at one commit into a new folder, while others write; see `back_up`."""
+        return back_up(self.store, dest, on_step=on_step)
+
+    @contextmanager
+    def writing(self, who: str, *, timeout: float | None = None) -> Iterator[Pointer]:
+        """Be the one writer, see `Store.writing`; adapters outside the gallery are taken in first, see `migrate`."""
+        with self.store.writing(who, timeout=self.timeout if timeout is None else timeout) as pointer:
+            yield self._take_in(pointer)
+
+    def _take_in(self, pointer: Pointer) -> Pointer:
+        state = self._state(pointer)
+        packed = packed_outside(self.store, state) if any(map(is_outside, state.files)) else {}
+        return self._migrate(state, packed) if packed else pointer
+
+    def _migrate(self, state: GalleryState, packed: Mapping[str, bytes]) -> Pointer:
+        event: Event = {"kind": "migrate", "files": {path: digest_of(content) for path, content in packed.items()}}
+        files = {digest_of(content): content for content in packed.values()}
+        return self._commit(state, event, Changes(files=files)).pointer
+
+    def migrate(self) -> bool:
+        """Bring a gallery of an earlier format version up to date; otherwise its first write does so.
+
+        Adapters and score maps that format version 1 left outside become part of the gallery, where they are still what
+        they were.
+
+        Returns:
+            Whether there was something to do.
+        """
+        with self.store.writing("migrate", timeout=self.timeout) as pointer:
+            after = self._take_in(pointer)
+            if self.store.format_version() < FORMAT_VERSION:
+                after = self._migrate(self._state(after), {})
+            return after.sequence > pointer.sequence
+
+    def _commit(self, state: GalleryState, event: Event, changes: Changes) -> Committed:
+        """Commit an event with the state it leads to, and announce what searches of that state may ask for."""
+        after = advance(state, event)
+        if after != state:
+            changes = replace(changes, remainders=remainders(after))
+        committed = self.store.commit(changes, after.to_record(), event)
+        _log.log(INFO if after != state else DEBUG, "%s: %s, active %s", event["kind"], after.phase, after.active)
+        return committed
+
+    # Rows
+
+    def add(self, *sets: EmbeddingSet, metadata: Metadata | None = None, on_step: Progress | None = None) -> int:
+        """Add items that the gallery does not have; see `upsert`.
+
+        Raises:
+            DataError: An id is there already.
+        """
+        return self._write("add", sets, metadata, on_step)
+
+    def upsert(self, *sets: EmbeddingSet, metadata: Metadata | None = None, on_step: Progress | None = None) -> int:
+        """Write items whole: their metadata and vectors replace what was there.
+
+        A vector that is not given is removed, since it describes what the item was before: between swap and gc, give
+        both models' vectors if both shall find the item at once.
+
+        Args:
+            *sets: Points by one or several models of this gallery, of some or all of the items.
+            metadata: Values by column, in the order of the ids (those of the first set, then further ones); where it
+                is left out, "label" and other columns of the first set are taken if the gallery has them.
+            on_step: Told "done" and "total" after every commit; a large set is several commits.
+
+        Returns:
+            How many items were written; all of them durable.
+
+        Raises:
+            DataError: A fingerprint is none of the gallery's, a value is not of its column's type, or ids repeat.
+            SpaceMismatchError: Points of another space.
+        """
+        return self._write("upsert", sets, metadata, on_step)
+
+    def _write(
+        self, kind: str, sets: Sequence[EmbeddingSet], metadata: Metadata | None, on_step: Progress | None
+    ) -> int:
+        refuse(not sets, "No embeddings to write.", "one set or more")
+        written = 0
+        for batch in batches(self.state, sets, metadata, ROWS_AT_ONCE):
+            with self.writing(kind):
+                state = self.state  # another process may have moved it
+                rows = [rows_of(state.made_by(part.fingerprint), part) for part in batch.sets if len(part)]
+                rows += self._mapped(state, batch)
+                if kind == "add" and (known := self.store.fetch(batch.ids).ids):
+                    raise DataError(
+                        f"{len(known)} ids are in the gallery already: {shown(known)}.",
+                        expected="new ids",
+                        to_do="`upsert` replaces items; the gallery is intact.",
+                    )
+                changes = Changes(upsert=Upsert(batch.ids, batch.metadata, rows))
+                self.store.commit(changes, state.to_record(), {"kind": kind, "items": len(batch.ids)})
+            written = batch.done
+            if on_step is not None:
+                on_step({"done": batch.done, "total": batch.total})
+        return written
+
+    def _mapped(self, state: GalleryState, batch: Batch) -> list[Rows]:
+        """Return what adapters make of a batch, for generations of mapped vectors."""
+        given = {state.made_by(part.fingerprint).name: part for part in batch.sets if len(part)}
+        return [
+            rows_of(one, self.files.adapter(one.adapter).apply(given[one.mapped_from]))
+            for one in state.generations
+            if one.mapped_from in given and one.adapter is not None and one.name not in given
+        ]
+
+    def delete(self, ids: Sequence[str]) -> int:
+        """Remove items with all their vectors, and return how many there were; unknown ids are passed over."""
+        names = list(dict.fromkeys(ids))
+        event: Event = {"kind": "delete", "items": len(names)}
+        with self.writing("delete") as pointer:
+            return len(self._commit(self._state(pointer), event, Changes(delete=names)).deleted)
+
+    # Searches
+
+    def search(
+        self,
+        queries: EmbeddingSet | NDArray[np.float32],
+        k: int = 10,
+        *,
+        fingerprint: str | None = None,
+        where: Filter | Sequence[Filter] | str | None = None,
+        exact: bool = True,
+        rescore: Rescoring | None = None,
+    ) -> Reply:
+        """Find the items nearest to each query among all vectors that these queries may search.
+
+        Args:
+            queries: Points by a model of this gallery, (Q, D).
+            k: Hits per query, at least 1; all items where there are fewer.
+            fingerprint: Of the model, where queries are an array; may be left out while the gallery has one generation.
+            where: What the metadata of items must meet, see `limpet.stores.filters`; of several filters all. A text
+                such as ``price<10 AND exists(label)`` is read as `limpet.stores.where` says.
+            exact: Compare with every vector; otherwise use approximate indexes where there are any, and where they find
+                what is near: not in Euclidean space.
+            rescore: Search in two stages: candidates as always, which the new model then scores; see `Rescoring`.
+
+        Raises:
+            ConfigError: ``k`` is no whole number of at least 1, or a condition is none.
+            DataError: The fingerprint is none of the gallery's.
+            ConfigError: Nobody says which model made an array of queries, and there are several.
+        """
+        k = count_of("k", k)
+        if rescore is None:
+            reply = self._searched(queries, k, fingerprint, where, exact)
+        else:
+            asked = _as_set(queries, fingerprint, self.state)
+            reply = rescore.search(
+                self, asked, k, lambda of, depth, alone: self._searched(of, depth, None, where, exact, alone)
+            )
+        if self.count_traffic:
+            self._retrieved.update(hit.id for of_query in reply.hits for hit in of_query)
+            if sum(self._retrieved.values()) >= TRAFFIC_AT_ONCE:
+                self._write_traffic()
+        return reply
+
+    def _searched(
+        self,
+        queries: EmbeddingSet | NDArray[np.float32],
+        k: int,
+        fingerprint: str | None,
+        where: Filter | Sequence[Filter] | str | None,
+        exact: bool,
+        alone: bool = False,
+    ) -> Reply:
+        """Search as of one commit; ``alone`` among the vectors of the queries' own model only."""
+        while True:
+            pointer, state = self.now()
+            try:
+                return self._search(pointer, state, queries, k, fingerprint, where, exact, alone)
+            except (GalleryError, StoreError):
+                if self.store.pointer().commit == pointer.commit:
+                    raise  # otherwise what this commit names was removed meanwhile, after later ones
+
+    def _search(
+        self,
+        pointer: Pointer,
+        state: GalleryState,
+        queries: EmbeddingSet | NDArray[np.float32],
+        k: int,
+        fingerprint: str | None,
+        where: Filter | Sequence[Filter] | str | None,
+        exact: bool,
+        alone: bool,
+    ) -> Reply:
+        k = min(k, max(1, pointer.items))
+        asked = _as_set(queries, fingerprint, state)
+        query = state.made_by(asked.fingerprint)
+        _check_space(asked, query)
+        columns = state.columns
+        filter_ = read_filter([where], columns) if isinstance(where, str) else checked(where, columns)
+        sources = route(state, query.name)[: 1 if alone else None]
+        forms = [
+            (source, self._form(asked, source.link, state.by_name[source.generation].geometry))
+            for source in sources if source.rows(pointer) or source.link is None
+        ]  # fmt: skip
+        searched = [
+            (source, self.store.search(
+                form, k, generation=source.generation, without=source.without,
+                where=filter_, exact=exact or not query.geometry.approximable, at=pointer,
+            ))
+            for source, form in forms
+        ]  # fmt: skip
+        rows = {source.generation: source.rows(pointer) for source in sources}
+        hits, merge = merged(searched, k, self.files.scales(forms), rows)
+        names = [source.generation for source in sources]
+        return Reply(
+            hits, asked.fingerprint, state.active, tuple(names), pointer.covered(names), pointer.items,
+            pointer.sequence, merge,
+        )  # fmt: skip
+
+    def build_index(self, generation: str | None = None, *, graph: Graph | None = None) -> None:
+        """Build an approximate index over the vectors of a generation; searches go on meanwhile.
+
+        A backfill indexes later generations likewise.
+
+        Args:
+            generation: Its name or fingerprint; the active one when left out.
+            graph: How to build and search it, and those of later generations; as before when left out.
+
+        Raises:
+            GalleryError: No index leads to what is near, in this space or among vectors of so many numbers.
+            ConfigError: There is no such generation, or a graph is given where the store has none.
+        """
+        state = self.state
+        chosen = state.named(generation or state.active)
+        space = chosen.geometry
+        if not space.approximable:
+            raise GalleryError(
+                f"An approximate index over points of the {space}.",
+                expected="a space in which one leads to what is near",
+                to_do="search without an index: every vector is compared. The gallery is intact.",
+            )
+        if graph is not None:
+            self.store.choose_graph(graph)
+        self.store.build_index(chosen.name, directions=not space.lengths_count)
+
+    def _form(self, queries: EmbeddingSet, link: Link | None, searched: Space) -> NDArray[np.float32]:
+        """Return queries as the vectors of a space are searched, mapped by an adapter where the link has one."""
+        if link is not None and link.adapter is not None:
+            queries = self.files.adapter(link.adapter).apply(queries)
+        return queries.space.query_form(queries.vectors, searched)
+
+    def _write_traffic(self) -> None:
+        if self._retrieved:
+            counted, self._retrieved = self._retrieved, Counter()
+            try:
+                self.store.add_traffic(counted)
+            except StoreError:  # read-only or full: no reason to fail a search; it is counted, and tried again
+                self._retrieved.update(counted)
+
+    # The steps of an upgrade, one commit each
+
+    def prepare(
+        self,
+        fingerprint: str,
+        space: Space,
+        *,
+        reports: Sequence[Path] = (),
+        adapter: Path | Adapter | None = None,
+        score_map: Path | ScoreMap | Cohort | None = None,
+        note: str = "",
+        on_step: Progress | None = None,
+    ) -> Generation:
+        """Make room for the vectors of a new model; nothing that is served changes.
+
+        Args:
+            fingerprint: Of the new model.
+            space: Its space.
+            reports: results.json of evaluations that vouch for its queries on vectors that are there.
+            adapter: An adapter between the new model and the active one, or its folder: it maps new queries
+                ("new_to_old"), or the stored vectors, which is done now ("old_to_new"). It becomes part of the gallery.
+            score_map: With an adapter of queries: from scores on old vectors to those on new ones; or its file.
+            note: What people call the model.
+            on_step: Told how many stored vectors are mapped.
+
+        Raises:
+            UpgradeStateError: Another generation is prepared.
+            GalleryError: A report is about other models or does not pass.
+        """
+        with self.writing("prepare") as pointer:
+            state = self._state(pointer)
+            bridge = None if adapter is None else Bridge.of(state, adapter, score_map, fingerprint, space)
+            number = state.created + (2 if bridge and bridge.mapped else 1)
+            generation = state.new_generation(fingerprint, space, note, number=number)
+            links = [self._reported(state, path, generation) for path in reports]
+            if bridge is not None:
+                links = [*links, bridge.link(generation.name)]
+            mapped = bridge.mapped if bridge else None
+            event: Event = {
+                "kind": "prepare",
+                "generation": generation.to_record(),
+                "links": [vars(link) for link in links],
+                "bridge": mapped.to_record() if mapped else None,
+            }
+            names = [generation.name, *([mapped.name] if mapped else [])]
+            created = [NewGeneration(name, space.index_dim, state.columns) for name in names]
+            self._commit(state, event, Changes(create=created, files=bridge.files if bridge else {}))
+        self.fill_mapped(on_step=on_step)
+        return generation
+
+    def _reported(self, state: GalleryState, path: Path, query: Generation) -> Link:
+        """Return the link of the first generation that a report is about; the refusal of the active one otherwise."""
+        for gallery in reversed(state.generations):
+            try:
+                link = link_from_report(path, query, gallery)
+            except GalleryError as error:
+                if gallery.name == state.active:
+                    refusal = error
+            else:
+                _check_linked_spaces(query, gallery, measured=True)
+                return link
+        raise refusal
+
+    def fill_mapped(self, *, on_step: Progress | None = None) -> int:
+        """Map stored vectors into every generation of mapped ones that lacks them, and return how many were written.
+
+        Stopped anywhere, another call goes on. A vector that the adapter maps to zero has no direction and stays
+        without an image.
+
+        Args:
+            on_step: Told "done" and "total" after every commit.
+        """
+        written, total = 0, 0
+        for generation in self.state.generations:
+            if generation.mapped_from is None:
+                continue
+            pointer, after = self.store.pointer(), ""
+            total += pointer.covered([generation.mapped_from]) - pointer.covered([generation.name])
+            while len(items := self.store.scan(after=after, limit=MAPPED_AT_ONCE, lacking=generation.name)):
+                after = items.ids[-1]
+                written += self._map_items(generation, items)
+                if on_step is not None:
+                    on_step({"done": written, "total": total})
+        return written
+
+    def _map_items(self, generation: Generation, items: Items) -> int:
+        ids, forms = self.store.vectors(str(generation.mapped_from), items.ids)
+        if not ids:
+            return 0
+        points = self.state.by_name[str(generation.mapped_from)].geometry.from_index_form(forms)
+        images = self.files.adapter(str(generation.adapter)).map(points)
+        mapped = np.flatnonzero(images.any(axis=1))
+        names = [ids[row] for row in mapped]
+        version_of = dict(zip(items.ids, items.versions.tolist(), strict=True))
+        versions = np.array([version_of[name] for name in names], np.int64)
+        form = generation.geometry.index_form(images[mapped], "gallery")
+        fill = Fill(Rows(generation.name, names, form), versions)
+        event: Document = {"kind": "map", "generation": generation.name, "items": len(names)}
+        with self.writing("map"):
+            return int(self.store.commit(Changes(fill=fill), self.state.to_record(), event).filled.sum())
+
+    def link(self, query: str, gallery: str, *, report: Path | None = None, force: str | None = None) -> Link:
+        """Let queries of one generation search the vectors of another, in a direction that a report measured.
+
+        Args:
+            query: Generation, or its fingerprint, whose model embeds the queries.
+            gallery: Generation, or its fingerprint, whose vectors they search.
+            report: results.json of an evaluation of that direction.
+            force: A reason to do so without a passing report; it is recorded.
+
+        Raises:
+            GalleryError: The report is about other models or does not pass.
+            ConfigError: Neither a report nor a reason, or both.
+            SpaceMismatchError: Only an adapter links their two spaces; with a report, their dimensions may differ.
+        """
+        refuse((report is None) == (force is None), "Linking two models.", "either a report or, by force, a reason")
+        _refuse_empty(force)
+        with self.writing("link") as pointer:
+            state = self._state(pointer)
+            asked, searched = (state.named(name) for name in (query, gallery))
+            _check_linked_spaces(asked, searched, measured=report is not None)
+            link = (
+                Link(asked.name, searched.name, "forced", force or "")
+                if report is None
+                else link_from_report(report, asked, searched)
+            )
+            self._commit(state, {"kind": "link", "link": vars(link)}, Changes())
+        return link
+
+    def calibrate(self, *, seed: int = 0) -> tuple[Link, int]:
+        """Let searches of a half-backfilled gallery merge its two parts by scores on one scale.
+
+        Where an adapter maps queries, that is in place of ranks; where old vectors are mapped, in place of their scores
+        as they are. A cohort of items that have vectors of both models tells what scores mean, see
+        `limpet.galleries.calibration`; the gallery keeps these vectors, also of items that are removed, until another
+        call or the end of the upgrade, and `gc`.
+
+        Returns:
+            The link, with its cohort, and how many items that is.
+
+        Raises:
+            GalleryError: New queries search no other vectors, or too few items have vectors of both models.
+            DataError: Scores of one model do not rise with those of the other.
+        """
+        state = self.state
+        link = next((source.link for source in route(state, state.target)[1:]), None)
+        if link is None:
+            raise GalleryError(
+                f"Queries of {state.target} search no other vectors: there are no scores to bring to one scale.",
+                expected="an upgrade that was prepared with an adapter",
+                to_do="search as it is; the gallery is intact.",
+            )
+        from limpet.evaluation.ranking.cohort import pack_cohort
+
+        cohort = drawn_cohort(self, link, seed=seed)
+        content = pack_cohort(cohort)
+        found = replace(link, score_map=digest_of(content))
+        with self.writing("calibrate") as pointer:
+            now = self._state(pointer)
+            if link not in now.links:
+                raise GalleryError(
+                    f"The link of {link.query} to {link.gallery} changed meanwhile.", expected="the one that was read",
+                    to_do="calibrate again; the gallery is intact.",
+                )  # fmt: skip
+            event: Event = {"kind": "link", "link": vars(found)}
+            self._commit(now, event, Changes(files={digest_of(content): content}))
+        return found, len(cohort.own)
+
+    def swap(self, *, force: str | None = None) -> GalleryState:
+        """Make the prepared generation the active one: encoder, adapter, vectors and search rule at once.
+
+        Args:
+            force: A reason to do so without a passing report; its queries then search the old vectors if both are of
+                one space.
+
+        Raises:
+            UpgradeStateError: Nothing is prepared.
+            ConfigError: The reason is empty.
+            GalleryError: Nothing vouches for the new queries on the old vectors, and not every item has a new one.
+        """
+        _refuse_empty(force)
+        with self.writing("swap") as pointer:
+            state = self._state(pointer)
+            event: Event = {"kind": "swap", "forced": force}
+            advance(state, event)
+            link = self._allowed_swap(pointer, state, force)
+            event["link"] = vars(link) if link else None
+            return GalleryState.from_record(self._commit(state, event, Changes()).pointer.manifest)
+
+    def _allowed_swap(self, pointer: Pointer, state: GalleryState, force: str | None) -> Link | None:
+        """Return the link that force adds; refuse a swap after which items would not be found."""
+        new, old = state.by_name[state.target], state.by_name[state.active]
+        before, after = ([source.generation for source in route(state, one.name)] for one in (old, new))
+        lost = pointer.covered([*before, *after]) - pointer.covered(after)
+        if not lost:
+            return None
+        if force is None:
+            unsearched = ", ".join(name for name in before if name not in after)
+            raise GalleryError(
+                f"Queries of {new.name} would not find {lost} of {pointer.items} items: no passing compatibility "
+                f"report or adapter lets them search vectors of {unsearched}.",
+                expected="a report (`limpet gallery prepare --report`), an adapter, or vectors of all items",
+                to_do="`limpet gallery link --report results.json`, or `backfill` first, or force it with a reason: "
+                "--force REASON; the gallery is intact.",
+            )
+        linked = old.name in after or new.geometry != old.geometry
+        return None if linked else Link(new.name, old.name, "forced", force)
+
+    def backfill(self, source: VectorSource, **options: Unpack[BackfillOptions]) -> Backfilled:
+        """Give items the vectors of the prepared or active generation; see `Backfill` for the options."""
+        return Backfill(self, source, **options).run()
+
+    def check_vectors(self, generation: str | None = None, *, on_step: Progress | None = None) -> VectorCheck:
+        """Read every vector of a generation, the target when left out, and count what is right and what is not."""
+        state = self.state
+        return check_vectors(self.store, state.named(generation or state.target), on_step=on_step)
+
+    def complete(self, *, allow_missing: bool = False, on_step: Progress | None = None) -> VectorCheck:
+        """Declare the upgrade finished, after a look at every vector of the active generation.
+
+        Args:
+            allow_missing: Finish although items lack a new vector; how many is recorded.
+            on_step: Told "done" and "total".
+
+        Raises:
+            GalleryError: A vector is missing or wrong.
+        """
+        advance(self.state, {"kind": "complete"})
+        check = self.check_vectors(self.state.active, on_step=on_step)  # writers need not wait for it
+        with self.writing("complete") as pointer:
+            state = self._state(pointer)
+            if check.wrong or check.generation != state.active:  # or only written meanwhile
+                check = check_vectors(self.store, state.by_name[state.active])
+            check.refuse_wrong()
+            lacking = pointer.items - pointer.covered([state.active])
+            if lacking and not allow_missing:
+                raise GalleryError(
+                    f"{lacking} of {pointer.items} items have no vector of {state.active}: {check.shown_lacking()}.",
+                    expected="one for every item",
+                    to_do="`limpet gallery backfill` them, delete them, or record that they stay behind: "
+                    "--allow-missing; the gallery is intact.",
+                )
+            self._commit(state, {"kind": "complete", "missing": lacking}, Changes())
+        return check
+
+    def rollback(self) -> int:
+        """Make the generation before the active one active again, at once and without a model.
+
+        Returns:
+            How many items have a vector of the newer model only: they stay, and are found by queries of the older one
+            only where they were linked that way.
+        """
+        with self.writing("rollback") as pointer:
+            state = self._state(pointer)
+            before = advance(state, {"kind": "rollback"}).active
+            only_new = pointer.items - pointer.covered([before])
+            self._commit(state, {"kind": "rollback", "only_new": only_new}, Changes())
+        return only_new
+
+    def abandon(self) -> None:
+        """Give up the prepared generation; its vectors stay until gc.
+
+        Raises:
+            GalleryError: Items would lose their only vector; nothing was changed.
+        """
+        with self.writing("abandon") as pointer:
+            state = self._state(pointer)
+            self._retire(pointer, state, {"kind": "abandon"})
+
+    def gc(self, *, older_than: float = 3600.0) -> Tidied:
+        """Remove the vectors of abandoned and, once an upgrade is complete, of earlier generations.
+
+        Args:
+            older_than: Keep files that a reader opened within so many seconds could still use. Adapters stay for those
+                who began just before, and go with the next gc.
+
+        Returns:
+            Bytes that were freed, and that still wait for readers of a while ago.
+        """
+        with self.writing("gc") as pointer:
+            state = self._state(pointer)
+            self._retire(pointer, state, {"kind": "gc"})
+        return self.store.tidy(older_than=older_than)
+
+    def _retire(self, pointer: Pointer, state: GalleryState, event: Event) -> None:
+        after, collected = advance(state, event), event["kind"] == "gc"
+        kept = {one.name for one in after.generations}
+        lost = pointer.covered([one.name for one in state.generations]) - pointer.covered(list(kept))
+        if lost > (after.allowed_missing if collected else 0):
+            raise GalleryError(
+                f"{lost} items have no other vector than those of the generations that would go.",
+                expected="a vector of another generation for each",
+                to_do=("`limpet gallery backfill`" if collected else f"upsert them with vectors of {state.active},")
+                + " or delete them first; the gallery is intact.",
+            )
+        gone = [*state.retired, *(name for name in state.by_name if name not in kept)] if collected else []
+        files = state.files | after.files if collected else None
+        self._commit(state, {**event, "dropped": gone}, Changes(drop=gone, keep_files=files))
+
+
+def _new_store(url: str, disk: Disk) -> Store:
+    """Return a store without commits: a new one, or one whose creation was interrupted."""
+    try:
+        return open_store(url, create=True, disk=disk)
+    except GalleryError as refusal:
+        try:
+            store = open_store(url, disk=disk)
+        except LimpetError:
+            raise refusal from None
+        if store.pointer().sequence:
+            store.close()
+            raise
+        return store
+
+
+def _as_set(queries: EmbeddingSet | NDArray[np.float32], fingerprint: str | None, state: GalleryState) -> EmbeddingSet:
+    if isinstance(queries, EmbeddingSet):
+        if fingerprint not in (None, queries.fingerprint):
+            raise ConfigError(
+                f"fingerprint={fingerprint} for queries of {queries.fingerprint}.", expected="one of them"
+            )
+        return queries
+    models = [one for one in state.generations if one.mapped_from is None]
+    if fingerprint is None and len(models) > 1:
+        raise ConfigError(
+            "An array of queries does not say which model made it, and the gallery has vectors of several.",
+            expected="fingerprint=, one of "
+            + ", ".join(f"'{one.fingerprint}' ({one.name}{', active' * (one.name == state.active)})" for one in models),
+            to_do="name the model that embedded the queries, or search with an EmbeddingSet; the gallery is intact.",
+        )
+    of = fingerprint or state.by_name[state.active].fingerprint
+    vectors = np.atleast_2d(queries)
+    space = state.made_by(of).geometry
+    ids = [f"query {row}" for row in range(len(vectors))]
+    return EmbeddingSet(ids=ids, vectors=vectors, fingerprint=of, space=space, role="query")  # type: ignore[arg-type]
+
+
+def _check_space(queries: EmbeddingSet, query: Generation) -> None:
+    if queries.form != "points" or queries.space != query.geometry:
+        raise SpaceMismatchError(
+            f"Queries are {queries.form} on the {queries.space}.",
+            expected=f"points of the {query.geometry}, as {query.name} has them",
+        )
+
+
+def _refuse_empty(reason: str | None) -> None:
+    refuse(reason is not None and not reason.strip(), f"The reason '{reason}'.", "why it is done all the same")
+
+
+def _check_linked_spaces(query: Generation, gallery: Generation, *, measured: bool) -> None:
+    """Refuse two spaces; a report may link two that differ in their dimension only, as if the narrower ended in zeros.
+
+    Nobody can know that of two models but by measuring it.
+    """
+    linked = query.geometry.compares_with(gallery.geometry) if measured else query.geometry == gallery.geometry
+    if not linked:
+        raise SpaceMismatchError(
+            f"{query.name} is on the {query.geometry}, {gallery.name} on the {gallery.geometry}.",
+            expected="one space for both; or with a report, two that differ in their dimension only",
+            to_do="link them by an adapter: `limpet gallery prepare --adapter`; the gallery is intact.",
+        )

@@ -1,0 +1,357 @@
+"""Why queries of one model find vectors of another: a report on the two, or an adapter between them.
+
+Adapters, score maps and cohorts are part of the gallery: the commit that names one writes it, packed, under its
+digest. Only format version 1 named adapters and maps by their paths; the first write takes them in where they are still
+what they were.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limpet.errors import ConfigError, GalleryError, LimpetError, SpaceMismatchError
+from limpet.galleries.router import Source
+from limpet.galleries.state import GalleryState, Generation, Link
+from limpet.geometry import Space
+from limpet.stores.base import Store, digest_of
+
+if TYPE_CHECKING:
+    from limpet.adapters import Adapter
+    from limpet.adapters.score_map import ScoreMap
+    from limpet.evaluation.ranking.cohort import Cohort
+    from limpet.evaluation.ranking.merging import Scale
+    from limpet.evaluation.results import Evaluation, EvaluationResults, System
+    from limpet.results import ModelIdentity
+
+_LOADED = 16  # adapters and score maps that a process keeps at hand
+_SYSTEMS: tuple[System, ...] = ("self_old", "self_new", "cross")
+_NEXT = "measure it: `limpet evaluate --old … --new …` writes results.json; the gallery is intact."
+
+
+def link_from_report(path: Path, query: Generation, gallery: Generation) -> Link:
+    """Return the link that a report of `limpet evaluate` gives to queries of one model on the vectors of another.
+
+    A new model passes on old vectors with the verdict "compatible"; better in one metric and clearly worse in another
+    that is guarded is not enough. For the way back, old queries on new vectors, the report is one of the exchanged
+    models, and they pass if they find at least what they find in their own gallery.
+
+    Args:
+        path: results.json, or its folder.
+        query: Generation whose model embeds the queries.
+        gallery: Generation whose vectors they are to search.
+
+    Raises:
+        GalleryError: It is no such report, it is about other models, or it says that they are not compatible.
+    """
+    evaluation = _evaluation_in(path, query, gallery)
+    metric, worse = evaluation.gate_metric, evaluation.clearly_worse()
+    scores: dict[str, float | None] = {system: evaluation.score(system) for system in _SYSTEMS}
+    verdict = "mixed" if evaluation.verdict == "compatible" and worse else evaluation.verdict
+    evidence = {"metric": metric, "verdict": verdict, **scores}
+    backwards = _number(query) < _number(gallery)
+    cross, own = scores["cross"], scores["self_new"]
+    reached = cross is not None and own is not None and cross >= own
+    if not (verdict == "compatible" or (backwards and reached)):
+        shown = ", ".join(f"{name} {value:.3f}" for name, value in scores.items() if value is not None) or "no scores"
+        lost = "".join(
+            f"; clearly worse in {name}: {_written(evaluation.score('self_old', name))} with old queries, "
+            f"{_written(evaluation.score('cross', name))} with new ones"
+            for name in worse
+        )
+        guards = "evaluate again with --guard and the metrics that count, " if verdict == "mixed" else ""
+        raise GalleryError(
+            f"'{path}' says that queries of {query.name} on vectors of {gallery.name} are "
+            f"{'compatible in' if verdict == 'mixed' else verdict + ' in'} {metric} ({shown}){lost}.",
+            expected="a report that they may",
+            to_do=f"{guards}fill the new generation before the swap, or force it with a reason that is recorded "
+            "(--force REASON); the gallery is intact.",
+        )
+    return Link(query.name, gallery.name, "report", str(path), evidence)
+
+
+def _number(generation: Generation) -> int:
+    return int(generation.name.lstrip("g"))
+
+
+def _written(score: float | None) -> str:
+    return "no score" if score is None else f"{score:.3f}"
+
+
+def _evaluation_in(path: Path, query: Generation, gallery: Generation) -> Evaluation:
+    from limpet.evaluation.results import EvaluationResults
+
+    try:
+        results = EvaluationResults.load(path)
+    except ConfigError as error:
+        raise GalleryError(
+            f"'{path}' is no compatibility report: {error.given}", expected="results.json of an evaluation", to_do=_NEXT
+        ) from error
+    evaluation = next(_about(results, query, gallery), None)
+    if evaluation is None:
+        about = {model: results.first.fingerprints.get(model) for model in ("new", "old")}
+        named = [fingerprint.removeprefix("declared:") for fingerprint in (gallery.fingerprint, query.fingerprint)
+                 if fingerprint.startswith("declared:")]  # fmt: skip
+        raise GalleryError(
+            f"'{path}' is about other models: queries of {_fingerprint(about['new'])} on a gallery of "
+            f"{_fingerprint(about['old'])}.",
+            expected=f"queries of {query.fingerprint} on a gallery of {gallery.fingerprint}",
+            to_do=_NEXT
+            if len(named) < 2
+            else f"say whose vectors these are and measure again: `limpet evaluate "
+            f"--old … --new … --old-model {shlex.quote(named[0])} --new-model {shlex.quote(named[1])}`; the gallery is "
+            "intact.",
+        )
+    return evaluation
+
+
+def _fingerprint(model: ModelIdentity | None) -> str:
+    return "none" if model is None else model.fingerprint
+
+
+def _about(results: EvaluationResults, query: Generation, gallery: Generation) -> Iterator[Evaluation]:
+    """Yield what was measured of queries of one model, as they are, on vectors of the other, mapped or not."""
+    for evaluation in results.evaluations.values():
+        old, new = (evaluation.fingerprints.get(model) for model in ("old", "new"))
+        mapped = evaluation.mapped or {}
+        own = new is not None and new.fingerprint == query.fingerprint and "query" not in mapped
+        if own and gallery.fingerprint == (mapped.get("gallery") or (old and old.fingerprint)):
+            yield evaluation
+
+
+@dataclass(frozen=True)
+class Bridge:
+    """An adapter between the active generation and a new model.
+
+    Args:
+        origin: Where it came from, for people.
+        old: The active generation.
+        mapped: The generation of mapped vectors; None where it maps queries.
+        adapter: Its digest.
+        score_map: That of the map of scores that goes with it, if one does.
+        files: Both, packed, by digest.
+    """
+
+    origin: str
+    old: Generation
+    mapped: Generation | None
+    adapter: str
+    score_map: str | None
+    files: Mapping[str, bytes]
+
+    @classmethod
+    def of(
+        cls,
+        state: GalleryState,
+        adapter: Path | Adapter,
+        score_map: Path | ScoreMap | Cohort | None,
+        fingerprint: str,
+        space: Space,
+    ) -> Bridge:
+        """Take an adapter between the active generation and a new model, and refuse others.
+
+        Raises:
+            ConfigError: It is between other models.
+            SpaceMismatchError: It is between other spaces.
+        """
+        from limpet.adapters.score_map import load_score_map
+        from limpet.adapters.storage import load_adapter, pack_adapter
+
+        given = load_adapter(adapter) if isinstance(adapter, Path) else adapter
+        origin, name = (str(adapter.resolve()), adapter.name) if isinstance(adapter, Path) else (given.kind, given.kind)
+        old = state.by_name[state.active]
+        _refuse_others(given, f"The adapter '{origin}'", old, fingerprint, space)
+        content = pack_adapter(given)
+        files = {(digest := digest_of(content)): content}
+        if given.direction == "old_to_new":
+            mapped = Generation(
+                name=f"g{state.created + 1}",
+                fingerprint=given.mapped_fingerprint,
+                space=given.fitted.target_space.record(),
+                mapped_from=old.name,
+                adapter=digest,
+                note=f"{old.name} mapped by '{name}'",
+            )
+            return cls(origin, old, mapped, digest, None, files)
+        if score_map is None:
+            return cls(origin, old, None, digest, None, files)
+        scores = packed_scores(load_score_map(score_map) if isinstance(score_map, Path) else score_map)
+        return cls(origin, old, None, digest, digest_of(scores), {**files, digest_of(scores): scores})
+
+    def link(self, new: str) -> Link:
+        """Return the link that the adapter gives to queries of the new model's generation."""
+        if self.mapped is not None:
+            return Link(new, self.mapped.name, "mapped", self.origin)
+        return Link(new, self.old.name, "adapter", self.origin, adapter=self.adapter, score_map=self.score_map)
+
+
+def _refuse_others(adapter: Adapter, what: str, old: Generation, fingerprint: str, space: Space) -> None:
+    """Refuse an adapter between other models or spaces than those of a generation and a new model."""
+    fitted, ends = adapter.fitted, (old.fingerprint, fingerprint)
+    if (fitted.source, fitted.target) not in (ends, ends[::-1]):
+        raise ConfigError(
+            f"{what} maps {fitted.source} to {fitted.target}.",
+            expected=f"one between {old.fingerprint} and {fingerprint}",
+            to_do="fit one for these two: `limpet adapt --old A --new B`; the gallery is intact.",
+        )
+    spaces = (fitted.source_space, fitted.target_space)
+    expected = (old.geometry, space) if adapter.direction == "old_to_new" else (space, old.geometry)
+    if spaces != expected:
+        raise SpaceMismatchError(
+            f"{what} maps from the {spaces[0]} to the {spaces[1]}.",
+            expected=f"one from the {expected[0]} to the {expected[1]}",
+            to_do="fit it on the points that the gallery holds; the gallery is intact.",
+        )
+
+
+class Files:
+    """Adapters, score maps and cohorts of a gallery, each read once; what is under a digest never changes.
+
+    Args:
+        store: The gallery's.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._loaded: dict[tuple[Callable[[Store, str], Any], str], Any] = {}
+
+    def adapter(self, name: str) -> Adapter:
+        """Return an adapter that the state names."""
+        adapter: Adapter = self._once(read_adapter, name)
+        return adapter
+
+    def scores(self, name: str) -> ScoreMap | Cohort:
+        """Return the score map or the cohort that the state names."""
+        scores: ScoreMap | Cohort = self._once(read_scores, name)
+        return scores
+
+    def scales(self, asked: Sequence[tuple[Source, NDArray[np.float32]]]) -> dict[str, Sequence[Scale]]:
+        """Return what takes scores of sources to those of the queries' own vectors, where there is such a thing.
+
+        Args:
+            asked: Sources and the queries as each is searched (Q, D), the queries' own first.
+
+        Returns:
+            One for each query, by generation.
+        """
+        scales: dict[str, Sequence[Scale]] = {}
+        for source, form in asked:
+            if source.link is not None and source.link.score_map is not None:
+                from limpet.evaluation.ranking.cohort import Cohort
+
+                scores = self.scores(source.link.score_map)
+                own = asked[0][1]
+                scales[source.generation] = (
+                    scores.lines(own, form) if isinstance(scores, Cohort) else [scores] * len(form)
+                )
+        return scales
+
+    def _once(self, read: Callable[[Store, str], Any], name: str) -> Any:
+        loaded = self._loaded.get((read, name))
+        if loaded is None:
+            if len(self._loaded) >= _LOADED:
+                self._loaded.clear()
+            loaded = self._loaded[read, name] = read(self._store, name)
+        return loaded
+
+
+def read_adapter(store: Store, name: str) -> Adapter:
+    """Read an adapter that a state names.
+
+    Raises:
+        GalleryError: The gallery does not have it.
+        ReleaseError: It was altered, or its folder is gone where the state names a folder.
+    """
+    from limpet.adapters.storage import load_adapter, unpack_adapter
+
+    return load_adapter(name) if is_outside(name) else unpack_adapter(store.file(name), name)
+
+
+def read_scores(store: Store, name: str) -> ScoreMap | Cohort:
+    """Read the score map or the cohort that a state names.
+
+    Raises:
+        GalleryError: The gallery does not have it.
+        DataError: It is none, or its file is gone where the state names a file.
+    """
+    from limpet.adapters.score_map import load_score_map, unpack_score_map
+    from limpet.evaluation.ranking.cohort import is_cohort, unpack_cohort
+
+    if is_outside(name):
+        return load_score_map(name)
+    content = store.file(name)
+    return unpack_cohort(content, name) if is_cohort(content) else unpack_score_map(content, name)
+
+
+def packed_scores(scores: ScoreMap | Cohort) -> bytes:
+    """Return a score map or a cohort as one value, the same for the same one."""
+    from limpet.adapters.score_map import ScoreMap, pack_score_map
+    from limpet.evaluation.ranking.cohort import pack_cohort
+
+    return pack_score_map(scores) if isinstance(scores, ScoreMap) else pack_cohort(scores)
+
+
+def is_outside(name: str) -> bool:
+    """Say whether a state names a path, as format version 1 did, and no digest of a file of the gallery.
+
+    >>> is_outside("/models/adapter"), is_outside(digest_of(b""))
+    (True, False)
+    """
+    return not name.startswith("sha256:")
+
+
+def adapters_of(state: GalleryState) -> Iterator[tuple[str, set[str], Link | Generation]]:
+    """Yield the name of every adapter, the fingerprints that it has to know, and whose it is."""
+    for link in state.links:
+        if link.adapter is not None:
+            yield link.adapter, {state.by_name[end].fingerprint for end in (link.query, link.gallery)}, link
+    for generation in state.generations:
+        if generation.adapter is not None:
+            yield generation.adapter, {generation.fingerprint}, generation
+
+
+def read_fitting_adapter(store: Store, name: str, ends: set[str]) -> Adapter:
+    """Read an adapter again, and refuse another one than the state means.
+
+    Args:
+        store: The gallery's.
+        name: Digest or folder.
+        ends: Fingerprints that have to be among those it knows: of its models, and of what it makes.
+
+    Raises:
+        LimpetError: It cannot be read, or is another one.
+    """
+    adapter = read_adapter(store, name)
+    if not ends <= {adapter.fitted.source, adapter.fitted.target, adapter.mapped_fingerprint}:
+        raise GalleryError(
+            f"In '{name}' is another adapter now: it maps {adapter.fitted.source}.",
+            expected=f"one that knows {' and '.join(sorted(ends))}",
+            to_do="put the former one back; the gallery is intact.",
+        )
+    return adapter
+
+
+def packed_outside(store: Store, state: GalleryState) -> dict[str, bytes]:
+    """Return the adapters and score maps that a state names by their paths, packed, by path.
+
+    What is gone, damaged or another one now is left out: `doctor` says so.
+    """
+    from limpet.adapters.storage import pack_adapter
+
+    packed = {}
+    for name, ends, _ in adapters_of(state):
+        if is_outside(name):
+            with suppress(LimpetError):
+                packed[name] = pack_adapter(read_fitting_adapter(store, name, ends))
+    for link in state.links:
+        if link.score_map is not None and is_outside(link.score_map):
+            with suppress(LimpetError):
+                packed[link.score_map] = packed_scores(read_scores(store, link.score_map))
+    return packed

@@ -1,0 +1,238 @@
+"""The queries of a rehearsal, what is right for each, and what their answers are worth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.errors import DataError, EmptyOverlapError
+from limpet.evaluation.intervals import clusters_of
+from limpet.evaluation.metrics import metrics_named
+from limpet.evaluation.ranking.engine import Ranked
+from limpet.galleries.items import draw
+from limpet.galleries.rehearsal.results import RIGHT
+from limpet.galleries.rehearsal.sample import EmbeddedSample, Sample
+from limpet.galleries.router import Hit
+from limpet.galleries.served import class_names_of
+from limpet.stores.filters import Metadata
+
+Rows = NDArray[np.int64]
+Values = NDArray[np.float64]
+
+DEPTH = 10  # of what is compared without labels
+
+
+@dataclass(frozen=True)
+class GivenQueries:
+    """Queries that both models embedded, chosen among those that were given.
+
+    Args:
+        old: By the old model.
+        new: The same ones by the new model, in the same order.
+        relevant: Ids of the items that answer each; None where nobody said.
+    """
+
+    old: EmbeddingSet
+    new: EmbeddingSet
+    relevant: list[list[str]] | None
+
+    @classmethod
+    def of(
+        cls, old: EmbeddingSet, new: EmbeddingSet, relevant: Mapping[str, Sequence[str]] | None, most: int, seed: int
+    ) -> GivenQueries:
+        """Choose at most so many of the queries that are in both sets.
+
+        Args:
+            old: By the old model.
+            new: By the new model.
+            relevant: Ids of the items that answer each query, by its id.
+            most: How many; those of which it is known what is right first.
+            seed: Of the choice.
+
+        Raises:
+            EmptyOverlapError: No query is in both sets.
+        """
+        shared = [identifier for identifier, row in zip(old.ids, new.ids.find(list(old.ids)), strict=True) if row >= 0]
+        if not shared:
+            raise EmptyOverlapError(
+                "No query is in both sets.",
+                expected="the same queries, embedded by the old and by the new model, under the same ids",
+            )
+        answered = relevant or {}
+        chosen = sorted(sorted(shared, key=lambda one: (not answered.get(one), draw(seed, one)))[:most])
+        known = None if relevant is None else [list(answered.get(one, ())) for one in chosen]
+        return cls(old.select(old.ids.find(chosen)), new.select(new.ids.find(chosen)), known)
+
+    @property
+    def answers(self) -> list[str]:
+        """Ids of the items that answer any of them."""
+        return [identifier for ids in self.relevant or [] for identifier in ids]
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Queries embedded by both models.
+
+    Args:
+        old: By the old model (Q).
+        new: The same ones by the new model, in the same order.
+        relevant: Places among the items of the copy of those that answer each query (Q); None where nobody knows.
+        own: Place of each query among the items (Q), which it is not to find; None where queries are no items.
+        metadata: What is known of each query (Q).
+    """
+
+    old: EmbeddingSet
+    new: EmbeddingSet
+    relevant: list[Rows] | None
+    own: Rows | None
+    metadata: list[Metadata]
+
+    @classmethod
+    def given(cls, given: GivenQueries, items: Sample, class_column: str) -> Queries:
+        """Return given queries: right are the items listed for each, or else those of its class."""
+        relevant = None
+        if given.relevant is not None:
+            places = [items.old.ids.find(ids) if ids else np.empty(0, np.int64) for ids in given.relevant]
+            rows = [np.unique(one[one >= 0]) for one in places]
+            relevant = rows if any(map(len, rows)) else None
+        else:
+            labelled = next((one for one in (given.old, given.new) if one.labels is not None), None)
+            if labelled is not None:
+                relevant = relevant_by_class(class_names_of(labelled), items.classes(class_column), None)
+        return cls(given.old, given.new, relevant, None, [{} for _ in given.old.ids])
+
+    @classmethod
+    def of_items(cls, items: Sample, made: EmbeddedSample, class_column: str, most: int, seed: int) -> Queries:
+        """Let sampled items search for the others of their class."""
+        ids = sorted(sorted(made.all.ids, key=lambda one: draw(seed + 1, one))[:most])
+        own = items.old.ids.find(ids)
+        classes = items.classes(class_column)
+        relevant = relevant_by_class([classes[row] for row in own], classes, own)
+        return cls(items.old.select(own), made.embed(ids), relevant, own, [items.metadata[row] for row in own])
+
+    def __len__(self) -> int:
+        return len(self.old)
+
+    @cached_property
+    def classes(self) -> NDArray[np.int64] | None:
+        """Number of every query's class (Q,): queries of one class have the same right items, themselves included.
+
+        None where no two queries share a class.
+        """
+        answers = [
+            frozenset(rows.tolist()).union([] if self.own is None else [int(self.own[query])])
+            for query, rows in enumerate(self.relevant or [])
+        ]
+        numbers = {answer: number for number, answer in enumerate(dict.fromkeys(answers))}
+        return clusters_of(np.array([numbers[answer] for answer in answers], np.int64), "auto", "queries", "rehearsal")
+
+    @property
+    def judged(self) -> int:
+        """For how many queries an item of the copy is right."""
+        return sum(bool(len(rows)) for rows in self.relevant or [])
+
+    def without_own(self, hits: Sequence[Sequence[Hit]]) -> list[list[Hit]]:
+        """Leave every query out of its own hits, where queries are items.
+
+        Raises:
+            DataError: A query found nothing else.
+        """
+        names = [None] * len(hits) if self.own is None else list(self.old.ids)
+        kept = [[hit for hit in of_one if hit.id != name] for of_one, name in zip(hits, names, strict=True)]
+        if not all(kept):
+            raise DataError("A query found nothing at all.", expected="at least two items in the copy")
+        return kept
+
+
+def relevant_by_class(
+    classes: Sequence[str | None], items: Sequence[str | None], own: Rows | None
+) -> list[Rows] | None:
+    """Return the places of the items of every query's class; None where no query has any.
+
+    Args:
+        classes: Of the queries; None without one.
+        items: Classes of the items.
+        own: Place of every query among the items, which is not its own answer; None where queries are no items.
+    """
+    members: dict[str, list[int]] = {}
+    for row, name in enumerate(items):
+        if name is not None:
+            members.setdefault(name, []).append(row)
+    relevant = [np.array(members.get(name, ()) if name is not None else (), np.int64) for name in classes]
+    if own is not None:
+        relevant = [rows[rows != me] for rows, me in zip(relevant, own.tolist(), strict=True)]
+    return relevant if any(map(len, relevant)) else None
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What every query found, best first, itself left out.
+
+    Args:
+        rows: Places of the items, all that were found, per query.
+        scores: As long as the rows.
+        first: The first hit of every query.
+    """
+
+    rows: list[Rows]
+    scores: list[Values]
+    first: list[Hit]
+
+    @classmethod
+    def of_hits(cls, hits: Sequence[Sequence[Hit]], queries: Queries, items: StringArray) -> Answers:
+        """Take the hits of a search for as many hits as there are items."""
+        place = {identifier: row for row, identifier in enumerate(items)}
+        kept = queries.without_own(hits)
+        rows = [np.array([place[hit.id] for hit in of_one], np.int64) for of_one in kept]
+        scores = [np.array([hit.score for hit in of_one]) for of_one in kept]
+        return cls(rows, scores, [of_one[0] for of_one in kept])
+
+    @classmethod
+    def of_scores(cls, scores: NDArray[np.float32], hits: Sequence[Sequence[Hit]], queries: Queries) -> Answers:
+        """Rank all items by scores (Q, N), of equal ones the earlier item first; the first hits are a search's."""
+        rows: list[Rows] = list(np.argsort(-scores, axis=1, kind="stable"))
+        if queries.own is not None:
+            rows = [places[places != me] for places, me in zip(rows, queries.own.tolist(), strict=True)]
+        ranked = [row[places].astype(np.float64) for row, places in zip(scores, rows, strict=True)]
+        return cls(rows, ranked, [of_one[0] for of_one in queries.without_own(hits)])
+
+    def same(self, other: Answers) -> bool:
+        """Say whether every query found the same items with the same scores."""
+        mine, theirs = [*self.rows, *self.scores], [*other.rows, *other.scores]
+        return all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
+
+    def right(self, queries: Queries) -> dict[str, Values]:
+        """Return the metrics of `RIGHT` per query (Q,), NaN where nothing is right; none where nobody knows.
+
+        Right items that were not found count as if they came last.
+        """
+        if queries.relevant is None:
+            return {}
+        ranks, sizes = [], []
+        for rows, wanted in zip(self.rows, queries.relevant, strict=True):
+            right = np.flatnonzero(np.isin(rows, wanted))
+            size = len(rows) + len(wanted) - len(right)
+            ranks.append(np.concatenate([right, np.arange(len(rows), size)]))
+            sizes.append(size)
+        ranked = Ranked.of(ranks, sizes)
+        return {name: metric(ranked) for name, metric in metrics_named(RIGHT).items()}
+
+    def overlap(self, other: Answers) -> Values:
+        """Return the share of the other's first ten items that are among the first ten here, per query (Q,)."""
+        shares = []
+        for mine, others in zip(self.rows, other.rows, strict=True):
+            first, wanted = set(mine[:DEPTH].tolist()), others[:DEPTH].tolist()
+            shares.append(sum(row in first for row in wanted) / len(wanted) if wanted else 1.0)
+        return np.array(shares)
+
+    def first_right(self, queries: Queries) -> NDArray[np.bool_] | None:
+        """Return whether the first item of every query is right (Q,); None where nobody knows."""
+        if queries.relevant is None:
+            return None
+        pairs = zip(self.rows, queries.relevant, strict=True)
+        return np.array([bool(np.isin(rows[:1], wanted).any()) for rows, wanted in pairs])

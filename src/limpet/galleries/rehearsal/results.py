@@ -1,0 +1,343 @@
+"""What the rehearsal of an upgrade measured, as results, and what that means for the upgrade itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import numpy as np
+from pydantic import Field, PlainSerializer
+
+from limpet.evaluation.upgrade import Curve
+from limpet.galleries.state import How
+from limpet.results import Count, Difference, Disagreement, Part, Positive, Results, Several, Share
+
+Verdict = Literal["ready", "dips", "no gain", "mixed", "worse", "unlabelled", "failed"]
+Linked = How | Literal["none"]
+
+RIGHT = ("map", "recall@1")
+"""Metrics of queries of which it is known what is right."""
+ALIKE = ("overlap@10 with old", "overlap@10 with new")
+"""Metrics of all queries: the share of the first ten items that old queries find before the swap, and that new queries
+find once everything is embedded anew."""
+
+Gain = tuple[Difference, Difference, Difference]
+"""A mean and both ends of its interval."""
+
+
+class Timing(Part):
+    """How long one step took on the copy, and would take on the gallery.
+
+    Args:
+        step: Its name.
+        seconds: On the copy.
+        items: How many items it went through; 0 where it does not depend on them.
+        full_seconds: On as many items as the gallery has; None where the copy says nothing of that.
+    """
+
+    step: str
+    seconds: Positive
+    items: Count
+    full_seconds: Positive | None
+
+
+class OrderCurve(Part):
+    """What new queries find while the copy is backfilled in one order.
+
+    Args:
+        shares: Share of the items that had a new vector, ascending.
+        values: Means over queries at each share, by metric.
+        differences: To old queries before the swap, at each share, by metric of `RIGHT`: mean and 95 % interval over
+            queries, or over their classes. None without labels.
+        area: Mean height of the curve by the trapezoid rule, by metric.
+    """
+
+    shares: Annotated[tuple[Share, ...], Field(min_length=1)]
+    values: dict[str, tuple[Share, ...]]
+    differences: dict[str, tuple[Gain, ...]] | None
+    area: dict[str, Positive]
+
+    @classmethod
+    def of(
+        cls,
+        shares: Sequence[float],
+        values: Mapping[str, Sequence[float]],
+        differences: Mapping[str, Sequence[Gain]] | None,
+    ) -> Self:
+        """Return the curve through these points, with its area."""
+        area = {metric: Curve(np.array(shares), np.array(means), metric).area for metric, means in values.items()}
+        return cls.model_validate({"shares": shares, "values": values, "differences": differences, "area": area})
+
+    @property
+    def dips(self) -> list[str]:
+        """Metrics that are measurably below those before the swap at some share; none without labels."""
+        return [name for name, gains in (self.differences or {}).items() if any(high < 0 for _, _, high in gains)]
+
+    @property
+    def lost(self) -> list[str]:
+        """Those that are at the end."""
+        return [name for name, gains in (self.differences or {}).items() if gains[-1][2] < 0]
+
+    def disagreements(self, place: str, metric: str) -> Iterator[Disagreement]:
+        """Yield every part that contradicts another, or lacks the main metric."""
+        if metric not in self.values or self.area.keys() != self.values.keys():
+            yield f"{place}.area", f"of {', '.join(self.area)}", f"'{metric}' and whatever has values"
+        lists = [*self.values.values(), *(self.differences or {}).values()]
+        if any(len(points) != len(self.shares) for points in lists):
+            yield place, f"of {sorted({*map(len, lists)})} points", f"{len(self.shares)} points, one per share"
+
+
+class FirstHits(Part):
+    """How the first hits of queries changed, compared with old queries before the swap.
+
+    Args:
+        share: Of the items that had a new vector.
+        changed: Share of the queries with another first hit.
+        fixed: Share that was wrong and is right; None where nobody knows what is right.
+        broken: Share that was right and is wrong.
+    """
+
+    share: Share
+    changed: Share
+    fixed: Share | None
+    broken: Share | None
+
+
+class FirstHit(Part):
+    """The first item that a query found.
+
+    Args:
+        id: Its name.
+        score: Of the hit.
+        metadata: What is known of the item.
+        right: Whether it is a right answer; None where nobody knows.
+    """
+
+    id: str
+    score: Annotated[float, Field(allow_inf_nan=False)]
+    metadata: dict[str, Any]
+    right: bool | None
+
+
+class Example(Part):
+    """One query whose first hit changes, to judge by eye.
+
+    Args:
+        query: Id of the query.
+        metadata: What is known of it.
+        old: What it found before the swap, by the old model.
+        new: What it finds by the new one, by share of the items that have a new vector.
+    """
+
+    query: str
+    metadata: dict[str, Any]
+    old: FirstHit
+    new: dict[Annotated[Share, PlainSerializer("{:g}".format, return_type=str)], FirstHit]
+
+
+class Searches(Part):
+    """What happened to the searches that were made throughout.
+
+    Args:
+        made: How many queries were answered or failed.
+        failed: Messages of those that failed, the first ones.
+        incomplete: Answers that did not cover every item, or named one twice.
+        wrong: Answers that were not the nearest items, by a comparison with all vectors.
+        milliseconds: Per query at each point, on the copy.
+    """
+
+    made: Count
+    failed: tuple[str, ...]
+    incomplete: Count
+    wrong: Count
+    milliseconds: dict[str, Positive]
+
+
+class TwoStages(Part):
+    """What two-stage search finds before the swap: old queries find candidates, which the new model scores again.
+
+    Args:
+        candidates: Of every query: a tenth of the copy's items, but 10 at least and 100 at most.
+        values: Means over queries, by metric, as in the curves.
+        differences: To old queries before the swap, by metric of `RIGHT`: mean and 95 % interval. None without labels.
+        encoded_per_query: Items that a query encoded on average, those before it kept.
+        encoded: Share of the copy's items that were encoded after all queries.
+        first_milliseconds: Of a query whose candidates were not encoded yet, with the time that takes; the median.
+        again_milliseconds: Of the same one once they are.
+    """
+
+    candidates: Several
+    values: dict[str, Share]
+    differences: dict[str, Gain] | None
+    encoded_per_query: Positive
+    encoded: Share
+    first_milliseconds: Positive
+    again_milliseconds: Positive
+
+
+class RehearsedModel(Part):
+    """One of the two models.
+
+    Args:
+        name: Of its generation in the gallery; empty where it has none yet.
+        note: What people call it.
+        fingerprint: Of the model.
+    """
+
+    name: str
+    note: str
+    fingerprint: str
+
+
+class Rehearsal(Results):
+    """A whole upgrade, rehearsed on a copy, as rehearsal.json holds it; the kind of the file is "drill".
+
+    Args:
+        gallery: URL of the gallery, which was only read, without passwords.
+        items: Items it has.
+        sampled: Items of the copy.
+        missing: Items of the sample that the source does not have.
+        old: The model that is replaced.
+        new: The one that replaces it.
+        linked: Why new queries may search old vectors: "report", "adapter", "mapped", "forced" or "none".
+        steps: Names of the steps in the order in which they were made.
+        metric: The main metric.
+        queries: "given" or "items" (sampled items that were searched for among the others).
+        asked: How many queries.
+        judged: For how many of them it is known what is right.
+        before: What old queries find before the swap, by metric.
+        after_rollback: What they find after the rollback.
+        rollback_equal: Whether every query found the same items with the same scores after the rollback.
+        curves: By order; the first one is that of the whole rehearsal.
+        left_out: Orders that could not be used, with why.
+        first_hits: At the swap, half way and at the end.
+        examples: Queries whose first hit changes.
+        timings: One entry per step.
+        searches: Searches throughout.
+        verdict: What it means, see `verdict_of`.
+        seed: Of all that was drawn.
+        passed: Whether every step worked, searches found everything throughout, and the rollback led back.
+        two_stage: What two-stage search finds and costs; None in rehearsals of earlier versions.
+    """
+
+    KIND: ClassVar[str | None] = "drill"
+    REPORT: ClassVar[str] = "rehearsal"
+    WRITER: ClassVar[str] = "“limpet gallery rehearse”"
+    AGAIN: ClassVar[str] = "run “limpet gallery rehearse”"
+    FILE: ClassVar[str] = "rehearsal.json"
+    FORMER_FILE: ClassVar[str] = "drill.json"
+
+    schema_version: int = Field(default=1, exclude=True)  # the file says none
+    kind: str
+    title: str = "Rehearsal of an upgrade"
+    gallery: str
+    items: Count
+    sampled: Several
+    missing: Count
+    old: RehearsedModel
+    new: RehearsedModel
+    linked: Linked
+    steps: tuple[str, ...]
+    metric: str
+    queries: Literal["given", "items"]
+    asked: Several
+    judged: Count
+    before: dict[str, Share]
+    after_rollback: dict[str, Share]
+    rollback_equal: bool
+    curves: Annotated[dict[str, OrderCurve], Field(min_length=1)]
+    left_out: dict[str, str]
+    first_hits: Annotated[tuple[FirstHits, ...], Field(min_length=2)]
+    examples: tuple[Example, ...]
+    timings: tuple[Timing, ...]
+    searches: Searches
+    verdict: Verdict
+    seed: int
+    passed: bool
+    two_stage: TwoStages | None = None
+
+    @classmethod
+    def parse(cls, document: Any, where: str = "These results") -> Self:
+        """Return results as `Results.parse` does, of earlier versions too.
+
+        Those told differences of the main metric alone, and no version writes that of the schema.
+        """
+        if isinstance(document, dict):
+            curves, metric = document.get("curves"), document.get("metric")
+            if isinstance(curves, dict):
+                document = {**document, "curves": {name: _by_metric(curve, metric) for name, curve in curves.items()}}
+            document = {"schema_version": cls.VERSION, **document}
+        return super().parse(document, where)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read such results as `Results.load` does, from a folder of an earlier version, too."""
+        former = Path(path) / cls.FORMER_FILE
+        return super().load(former if former.is_file() and not (Path(path) / cls.FILE).exists() else path)
+
+    @property
+    def labelled(self) -> bool:
+        """Whether it is known of any query what is right."""
+        return self.judged > 0
+
+    @property
+    def swaps_first(self) -> bool:
+        """Whether new queries may search old vectors, so that the swap need not wait for the last new vector."""
+        return self.linked != "none"
+
+    @property
+    def curve(self) -> OrderCurve:
+        """That of the order that was rehearsed whole."""
+        return next(iter(self.curves.values()))
+
+    def disagreements(self) -> Iterator[Disagreement]:
+        """Yield every part that contradicts another."""
+        metric = RIGHT[0] if self.labelled else ALIKE[1]
+        if self.metric != metric:
+            yield "metric", f"'{self.metric}'", f"'{metric}', as {self.judged} queries are judged"
+        if self.missing > self.sampled:
+            yield "missing", self.missing, f"at most {self.sampled}, all that are sampled"
+        if self.judged > self.asked:
+            yield "judged", self.judged, f"at most {self.asked}, all that are asked"
+        if metric not in self.before or self.before.keys() != self.after_rollback.keys():
+            yield "after_rollback", f"of {', '.join(self.after_rollback)}", f"'{metric}' and the metrics of before"
+        for name, curve in self.curves.items():
+            yield from curve.disagreements(f"curves.{name}", metric)
+            if (lacking := set(curve.differences or ()) - (self.before.keys() & curve.values)) != set():
+                yield f"curves.{name}.differences", f"of {', '.join(sorted(lacking))}", "metrics that have values"
+        if self.two_stage is not None and self.two_stage.values.keys() != self.before.keys():
+            yield "two_stage.values", f"of {', '.join(self.two_stage.values)}", "the metrics of before"
+        if self.verdict != "failed" and (self.verdict == "unlabelled") != (self.curve.differences is None):
+            yield "verdict", f"'{self.verdict}'", "'unlabelled' just where there are no differences"
+        if self.passed != (self.verdict != "failed"):
+            yield "passed", self.passed, f"{not self.passed}, as the verdict is '{self.verdict}'"
+        if "embed" not in (timing.step for timing in self.timings):
+            yield "timings", f"of {', '.join(timing.step for timing in self.timings)}", "one of “embed”"
+
+
+def _by_metric(curve: Any, metric: Any) -> Any:
+    """Return a curve of a document with its differences by metric."""
+    differences = curve.get("differences") if isinstance(curve, dict) else None
+    return {**curve, "differences": {metric: differences}} if isinstance(differences, list) else curve
+
+
+def verdict_of(curve: OrderCurve, searches: Searches, rollback_equal: bool) -> Verdict:
+    """Return what a rehearsal means, by its intervals.
+
+    Returns:
+        "failed" (a search failed, missed an item or was wrong, or the rollback did not lead back), "unlabelled" (nobody
+        knows what is right), "worse" (less is found at the end than before, by the main metric), "mixed" (less at the
+        end by another one), "dips" (less is found on the way, by any), "ready" (more is found at the end, and never
+        less), or "no gain" (neither more nor less can be told).
+    """
+    if searches.failed or searches.incomplete or searches.wrong or not rollback_equal:
+        return "failed"
+    if curve.differences is None:
+        return "unlabelled"
+    if curve.lost:
+        return "worse" if RIGHT[0] in curve.lost else "mixed"
+    if curve.dips:
+        return "dips"
+    _, low, _ = curve.differences[RIGHT[0]][-1]
+    return "ready" if low > 0 else "no gain"

@@ -1,0 +1,488 @@
+"""The steps of a rehearsal, one after another, with searches throughout, and what they come to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.errors import ConfigError, LimpetError, refuse, unknown_name, without_secrets
+from limpet.evaluation.intervals import mean_intervals
+from limpet.galleries.gallery import Gallery
+from limpet.galleries.items import draw
+from limpet.galleries.orders import ORDERS
+from limpet.galleries.rehearsal.queries import DEPTH, Answers, GivenQueries, Queries, Values
+from limpet.galleries.rehearsal.results import (
+    ALIKE,
+    RIGHT,
+    Example,
+    FirstHit,
+    FirstHits,
+    Gain,
+    Linked,
+    OrderCurve,
+    Rehearsal,
+    RehearsedModel,
+    Searches,
+    Timing,
+    TwoStages,
+    verdict_of,
+)
+from limpet.galleries.rehearsal.sample import EmbeddedSample, Sample, Upgrade
+from limpet.galleries.router import Hit, Reply, route
+from limpet.galleries.sources import VectorSource
+from limpet.galleries.state import Progress, Told
+from limpet.galleries.two_stage import Rescoring
+
+Scores = NDArray[np.float32]
+
+MOST_QUERIES = 200
+MOST_EXAMPLES = 12
+SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+"""Shares of the items with a new vector at which is measured."""
+SHOWN_SHARES = (0.0, 0.5, 1.0)
+"""Those at which first hits are compared."""
+
+MOST_CANDIDATES = 100  # of a query that searches in two stages
+FEWEST_CANDIDATES = 10
+
+_BATCHES = 20  # of a whole backfill, with a search after each
+_PROBES = 4  # queries of such a search
+_TIMED = 20  # single queries
+_ROUNDING = 1e-4  # between two products of the same vectors
+
+
+def rehearse(
+    gallery: Gallery,
+    source: VectorSource,
+    *,
+    sample: int = 2000,
+    queries: tuple[EmbeddingSet, EmbeddingSet] | None = None,
+    relevant: Mapping[str, Sequence[str]] | None = None,
+    orders: Sequence[str] | None = None,
+    reports: Sequence[Path] = (),
+    adapter: Path | None = None,
+    score_map: Path | None = None,
+    class_column: str = "label",
+    most_queries: int = MOST_QUERIES,
+    seed: int = 0,
+    on_step: Progress | None = None,
+) -> Rehearsal:
+    """Rehearse the upgrade of a gallery on a copy in memory; the gallery is only read.
+
+    The copy holds the stored vectors of a random sample. It is prepared with the links that the gallery has for the
+    new model, or those given here, swapped, backfilled, completed and rolled back, while old and new queries search it.
+    Where nothing lets new queries search old vectors, it is backfilled first and swapped then. In a sample fewer items
+    compete for every query than in the gallery, so scores are higher; what counts are the differences.
+
+    Args:
+        gallery: Which one.
+        source: Where the vectors of the new model come from; it embeds the sample.
+        sample: Items of the copy; the answers of queries are among them first.
+        queries: Queries embedded by the old and by the new model, with the same ids: logged ones at best. Sampled
+            items search for the others when left out.
+        relevant: Ids of the items that answer each query, by its id. When left out, items of the query's class are
+            right: its label, and the items' column of classes.
+        orders: Names in `ORDERS`; the first one is rehearsed whole. All that can be used when left out.
+        reports: See `Gallery.prepare`; only where the new model is not prepared yet.
+        adapter: The same.
+        score_map: The same.
+        class_column: Metadata column that holds the class.
+        most_queries: Use so many queries at most.
+        seed: Of the sample, of random orders and of what is shown.
+        on_step: Told "step", and "done" and "total" while items are embedded.
+
+    Raises:
+        ConfigError: A number is out of range, an order is unknown, or links are given that the gallery has.
+        UpgradeStateError: The source is of the active model.
+        DataError: The source is of another model than the prepared one, or has none of the sampled items.
+        GalleryError: A report does not vouch for the new model.
+    """
+    refuse(sample < 20, f"sample={sample}", "at least 20 items")
+    refuse(most_queries < 1, f"most_queries={most_queries}", "at least 1 query")
+    for name in orders or ():
+        if name not in ORDERS:
+            raise unknown_name("order", name, ORDERS)
+    tell = on_step if on_step is not None else lambda told: None
+    pointer = gallery.store.pointer()
+    upgrade = Upgrade.of(gallery, source, reports, adapter, score_map)
+    given = None if queries is None else GivenQueries.of(*queries, relevant, most_queries, seed)
+    tell({"step": "sampling"})
+    items = Sample.of(gallery, upgrade.old, sample, seed, given.answers if given is not None else ())
+    made = EmbeddedSample(source, list(items.old.ids), tell)
+    asked = (
+        Queries.of_items(items, made, class_column, most_queries, seed)
+        if given is None
+        else Queries.given(given, items, class_column)
+    )
+    names = list(orders or ["random", *(name for name in ORDERS if name not in ("random", "id"))])
+    if orders is None and not (
+        class_column in items.columns and any(one is not None for one in items.classes(class_column))
+    ):
+        names.remove("class-balanced")
+    run = _Run(upgrade, items, made, asked, class_column, seed, tell)
+    run.whole(names[0])
+    run.in_two_stages()
+    for order in names[1:]:
+        run.again(order, wanted=orders is not None)
+    return run.results(gallery.store.url, pointer.items)
+
+
+class _Run:
+    """One upgrade of a copy so far."""
+
+    def __init__(
+        self,
+        upgrade: Upgrade,
+        items: Sample,
+        made: EmbeddedSample,
+        queries: Queries,
+        class_column: str,
+        seed: int,
+        tell: Progress,
+    ) -> None:
+        self.upgrade, self.items, self.made, self.queries = upgrade, items, made, queries
+        self.class_column, self.seed, self.tell = class_column, seed, tell
+        self.missing = len(items) - len(made)  # items of the sample that the source does not have
+        self.seconds = {"embed": made.seconds}
+        self.steps: list[str] = []
+        self.asked = self.incomplete = self.wrong = 0
+        self.failed: list[str] = []
+        self.milliseconds: dict[str, float] = {}
+        self.curves: dict[str, OrderCurve] = {}
+        self.answers: dict[float, Answers] = {}  # of new queries, by share of the items with a new vector
+        self.left_out: dict[str, str] = {}
+        self.linked: Linked = "none"
+        self.at_once = False  # whether new queries may search old vectors, so that the swap can come first
+
+    def whole(self, order: str) -> None:
+        """Go through all steps of an upgrade, and back."""
+        self.tell({"step": "copying"})
+        with self.items.copy(self.upgrade.old.note) as copy:
+            self.before = self._ask(copy, self.queries.old, "before")
+            self.right_before = self.before.right(self.queries)
+            with self._step("prepare"):
+                self.linked = self.upgrade.prepare(copy, self.made)
+            self.at_once = len(route(copy.state, copy.state.target)) > 1
+            if self.at_once:
+                self._swap(copy)
+                self.answers = dict(self._filled(copy, order, SHARES))
+            else:  # old vectors and the old model serve until the last item has a new vector
+                self.answers = dict.fromkeys(SHARES[:-1], self.before) | dict(self._filled(copy, order, SHARES[-1:]))
+                self._swap(copy)
+            with self._step("complete"):
+                copy.complete(allow_missing=bool(self.missing))
+            self.last = self.answers[SHARES[-1]]
+            self.curves[order] = self._curve(self.answers)
+            with self._step("rollback"):
+                copy.rollback()
+            self.after = self._ask(copy, self.queries.old, "after the rollback")
+
+    def again(self, order: str, *, wanted: bool) -> None:
+        """Measure another order on a fresh copy; leave it out if it cannot be had and nobody asked for it."""
+        if not self.at_once:
+            return  # no order makes a difference before all new vectors are there
+        self.tell({"step": f"measuring the order {order}"})
+        with self.items.copy(self.upgrade.old.note) as copy:
+            self.upgrade.prepare(copy, self.made)
+            copy.swap()
+            try:
+                between = dict(self._filled(copy, order, SHARES[1:-1], probe=False))
+            except ConfigError as error:
+                if wanted:
+                    raise
+                self.left_out[order] = " ".join(error.given.split())
+                return
+            ends = {share: self.answers[share] for share in (SHARES[0], SHARES[-1])}
+            self.curves[order] = self._curve(dict(sorted({**ends, **between}.items())))
+
+    def in_two_stages(self) -> None:
+        """Let new queries score again what old ones find, on a fresh copy with the new model prepared."""
+        self.tell({"step": "searching in two stages"})
+        queries, own = self.queries, int(self.queries.own is not None)  # an item finds itself, too
+        count = min(MOST_CANDIDATES, max(FEWEST_CANDIDATES, len(self.items) // 10))
+        first: list[float] = []
+        again: list[float] = []
+        with self.items.copy(self.upgrade.old.note) as copy:
+            copy.prepare(self.made.fingerprint, self.made.space)
+
+            def search(rows: Sequence[int], k: int) -> Reply:
+                rescore = Rescoring(self.made, count + own, queries.old.select(list(rows)))
+                return copy.search(queries.new.select(list(rows)), k, rescore=rescore)
+
+            embedded = 0
+            for taken in (first, again):
+                for row in range(min(len(queries), _TIMED)):
+                    begun = time.perf_counter()
+                    reply = search([row], 10)
+                    taken.append(time.perf_counter() - begun + reply.embedded * self.made.seconds_per_item)
+                    embedded += reply.embedded
+            reply = search(range(len(queries)), len(self.items))
+            self._count(copy, reply)
+            answers = Answers.of_hits(reply.hits, queries, self.items.old.ids)
+        values = self._per_query(answers)
+        gains = self._gains(values)
+        self.two_stage = TwoStages(
+            candidates=count,
+            values={name: float(np.nanmean(value)) for name, value in values.items()},
+            differences=gains or None,
+            encoded_per_query=(embedded + reply.embedded) / len(queries),
+            encoded=(embedded + reply.embedded) / len(self.items),
+            first_milliseconds=1000 * float(np.median(first)),
+            again_milliseconds=1000 * float(np.median(again)),
+        )
+
+    def results(self, gallery: str, size: int) -> Rehearsal:
+        """Return all that was measured.
+
+        Args:
+            gallery: URL of the gallery.
+            size: Items it has.
+        """
+        searches = Searches(
+            made=self.asked, failed=tuple(self.failed[:5]), incomplete=self.incomplete, wrong=self.wrong,
+            milliseconds=self.milliseconds,
+        )  # fmt: skip
+        old, new, equal = self.upgrade.old, self.upgrade.new, self.after.same(self.before)
+        verdict = verdict_of(next(iter(self.curves.values())), searches, equal)
+        return Rehearsal.of(
+            gallery=without_secrets(gallery),
+            items=size,
+            sampled=len(self.items),
+            missing=self.missing,
+            old=RehearsedModel(name=old.name, note=old.note, fingerprint=old.fingerprint),
+            new=RehearsedModel(name=new.name if new else "", note=self.upgrade.note, fingerprint=self.made.fingerprint),
+            linked=self.linked,
+            steps=self.steps,
+            metric=RIGHT[0] if self.queries.relevant is not None else ALIKE[1],
+            queries="given" if self.queries.own is None else "items",
+            asked=len(self.queries),
+            judged=self.queries.judged,
+            before=self._means(self.before),
+            after_rollback=self._means(self.after),
+            rollback_equal=equal,
+            curves=self.curves,
+            left_out=self.left_out,
+            first_hits=[self._first_hits(share) for share in SHOWN_SHARES],
+            examples=self._examples(),
+            timings=list(self._timings(size)),
+            searches=searches,
+            verdict=verdict,
+            seed=self.seed,
+            passed=verdict != "failed",
+            two_stage=self.two_stage,
+        )
+
+    # The steps of the upgrade
+
+    @contextmanager
+    def _step(self, name: str) -> Iterator[None]:
+        self.tell({"step": name})
+        self.steps.append(name)
+        begun = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - begun
+
+    def _swap(self, copy: Gallery) -> None:
+        with self._step("swap"):
+            copy.swap(force="a rehearsal with items that the source does not have" if self.missing else None)
+
+    def _filled(
+        self, copy: Gallery, order: str, shares: Sequence[float], *, probe: bool = True
+    ) -> Iterator[tuple[float, Answers]]:
+        """Backfill a copy share by share, and yield what new queries find at each."""
+        done, size = 0, len(self.made)
+        for share in shares:
+            budget = None if share == 1 else round(share * size) - done
+            if budget is None or budget > 0:
+                self._fill(copy, order, budget, probe=probe)
+                done = round(share * size)
+            yield share, self._new_answers(copy, f"{100 * share:g} % re-embedded" if probe else None)
+
+    def _fill(self, copy: Gallery, order: str, budget: int | None, *, probe: bool) -> None:
+        searched, begun = 0.0, time.perf_counter()
+
+        def search(told: Told) -> None:
+            nonlocal searched
+            since = time.perf_counter()
+            for queries in (self.queries.old, self.queries.new):
+                self._probe(copy, queries.select(slice(0, _PROBES)))
+            searched += time.perf_counter() - since
+
+        copy.backfill(
+            self.made,
+            order=order,
+            batch=max(1, len(self.made) // _BATCHES),
+            budget=budget,
+            seed=self.seed,
+            class_column=self.class_column,
+            on_step=search if probe else None,
+        )
+        if probe:
+            if "backfill" not in self.steps:
+                self.steps.append("backfill")
+            taken = time.perf_counter() - begun - searched
+            self.seconds["backfill"] = self.seconds.get("backfill", 0.0) + taken
+
+    # The searches
+
+    def _ask(self, copy: Gallery, queries: EmbeddingSet, point: str | None) -> Answers:
+        """Let all queries rank all items."""
+        reply = copy.search(queries, len(self.items))
+        self._count(copy, reply)
+        self._time(copy, queries, point)
+        return Answers.of_hits(reply.hits, self.queries, self.items.old.ids)
+
+    def _new_answers(self, copy: Gallery, point: str | None) -> Answers:
+        """Return what new queries find now: every item by its new vector, or by what stands for it.
+
+        Where all vectors answer the queries as they are, items are ranked by a product of matrices, and a search for
+        the first ones has to agree with it.
+        """
+        if self.linked == "adapter":
+            return self._ask(copy, self.queries.new, point)
+        reply = copy.search(self.queries.new, DEPTH + 1)
+        self._count(copy, reply)
+        self._time(copy, self.queries.new, point)
+        ids, state = self.items.old.ids, copy.state
+        queries, space = self.queries.new.vectors, self.made.space
+        scores = np.full((len(queries), len(ids)), -np.inf, np.float32)  # of what may not be searched
+        for source in reversed(route(state, state.made_by(self.made.fingerprint).name)):
+            names, forms = copy.store.vectors(source.generation, list(ids))
+            searched = state.by_name[source.generation].geometry
+            scores[:, ids.find(names)] = space.query_form(queries, searched) @ forms.T
+        self.wrong += disagreeing(reply.hits, scores, ids)
+        return Answers.of_scores(scores, reply.hits, self.queries)
+
+    def _time(self, copy: Gallery, queries: EmbeddingSet, point: str | None) -> None:
+        """Note the median milliseconds of single queries for ten hits."""
+        if point is None:
+            return
+        self.tell({"step": f"searching {point}"})
+        seconds = []
+        for row in range(min(len(queries), _TIMED)):
+            begun = time.perf_counter()
+            copy.search(queries.select([row]), 10)
+            seconds.append(time.perf_counter() - begun)
+        self.milliseconds[point] = 1000 * float(np.median(seconds))
+
+    def _probe(self, copy: Gallery, queries: EmbeddingSet) -> None:
+        try:
+            self._count(copy, copy.search(queries, 10))
+        except LimpetError as error:
+            self.asked += len(queries)
+            self.failed.append(" ".join(error.given.split()))
+
+    def _count(self, copy: Gallery, reply: Reply) -> None:
+        """Note how many answers did not see every item once."""
+        self.asked += len(reply.hits)
+        state = copy.state
+        waits = state.prepared is not None and reply.fingerprint == state.by_name[state.prepared].fingerprint
+        whole = waits or reply.uncovered <= (0 if self.at_once else self.missing)
+        for hits in reply.hits:
+            ids = [hit.id for hit in hits]
+            if not whole or len(set(ids)) < len(ids):
+                self.incomplete += 1
+
+    # What the answers come to
+
+    def _per_query(self, answers: Answers) -> dict[str, Values]:
+        """Return what the answers of every query are worth (Q,), by metric."""
+        alike = {ALIKE[0]: answers.overlap(self.before), ALIKE[1]: answers.overlap(self.last)}
+        return answers.right(self.queries) | alike
+
+    def _means(self, answers: Answers) -> dict[str, float]:
+        return {name: float(np.nanmean(value)) for name, value in self._per_query(answers).items()}
+
+    def _curve(self, answers: Mapping[float, Answers]) -> OrderCurve:
+        """Return means and differences at the shares of one order."""
+        values: dict[str, list[float]] = {}
+        differences: dict[str, list[Gain]] = {}
+        for of_share in answers.values():
+            per_query = self._per_query(of_share)
+            for name, value in per_query.items():
+                values.setdefault(name, []).append(float(np.nanmean(value)))
+            for name, gain in self._gains(per_query).items():
+                differences.setdefault(name, []).append(gain)
+        return OrderCurve.of(tuple(answers), values, differences or None)
+
+    def _gains(self, values: Mapping[str, Values]) -> dict[str, Gain]:
+        """Return how far answers are above those before the swap, by metric of `RIGHT`; none without labels.
+
+        Args:
+            values: What the answers of every query are worth (Q,), by metric.
+        """
+        gains = {name: values[name] - before for name, before in self.right_before.items()}
+        intervals = mean_intervals(gains, seed=self.seed, clusters=self.queries.classes) if gains else {}
+        return {name: (float(np.nanmean(gains[name])), low, high) for name, (low, high) in intervals.items()}
+
+    def _first_hits(self, share: float) -> FirstHits:
+        now, before = self.answers[share], self.before
+        changed = float(np.mean([a.id != b.id for a, b in zip(now.first, before.first, strict=True)]))
+        right, was = now.first_right(self.queries), before.first_right(self.queries)
+        if right is None or was is None:
+            return FirstHits(share=share, changed=changed, fixed=None, broken=None)
+        known = np.array([len(wanted) > 0 for wanted in self.queries.relevant or []])
+        fixed, broken = (right & ~was)[known].mean(), (was & ~right)[known].mean()
+        return FirstHits(share=share, changed=changed, fixed=float(fixed), broken=float(broken))
+
+    def _examples(self) -> list[Example]:
+        """Choose queries whose first hit changes: half of them such that lose a right one, if there are so many."""
+        ids, before = list(self.queries.old.ids), self.before
+        shown = {share: self.answers[share].first for share in SHOWN_SHARES}
+        right, was = self.last.first_right(self.queries), before.first_right(self.queries)
+        changing = [
+            row for row in range(len(ids)) if any(first[row].id != before.first[row].id for first in shown.values())
+        ]
+        drawn = sorted(changing, key=lambda row: draw(self.seed, ids[row]))
+        lost = [row for row in drawn if right is not None and was is not None and was[row] and not right[row]]
+        chosen = lost[: MOST_EXAMPLES // 2]
+        chosen += [row for row in drawn if row not in chosen][: MOST_EXAMPLES - len(chosen)]
+        return [
+            Example(
+                query=ids[row],
+                metadata=dict(self.queries.metadata[row]),
+                old=self._shown(before.first[row], row),
+                new={share: self._shown(first[row], row) for share, first in shown.items()},
+            )
+            for row in chosen
+        ]
+
+    def _shown(self, hit: Hit, row: int) -> FirstHit:
+        wanted = self.queries.relevant[row] if self.queries.relevant is not None else ()
+        right = bool(np.isin(self.items.old.ids.find([hit.id]), wanted).any()) if len(wanted) else None
+        return FirstHit(id=hit.id, score=hit.score, metadata=dict(hit.metadata), right=right)
+
+    def _timings(self, size: int) -> Iterator[Timing]:
+        """Yield how long every step took, and would take with as many items."""
+        growing = {"backfill": len(self.made), "complete": len(self.items)}
+        if self.linked == "mapped":
+            growing["prepare"] = len(self.items)
+        full = self.made.seconds_per_item * size
+        yield Timing(step="embed", seconds=self.seconds["embed"], items=len(self.made), full_seconds=full)
+        for step in self.steps:
+            seconds, through = self.seconds[step], growing.get(step, 0)
+            full = seconds * size / through if through else seconds
+            yield Timing(step=step, seconds=seconds, items=through, full_seconds=full)
+
+
+def disagreeing(hits: Sequence[Sequence[Hit]], scores: Scores, ids: StringArray) -> int:
+    """Count the queries whose hits are not the best items by scores (Q, N), rounding apart.
+
+    >>> hit = Hit("b", 0.5, "g1", {})
+    >>> disagreeing([[hit], [hit]], np.array([[0.1, 0.5], [0.9, 0.5]], np.float32), StringArray.of(["a", "b"]))
+    1
+    """
+    wrong = 0
+    found = np.split(ids.find([hit.id for of_one in hits for hit in of_one]), np.cumsum([*map(len, hits)]))[:-1]
+    for of_one, row, rows in zip(hits, scores, found, strict=True):
+        said = np.array([hit.score for hit in of_one])
+        best = np.sort(row)[::-1][: len(said)]
+        tolerance = _ROUNDING * max(1.0, np.abs(said).max())
+        wrong += not np.abs(np.stack([row[rows], best]) - said).max() <= tolerance
+    return wrong

@@ -1,0 +1,179 @@
+"""Which vectors answer which query, and one list of hits from several generations.
+
+A query is answered from its own model's vectors, and for items that have none from those of other generations that a
+link vouches for, newest first. Generations whose scores are on one scale make one ranking by score. Where an adapter
+maps queries into another model's space, its scores are on another scale, and so are those of a calibrated link (see
+`Gallery.calibrate`): lists are merged by scores that a cohort or a score map makes comparable, or by rank (see
+`limpet.evaluation.ranking.merging`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from limpet.galleries.state import GalleryState, Link
+from limpet.stores.base import Hits, Pointer
+from limpet.stores.filters import Metadata
+
+if TYPE_CHECKING:
+    from limpet.evaluation.ranking.merging import Scale
+
+Merge = Literal["score", "calibrated", "rank", "rescored"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """One generation that answers a query.
+
+    Args:
+        generation: Its name.
+        without: Generations asked before it, whose items it leaves out.
+        link: Why it may be searched; None for the query's own.
+    """
+
+    generation: str
+    without: frozenset[str] = frozenset()
+    link: Link | None = None
+
+    @property
+    def on_one_scale(self) -> bool:
+        """Whether its scores may stand beside those of the query's own vectors as they are."""
+        return self.link is None or (self.link.adapter is None and self.link.score_map is None)
+
+    def rows(self, pointer: Pointer) -> int:
+        """Return how many items this source answers for."""
+        return sum(
+            count for names, count in pointer.held.items() if self.generation in names and not names & self.without
+        )
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One item found.
+
+    Args:
+        id: Its name.
+        score: Larger is nearer; comparable within one reply, or where it was re-scored, within one generation of it.
+        generation: Whose vector was found.
+        metadata: What is known of the item.
+    """
+
+    id: str
+    score: float
+    generation: str
+    metadata: Metadata
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The answer to queries of one model.
+
+    Args:
+        hits: At most k per query, best first.
+        fingerprint: Of the queries.
+        active: Generation that was active.
+        sources: Generations that answered.
+        covered: Items that had a vector which these queries may search.
+        items: Items there were.
+        sequence: Commit whose state was searched.
+        merge: How the generations' lists became one; "rescored" by the second of two stages (`Rescoring`): re-scored
+            hits first.
+        embedded: Items that were embedded for this search.
+        kept: Those of them whose vectors the gallery has now.
+    """
+
+    hits: list[list[Hit]]
+    fingerprint: str
+    active: str
+    sources: tuple[str, ...]
+    covered: int
+    items: int
+    sequence: int
+    merge: Merge
+    embedded: int = 0
+    kept: int = 0
+
+    @property
+    def uncovered(self) -> int:
+        """Items without a vector that these queries may search."""
+        return self.items - self.covered
+
+
+def route(state: GalleryState, query: str) -> list[Source]:
+    """Return the sources that answer queries of a generation, in the order in which they are asked."""
+    links = {link.gallery: link for link in state.links if link.query == query}
+    names = [query, *(one.name for one in reversed(state.generations) if one.name in links and one.name != query)]
+    return [Source(name, frozenset(names[:place]), links.get(name)) for place, name in enumerate(names)]
+
+
+def remainders(state: GalleryState) -> list[tuple[str, frozenset[str]]]:
+    """Return every pair of a generation and others whose items it leaves out that a search may ask for."""
+    pairs = {
+        (source.generation, source.without)
+        for generation in state.generations
+        for source in route(state, generation.name)
+        if source.without
+    }
+    return sorted(pairs, key=lambda pair: (pair[0], sorted(pair[1])))
+
+
+def merged(
+    searched: Sequence[tuple[Source, Hits]],
+    k: int,
+    scales: Mapping[str, Sequence[Scale]],
+    rows: Mapping[str, int] | None = None,
+) -> tuple[list[list[Hit]], Merge]:
+    """Make one list per query out of those of several sources.
+
+    Args:
+        searched: Hits of every source that was searched, the query's own first.
+        k: Hits per query.
+        scales: What takes scores of a generation to those of the query's own, one for each query, by generation name.
+        rows: How many items every source answers for, by generation; a merge by rank takes them for alike without.
+    """
+    own = [(source, hits) for source, hits in searched if source.on_one_scale]
+    others = [(source, hits) for source, hits in searched if not source.on_one_scale]
+    parts = [*([own] if own else []), *([other] for other in others)]  # each on one scale
+    queries = len(searched[0][1].ids) if searched else 0
+    lists = [[_by_score(part, query, k) for part in parts] for query in range(queries)]
+    if not own or not others:
+        return [of_query[0][:k] for of_query in lists], "score"
+    from limpet.evaluation.ranking.merging import calibrated_merge, reciprocal_rank_merge
+
+    if all(source.generation in scales for source, _ in others):
+        maps = zip(*(scales[source.generation] for source, _ in others), strict=True)
+        return [
+            _joined(one, calibrated_merge(_pairs(one), [None, *of_query]))[:k]
+            for one, of_query in zip(lists, maps, strict=True)
+        ], "calibrated"
+    sizes = None if rows is None else [max(1, sum(rows[source.generation] for source, _ in part)) for part in parts]
+    return [_joined(one, reciprocal_rank_merge(_pairs(one), sizes=sizes))[:k] for one in lists], "rank"
+
+
+def _by_score(part: Sequence[tuple[Source, Hits]], query: int, k: int) -> list[Hit]:
+    """Return the hits of a query in sources on one scale, best first."""
+    hits = [
+        Hit(identifier, float(score), source.generation, metadata)
+        for source, of_source in part
+        for identifier, score, metadata in zip(
+            of_source.ids[query], of_source.scores[query], of_source.metadata[query], strict=True
+        )
+    ]
+    return sorted(hits, key=lambda hit: (-hit.score, hit.id))[:k] if len(part) > 1 else hits
+
+
+def _pairs(lists: list[list[Hit]]) -> list[tuple[list[str], list[float]]]:
+    return [([hit.id for hit in hits], [hit.score for hit in hits]) for hits in lists]
+
+
+def _joined(lists: list[list[Hit]], merged_lists: tuple[Any, Any]) -> list[Hit]:
+    by_id = {hit.id: hit for hits in reversed(lists) for hit in hits}
+    ids, scores = merged_lists
+    return [
+        Hit(str(identifier), float(score), by_id[str(identifier)].generation, by_id[str(identifier)].metadata)
+        for identifier, score in zip(ids, np.asarray(scores), strict=True)
+    ]

@@ -1,0 +1,464 @@
+"""What a gallery is made of and which steps of an upgrade are possible: values and one pure function.
+
+The journal holds the events; the state is what `advance` makes of them, one after another, so that the state of a
+gallery can always be told from its journal.
+
+::
+
+    create ─▶ steady ──prepare──▶ prepared ──swap──▶ swapped ──complete──▶ completed ──gc──▶ steady
+                 ▲                 │    ▲               │                      │
+                 └─────abandon─────┘    └───────────────┴───────rollback──────┘
+
+A backfill is possible wherever a generation lacks vectors, and a third generation can be prepared while the second is
+still being filled.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, Required, TypedDict, cast, get_args
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+
+from limpet.errors import ConfigError, DataError, UpgradeStateError, unknown_name
+from limpet.geometry import Space, space_from_record
+from limpet.stores.base import Document
+from limpet.stores.checks import damaged
+from limpet.stores.filters import COLUMN_TYPES
+
+
+class Told(TypedDict, total=False):
+    """How far a long step is; each step tells some of these.
+
+    Args:
+        step: What is being done.
+        state: The same in a word or two, where several things are done by turns.
+        done: How much of it, in items or mebibytes.
+        total: Of all; None where that is not known.
+        read: Rows that were read.
+        written: Items that were written.
+        skipped: Rows whose item was there before.
+        embedded: Items that a source made vectors of.
+        missing: Items that it does not have.
+        seconds: How long it took so far.
+        waiting: Seconds until the store is asked again.
+    """
+
+    step: str
+    state: str
+    done: float
+    total: int | None
+    read: int
+    written: int
+    skipped: int
+    embedded: int
+    missing: int
+    seconds: float
+    waiting: float
+
+
+Progress = Callable[[Told], None]
+"""Is told how far a long step is."""
+How = Literal["report", "adapter", "mapped", "forced"]
+Phase = Literal["steady", "prepared", "swapped", "completed"]
+
+_EXACT = ConfigDict(strict=True, extra="forbid")
+
+
+@with_config(_EXACT)
+@dataclass(frozen=True)
+class Generation:
+    """The vectors of a gallery that one model made.
+
+    Args:
+        name: Short name, unique for ever in its gallery.
+        fingerprint: Of the model.
+        space: Record of its space, see `Space.record`.
+        mapped_from: Name of the generation whose stored vectors an adapter turned into these, or None.
+        adapter: Digest of that adapter among the files of the store; its folder, as far as format version 1 wrote it.
+        note: What people call the model.
+    """
+
+    name: str
+    fingerprint: str
+    space: Mapping[str, Any]
+    mapped_from: str | None = None
+    adapter: str | None = None
+    note: str = ""
+
+    @property
+    def geometry(self) -> Space:
+        """Its space."""
+        return space_from_record(self.space)
+
+    def to_record(self) -> dict[str, object]:
+        """Return plain values for an event; what it does not have is left out."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+@with_config(_EXACT)
+@dataclass(frozen=True)
+class Link:
+    """Why queries of one model may search the vectors of another one.
+
+    Args:
+        query: Generation whose model embeds the queries.
+        gallery: Generation whose vectors they search.
+        how: "report" (a passing compatibility report of these two fingerprints), "adapter" (it maps the queries),
+            "mapped" (the vectors were mapped into the space of the queries), or "forced".
+        reason: The file or folder that says so, or what was given as the reason.
+        evidence: Numbers of the report, as far as there are any.
+        adapter: Digest of the adapter that maps queries among the files of the store; None where they are used as they
+            are.
+        score_map: Digest of what takes scores of these vectors to those of the queries' own, if there is such a thing:
+            the map that came with an adapter of queries, or the cohort (or map, formerly) of a link that was
+            calibrated. Format version 1 kept the paths of adapter and map.
+    """
+
+    query: str
+    gallery: str
+    how: How
+    reason: str = ""
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    adapter: str | None = None
+    score_map: str | None = None
+
+
+@with_config(_EXACT)
+@dataclass(frozen=True)
+class GalleryState:
+    """What a gallery is, apart from its rows.
+
+    Args:
+        generations: Those whose vectors can be searched, in the order they came.
+        active: The generation whose model embeds queries and new items now.
+        prepared: The one that is to become active, or None.
+        previous: Those that were active before, the last one last: where rollbacks lead.
+        retired: Names of those that wait for gc and are not searched any more.
+        links: Who may search what besides the own vectors.
+        columns: Types of the metadata columns, by name.
+        completed: Whether the upgrade to the active generation is finished, so that gc may remove the previous ones.
+        allowed_missing: Items that the active generation may lack, as recorded when it was completed.
+        created: How many generations there ever were, so that no name is used twice.
+    """
+
+    generations: tuple[Generation, ...] = ()
+    active: str = ""
+    prepared: str | None = None
+    previous: tuple[str, ...] = ()
+    retired: tuple[str, ...] = ()
+    links: tuple[Link, ...] = ()
+    columns: Mapping[str, str] = field(default_factory=dict)
+    completed: bool = False
+    allowed_missing: int = 0
+    created: int = 0
+
+    @property
+    def phase(self) -> Phase:
+        """Where the upgrade stands."""
+        if self.prepared is not None:
+            return "prepared"
+        if not self.previous:
+            return "steady"
+        return "completed" if self.completed else "swapped"
+
+    @property
+    def by_name(self) -> dict[str, Generation]:
+        """The generations by name."""
+        return {generation.name: generation for generation in self.generations}
+
+    @property
+    def target(self) -> str:
+        """The generation that a backfill fills: the prepared one, or else the active one."""
+        return self.prepared or self.active
+
+    def of(self, fingerprint: str) -> Generation | None:
+        """Return the generation of a model, or None."""
+        return next((one for one in self.generations if one.fingerprint == fingerprint), None)
+
+    def made_by(self, fingerprint: str) -> Generation:
+        """Return the generation of the model that made queries or items.
+
+        Raises:
+            DataError: No generation of the gallery was made by that model.
+        """
+        generation = self.of(fingerprint)
+        if generation is None:
+            known = ", ".join(
+                f"{one.name}: {f'{one.note}, ' if one.note else ''}{one.fingerprint}" for one in self.generations
+            )
+            raise DataError(
+                f"Vectors with the fingerprint {fingerprint}.",
+                expected=f"a model of this gallery ({known})",
+                to_do="embed with one of these models, or `limpet gallery prepare` the new one; the gallery is intact.",
+            )
+        return generation
+
+    def named(self, name: str) -> Generation:
+        """Return a generation by its name or fingerprint.
+
+        Raises:
+            ConfigError: There is none.
+        """
+        generation = self.by_name.get(name) or self.of(name)
+        if generation is None:
+            raise unknown_name("generation", name, self.by_name, listing="limpet gallery status")
+        return generation
+
+    def new_generation(
+        self, fingerprint: str, space: Space, note: str = "", *, number: int | None = None
+    ) -> Generation:
+        """Return a generation for a model that the gallery does not have.
+
+        Args:
+            fingerprint: Of the model.
+            space: Its space.
+            note: What people call the model.
+            number: In its name; the next one when left out.
+
+        Raises:
+            ConfigError: The gallery has one of this model.
+        """
+        known = self.of(fingerprint)
+        if known is not None:
+            raise ConfigError(
+                f"The gallery has a generation of the model {fingerprint} already: {known.name}.",
+                expected="another model",
+                to_do="`limpet gallery status` lists the generations; the gallery is intact.",
+            )
+        name = f"g{self.created + 1 if number is None else number}"
+        return Generation(name, fingerprint, space.record(), note=note)
+
+    @property
+    def files(self) -> frozenset[str]:
+        """Digests of what the store keeps for it: adapters and score maps; or their paths, see `Link`."""
+        named = [name for link in self.links for name in (link.adapter, link.score_map)]
+        return frozenset(name for name in [*named, *(one.adapter for one in self.generations)] if name is not None)
+
+    def to_record(self) -> dict[str, object]:
+        """Return plain values, from which `from_record` makes the state again."""
+        return asdict(self)
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, object]) -> GalleryState:
+        """Return the state of a record.
+
+        Raises:
+            StoreError: It is none of a gallery that was created.
+        """
+        what = "The state of the gallery"
+        try:
+            state = _RECORD.validate_json(json.dumps(record))
+            dims = [generation.geometry.dim for generation in state.generations]
+        except ValidationError as error:
+            [first, *_] = error.errors()
+            raise damaged(what, f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        except ConfigError as error:
+            raise damaged(what, error.given.rstrip(".")) from error
+        ends = [end for link in state.links for end in (link.query, link.gallery)]
+        unknown = {state.active, state.target, *state.previous, *ends} - set(state.by_name)
+        if state.generations and unknown:
+            raise damaged(what, f"it has no generation {', '.join(map(repr, sorted(unknown)))}")
+        if len(state.by_name) < len(state.generations):
+            raise damaged(what, "two generations have one name")
+        if not all(isinstance(dim, int) and dim < 2**31 for dim in dims):
+            raise damaged(what, "a generation is of no whole dimension")
+        if not set(state.columns.values()) <= set(COLUMN_TYPES):
+            raise damaged(what, "a metadata column is of no known type")
+        return state
+
+
+_RECORD = TypeAdapter(GalleryState)
+
+
+class Event(TypedDict, total=False):
+    """What an entry of the journal says: its kind, and what the kind needs, see `advance`, or whoever reads it."""
+
+    kind: Required[str]
+    generation: Mapping[str, Any]
+    columns: Mapping[str, str]
+    links: Sequence[Mapping[str, Any]]
+    bridge: Mapping[str, Any] | None
+    link: Mapping[str, Any] | None
+    forced: str | None
+    missing: int
+    files: Mapping[str, str]
+    dropped: Sequence[str]
+    to: int
+    state: Document
+    items: int
+    only_new: int
+
+
+def advance(state: GalleryState, event: Event) -> GalleryState:
+    """Return the state after an event; events that only concern rows leave it as it is.
+
+    Args:
+        state: Before.
+        event: What happened, and what its kind needs: "create" (generation, columns), "prepare" (generation,
+            links, bridge), "link" (link; "vouch" in earlier versions), "swap" (link, if it is forced), "complete"
+            (missing), "rollback", "abandon", "gc", "migrate" (files: digests by the paths that stood for them),
+            "repair" (state: an earlier one).
+
+    Raises:
+        UpgradeStateError: The step is not possible from here; the message says what is.
+        ConfigError: The kind is unknown.
+    """
+    kind = str(event.get("kind"))
+    if kind in ROW_EVENTS:
+        return state
+    if kind not in _STEPS:
+        raise ConfigError(f"An event of the kind '{kind}'.", expected=f"one of {', '.join([*_STEPS, *ROW_EVENTS])}")
+    _refuse(not state.generations and kind != "create", state, kind, "a gallery that was created")
+    return _STEPS[kind](state, event)
+
+
+def replay(events: Iterable[Document]) -> GalleryState:
+    """Return the state that a journal leads to."""
+    state = GalleryState()
+    for event in events:
+        state = advance(state, cast(Event, event))
+    return state
+
+
+def _create(state: GalleryState, event: Event) -> GalleryState:
+    _refuse(bool(state.generations), state, "create", "a gallery without generations")
+    first = Generation(**event["generation"])
+    return GalleryState(generations=(first,), active=first.name, columns=dict(event["columns"]), created=1)
+
+
+def _prepare(state: GalleryState, event: Event) -> GalleryState:
+    _refuse(state.prepared is not None, state, "prepare another generation", "no prepared generation: swap or abandon")
+    new = Generation(**event["generation"])
+    mapped = event.get("bridge")
+    bridge = () if mapped is None else (Generation(**mapped),)
+    links = tuple(_checked(Link(**link)) for link in event.get("links", ()))
+    return replace(
+        state,
+        generations=(*state.generations, *bridge, new),
+        prepared=new.name,
+        links=(*state.links, *links),
+        created=state.created + 1 + len(bridge),
+    )
+
+
+def _checked(link: Link) -> Link:
+    if link.how not in get_args(How):
+        raise ConfigError(f"A link by '{link.how}'.", expected=f"one of {', '.join(get_args(How))}")
+    return link
+
+
+def _link(state: GalleryState, event: Event) -> GalleryState:
+    link = _checked(Link(**event["link"] or {}))
+    ends = {link.query, link.gallery}
+    known = ends <= set(state.by_name)
+    _refuse(not known or len(ends) < 2, state, f"link {link.query} to {link.gallery}", "two of its generations")
+    others = tuple(one for one in state.links if (one.query, one.gallery) != (link.query, link.gallery))
+    return replace(state, links=(*others, link))
+
+
+def _swap(state: GalleryState, event: Event) -> GalleryState:
+    _refuse(state.prepared is None, state, "swap", "a prepared generation: `limpet gallery prepare`")
+    return replace(
+        _link(state, event) if event.get("link") else state,
+        active=state.prepared or "",
+        prepared=None,
+        previous=(*state.previous, state.active),
+        completed=False,
+        allowed_missing=0,
+    )
+
+
+def _complete(state: GalleryState, event: Event) -> GalleryState:
+    _refuse(state.phase != "swapped", state, "complete", "an upgrade that was swapped and is not completed yet")
+    return replace(state, completed=True, allowed_missing=int(event.get("missing", 0)))
+
+
+def _rollback(state: GalleryState, event: Event) -> GalleryState:
+    _refuse(not state.previous, state, "roll back", "an earlier generation that gc has not removed")
+    _refuse(state.prepared is not None, state, "roll back", "no prepared generation: abandon it first")
+    return replace(
+        state,
+        active=state.previous[-1],
+        previous=state.previous[:-1],
+        prepared=state.active,
+        completed=False,
+        allowed_missing=0,
+    )
+
+
+def _abandon(state: GalleryState, event: Event) -> GalleryState:
+    _refuse(state.prepared is None, state, "abandon", "a prepared generation, or one that was rolled back")
+    return _without(state, _with_bridges(state, {state.prepared or ""}), prepared=None)
+
+
+def _gc(state: GalleryState, event: Event) -> GalleryState:
+    gone: set[str] = set()
+    if state.completed and state.prepared is None:
+        kept = {state.active, state.prepared}
+        gone = {one.name for one in state.generations if one.name not in kept}
+    left = _without(state, gone) if gone else state
+    return replace(left, retired=(), previous=tuple(one for one in left.previous if one not in gone))
+
+
+def _migrate(state: GalleryState, event: Event) -> GalleryState:
+    digests = {None: None} | dict(event["files"])
+    return replace(
+        state,
+        generations=tuple(replace(one, adapter=digests.get(one.adapter, one.adapter)) for one in state.generations),
+        links=tuple(
+            replace(
+                one,
+                adapter=digests.get(one.adapter, one.adapter),
+                score_map=digests.get(one.score_map, one.score_map),
+            )
+            for one in state.links
+        ),
+    )
+
+
+def _with_bridges(state: GalleryState, names: set[str]) -> set[str]:
+    """Add the generations that were mapped from these, or that only queries of these search."""
+    mapped = [one for one in state.generations if one.mapped_from is not None]
+    users = {one.name: {link.query for link in state.links if link.gallery == one.name} for one in mapped}
+    return names | {one.name for one in mapped if one.mapped_from in names or users[one.name] <= names}
+
+
+def _without(state: GalleryState, gone: set[str], **changes: Any) -> GalleryState:
+    return replace(
+        state,
+        generations=tuple(one for one in state.generations if one.name not in gone),
+        retired=(*state.retired, *sorted(gone)),
+        links=tuple(one for one in state.links if not gone & {one.query, one.gallery}),
+        **changes,
+    )
+
+
+def _refuse(wrong: bool, state: GalleryState, step: str, expected: str) -> None:
+    if wrong:
+        raise UpgradeStateError(
+            f"Cannot {step}: the gallery is {state.phase} (active {state.active or 'nothing'}"
+            + (f", prepared {state.prepared}" if state.prepared else "")
+            + ").",
+            expected=expected,
+            to_do="`limpet gallery status` shows where the upgrade stands; nothing was changed.",
+        )
+
+
+_STEPS: dict[str, Callable[[GalleryState, Event], GalleryState]] = {
+    "create": _create,
+    "prepare": _prepare,
+    "link": _link,
+    "vouch": _link,
+    "swap": _swap,
+    "complete": _complete,
+    "rollback": _rollback,
+    "abandon": _abandon,
+    "gc": _gc,
+    "repair": lambda state, event: GalleryState.from_record(event["state"]),
+    "migrate": _migrate,
+}
+ROW_EVENTS = ("add", "upsert", "delete", "backfill", "map", "index", "tidy")
+"""Events that change rows only."""

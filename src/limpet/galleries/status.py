@@ -1,0 +1,117 @@
+"""Where a gallery stands, as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from limpet.galleries.router import route
+from limpet.galleries.state import GalleryState, Link, Phase
+from limpet.stores.base import Pointer, Store
+
+
+@dataclass(frozen=True)
+class GenerationStatus:
+    """One generation.
+
+    Args:
+        name: Its name.
+        fingerprint: Of its model; declared ones are vouched for by a person only.
+        space: Its space, in words.
+        note: What people call the model.
+        standing: "active", "prepared", "previous" or "mapped".
+        rows: Items that have its vector.
+        covered: Items that queries of its model find, with whatever vectors they may search.
+        searches: Generations that queries of its model search, in order.
+        bytes: Size of its rows in the store as they are now, with what searches of several generations need.
+        indexed: Rows that an approximate index covers.
+    """
+
+    name: str
+    fingerprint: str
+    space: str
+    note: str
+    standing: str
+    rows: int
+    covered: int
+    searches: tuple[str, ...]
+    bytes: int
+    indexed: int
+
+
+@dataclass(frozen=True)
+class Status:
+    """Where a gallery stands.
+
+    Args:
+        url: Where it is kept.
+        kind: Kind of its store.
+        phase: "steady", "prepared", "swapped" or "completed".
+        items: Items, with or without vectors.
+        active: Generation whose model embeds queries and new items now.
+        target: Generation that a backfill fills.
+        lacking: Items without a vector of the target.
+        allowed_missing: Items that were allowed to lack one when the upgrade was completed.
+        sequence: Number of the last commit.
+        generations: One entry each.
+        links: Who may search what besides the own vectors, and why.
+        retired: Generations that wait for gc.
+        waiting: Bytes that nothing needs any more but readers of a while ago, which gc gives back.
+        columns: Types of the metadata columns.
+    """
+
+    url: str
+    kind: str
+    phase: Phase
+    items: int
+    active: str
+    target: str
+    lacking: int
+    allowed_missing: int
+    sequence: int
+    generations: tuple[GenerationStatus, ...]
+    links: tuple[Link, ...]
+    retired: tuple[str, ...]
+    waiting: int
+    columns: dict[str, str]
+
+    def to_dict(self) -> dict[str, object]:
+        """Return plain values."""
+        return asdict(self)
+
+
+def status(store: Store, pointer: Pointer, state: GalleryState) -> Status:
+    """Return where a gallery stands at a pointer."""
+    return Status(
+        url=store.url,
+        kind=store.kind,
+        phase=state.phase,
+        items=pointer.items,
+        active=state.active,
+        target=state.target,
+        lacking=pointer.items - pointer.covered([state.target]),
+        allowed_missing=state.allowed_missing,
+        sequence=pointer.sequence,
+        generations=tuple(_generation(store, pointer, state, name) for name in state.by_name),
+        links=state.links,
+        retired=state.retired,
+        waiting=store.waiting(),
+        columns=dict(state.columns),
+    )
+
+
+def _generation(store: Store, pointer: Pointer, state: GalleryState, name: str) -> GenerationStatus:
+    generation, upkeep = state.by_name[name], store.upkeep(name)
+    searches = tuple(source.generation for source in route(state, name))
+    standings = {"active": (state.active,), "prepared": (state.prepared,), "previous": state.previous}
+    return GenerationStatus(
+        name=name,
+        fingerprint=generation.fingerprint,
+        space=str(generation.geometry),
+        note=generation.note,
+        standing=next((word for word, names in standings.items() if name in names), "mapped"),
+        rows=pointer.covered([name]),
+        covered=pointer.covered(searches),
+        searches=searches,
+        bytes=upkeep.bytes,
+        indexed=upkeep.indexed,
+    )

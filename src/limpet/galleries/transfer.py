@@ -1,0 +1,450 @@
+"""Galleries and other places of vectors: filling one from a source, and writing one to a file.
+
+A source is read piece by piece, and a piece is one commit. What was committed stays if a later one is refused or the
+process ends; the same call with ``skip_existing`` goes on after it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.embeddings.embedding_set import shown
+from limpet.embeddings.imports import space_named
+from limpet.embeddings.storage import save, to_npz, write_atomically
+from limpet.errors import (
+    ConfigError,
+    DataError,
+    LimpetError,
+    SpaceMismatchError,
+    nearest,
+    refuse,
+    unknown_name,
+    without_intact,
+)
+from limpet.galleries.gallery import ROWS_AT_ONCE, Gallery
+from limpet.galleries.rows import checked_columns
+from limpet.galleries.state import Generation, Progress
+from limpet.sources import Source
+from limpet.sources.base import (
+    check_readable,
+    metadata_kind,
+    needed,
+    roles_of,
+    texts_of_ids,
+)
+from limpet.sources.parquet import RECORD
+from limpet.stores.base import Store
+from limpet.stores.filters import Metadata
+
+Part = tuple[list[str], NDArray[np.float32], list[Metadata]]
+
+BATCH = 10_000  # rows of one commit
+FORMATS = (".parquet", ".safetensors", ".npz")
+LABEL = "label"
+
+_ITEMS_AT_ONCE = 8192
+_ARROW = {"text": pa.string(), "integer": pa.int64(), "number": pa.float64(), "truth": pa.bool_(), "json": pa.string()}
+_NUMPY = {"text": np.str_, "integer": np.int64, "number": np.float64, "truth": np.bool_, "json": np.str_}
+
+
+# Import
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What an import did.
+
+    Args:
+        source: What was read.
+        read: Rows of it.
+        written: Items that are new in the gallery.
+        skipped: Rows whose item was there before.
+    """
+
+    source: str
+    read: int
+    written: int
+    skipped: int
+
+
+def columns_of(source: Source, *, take: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the metadata columns that a gallery of this source can have, for `Gallery.create`: type by name.
+
+    Texts, whole numbers, numbers and truth values are taken; columns of other types, and names that are no plain
+    words, are left out.
+
+    Args:
+        source: Where the rows come from; its ids and vectors are no metadata.
+        take: Take these only: the source's column by the name it is to have.
+
+    Raises:
+        ConfigError: One of ``take`` is none of the source's, of a type that metadata cannot have, or has a wrong name.
+    """
+    roles = roles_of(source)
+    own = (roles.id, roles.vector)
+    kinds = {name: metadata_kind(type_) for name, type_ in source.schema.items() if name not in own}
+    possible = {name: kind for name, kind in kinds.items() if kind is not None}
+    if take is not None:
+        for column in take.values():
+            if column in source.schema and column not in possible:
+                raise _no_metadata(source, column, possible)
+            if column not in possible:
+                raise unknown_name(f"column of {source.name}", column, possible)
+        return checked_columns({name: possible[column] for name, column in take.items()})
+    columns: dict[str, str] = {}
+    for name, kind in possible.items():
+        with suppress(ConfigError):
+            columns |= checked_columns({name: kind})
+    return columns
+
+
+def _no_metadata(source: Source, column: str, possible: Mapping[str, str]) -> ConfigError:
+    return ConfigError(
+        f"The column '{column}' of {source.name} can be no metadata.",
+        expected=f"texts, numbers or truth values: one of {', '.join(possible) or 'none that it has'}",
+        to_do="take others, or name a view of the table that converts it.",
+    )
+
+
+def dim_of(source: Source) -> int | None:
+    """Return the dimension of the vectors of a source as its first row has it; None for one without rows."""
+    first = next(iter(source.batches(needed(source, roles_of(source), "vector"), 1)), None)
+    return None if first is None or not len(first) else _matrix(first.column(0)).shape[1]
+
+
+def import_table(
+    gallery: Gallery,
+    source: Source,
+    *,
+    columns: Mapping[str, str] | None = None,
+    fingerprint: str | None = None,
+    cast: bool = False,
+    skip_existing: bool = False,
+    batch: int = BATCH,
+    on_step: Progress | None = None,
+) -> Imported:
+    """Add the rows of a source as items, in commits of ``batch`` rows; it is never in memory as a whole.
+
+    Args:
+        gallery: Where to.
+        source: Where from. Ids are texts, or whole numbers that become texts, none missing and none twice; vectors are
+            lists of float32, all of the dimension of the gallery's model.
+        columns: Which column of the source holds each metadata column of the gallery; all of the same name when left
+            out.
+        fingerprint: Of the model that made the vectors, one of the gallery's; what the source says, or the active one,
+            when left out.
+        cast: Accept other types of numbers than float32 and convert them.
+        skip_existing: Pass over rows whose item is there already, so that an interrupted import can go on.
+        batch: Rows per commit, at most 50,000.
+        on_step: Told "read", "written", "skipped" and "total" after every commit.
+
+    Raises:
+        ConfigError: A column is unknown, or ``batch`` out of range.
+        DataError: A row breaks a promise of `EmbeddingSet`, an id is there already or twice in the source; the message
+            says what of it was committed.
+        SpaceMismatchError: The vectors have another dimension or space than the gallery's.
+        StoreError: The gallery or the source is out of reach.
+    """
+    refuse(not 1 <= batch <= ROWS_AT_ONCE, f"batch={batch}", f"1 to {ROWS_AT_ONCE} rows")
+    state = gallery.state
+    made_by = fingerprint or (source.record or {}).get("fingerprint") or state.by_name[state.active].fingerprint
+    generation = state.made_by(str(made_by))
+    _check_space(source, generation)
+    id_column, vector_column = needed(source, roles_of(source), "id", "vector")
+    taken = {name: name for name in state.columns if name in source.schema} if columns is None else dict(columns)
+    for name in taken:
+        if name not in state.columns:
+            raise _undeclared(name, state.columns)
+    names = list(dict.fromkeys([id_column, vector_column, *taken.values()]))
+    check_readable(source, names)
+    run = _Import(gallery, source, generation, cast, skip_existing, on_step)
+    for part in source.batches(names, batch):
+        columns_ = {name: part.column(place) for place, name in enumerate(names)}
+        run.add(columns_[id_column], columns_[vector_column], {to: columns_[of] for to, of in taken.items()})
+    return Imported(source.name, run.read, run.written, run.skipped)
+
+
+def _undeclared(name: str, known: Mapping[str, str]) -> ConfigError:
+    return ConfigError(
+        f"The gallery has no metadata column '{name}'.{nearest(name, known)}",
+        expected=f"one of {', '.join(known)}" if known else "none: it was made without any",
+        to_do="columns are declared when a gallery is made: `limpet gallery create` takes them from the same table "
+        "and fills a new gallery; nothing was changed in this one.",
+    )
+
+
+def _check_space(source: Source, generation: Generation) -> None:
+    said, similarity = (source.record or {}).get("space"), source.address.similarity
+    if similarity is not None:
+        said = space_named(similarity, generation.geometry.dim)[0].record()
+    if said is not None and dict(said) != dict(generation.space):
+        raise SpaceMismatchError(
+            f"The vectors of {source.name} are in the space {said}.",
+            expected=f"the {generation.geometry}, as {generation.name} has it",
+            to_do="import them into a gallery of this space; this one is intact.",
+        )
+
+
+@dataclass
+class _Import:
+    """One import so far."""
+
+    gallery: Gallery
+    source: Source
+    generation: Generation
+    cast: bool
+    skip_existing: bool
+    on_step: Progress | None
+    read: int = 0
+    written: int = 0
+    skipped: int = 0
+    own_commits: set[int] = field(default_factory=set)
+
+    def add(self, ids: pa.Array, vectors: pa.Array, metadata: Mapping[str, pa.Array]) -> None:
+        """Commit the rows of one batch that are new."""
+        try:
+            embeddings = self._embeddings(ids, vectors)
+            new = self._new(embeddings.ids)
+            if len(new):
+                values = {name: pc.take(array, pa.array(new)).to_pylist() for name, array in metadata.items()}
+                self.gallery.add(embeddings.select(new), metadata=values)
+                self.own_commits |= set(self.gallery.store.fetch([embeddings.ids[int(new[0])]]).versions.tolist())
+        except LimpetError as error:
+            raise self._explained(error, len(ids)) from error
+        self.read += len(ids)
+        self.written += len(new)
+        self.skipped += len(ids) - len(new)
+        if self.on_step is not None:
+            total = self.source.rows
+            self.on_step({"read": self.read, "written": self.written, "skipped": self.skipped, "total": total})
+
+    def _embeddings(self, ids: Any, vectors: Any) -> EmbeddingSet:
+        return EmbeddingSet(
+            ids=StringArray.from_arrow(texts_of_ids(ids)),
+            vectors=_float32(_matrix(vectors), self.cast),
+            fingerprint=self.generation.fingerprint,
+            space=self.generation.geometry,
+            role="document",
+        )
+
+    def _new(self, ids: StringArray) -> NDArray[np.int64]:
+        """Return the rows whose item the gallery does not have; refuse what this very import wrote."""
+        there = self.gallery.store.fetch(list(ids))
+        twice = [one for one, version in zip(there.ids, there.versions, strict=True) if version in self.own_commits]
+        if twice:
+            raise DataError(
+                f"{len(twice)} ids occur more than once: {shown(twice)}.",
+                expected="one row per item",
+                to_do="remove the repeated rows, or give each its own id.",
+            )
+        if there.ids and not self.skip_existing:
+            raise DataError(
+                f"{len(there)} ids are in the gallery already: {shown(there.ids)}.",
+                expected="new ids",
+                to_do="--skip-existing passes over them; `limpet gallery upsert` replaces them.",
+            )
+        known = set(there.ids)
+        return np.array([row for row, one in enumerate(ids) if one not in known], np.int64)
+
+    def _explained(self, error: LimpetError, rows: int) -> LimpetError:
+        """Return the error with where it was met, and what is true of the gallery now."""
+        place = f"{self.source.name}, rows {self.read + 1:,} to {self.read + rows:,}"
+        advice = without_intact(error.to_do).rstrip("; .") or "correct the table"
+        advice += "; then import it again" + ", with --skip-existing to go on" * bool(self.read)
+        kept = (
+            f"the {self.written:,} items written before are in the gallery" if self.written else "nothing was written"
+        )
+        return type(error)(f"{place}: {error.given}", error.expected, f"{advice}; {kept}.")
+
+
+def _matrix(lists: Any) -> NDArray[Any]:
+    """Return the vectors (N, D) of a column of lists."""
+    kind = lists.type
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+        raise DataError(f"The column of vectors is {kind}.", expected="a list of numbers in every row")
+    lengths = pc.unique(pc.list_value_length(lists)).to_pylist()
+    if lists.null_count or len(lengths) > 1 or 0 in lengths:
+        told = ", ".join(sorted("missing" if length is None else str(length) for length in lengths))
+        raise DataError(
+            f"Vectors of these lengths: {told}.",
+            expected="one dimension of at least 1",
+            to_do="remove the items whose vector is missing or has another length.",
+        )
+    return np.asarray(lists.flatten().to_numpy(zero_copy_only=False)).reshape(len(lists), -1)
+
+
+def _float32(vectors: NDArray[Any], cast: bool) -> NDArray[np.float32]:
+    if vectors.dtype != np.float32 and not (cast and vectors.dtype.kind in "fiu"):
+        raise DataError(
+            f"Vectors are {vectors.dtype}.",
+            expected="float32",
+            to_do="--cast converts them, and may lose digits.",
+        )
+    return np.ascontiguousarray(vectors, np.float32)
+
+
+# Export
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What an export wrote.
+
+    Args:
+        path: The file.
+        generation: Whose vectors.
+        rows: How many items.
+        left_out: Metadata columns that this kind of file cannot hold, with why.
+    """
+
+    path: Path
+    generation: str
+    rows: int
+    left_out: Mapping[str, str]
+
+
+def export(gallery: Gallery, generation: str | None, path: str | Path, *, on_step: Progress | None = None) -> Exported:
+    """Write ids, points, labels and metadata of all items that have a vector of a generation, by id.
+
+    Items that are written meanwhile come as they were or as they are, each whole. Vectors are points of the
+    generation's space as the gallery keeps them: on the hypersphere, of length one.
+
+    Args:
+        gallery: Where from.
+        generation: Name or fingerprint; the active one when None.
+        path: ``.parquet`` holds all metadata and is written piece by piece; ``.safetensors`` is an `EmbeddingSet`;
+            ``.npz`` holds NumPy arrays. For the last two the vectors pass through memory, and columns that they cannot
+            hold are left out and named in the result.
+        on_step: Told "done" and "total" items.
+
+    Raises:
+        ConfigError: Another kind of file, or an unknown generation.
+        DataError: There is nothing to write, or the file cannot be written; one of that name from before is untouched.
+    """
+    pointer, state = gallery.now()
+    chosen = state.named(generation or state.active)
+    file = Path(path)
+    if file.suffix not in FORMATS:
+        raise unknown_name("kind of file", file.suffix or file.name, FORMATS)
+    total = pointer.covered([chosen.name])
+    if not total:
+        raise DataError(
+            f"{chosen.name} has no vectors.", expected="at least one item", to_do="backfill it, or name another one."
+        )
+    parts = _parts(gallery.store, chosen, total, on_step)
+    if file.suffix == ".parquet":
+        return _parquet(parts, chosen, state.columns, file)
+    embeddings, left_out = _embedding_set(parts, chosen, state.columns, texts=file.suffix == ".npz")
+    (to_npz if file.suffix == ".npz" else save)(embeddings, file)
+    return Exported(file, chosen.name, len(embeddings), left_out)
+
+
+def _parts(store: Store, generation: Generation, total: int, on_step: Progress | None) -> Iterator[Part]:
+    """Yield ids, points and metadata, by id; an item that changes while it is read is read again."""
+    after, space, done = "", generation.geometry, 0
+    while len(items := store.scan(after=after, limit=_ITEMS_AT_ONCE)):
+        ids, form = store.vectors(generation.name, items.ids)
+        now = store.fetch(ids)
+        before = dict(zip(items.ids, items.versions.tolist(), strict=True))
+        if now.ids != ids or [before[one] for one in ids] != now.versions.tolist():
+            continue  # the same page, as it is now
+        after = items.ids[-1]
+        if ids:
+            yield ids, np.ascontiguousarray(space.from_index_form(form), np.float32), now.metadata
+            done += len(ids)
+            if on_step is not None:
+                on_step({"done": done, "total": total})
+
+
+def _parquet(parts: Iterator[Part], generation: Generation, columns: Mapping[str, str], path: Path) -> Exported:
+    record = {"fingerprint": generation.fingerprint, "space": dict(generation.space), "generation": generation.name}
+    fields = [("id", pa.string()), ("vector", pa.list_(pa.float32(), generation.geometry.dim))]
+    fields += [(name, _ARROW[kind]) for name, kind in columns.items()]
+    schema = pa.schema(fields, metadata={RECORD: json.dumps(record).encode()})
+    rows = 0
+
+    def write(file: Path) -> None:
+        nonlocal rows
+        with pq.ParquetWriter(file, schema) as writer:
+            for ids, points, metadata in parts:
+                writer.write_batch(_batch(schema, ids, points, metadata))
+                rows += len(ids)
+
+    write_atomically(path, write)
+    return Exported(path, generation.name, rows, {})
+
+
+def _batch(schema: Any, ids: list[str], points: NDArray[np.float32], metadata: Sequence[Metadata]) -> Any:
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(points.ravel()), points.shape[1])
+    values = [[_written(one.get(name)) for one in metadata] for name in schema.names[2:]]
+    columns = [pa.array(of_column, type=type_) for of_column, type_ in zip(values, schema.types[2:], strict=True)]
+    return pa.record_batch([pa.array(ids), vectors, *columns], schema=schema)
+
+
+def _written(value: Any) -> Any:
+    """Return a value as files hold it: JSON as a text."""
+    return json.dumps(value) if isinstance(value, dict) else value
+
+
+def _embedding_set(
+    parts: Iterator[Part], generation: Generation, columns: Mapping[str, str], *, texts: bool
+) -> tuple[EmbeddingSet, dict[str, str]]:
+    """Return all items as one set, and why which columns are not in it.
+
+    Args:
+        parts: Ids, points and metadata.
+        generation: Whose they are.
+        columns: Types of the metadata columns.
+        texts: Whether columns of texts can be kept; that of labels always is.
+    """
+    ids: list[str] = []
+    points: list[NDArray[np.float32]] = []
+    values: dict[str, list[Any]] = {name: [] for name in columns}
+    for some, vectors, metadata in parts:
+        ids += some
+        points.append(vectors)
+        for name, of_column in values.items():
+            of_column += [one.get(name) for one in metadata]
+    labels, names = _labels(values.pop(LABEL, []))
+    kept: dict[str, NDArray[Any]] = {}
+    left_out = {LABEL: "some items have none"} if LABEL in columns and labels is None else {}
+    for name, of_column in values.items():
+        kind = columns[name]
+        if kind == "text" and not texts:
+            left_out[name] = "it holds texts"
+        elif kind != "number" and None in of_column:
+            left_out[name] = "some items have no value"
+        else:  # a missing number is NaN, which no item can have
+            kept[name] = np.array([np.nan if value is None else value for value in of_column], _NUMPY[kind])
+    embeddings = EmbeddingSet(
+        ids=StringArray.of(ids),
+        vectors=np.concatenate(points),
+        fingerprint=generation.fingerprint,
+        space=generation.geometry,
+        role="document",
+        labels=labels,
+        class_names=names,
+        columns=kept,
+    )
+    return embeddings, left_out
+
+
+def _labels(values: list[Any]) -> tuple[NDArray[np.int64] | None, StringArray | None]:
+    """Return labels and class names; None where there are none, or some are missing."""
+    if not values or None in values:
+        return None, None
+    if all(isinstance(value, int) for value in values):
+        return np.array(values, np.int64), None
+    return StringArray.of(map(str, values)).classes()

@@ -1,0 +1,225 @@
+"""Two-stage search: candidates as they are found today, scored again by the new model, whose vectors are kept.
+
+It needs no map and no training, and the cache of vectors that it leaves is a backfill in the order of traffic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limpet.embeddings import EmbeddingSet
+from limpet.embeddings.embedding_set import shown
+from limpet.errors import BudgetError, DataError, EmptyOverlapError, GalleryError, UpgradeStateError, refuse
+from limpet.galleries.backfill import commit_fill, fill_of
+from limpet.galleries.router import Hit, Reply, route
+from limpet.galleries.sources import VectorSource, check_source
+from limpet.galleries.state import Generation
+from limpet.logs import logger
+from limpet.stores.base import Fill, Items
+
+if TYPE_CHECKING:
+    from limpet.galleries.gallery import Gallery
+
+Find = Callable[[EmbeddingSet, int, bool], Reply]
+"""Searches with queries of one model for so many hits, among the vectors of that model alone or all that they may."""
+
+_log = logger("galleries")
+
+
+@dataclass(frozen=True)
+class Rescoring:
+    """How queries of the new model search in two stages while an upgrade is prepared or swapped.
+
+    The first stage finds candidates: with queries of another model, such as the old one, or with the new queries
+    themselves through whatever links them to other vectors. An item that only the new model has embedded is a candidate
+    where the new query ranks it among as many. Candidates without a new vector are embedded, and all are ordered by the
+    new model's scores. What follows them keeps its order: candidates that could not be embedded, then the other hits of
+    the first stage. The vectors are written as a backfill writes them; where they cannot be, as while another writer
+    stays, the search answers all the same.
+
+    Args:
+        source: Where the new vectors of candidates come from.
+        candidates: How many each query gets, at least 1.
+        first: The same queries by another model of the gallery, under the same ids; the new queries when left out.
+        budget: Embed at most so many items for each query, the best candidates first; all when left out.
+        wait: Seconds to wait for another writer before the vectors are let go.
+
+    Raises:
+        ConfigError: A number is out of range.
+    """
+
+    source: VectorSource
+    candidates: int = 100
+    first: EmbeddingSet | None = None
+    budget: int | None = None
+    wait: float = 1.0
+
+    def __post_init__(self) -> None:
+        refuse(self.candidates < 1, f"candidates={self.candidates}", "at least 1")
+        refuse(self.budget is not None and self.budget < 0, f"budget={self.budget}", "at least 0 items a query")
+        refuse(self.wait < 0, f"wait={self.wait}", "at least 0 seconds")
+
+    def search(self, gallery: Gallery, queries: EmbeddingSet, k: int, find: Find) -> Reply:
+        """Search in two stages, and keep what was embedded.
+
+        Args:
+            gallery: Where.
+            queries: Of the model of the source.
+            k: Hits per query.
+            find: Searches the gallery as it does without a second stage.
+
+        Raises:
+            UpgradeStateError: No upgrade is prepared or swapped.
+            DataError: Queries or source are of another model than the one that is prepared or was swapped to.
+            EmptyOverlapError: The queries of the first stage are others.
+            GalleryError: Nothing lets these queries find items without a new vector.
+        """
+        target = self._target(gallery, queries)
+        first = queries if self.first is None else _in_order_of(queries, self.first)
+        found = find(first, max(k, self.candidates), False)
+        lists = [hits[: self.candidates] for hits in found.hits]
+        strangers: list[list[Hit]] = [[] for _ in lists]
+        if first.fingerprint != queries.fingerprint and found.uncovered:
+            strangers = find(queries, self.candidates, True).hits
+        items = gallery.store.fetch(list(dict.fromkeys(hit.id for hit in chain(*lists, *strangers))))
+        lists = [_candidates(*both, items, found.sources) for both in zip(lists, strangers, strict=True)]
+        fill = self._embedded(target, items, lists)
+        kept = self._kept(gallery, fill)
+        vectors = self._vectors(gallery, target, items, fill)
+        asked = queries.space.query_form(queries.vectors, target.geometry)
+        hits = [
+            _in_two_stages(query, candidates, rest[self.candidates :], vectors, target.name)[:k]
+            for query, candidates, rest in zip(asked, lists, found.hits, strict=True)
+        ]
+        names = (target.name, *(name for name in found.sources if name != target.name))
+        pointer = gallery.store.pointer()
+        return replace(
+            found, hits=hits, fingerprint=queries.fingerprint, sources=names, covered=pointer.covered(names),
+            items=pointer.items, merge="rescored", embedded=0 if fill is None else len(fill.rows.ids), kept=kept,
+        )  # fmt: skip
+
+    def _target(self, gallery: Gallery, queries: EmbeddingSet) -> Generation:
+        """Return the generation that scores, and refuse what cannot be searched in two stages."""
+        pointer, state = gallery.now()
+        if state.phase not in ("prepared", "swapped"):
+            raise UpgradeStateError(
+                f"Cannot search in two stages: the gallery is {state.phase}.",
+                expected="an upgrade that is prepared, or swapped and not completed",
+                to_do="`limpet gallery prepare` the new model, or search without; nothing was changed.",
+            )
+        target = state.by_name[state.target]
+        check_source(self.source, target)
+        if queries.fingerprint != target.fingerprint:
+            raise DataError(
+                f"Queries of {queries.fingerprint} to be scored by {target.name}.",
+                expected=f"queries of the new model, {target.fingerprint}",
+                to_do="embed them with the new model, and give those of the old one as the first stage; the gallery "
+                "is intact.",
+            )
+        lacking = pointer.items > pointer.covered([target.name])
+        if self.first is None and lacking and len(route(state, target.name)) == 1:
+            raise GalleryError(
+                f"Nothing lets queries of {target.name} find items without a vector of it.",
+                expected="queries of the old model for the first stage, or a link between the two",
+                to_do="give the same queries by the old model: first=, --first; or link the models by a report or an "
+                "adapter; the gallery is intact.",
+            )
+        return target
+
+    def _embedded(self, target: Generation, items: Items, lists: Sequence[Sequence[Hit]]) -> Fill | None:
+        """Embed the candidates without a new vector, as far as the budget of their queries goes."""
+        lacking = {name for name, held in zip(items.ids, items.generations, strict=True) if target.name not in held}
+        wanted: dict[str, None] = {}
+        for hits in lists:
+            ids = [hit.id for hit in hits if hit.id in lacking and hit.id not in wanted]
+            wanted |= dict.fromkeys(ids[: self.budget])
+        if not wanted:
+            return None
+        try:
+            made = self.source.embed(list(wanted))
+        except BudgetError as error:  # what may be spent on a model behind an API is spent
+            _log.info("candidates keep the scores of the first stage: %s", error.given)
+            return None
+        return fill_of(self.source, target, target.name, items, made) if len(made) else None
+
+    def _kept(self, gallery: Gallery, fill: Fill | None) -> int:
+        """Write what was embedded, if the gallery can be written now; return how much of it is there."""
+        if fill is None:
+            return 0
+        try:
+            return commit_fill(gallery, fill, self.wait)
+        except GalleryError as error:  # it will be embedded again, and answers now all the same
+            _log.info("vectors of %d candidates are not kept: %s", len(fill.rows.ids), error.given)
+            return 0
+
+    def _vectors(
+        self, gallery: Gallery, target: Generation, items: Items, fill: Fill | None
+    ) -> dict[str, NDArray[np.float32]]:
+        """Return the new vectors of the candidates that have one, in index form, by id."""
+        stored = [name for name, held in zip(items.ids, items.generations, strict=True) if target.name in held]
+        vectors = dict(zip(*gallery.store.vectors(target.name, stored), strict=True)) if stored else {}
+        return vectors if fill is None else vectors | dict(zip(fill.rows.ids, fill.rows.vectors, strict=True))
+
+
+def _in_order_of(queries: EmbeddingSet, first: EmbeddingSet) -> EmbeddingSet:
+    """Return the queries of the first stage in the order of those of the second."""
+    rows = first.ids.find(queries.ids)
+    missing = queries.ids[rows < 0]
+    if len(missing) or len(first) != len(queries):
+        raise EmptyOverlapError(
+            f"{len(first)} queries for the first stage, {len(queries)} for the second"
+            + (f", of which {len(missing)} are not in the first: {shown(missing)}." if len(missing) else "."),
+            expected="the same queries by both models, under the same ids",
+            to_do="embed the same queries with both models; the gallery is intact.",
+        )
+    return first.select(rows)
+
+
+def _candidates(hits: Sequence[Hit], strangers: Sequence[Hit], items: Items, sources: Sequence[str]) -> list[Hit]:
+    """Return the candidates of one query without those that were deleted meanwhile.
+
+    Args:
+        hits: Of the first stage.
+        strangers: Hits of the new query, where the first stage cannot find all.
+        items: What is known of all of them now.
+        sources: Generations that the first stage searched; a stranger has no vector of any.
+    """
+    known = dict(zip(items.ids, items.generations, strict=True))
+    found = {hit.id: hit for hit in hits if hit.id in known}
+    for hit in strangers:
+        if hit.id in known and known[hit.id].isdisjoint(sources):
+            found.setdefault(hit.id, hit)
+    return list(found.values())
+
+
+def _in_two_stages(
+    query: NDArray[np.float32],
+    candidates: Sequence[Hit],
+    rest: Sequence[Hit],
+    vectors: Mapping[str, NDArray[np.float32]],
+    generation: str,
+) -> list[Hit]:
+    """Return the hits of one query: candidates by their new scores, of equal ones the smaller id first, then the rest.
+
+    Args:
+        query: By the new model, as a gallery of its vectors is searched (width,).
+        candidates: Of the query.
+        rest: What the first stage found after them.
+        vectors: New vectors by id.
+        generation: The one that scores.
+    """
+    again = [hit for hit in candidates if hit.id in vectors]
+    scores = (np.stack([vectors[hit.id] for hit in again]) @ query).tolist() if again else []
+    scored = [replace(hit, score=score, generation=generation) for hit, score in zip(again, scores, strict=True)]
+    known = {hit.id for hit in candidates}
+    return [
+        *sorted(scored, key=lambda hit: (-hit.score, hit.id)),
+        *(hit for hit in candidates if hit.id not in vectors),
+        *(hit for hit in rest if hit.id not in known),
+    ]

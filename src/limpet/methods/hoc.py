@@ -1,0 +1,59 @@
+"""High-order compatibility: a contrast traded against the task in one convex sum."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from torch import Tensor
+
+from limpet.errors import refuse
+from limpet.losses.contrast import high_order_contrast
+from limpet.methods.base import EVERY_SPACE, CompatibilityMethod, Read, Step
+
+
+class HOC(CompatibilityMethod):
+    """High-order compatibility loss (Biondi et al., CVPR 2024, arXiv:2405.02581).
+
+    Every old embedding of the batch is contrasted with the new ones: the own item's against those of other classes.
+    The loss is λ·task + (1 − λ)·contrast. Departure: the paper trains beside a fixed simplex classifier, which ties
+    the dimension to the number of classes; here any head will do, as in HBCT's comparison. As in the public code,
+    the batch is that of one process.
+
+    Args:
+        scale: Multiplies the cosines (the paper's mu), on the Lorentz space minus the geodesic distances.
+        task_share: Share of the classification loss in the sum (the paper's lambda), in [0, 1].
+        form: "strict" sums over other classes alone; "infonce" over these and the own item; "reference" counts every
+            item of the own class as 1, as the public code does.
+    """
+
+    spaces = EVERY_SPACE
+    balance = "task_share"
+    old_view = "same"
+    without_classes: ClassVar[Mapping[str, Any]] = {}
+
+    def __init__(
+        self, scale: float = 10.0, task_share: float = 0.1, form: Literal["strict", "infonce", "reference"] = "strict"
+    ) -> None:
+        super().__init__()
+        refuse(
+            scale <= 0 or not 0 <= task_share <= 1,
+            f"hoc was given scale={scale} and task_share={task_share}",
+            "a scale above 0 and a task_share in [0, 1]",
+        )
+        refuse(form not in ("strict", "infonce", "reference"), f"hoc was given form='{form}'",
+               "'strict', 'infonce' or 'reference'")  # fmt: skip
+        self.scale, self.task_share, self.form = scale, task_share, form
+
+    @property
+    def reads(self) -> frozenset[Read]:
+        """The old view."""
+        return frozenset({"old"})
+
+    def forward(self, step: Step) -> dict[str, Tensor]:
+        """Return both terms with their shares; with form "strict", a row without another class in the batch adds 0."""
+        new, old = step.new.points, step.predecessor.points
+        similarities = step.new.space.similarity(old, new, self.scale)
+        contrast = high_order_contrast(similarities, step.labels, self.form)
+        task = step.head.loss(step.new, step.labels)
+        return {"task": self.task_share * task, "contrast": (1 - self.task_share) * contrast}

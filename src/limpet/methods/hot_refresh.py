@@ -1,0 +1,82 @@
+"""Contrast of a new embedding and its old one against the hardest items of other classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from torch import Tensor
+
+from limpet.errors import refuse
+from limpet.losses.contrast import hard_negative_contrast, hard_negative_triplet, hardest
+from limpet.methods.base import EVERY_SPACE, CompatibilityMethod, Read, Step
+
+
+class HotRefresh(CompatibilityMethod):
+    """Regression-alleviating compatible training, RACT (Zhang et al., ICLR 2022, arXiv:2201.09724).
+
+    A new embedding must be closer to the old one of the same item than to the old embeddings, and to the new ones, of
+    other classes: the second kind is what makes an upgrade lose results that were right.
+
+    Negatives come from the batches of all processes; new ones of other processes carry no gradient.
+
+    Args:
+        weight: Factor of the contrast.
+        temperature: Divides the cosines, on the Lorentz space the geodesic distances; 0.01 as in the public
+            configurations. Form "contrast" only.
+        negatives: How many of the most similar old negatives, and of the new ones, every item is compared with; 0
+            takes all. Where there are fewer, those that exist.
+        new_to_new: Compare with new negatives as well; without them it is plain compatible contrast.
+        form: "contrast", a softmax over the negatives; "triplet", a hinge on the distance to each.
+        margin: How much farther than its own old embedding a negative must be. Form "triplet" only; the default is
+            ours, the paper's form is the contrast.
+    """
+
+    spaces = EVERY_SPACE
+    old_view = "same"
+    without_classes: ClassVar[Mapping[str, Any]] = {}
+
+    def __init__(
+        self,
+        weight: float = 1.0,
+        temperature: float = 0.01,
+        negatives: int = 10,
+        new_to_new: bool = True,
+        form: Literal["contrast", "triplet"] = "contrast",
+        margin: float = 0.3,
+    ) -> None:
+        super().__init__()
+        refuse(
+            weight < 0 or temperature <= 0 or negatives < 0 or margin < 0,
+            f"hot_refresh was given weight={weight}, temperature={temperature}, negatives={negatives}, margin={margin}",
+            "weight, negatives and margin of at least 0 and a temperature above 0",
+        )
+        refuse(form not in ("contrast", "triplet"), f"hot_refresh was given form='{form}'", "'contrast' or 'triplet'")
+        self.weight, self.temperature, self.negatives = weight, temperature, negatives
+        self.new_to_new, self.form, self.margin = new_to_new, form, margin
+
+    @property
+    def reads(self) -> frozenset[Read]:
+        """The old view."""
+        return frozenset({"old"})
+
+    def negative_blocks(self, step: Step) -> list[Tensor]:
+        """Return similarities to the hardest old negatives and, if asked for, to the new ones, each (B, k)."""
+        new, space = step.new.points, step.new.space
+        keys = [step.gather(step.predecessor.points)]
+        if self.new_to_new:
+            gathered = step.gather(new)
+            keys.append(new if len(gathered) == len(new) else gathered)
+        other = step.labels[:, None] != step.gather(step.labels)
+        return [hardest(space.similarity(new, rows), other, self.negatives) for rows in keys]
+
+    def forward(self, step: Step) -> dict[str, Tensor]:
+        """Return the task loss and the weighted contrast; it is 0 where a batch has one class only."""
+        new, old, space = step.new.points, step.predecessor.points, step.new.space
+        blocks = self.negative_blocks(step)
+        if self.form == "contrast":
+            contrast = hard_negative_contrast(space.paired_similarity(new, old), blocks, self.temperature)
+        else:
+            distances = [space.distance(block) for block in blocks]
+            contrast = hard_negative_triplet(space.paired_distance(new, old), distances, self.margin)
+        return {"task": step.head.loss(step.new, step.labels), "contrast": self.weight * contrast}

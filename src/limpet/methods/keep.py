@@ -1,0 +1,49 @@
+"""Learning what labels tell while the neighbours of items without a label stay as they were: a method of our own."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from limpet.errors import refuse
+from limpet.losses.alignment import similarity_alignment
+from limpet.methods.base import EVERY_SPACE, CompatibilityMethod, Read, Step, task_of
+
+
+class Keep(CompatibilityMethod):
+    """The task on items with a class; on the others, all similarities of a batch as the model before had them.
+
+    What a label says changes the space around it, and nothing holds what has no label in its place: classes that the
+    labels do not cover are found worse than before. They are told to stay, which takes no labels: for points z of the
+    items of a batch without a class, and z' of the model before, the term is the mean of (z_i·z_j − z'_i·z'_j)².
+    Items with a class are free. Without any item of unknown class, training is that of `independent`.
+
+    As a head it stays in the space of the frozen model that it stands on; an adapter, fitted on all pairs, then takes
+    the stored vectors of an older model there ("two-step"). No paper proposes this;
+    `benchmarks/partial_labels.py` measures it.
+
+    Args:
+        weight: Factor of the kept similarities.
+    """
+
+    spaces = EVERY_SPACE
+    unlabelled = True
+    stays = True
+    slower_when_wide = True
+    balance = None  # where every item has a class, there is nothing to weigh
+
+    def __init__(self, weight: float = 100.0) -> None:
+        super().__init__()
+        refuse(weight < 0, f"keep was given weight={weight}", "a value of at least 0")
+        self.weight = weight
+
+    @property
+    def reads(self) -> frozenset[Read]:
+        """The old view, and the classifier."""
+        return frozenset({"old", "head"})
+
+    def forward(self, step: Step) -> dict[str, Tensor]:
+        """Return the task loss of the items with a class, and the weighted term of the others; either may be 0."""
+        known, space = step.labels >= 0, step.new.space
+        new, old = step.new.points[~known], step.predecessor.points[~known]
+        kept = similarity_alignment(space.similarity(new, new), space.similarity(old, old))
+        return {"task": task_of(step, step.new, known), "keep": self.weight * kept}

@@ -1,0 +1,112 @@
+"""Prototype perturbation driven by neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+
+from limpet.errors import refuse
+from limpet.geometry import Space
+from limpet.losses.perturbation import mean_angle, nearest_prototypes, neighbour_repulsion
+from limpet.losses.prototypes import drawn_classes, prototype_contrast
+from limpet.methods.base import CompatibilityMethod, Epoch, Head, OldModel, Read, Step
+from limpet.methods.new_prototypes import NewPrototypes, Source
+from limpet.methods.predecessor import class_prototypes, require_old
+
+
+class NDPP(CompatibilityMethod):
+    """Neighbour-driven prototype perturbation (Zhou et al., Prototype Perturbation, Eqs. 4 to 8, Algorithm 1).
+
+    As p2s, but every new embedding is drawn to a target beside its old prototype: pushed away from the most similar
+    old prototypes once before training, and from the most similar new ones at the start of every epoch. So classes
+    that the old model confuses need not stay confused. Negatives remain the unperturbed old prototypes.
+
+    Where the paper is open: Eq. 8 starts from the old prototype in every epoch, the default; a class is no neighbour
+    of itself, or its target would flee its own centre; similarities below 0 count as 0.
+
+    Args:
+        weight: Factor of the contrast (the paper's lambda).
+        temperature: Divides the cosines (the paper's tau).
+        alpha_old: Length of the push from old neighbours (alpha 1).
+        alpha_new: Length of the push from new neighbours (alpha 2); with 0 they are not looked at.
+        neighbours: How many of either count (K); all others where there are fewer.
+        accumulate: Add each epoch's push to the target of the epoch before (Algorithm 1, line 13) instead of
+            replacing it (Eq. 8).
+        new_prototypes: "exact": one pass over the training set at the start of every epoch, a quarter to half of its
+            time; "running": means of the last epoch's batches, nearly free, and none in the first epoch.
+        new_start_epoch: First epoch, from 0, that looks at new neighbours; the paper starts at once.
+        negatives: How many other classes, drawn anew at every step, an embedding is told from; all when left out, as
+            in the paper.
+        old_only: Leave the new neighbours out: NDPP-old of the paper's Table V.
+    """
+
+    prototypes: Tensor
+    start: Tensor
+    targets: Tensor
+
+    def __init__(
+        self,
+        weight: float = 1.0,
+        temperature: float = 0.07,
+        alpha_old: float = 0.01,
+        alpha_new: float = 0.01,
+        neighbours: int = 100,
+        accumulate: bool = False,
+        new_prototypes: Source = "exact",
+        new_start_epoch: int = 0,
+        negatives: int | None = None,
+        old_only: bool = False,
+    ) -> None:
+        super().__init__()
+        refuse(weight < 0 or temperature <= 0, f"ndpp was given weight={weight} and temperature={temperature}",
+               "a weight of at least 0 and a temperature above 0")  # fmt: skip
+        refuse(min(alpha_old, alpha_new) < 0, f"ndpp was given alpha_old={alpha_old} and alpha_new={alpha_new}",
+               "lengths of at least 0")  # fmt: skip
+        refuse(neighbours < 1 or new_start_epoch < 0, f"ndpp was given neighbours={neighbours} and "
+               f"new_start_epoch={new_start_epoch}", "at least 1 neighbour and an epoch from 0")  # fmt: skip
+        refuse(new_prototypes not in ("exact", "running"), f"ndpp was given new_prototypes='{new_prototypes}'",
+               "'exact' or 'running'")  # fmt: skip
+        refuse(negatives is not None and negatives < 1, f"ndpp was given negatives={negatives}", "at least 1, or none")
+        self.weight, self.temperature, self.negatives = weight, temperature, negatives
+        self.alpha_old, self.alpha_new, self.neighbours = alpha_old, alpha_new, neighbours
+        self.accumulate, self.source, self.new_start_epoch = accumulate, new_prototypes, new_start_epoch
+        self.old_only = old_only
+
+    @property
+    def reads(self) -> frozenset[Read]:
+        """The old embeddings, and the new ones at the start of an epoch unless batches are to do."""
+        without = self.old_only or not self.alpha_new or self.source == "running"
+        return frozenset({"old_embeddings"} if without else {"old_embeddings", "new_embeddings"})
+
+    def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
+        """Push every old prototype away from its old neighbours, once."""
+        prototypes, _ = class_prototypes(require_old(old, "ndpp").embeddings, space)
+        start = prototypes + self.alpha_old * self.push(prototypes, prototypes)
+        self.register_buffer("prototypes", prototypes)
+        self.register_buffer("start", start)
+        self.register_buffer("targets", start.clone())
+        self.new = NewPrototypes(self.source, len(prototypes), space)
+
+    def push(self, origins: Tensor, prototypes: Tensor) -> Tensor:
+        """Return the direction (C, D) away from every origin's nearest prototypes of other classes."""
+        return neighbour_repulsion(origins, prototypes, *nearest_prototypes(origins, prototypes, self.neighbours))
+
+    def on_epoch_start(self, epoch: Epoch) -> Mapping[str, float]:
+        """Push the targets away from their new neighbours; log by how many degrees they have turned in all."""
+        if self.old_only or not self.alpha_new or epoch.index < self.new_start_epoch:
+            self.new.forget()
+        else:
+            origins = self.targets if self.accumulate else self.start
+            new = self.new.collect(epoch).to(origins)
+            self.targets = origins + self.alpha_new * self.push(origins, new)
+        return {"degrees moved": mean_angle(self.prototypes, self.targets)}
+
+    def forward(self, step: Step) -> dict[str, Tensor]:
+        """Return the task loss and the weighted contrast with perturbed positives."""
+        self.new.add(step)
+        points = step.new.features
+        prototypes, targets = self.prototypes.to(points.dtype), self.targets.to(points.dtype)
+        negatives = drawn_classes(self.negatives, len(prototypes), step.generator, points.device)
+        contrast = prototype_contrast(points, step.labels, prototypes, self.temperature, targets, negatives)
+        return {"task": step.head.loss(step.new, step.labels), "contrast": self.weight * contrast}

@@ -1,0 +1,63 @@
+"""Compatibility of a block: the first dimensions answer to the old classes, the others are free."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from limpet.errors import refuse
+from limpet.geometry import Space
+from limpet.losses.prototypes import point_contrast
+from limpet.methods.base import CompatibilityMethod, Head, OldModel, Read, Step
+from limpet.methods.predecessor import class_prototypes, require_old
+
+
+class OCA(CompatibilityMethod):
+    """Orthogonal compatible aligned representations (Ricci et al., ECCV workshops 2024, arXiv:2408.08793).
+
+    The new model has more dimensions than the old one. The first of them, as many as the old model has, are aligned
+    with the prototypes of the old model; the classifier learns the task from all of them. Old galleries count as padded
+    with zeros, so that only the first dimensions of a query meet them, and by their direction alone.
+
+    Departures: the paper puts a learnt orthogonal layer between embedding and classifier, which training uses and a
+    release does not have. A linear classifier that is trained itself undoes any such turn by turning its rows, so it is
+    left out (`bt2` has a basis that cannot be undone). The prototypes are class means of the old embeddings, where the
+    paper has rows of the old classifier. Written from the description of the paper, without its code.
+
+    Args:
+        weight: Factor of the contrast.
+        temperature: Divides the cosines between the block and the old prototypes.
+    """
+
+    space_reason = "its block ends where zeros begin, and padding knows directions only"
+    widens = True
+
+    prototypes: Tensor
+    block: Space
+
+    def __init__(self, weight: float = 1.0, temperature: float = 0.07) -> None:
+        super().__init__()
+        refuse(
+            weight < 0 or temperature <= 0,
+            f"oca was given weight={weight} and temperature={temperature}",
+            "a weight of at least 0 and a temperature above 0",
+        )
+        self.weight, self.temperature = weight, temperature
+
+    @property
+    def reads(self) -> frozenset[Read]:
+        """The old embeddings of the training set."""
+        return frozenset({"old_embeddings"})
+
+    def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
+        """Average the old points by class, without the zeros."""
+        old = require_old(old, "oca")
+        self.block = old.own_space or space
+        prototypes, _ = class_prototypes(old.embeddings, space)
+        self.register_buffer("prototypes", prototypes[:, : self.block.dim])
+
+    def forward(self, step: Step) -> dict[str, Tensor]:
+        """Return the task loss and the weighted contrast of the block."""
+        block = step.new.first(self.block)
+        prototypes = self.prototypes.to(block.points.dtype)
+        contrast = point_contrast(self.block, block.points, step.labels, prototypes, self.temperature)
+        return {"task": step.head.loss(step.new, step.labels), "contrast": self.weight * contrast}

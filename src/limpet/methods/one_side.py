@@ -1,0 +1,52 @@
+"""A head that learns from labels and from pairs without, and comes to old vectors that stay as they are; our own."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from limpet.errors import refuse
+from limpet.losses.contrast import each_its_own, high_order_contrast
+from limpet.methods.base import CompatibilityMethod, Read, Step, task_of
+
+
+class OneSide(CompatibilityMethod):
+    """One classifier of new and old views, and a contrast of pairs, labelled or not; old vectors stay as they are.
+
+    What `both_sides` does where the stored old vectors may not be mapped: its map is left out, and the new view z_i
+    comes to the old one v_i instead. Two terms beside the task:
+
+    - the task, of the old view: the classifier learns from z_i and from v_i, where a class is known, so that both lie
+      on the same side of its boundaries;
+    - a contrast: z_i is to find v_i among the v_j of the batch, items of its own class left out.
+
+    It has no guard against pairs of different items. No paper proposes this; `benchmarks/label_free.py` measures it.
+
+    Args:
+        weight: Factor of the contrast.
+        scale: Multiplies the cosines of the contrast.
+    """
+
+    unlabelled = True
+    balance = None  # it is for heads, which are chosen on items held out
+
+    def __init__(self, weight: float = 1.0, scale: float = 6.0) -> None:
+        super().__init__()
+        refuse(weight < 0, f"one_side was given weight={weight}", "a value of at least 0")
+        refuse(scale <= 0, f"one_side was given scale={scale}", "a value above 0")
+        self.weight, self.scale = weight, scale
+
+    @property
+    def reads(self) -> frozenset[Read]:
+        """The old view."""
+        return frozenset({"old"})
+
+    def forward(self, step: Step) -> dict[str, Tensor]:
+        """Return the task of both views, and the weighted contrast; each may be 0."""
+        space, known = step.new.space, step.labels >= 0
+        apart = each_its_own(step.labels)
+        similarities = space.similarity(step.new.points, step.predecessor.points, self.scale)
+        return {
+            "task": task_of(step, step.new, known),
+            "old_task": task_of(step, step.predecessor, known),
+            "contrast": self.weight * high_order_contrast(similarities, apart, "infonce"),
+        }

@@ -1,0 +1,57 @@
+"""Contrast of new embeddings against the old model's class prototypes."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from limpet.errors import refuse
+from limpet.geometry import Space
+from limpet.losses.prototypes import drawn_classes, point_contrast
+from limpet.methods.base import EVERY_SPACE, CompatibilityMethod, Head, OldModel, Read, Step
+from limpet.methods.predecessor import class_prototypes, require_old
+
+
+class P2S(CompatibilityMethod):
+    """Point-to-set prototype contrast, the baseline that NDPP and ODPP perturb (their section III).
+
+    Every new embedding is classified by its similarity to the old model's mean point of each class of the new
+    training set; all classes take part, whether the old model saw them in training or not.
+
+    Args:
+        weight: Factor of the contrast (the paper's lambda).
+        temperature: Divides the cosines (the paper's tau), on the Lorentz space minus the geodesic distances.
+        negatives: How many other classes, drawn anew at every step, an embedding is told from; all when left out, as
+            in the paper. Fewer save time and memory with very many classes.
+    """
+
+    spaces = EVERY_SPACE
+    keeps_points = True
+
+    prototypes: Tensor
+
+    def __init__(self, weight: float = 1.0, temperature: float = 0.07, negatives: int | None = None) -> None:
+        super().__init__()
+        refuse(
+            weight < 0 or temperature <= 0,
+            f"p2s was given weight={weight} and temperature={temperature}",
+            "a weight of at least 0 and a temperature above 0",
+        )
+        refuse(negatives is not None and negatives < 1, f"p2s was given negatives={negatives}", "at least 1, or none")
+        self.weight, self.temperature, self.negatives = weight, temperature, negatives
+
+    @property
+    def reads(self) -> frozenset[Read]:
+        """The old embeddings, whose class means it keeps."""
+        return frozenset({"old_embeddings"})
+
+    def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
+        """Average the old points by class; on the hypersphere, unit vectors first and the mean to unit length again."""
+        prototypes, _ = class_prototypes(require_old(old, "p2s").embeddings, space)
+        self.register_buffer("prototypes", prototypes)
+
+    def forward(self, step: Step) -> dict[str, Tensor]:
+        """Return the task loss and the weighted contrast."""
+        view, prototypes = step.new, self.prototypes.to(step.new.points.dtype)
+        negatives = drawn_classes(self.negatives, len(prototypes), step.generator, prototypes.device)
+        contrast = point_contrast(view.space, view.points, step.labels, prototypes, self.temperature, negatives)
+        return {"task": step.head.loss(step.new, step.labels), "contrast": self.weight * contrast}

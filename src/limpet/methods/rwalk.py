@@ -1,0 +1,152 @@
+"""Riemannian walk: weights are held by how much they matter and by what they achieved on their way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from limpet.errors import refuse
+from limpet.geometry import Space
+from limpet.losses.importance import (
+    Tensors,
+    averaged_scores,
+    loss_decrease,
+    moving_fisher,
+    path_scores,
+    quadratic_penalty,
+    walk_importance,
+)
+from limpet.methods.base import EVERY_SPACE, Batch, CompatibilityMethod, Head, OldModel, Step
+from limpet.methods.weight_records import WeightRecords, group_of, grouped, refuse_other_weights, trained_weights
+
+
+class RWalk(CompatibilityMethod):
+    """Riemannian walk (Chaudhry et al., ECCV 2018, arXiv:1801.10112, Eqs. 6 to 8): weight · Σ (F + s)(θ − θ*)².
+
+    Two things say how much a weight of the encoder matters: the Fisher information F, averaged while training over
+    all sessions, and the path score s, the decrease of the loss that the weight accounts for per distance walked,
+    summed over intervals of a session and averaged with earlier sessions' scores. θ* are the weights that the last
+    session ended with. Both are watched from the first session on, and follow the gradient of the task alone: what the
+    penalty adds is taken off again. The classifier, which grows, is free. Exemplars are replayed, chosen by herding.
+
+    A recipe with a clip norm shortens the gradient before it is seen here, and then more is taken off for the penalty
+    than is left of it: train without one.
+
+    Args:
+        weight: Factor of the penalty; to be chosen on validation data.
+        share: α in (0, 1], the weight of a new batch in F.
+        interval: Steps between two path scores.
+        epsilon: Added to the distance walked.
+        normalised: Divide F and s by their largest values before they are added, as the authors' code does.
+    """
+
+    spaces = EVERY_SPACE
+    needs_old = False
+    sessions_only = True
+    memory = "herding"
+    first_session = "own"
+
+    def __init__(
+        self,
+        weight: float = 0.01,
+        share: float = 0.5,
+        interval: int = 10,
+        epsilon: float = 1e-3,
+        normalised: bool = True,
+    ) -> None:
+        super().__init__()
+        refuse(
+            weight < 0 or not 0 < share <= 1 or interval < 1 or epsilon <= 0,
+            f"rwalk was given weight={weight}, share={share}, interval={interval}, epsilon={epsilon}",
+            "a weight of at least 0, a share in (0, 1], an interval of at least 1 step, and an epsilon above 0",
+        )
+        self.weight, self.share, self.interval = weight, share, interval
+        self.epsilon, self.normalised = epsilon, normalised
+        self.found: dict[str, Tensor] = {}
+        self._begin({})
+
+    def carry_over(self, found: Mapping[str, Tensor]) -> None:
+        """Take the Fisher information and the scores of all sessions before."""
+        self.found = dict(found)
+
+    def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
+        """Begin to watch the weights, and to hold them where they are if there was a session before."""
+        weights = {name: weight.detach() for name, weight in trained_weights(model).items()}
+        refuse_other_weights(group_of(self.found, "fisher"), model, "rwalk")
+        self._begin(weights)
+
+    def _begin(self, weights: Tensors) -> None:
+        """Set up what moves during a session, which checkpoints keep, and what does not, which is found again."""
+        zeros = {name: torch.zeros_like(weight) for name, weight in weights.items()}
+        fisher, scores = group_of(self.found, "fisher"), group_of(self.found, "scores")
+        self.steps = 0
+        self.before, self.start = WeightRecords(weights), WeightRecords(weights)
+        self.decreases, self.scores = WeightRecords(zeros), WeightRecords(zeros)
+        self.fisher = WeightRecords(fisher or zeros)
+        self.earlier = WeightRecords(scores, persistent=False)
+        importance = walk_importance(fisher, scores, normalised=self.normalised)
+        self.importance = WeightRecords(importance, persistent=False)
+        self.anchors = WeightRecords(weights if importance else {}, persistent=False)
+
+    def get_extra_state(self) -> Tensor:
+        """Return the number of steps taken, which belongs to a checkpoint and is read without waiting for a device."""
+        return torch.tensor(self.steps)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take the number of steps from a checkpoint."""
+        self.steps = int(state)
+
+    def forward(self, step: Step) -> dict[str, Tensor]:
+        """Return the task loss."""
+        return {"task": step.head.loss(step.new, step.labels)}
+
+    def penalty(self, model: nn.Module) -> dict[str, Tensor]:
+        """Return the weighted penalty; there is none in the first session."""
+        importance = self.importance.tensors()
+        if not importance:
+            return {}
+        cost = quadratic_penalty(trained_weights(model), self.anchors.tensors(), importance)
+        return {"penalty": self.weight * cost}
+
+    @torch.no_grad()
+    def after_step(self, model: nn.Module) -> None:
+        """Take note of what the step achieved, and score the way at the end of an interval."""
+        weights = trained_weights(model)
+        gradients, before = self.task_gradients(weights), self.before.tensors()
+        fisher = self.fisher.tensors() if self.steps or self.earlier.places else None
+        self.fisher.update(moving_fisher(fisher, gradients, self.share))
+        decreases = loss_decrease(gradients, before, weights)
+        self.decreases.update({name: total + decreases[name] for name, total in self.decreases.tensors().items()})
+        self.before.update(weights)
+        self.steps += 1
+        if self.steps % self.interval == 0:
+            self.score(weights)
+
+    def task_gradients(self, weights: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
+        """Return the gradient of the step without what the penalty added; 0 for a weight that took no part."""
+        before, anchors, gradients = self.before.tensors(), self.anchors.tensors(), {}
+        for name, weight in weights.items():
+            gradients[name] = torch.zeros_like(weight) if weight.grad is None else weight.grad
+        for name, importance in self.importance.tensors().items():
+            gradients[name] = gradients[name] - 2 * self.weight * importance * (before[name] - anchors[name])
+        return gradients
+
+    def score(self, weights: Tensors) -> None:
+        """Add the path scores of the interval that ends here to those of the session, and begin another one."""
+        decreases, start = self.decreases.tensors(), self.start.tensors()
+        found = path_scores(decreases, self.fisher.tensors(), start, weights, self.epsilon)
+        self.scores.update({name: total + found[name] for name, total in self.scores.tensors().items()})
+        self.decreases.update({name: torch.zeros_like(total) for name, total in decreases.items()})
+        self.start.update(weights)
+
+    @torch.no_grad()
+    def on_session_end(self, model: nn.Module, head: Head, loader: Iterable[Batch]) -> None:
+        """Score the steps since the last interval, too."""
+        self.score(trained_weights(model))
+
+    def carried(self) -> dict[str, Tensor]:
+        """Return the Fisher information and the scores, averaged with those of earlier sessions."""
+        scores = averaged_scores(self.earlier.tensors() or None, self.scores.tensors())
+        return grouped(fisher=self.fisher.tensors(), scores=scores)

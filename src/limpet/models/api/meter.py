@@ -1,0 +1,163 @@
+"""What a model behind an API costs: tokens, money, and how many requests a minute it may be asked."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from limpet.errors import refuse
+
+TOKENS_PER_CHARACTER = 1 / 3
+"""Until a server has said how many tokens it counted."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Time, which tests replace.
+
+    Args:
+        now: Seconds that never go back.
+        wall: Seconds since 1970.
+        sleep: Waits so many seconds.
+    """
+
+    now: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+    sleep: Callable[[float], None] = time.sleep
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What may be spent, and how fast.
+
+    Args:
+        price: Of a million tokens, in any currency.
+        max_tokens: Spend at most so many tokens.
+        max_cost: Spend at most so much, with a price.
+        requests_per_minute: Send at most so many requests a minute, evenly spaced.
+        tokens_per_minute: Send at most so many tokens a minute, likewise.
+
+    Raises:
+        ConfigError: A number is out of range, or a cost was given without a price.
+    """
+
+    price: float | None = None
+    max_tokens: int | None = None
+    max_cost: float | None = None
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            option = f"--api-{name.replace('_', '-')} {value}."
+            refuse(value is not None and not 0 < value < math.inf, option, "a number above 0")
+        refuse(self.max_cost is not None and self.price is None, "--api-max-cost without a price.",
+               "--api-price, that of a million tokens, too")  # fmt: skip
+
+    @property
+    def tokens(self) -> int | None:
+        """How many tokens may be spent; None without a limit.
+
+        >>> Limits(price=0.02, max_cost=0.5).tokens, Limits(max_tokens=10).tokens, Limits().tokens
+        (25000000, 10, None)
+        """
+        by_cost = None if self.max_cost is None or self.price is None else math.floor(1e6 * self.max_cost / self.price)
+        return min((one for one in (self.max_tokens, by_cost) if one is not None), default=None)
+
+    def cost(self, tokens: float) -> float | None:
+        """Return what so many tokens cost; None without a price."""
+        return None if self.price is None else tokens * self.price / 1e6
+
+
+class Meter:
+    """Counts what is asked of models behind APIs, keeps to the limits, and may be shared by several of them.
+
+    A request is reserved by an estimate before it is sent: its characters times the tokens per character that servers
+    counted so far. So a limit of tokens is exceeded by no more than one request per thread was estimated too low.
+    Threads may share one.
+
+    Args:
+        limits: What may be spent, and how fast.
+        clock: Time.
+    """
+
+    def __init__(self, limits: Limits | None = None, clock: Clock | None = None) -> None:
+        self.limits, self.clock = limits or Limits(), clock or Clock()
+        self.requests = self.tokens = self.texts = self.characters = self.cached = 0
+        self._reserved = 0
+        self._counted = (0, 0)  # tokens, and the characters they were of
+        self._free = -math.inf  # when the next request may be sent
+        self._lock = threading.Lock()
+
+    def asked(self, texts: int, characters: int, cached: int) -> None:
+        """Note what was asked for, and how many of the texts a cache knew."""
+        with self._lock:
+            self.texts, self.characters, self.cached = (
+                self.texts + texts, self.characters + characters, self.cached + cached
+            )  # fmt: skip
+
+    @property
+    def tokens_per_character(self) -> float:
+        """As the servers counted so far."""
+        tokens, characters = self._counted
+        return tokens / characters if tokens else TOKENS_PER_CHARACTER
+
+    @property
+    def tokens_per_text(self) -> float | None:
+        """Of those that were asked for, whether they were sent or cached; None where there were none."""
+        return self.characters / self.texts * self.tokens_per_character if self.texts else None
+
+    @property
+    def cost(self) -> float | None:
+        """Of what was spent; None without a price."""
+        return self.limits.cost(self.tokens)
+
+    def reserve(self, characters: int) -> int | None:
+        """Reserve the tokens that so many characters probably are; None where the limit does not allow them."""
+        with self._lock:
+            estimate = max(1, math.ceil(characters * self.tokens_per_character))
+            limit = self.limits.tokens
+            if limit is not None and self.tokens + self._reserved + estimate > limit:
+                return None
+            self._reserved += estimate
+            return estimate
+
+    def wait(self, estimate: int) -> None:
+        """Wait until a request of so many tokens may be sent."""
+        rates = ((1, self.limits.requests_per_minute), (estimate, self.limits.tokens_per_minute))
+        gap = max((60 * amount / rate for amount, rate in rates if rate is not None), default=0.0)
+        with self._lock:
+            now = self.clock.now()
+            start = max(now, self._free)
+            self._free = start + gap
+        if start > now:
+            self.clock.sleep(start - now)
+
+    def settle(self, estimate: int, characters: int, counted: int | None) -> None:
+        """Note that a reserved request was answered.
+
+        Args:
+            estimate: What was reserved.
+            characters: Of its texts.
+            counted: Tokens that the server counted; the estimate stands where it did not say.
+        """
+        with self._lock:
+            self._reserved -= estimate
+            self.requests += 1
+            self.tokens += estimate if counted is None else counted
+            if counted:
+                self._counted = self._counted[0] + counted, self._counted[1] + characters
+
+    def release(self, estimate: int, *, charged: bool) -> None:
+        """Note that a reserved request failed; one that was perhaps computed all the same is charged."""
+        with self._lock:
+            self._reserved -= estimate
+            self.tokens += estimate * charged
+
+    def __str__(self) -> str:
+        cost = "" if self.cost is None else f", which cost {self.cost:,.4g}"
+        known = f"; {self.cached:,} of {self.texts:,} texts were in the cache" if self.cached else ""
+        return f"{self.tokens:,} tokens in {self.requests:,} requests{cost}{known}"

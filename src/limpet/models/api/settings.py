@@ -1,0 +1,187 @@
+"""How a model behind an API is asked."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import SplitResult, urlsplit
+
+from limpet.errors import ConfigError, reason, refuse
+from limpet.models.api.meter import Meter
+
+FORM = "openai:MODEL@BASE_URL, such as openai:text-embedding-3-small@https://api.openai.com/v1"
+_PLACE = re.compile(r"(?P<model>\S+?)@(?P<url>[A-Za-z][A-Za-z0-9+.-]*://[^\s\x00-\x1f\x7f]*)")
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True)
+class Address:
+    """A model and the server that offers it.
+
+    Args:
+        model: Its name there.
+        url: What stands before ``/embeddings``, without a slash at the end; it never holds a password or a key.
+    """
+
+    model: str
+    url: str
+
+    @classmethod
+    def read(cls, place: str, *, allow_http: bool = False) -> Address:
+        """Read ``MODEL@BASE_URL``; the model may hold ``:``, ``/`` and ``@``.
+
+        Args:
+            place: What people wrote.
+            allow_http: Accept a server on another machine without encryption.
+
+        Raises:
+            ConfigError: A part is missing, the URL holds credentials or a query, or texts would travel unencrypted.
+
+        >>> Address.read("nomic-embed-text:latest@http://LOCALHOST:11434/v1/")
+        Address(model='nomic-embed-text:latest', url='http://localhost:11434/v1')
+        """
+        found = _PLACE.fullmatch(place)
+        if found is None:
+            raise ConfigError(
+                f"'openai:{place.partition('@')[0]}' does not say at which server the model is.",
+                expected=FORM,
+                to_do="add @ and the URL of the server, up to what stands before /embeddings.",
+            )
+        try:
+            parts = urlsplit(found["url"])
+            (parts.hostname or "").encode("idna")  # as it will be looked up
+        except ValueError as error:
+            raise ConfigError(f"The URL of the server names no host: {reason(error)}.", expected=FORM) from error
+        url = _checked(parts)
+        if parts.scheme == "http" and not allow_http and not is_loopback(parts.hostname or ""):
+            raise ConfigError(
+                f"'{url}' is on another machine, and http would send texts and key there for everyone to read.",
+                expected="https, or a server on this machine",
+                to_do="write https://; or, in a network that you trust, --api-allow-http. Nothing was sent.",
+            )
+        return cls(found["model"], url)
+
+    @property
+    def short_name(self) -> str:
+        """The last part of the model's name, as a folder may be called.
+
+        >>> Address("BAAI/bge-m3:fp16", "https://example.org/v1").short_name
+        'bge-m3-fp16'
+        """
+        return re.sub(r"[^\w.-]", "-", self.model.rstrip("/").rpartition("/")[2])
+
+    @property
+    def loopback(self) -> bool:
+        """Whether the server is on this machine."""
+        return is_loopback(urlsplit(self.url).hostname or "")
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether a host is this machine.
+
+    >>> [is_loopback(host) for host in ("localhost", "127.0.0.9", "::1", "10.0.0.1", "localhost.example.org")]
+    [True, True, True, False, False]
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _checked(parts: SplitResult) -> str:
+    """Return the URL, host in small letters, usual port and last slash left out; refuse what must not stand in it."""
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        raise ConfigError(
+            "The URL of the server holds a name, a password or a query.",
+            expected=f"a URL without: {FORM}",
+            to_do="put the key into the environment variable OPENAI_API_KEY, or another one that --api-key-variable "
+            "names; it is written nowhere.",
+        )
+    try:
+        port = parts.port
+    except ValueError:
+        port = -1
+    if parts.scheme not in _DEFAULT_PORTS or not parts.hostname or port == -1:
+        raise ConfigError(
+            f"'{parts.scheme}://{parts.hostname or ''}' is no server.", expected=f"https:// or http://: {FORM}"
+        )
+    path = parts.path.rstrip("/")
+    if path.endswith("/embeddings"):
+        raise ConfigError(
+            f"The URL of the server ends in '{path}'.",
+            expected="what stands before /embeddings",
+            to_do=f"leave /embeddings out: {FORM}",
+        )
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    named = "" if port in (None, _DEFAULT_PORTS[parts.scheme]) else f":{port}"
+    return f"{parts.scheme}://{host}{named}{path}"
+
+
+KEY_VARIABLE = "OPENAI_API_KEY"
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, eq=False)
+class ApiSettings:
+    """How a model behind an API is asked.
+
+    Args:
+        key_variable: Environment variable that holds the key; only its name is ever kept.
+        cache: File that keeps every vector by its text and model; None keeps none.
+        characters: Of the texts of one request, at most; a longer text goes alone.
+        timeout: Seconds until an answer must have come.
+        retries: How often a request is sent again after a failure that may pass.
+        allow_http: Send texts and key without encryption to another machine.
+        accept_change: Take a model that changed behind its name for another one, with a fingerprint of its own.
+        meter: Counts tokens, keeps to limits, and knows the time.
+
+    Raises:
+        ConfigError: A number is out of range, or something else than the name of a variable was given.
+    """
+
+    key_variable: str = KEY_VARIABLE
+    cache: Path | None = None
+    characters: int = 100_000
+    timeout: float = 60.0
+    retries: int = 6
+    allow_http: bool = False
+    accept_change: bool = False
+    meter: Meter = field(default_factory=Meter)
+
+    def __post_init__(self) -> None:
+        refuse(not 0 < self.timeout < math.inf, f"--api-timeout {self.timeout}.", "more than 0 seconds")
+        refuse(self.characters < 1, f"--api-characters {self.characters}.", "at least 1")
+        refuse(self.retries < 0, f"--api-retries {self.retries}.", "at least 0")
+        if not _VARIABLE.fullmatch(self.key_variable):  # perhaps the key itself, so it is not repeated
+            raise ConfigError(
+                "--api-key-variable was given something that is no name of an environment variable.",
+                expected=f"a name such as {KEY_VARIABLE}; never the key itself",
+                to_do=f"export {KEY_VARIABLE}=…, and leave the option out. Nothing was sent.",
+            )
+
+    def key(self) -> str | None:
+        """Return the key; None where the usual variable is not set, as servers of one's own need none.
+
+        It is read from the environment here, where a request is made, and handed to nobody else.
+
+        Raises:
+            ConfigError: A variable that was named is not set, or it holds what no header can.
+        """
+        key = os.environ.get(self.key_variable, "").strip()
+        if not key and self.key_variable != KEY_VARIABLE:
+            raise ConfigError(
+                "The environment variable that --api-key-variable names is not set.",
+                expected="the name of one that holds the key",
+                to_do="export it, or correct the name. Nothing was sent.",
+            )
+        if not (key.isascii() and key.isprintable()) or " " in key:
+            raise ConfigError(
+                f"The environment variable {self.key_variable} holds more than a key.",
+                expected="one word of plain letters, digits and signs",
+                to_do="set it again. Nothing was sent.",
+            )
+        return key or None

@@ -1,0 +1,345 @@
+"""Classifiers that train an encoder, each usable with every method, and the losses of their own."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from limpet.errors import ConfigError, refuse
+from limpet.extras import needing
+from limpet.geometry import Space
+from limpet.geometry.hypersphere import normalise
+from limpet.geometry.lorentz import LARGEST_ANGLE, Curvature, time
+from limpet.losses.influence import mean_cross_entropy
+from limpet.losses.margin import arcface_logits
+from limpet.methods.base import Head, View
+from limpet.options import bound
+from limpet.registry import Registry
+
+
+def _initial_weight(classes: int, dim: int) -> nn.Parameter:
+    return nn.Parameter(torch.empty(classes, dim).uniform_(-1, 1) / math.sqrt(dim))
+
+
+class TaskHead(Head, ABC):
+    """What all classifiers share: the option to add a batch-hard triplet term to the classification loss.
+
+    The term sees the points of whatever batch the classifier sees, mixed ones (MixBCT) included. Batches drawn at
+    random from many classes seldom hold two items of one class, and then there is little or nothing to add: give the
+    recipe's ``items_per_class`` (``--recipe.items-per-class 4``) a number, so that every batch holds as many of each.
+
+    Args:
+        triplet: Weight of the term; 0 for none. Anything else needs pytorch-metric-learning in training, not to load.
+        triplet_margin: How much nearer the farthest item of the own class shall be than the nearest of another one,
+            in the distance of the space: that of unit vectors on the hypersphere, geodesic on the Lorentz space.
+    """
+
+    def __init__(self, triplet: float, triplet_margin: float) -> None:
+        super().__init__()
+        refuse(
+            not (0 <= triplet < math.inf and 0 <= triplet_margin < math.inf),
+            f"A head with triplet={triplet} and triplet_margin={triplet_margin}.",
+            "a weight and a margin of at least 0",
+        )
+        self.triplet, self.triplet_margin = triplet, triplet_margin
+
+    def check_libraries(self) -> None:
+        """Refuse to train where the loss needs a package that is not installed."""
+        if self.triplet > 0:
+            metric_learning()
+
+    def classification(self, view: View, labels: Tensor) -> Tensor:
+        """Return the loss without the triplet term: the mean cross-entropy of the logits, a scalar."""
+        return mean_cross_entropy(self.logits(view), labels)
+
+    def loss(self, view: View, labels: Tensor) -> Tensor:
+        """Return the classification loss plus the weighted triplet term, a scalar."""
+        loss = self.classification(view, labels)
+        if self.triplet > 0:
+            loss = loss + self.triplet * batch_hard_triplet(view.points, labels, self.triplet_margin, view.space)
+        return loss
+
+
+class SoftmaxHead(TaskHead):
+    """A linear classifier over raw features: logits are inner products, plus a bias if asked for.
+
+    Args:
+        classes: Number of classes C.
+        dim: Dimension D of the features.
+        bias: Learn one offset per class.
+        triplet: Weight of a batch-hard triplet term; see `TaskHead`.
+        triplet_margin: Margin of that term.
+    """
+
+    def __init__(
+        self, classes: int, dim: int, bias: bool = False, triplet: float = 0.0, triplet_margin: float = 0.3
+    ) -> None:
+        super().__init__(triplet, triplet_margin)
+        self.weight = _initial_weight(classes, dim)
+        self.bias = nn.Parameter(torch.zeros(classes)) if bias else None
+
+    def logits(self, view: View) -> Tensor:
+        """Return inner products (B, C)."""
+        return nn.functional.linear(view.features, self.weight, self.bias)
+
+
+class NormalisedHead(TaskHead):
+    """Cosines to class directions, divided by a temperature.
+
+    Args:
+        classes: Number of classes C.
+        dim: Dimension D of the features.
+        temperature: Divides the cosines.
+        triplet: Weight of a batch-hard triplet term; see `TaskHead`.
+        triplet_margin: Margin of that term.
+    """
+
+    normalised = True
+
+    def __init__(
+        self, classes: int, dim: int, temperature: float = 0.05, triplet: float = 0.0, triplet_margin: float = 0.3
+    ) -> None:
+        super().__init__(triplet, triplet_margin)
+        refuse(temperature <= 0, f"A head with temperature {temperature}.", "a temperature above 0")
+        self.weight = _initial_weight(classes, dim)
+        self.scale = 1 / temperature
+
+    def logits(self, view: View) -> Tensor:
+        """Return cosines over the temperature (B, C)."""
+        return (self.scale * normalise(view.features)) @ normalise(self.weight).T
+
+
+class ArcFaceHead(TaskHead):
+    """Cosines with an angular margin at the target class (ArcFace, Deng et al., CVPR 2019, Eq. 3).
+
+    Args:
+        classes: Number of classes C.
+        dim: Dimension D of the features.
+        scale: Multiplies the cosines (s).
+        margin: Added to the target's angle in training, in radians (m).
+        guard: Keep the target's logit falling beyond π − m, as insightface does.
+        triplet: Weight of a batch-hard triplet term; see `TaskHead`.
+        triplet_margin: Margin of that term.
+    """
+
+    normalised = True
+
+    def __init__(
+        self,
+        classes: int,
+        dim: int,
+        scale: float = 64.0,
+        margin: float = 0.5,
+        guard: bool = True,
+        triplet: float = 0.0,
+        triplet_margin: float = 0.3,
+    ) -> None:
+        super().__init__(triplet, triplet_margin)
+        self.weight = _initial_weight(classes, dim)
+        self.scale, self.margin, self.guard = scale, margin, guard
+
+    def _cosines(self, view: View) -> Tensor:
+        return normalise(view.features) @ normalise(self.weight).T
+
+    def logits(self, view: View) -> Tensor:
+        """Return scaled cosines without margin (B, C)."""
+        return self.scale * self._cosines(view)
+
+    def classification(self, view: View, labels: Tensor) -> Tensor:
+        """Return the mean cross-entropy with the margin at the targets."""
+        logits = arcface_logits(self._cosines(view), labels, scale=self.scale, margin=self.margin, guard=self.guard)
+        return mean_cross_entropy(logits, labels)
+
+
+class LorentzHead(TaskHead):
+    """Lorentz multinomial logistic regression: signed distances to hyperplanes of hyperbolic space.
+
+    Bdeir et al., ICLR 2024, arXiv:2303.15919; the base loss of HBCT. ``weight`` holds the normals of the hyperplanes.
+
+    Args:
+        classes: Number of classes C.
+        dim: Dimension D of the points.
+        triplet: Weight of a batch-hard triplet term; see `TaskHead`.
+        triplet_margin: Margin of that term.
+    """
+
+    spaces = frozenset({"lorentz"})
+
+    def __init__(self, classes: int, dim: int, triplet: float = 0.0, triplet_margin: float = 0.3) -> None:
+        super().__init__(triplet, triplet_margin)
+        self.weight = _initial_weight(classes, dim)
+        self.offsets = nn.Parameter(torch.empty(classes).uniform_(-1, 1) / math.sqrt(dim))
+
+    def logits(self, view: View) -> Tensor:
+        """Return the signed distances to the hyperplanes times the lengths of their normals (B, C)."""
+        return hyperplane_logits(view.points, self.weight, self.offsets, curvature=view.space.live_curvature)
+
+
+HEADS: Registry[type[TaskHead]] = Registry(
+    "head",
+    "heads",
+    {
+        "softmax": SoftmaxHead,
+        "normalised": NormalisedHead,
+        "arcface": ArcFaceHead,
+        "lorentz": LorentzHead,
+    },
+    fits=lambda thing: isinstance(thing, type) and issubclass(thing, TaskHead),
+    expected="a subclass of limpet.models.heads.TaskHead",
+)
+
+
+def default_head(space: Space) -> str:
+    """Return the name of the first classifier of `HEADS` that reads views of the space."""
+    return next(name for name, head in HEADS.items() if space.name in head.spaces)
+
+
+def build_head(name: str, classes: int, dim: int, options: Mapping[str, object], *, to_train: bool = True) -> Head:
+    """Build a classifier by name.
+
+    Args:
+        name: A key of `HEADS`.
+        classes: Number of classes C.
+        dim: Dimension D of the features.
+        options: Options of that head.
+        to_train: False for a classifier that is only read; what its loss needs may then be missing.
+
+    Raises:
+        ConfigError: The name or an option is unknown, or a package that the loss needs is not installed.
+    """
+    head = HEADS[name](classes, dim, **bound(HEADS[name], options, f"head '{name}'"))
+    if to_train:
+        head.check_libraries()
+    return head
+
+
+def inherit_rows(head: Head, old: Head, rows: Tensor) -> None:
+    """Copy the parameters of classes that an old classifier knows into a new one of the same kind, in place.
+
+    Args:
+        head: The new classifier, of C classes.
+        old: The old one.
+        rows: Row of the old classifier for every new class, int64 (C,), -1 where it has none.
+
+    Raises:
+        ConfigError: The classifiers are of different kinds or dimensions.
+    """
+    new_values, old_values = dict(head.named_parameters()), dict(old.named_parameters())
+    if {name: value.shape[1:] for name, value in new_values.items()} != {
+        name: value.shape[1:] for name, value in old_values.items()
+    }:
+        raise ConfigError(
+            f"A {type(head).__name__} was to take over rows of a {type(old).__name__}.",
+            expected="classifiers of one kind and dimension",
+        )
+    known = rows >= 0
+    with torch.no_grad():
+        for name, value in new_values.items():
+            value[known] = old_values[name][rows[known]].to(value)
+
+
+def hyperplane_logits(points: Tensor, normals: Tensor, offsets: Tensor, *, curvature: Curvature = 1.0) -> Tensor:
+    """Return the logits of Lorentz multinomial logistic regression (Bdeir et al., ICLR 2024, arXiv:2303.15919).
+
+    A class is a hyperplane, shifted by a along the direction of z ∈ R^D at the origin (the parametrisation of Mishne et
+    al., arXiv:2211.00181); its logit is |z| times the signed distance to it. With ẑ = z / |z| and k = √K,
+
+        logit = |z| asinh(k (cosh(k a) ẑ·s − sinh(k a) t)) / k,
+
+    the paper's β asinh(k α / β) / k, whose β = √(cosh²(k a) |z|² − sinh²(k a) |z|²) is |z|.
+
+    Args:
+        points: Space components s (N, D).
+        normals: z (C, D); a zero vector gives the logit 0, with a gradient of 0.
+        offsets: a (C,); beyond k |a| ≈ 11.1, where sinh would leave the range of points, they act as that bound.
+        curvature: K > 0.
+
+    Returns:
+        Logits (N, C).
+
+    >>> logits = hyperplane_logits(torch.tensor([[0.75]]), torch.tensor([[2.0]]), torch.zeros(1))
+    >>> round(logits.item(), 4)  # the point lies asinh(3/4) = ln 2 from the origin, which is on the plane
+    1.3863
+    """
+    root: Curvature = curvature**0.5
+    lengths: Tensor = torch.linalg.vector_norm(normals, dim=1)
+    angles = (offsets * root).clamp(-LARGEST_ANGLE, LARGEST_ANGLE)
+    boosted = normalise(normals) * angles.cosh()[:, None]
+    sides = points @ boosted.T - time(points, curvature=curvature)[:, None] * angles.sinh()
+    return lengths * (sides * root).asinh() / root
+
+
+def metric_learning() -> Any:
+    """Import pytorch-metric-learning.
+
+    Raises:
+        ConfigError: It is not installed; the message says how to install it.
+    """
+    with needing("The triplet term", "leave out the head's option 'triplet'"):
+        import pytorch_metric_learning
+    return pytorch_metric_learning
+
+
+@cache
+def _space_distance() -> Any:
+    metric_learning()
+    from pytorch_metric_learning.distances import BaseDistance
+
+    class SpaceDistance(BaseDistance):  # type: ignore[misc]  # the package has no types
+        def __init__(self, space: Space) -> None:
+            super().__init__(normalize_embeddings=False)
+            self.space = space
+
+        def compute_mat(self, query_emb: Tensor, ref_emb: Tensor) -> Tensor:
+            return self.space.distance(self.space.similarity(query_emb, ref_emb))
+
+        def pairwise_distance(self, query_emb: Tensor, ref_emb: Tensor) -> Tensor:
+            return self.space.paired_distance(query_emb, ref_emb)
+
+    return SpaceDistance
+
+
+def batch_hard_triplet(points: Tensor, labels: Tensor, margin: float, space: Space) -> Tensor:
+    """Average the triplet loss of every row's hardest positive and negative (Hermans et al., arXiv:1703.07737, Eq. 5).
+
+    max(0, m + max_p d(z_i, z_p) − min_n d(z_i, z_n)), with p over the other rows of the class of i and n over the rows
+    of all other classes. Departures: d is the distance of the space, that of unit vectors on the hypersphere, where the
+    paper leaves lengths as they are; and the rows that have both a p and an n are averaged (those that satisfy the
+    margin too), where the paper sums. On an accelerator every call waits for the device, because mining counts the
+    triplets.
+
+    Args:
+        points: Points of the space (B, D).
+        labels: Class of every row, int64 (B,).
+        margin: m >= 0, to be compared with distances; those of the hypersphere are at most 2.
+        space: Whose distance counts.
+
+    Returns:
+        A scalar, at least 0; 0, with a gradient of 0, where no row has both.
+
+    Raises:
+        ConfigError: pytorch-metric-learning is not installed.
+
+    >>> import torch
+    >>> from limpet.geometry import Hypersphere
+    >>> z = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    >>> round(batch_hard_triplet(z, torch.tensor([0, 0, 1]), 0.3, Hypersphere(2)).item(), 4)  # (0 + .3 + √2 − √2) / 2
+    0.15
+    """
+    metric_learning()
+    if len(points) < 2:
+        return points.sum() * 0
+    from pytorch_metric_learning.losses import TripletMarginLoss
+    from pytorch_metric_learning.miners import BatchHardMiner
+    from pytorch_metric_learning.reducers import MeanReducer
+
+    distance = _space_distance()(space)
+    loss = TripletMarginLoss(margin, distance=distance, reducer=MeanReducer())
+    value: Tensor = loss(points, labels, BatchHardMiner(distance=distance)(points, labels))
+    return value

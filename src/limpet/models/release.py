@@ -1,0 +1,542 @@
+"""A saved model with its identity.
+
+A release is a folder of plain files: ``model.safetensors``, ``config.json``, ``README.md`` and, with a classifier,
+``head.safetensors`` and ``classes.json``. Loading runs no code from the folder and unpickles nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, TypedDict, Unpack, get_args
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    TypeAdapter,
+    ValidationError,
+    model_serializer,
+)
+
+from limpet.extras import importing
+
+with importing(__name__):
+    import torch
+    from safetensors import SafetensorError, safe_open
+    from safetensors.torch import load_file, save_file
+    from torch import Tensor, nn
+
+from limpet.data.decoding import Fit
+from limpet.data.image_size import ImageSize
+from limpet.disk import Disk
+from limpet.errors import LimpetError, ReleaseError, SpaceMismatchError, reason, refuse
+from limpet.geometry import Hypersphere, Space, space_from_record
+from limpet.hub import HubPlace, OnHub, fetched
+from limpet.methods.base import Head
+from limpet.models.card import model_card
+from limpet.models.embedding_network import EmbeddingNetwork
+from limpet.models.heads import build_head
+from limpet.models.own_modules import Contract, Kept, ModuleSpec, Preprocess, module_encoder, same_probe
+from limpet.models.seeding import seeded
+from limpet.models.specs import EncoderSpec, FeatureSpec
+from limpet.version import __version__
+
+FORMAT_VERSION = 1
+_ENCODER, _HEAD = "model.safetensors", "head.safetensors"
+
+
+class FrozenModel(TypedDict, total=False):
+    """How a frozen model of text, over which a head was trained, is opened again.
+
+    Args:
+        model: What people call it: a folder, or a name.
+        query_prefix: What stands before every query.
+        document_prefix: What stands before every document.
+        max_length: Tokens that are read of a text.
+        truncate_dim: How many components of its vectors are kept.
+    """
+
+    model: str
+    query_prefix: str | None
+    document_prefix: str | None
+    max_length: int | None
+    truncate_dim: int | None
+
+
+class ReleaseRecord(BaseModel):
+    """The contents of ``config.json``.
+
+    Args:
+        format_version: Version of the folder's layout.
+        fingerprint: Identity of the encoder; rows of a gallery carry it.
+        encoder: What was built.
+        space: What its embeddings are points of.
+        compatible_with: Fingerprint of the release whose gallery this one was trained to search, if any.
+        padded_from: Dimension of that release, where it has fewer: its embeddings count as padded with zeros, and only
+            so many first values of a query meet them; None where both have one dimension.
+        method: Name of the compatibility method, and its options.
+        method_options: See ``method``.
+        head: Name of the classifier, and its options; None where it was not kept.
+        head_options: See ``head``.
+        head_digest: sha256 of the classifier's weights.
+        recipe: Settings of the training run.
+        old_view: Whether the predecessor saw clean items ("cached") or the same augmented ones ("same").
+        initial_weights: Name and digest of the published weights that the backbone started from; None for none.
+        frozen_backbone: Whether only the projection was trained.
+        lift: How features were lifted onto the space, where it has such a setting: the clipping length "zeta".
+        curvature_start: Where the curvature of the space started that was learned with the model and is settled now;
+            None where it was not learned.
+        frozen_model: How a frozen model of text, over which this is a head, is opened again: what people call it, the
+            prefixes, and the settings that decide its vectors; None for others. That it is the same model is proven
+            by its fingerprint.
+        lifted_from: Fingerprint of the release whose very weights these are, laid onto another space; see
+            `limpet.models.lifting`.
+        probe: Some values of what the encoder makes of fixed images, by which a module of one's own is known again;
+            None for networks that limpet builds.
+        data: Name and digest of the training set.
+        seed: Seed of the run.
+        code: Digest of the code that trained it; None where that was not recorded.
+        versions: Versions of limpet, torch and Python.
+        digest: sha256 of all values above and of the class names.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format_version: int = Field(default=FORMAT_VERSION, ge=1)
+    fingerprint: str
+    encoder: ModuleSpec | EncoderSpec | FeatureSpec
+    space: dict[str, Any]
+    compatible_with: str | None = None
+    padded_from: int | None = None
+    method: str = "independent"
+    method_options: dict[str, Any] = {}
+    head: str | None = None
+    head_options: dict[str, Any] = {}
+    head_digest: str | None = None
+    recipe: dict[str, Any] = {}
+    old_view: Literal["cached", "same"] | None = None
+    initial_weights: str | None = None
+    frozen_backbone: bool = False
+    lift: dict[str, float] = {}
+    curvature_start: float | None = None
+    frozen_model: dict[str, Any] | None = None
+    lifted_from: str | None = None
+    probe: tuple[float, ...] | None = None
+    data: dict[str, str] = {}
+    seed: int | None = None
+    code: str | None = None
+    versions: dict[str, str] = {}
+    digest: str = ""
+
+    @model_serializer(mode="wrap")
+    def _without_origin(self, to_values: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what most releases do not have, so that they keep their digest."""
+        values: dict[str, Any] = to_values(self)
+        optional = ("lifted_from", "curvature_start", "frozen_model", "code", "probe", "padded_from")
+        unused = {name for name in optional if getattr(self, name) is None}
+        return {name: value for name, value in values.items() if name not in unused}
+
+
+@dataclass(frozen=True)
+class Release(OnHub):
+    """A trained encoder with what is known of it.
+
+    Args:
+        encoder: The network, in evaluation mode.
+        record: Its description.
+        head: The classifier it was trained with; None if discarded.
+        classes: Names of the classes it was trained on, in the order of the classifier's rows; empty if not kept.
+    """
+
+    encoder: EmbeddingNetwork
+    record: ReleaseRecord
+    head: Head | None = None
+    classes: tuple[str, ...] = ()
+
+    @classmethod
+    def from_module(
+        cls,
+        module: nn.Module,
+        *,
+        image_size: ImageSize,
+        channels: int = 3,
+        fit: Fit = "crop",
+        centre_crop: ImageSize | None = None,
+        mean: Sequence[float] = (0.0,),
+        std: Sequence[float] = (1.0,),
+        preprocess: Preprocess | None = None,
+        output: str | None = None,
+        dim: int | None = None,
+        space: Space | None = None,
+        weights: Kept = "copy",
+    ) -> Release:
+        """Make a release of any module that gives images one vector each.
+
+        The release is a snapshot: on the CPU, in float32 and in evaluation mode. The module is left as it is, and what
+        becomes of it later does not change the release.
+
+        Args:
+            module: Maps float32 pixels (B, channels, height, width) to vectors (B, D), or to a record or a tuple with
+                them.
+            image_size: Height and width that images are read at, or one number for both.
+            channels: Of the images.
+            fit: How images of another size are brought to it: "crop" keeps the aspect and cuts what is too long around
+                the centre, "squash" does not; either may end in "-bicubic".
+            centre_crop: Height and width, or one number for both, of their middle, which the module sees, such as 224
+                of 256; all of them when left out.
+            mean: Subtracted from each channel after scaling pixels to [0, 1]; one value serves all channels.
+            std: Divides each channel; 1 / 255 gives pixels up to 255.
+            preprocess: A function of pixels in [0, 1], float32 (B, channels, height, width), in place of mean and std.
+            output: What is taken of what it returns: "tensor", "cls" or "mean" of last_hidden_state, a number for an
+                entry of a tuple, or the name of a key or attribute. When left out a tensor, image_embeds or
+                pooler_output.
+            dim: Its dimension D, if you want it checked.
+            space: What its vectors are points of; the hypersphere of its dimension when left out.
+            weights: "copy" puts them into the folder of the release; "keep" leaves them to the module that
+                `load_release` is then given, and proves that they are the same.
+
+        Raises:
+            ConfigError: It is no module, or a setting is out of range.
+            DataError: It fails, or what it returns is not one finite vector per image that depends on it alone.
+        """
+        contract = Contract(image_size, channels, fit, centre_crop, tuple(mean), tuple(std))
+        kept = {"weights": weights}
+        refuse(weights not in get_args(Kept), f"weights={weights!r}.", "'copy' or 'keep'")
+        encoder = module_encoder(module, contract, preprocess=preprocess, output=output, dim=dim, origin=kept)
+        return release_of(encoder, space)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str | Path,
+        *,
+        module: nn.Module | Release | None = None,
+        preprocess: Preprocess | None = None,
+        **place: Unpack[HubPlace],
+    ) -> Release:
+        """Open a release from a folder, or from Hugging Face's hub; no code of it is run, and nothing is unpickled.
+
+        Args:
+            name: A folder, or ``owner/name`` on the hub (``pip install 'limpet[hub]'``).
+            module: What it was made of, where that was a module of your own; see `load_release`.
+            preprocess: What prepares pixels for it.
+            **place: Where on the hub, and how it is fetched: `limpet.hub.HubPlace`.
+
+        Raises:
+            MissingExtraError: It is no folder, and huggingface_hub is not installed.
+            ReleaseError: It cannot be fetched, or is not what was saved.
+        """
+        return load_release(fetched(name, **place), module=module, preprocess=preprocess)
+
+    def save_pretrained(self, folder: str | Path) -> Path:
+        """Write a release to a folder, with a card that the hub reads, and return its path.
+
+        Raises:
+            ReleaseError: The folder holds another one, or could not be written; what was there is intact.
+        """
+        return save_release(self, folder)
+
+    @property
+    def fingerprint(self) -> str:
+        """Identity of the encoder: ``release:<sha256>``."""
+        return self.record.fingerprint
+
+    @property
+    def space(self) -> Space:
+        """What the embeddings are points of."""
+        return space_from_record(self.record.space)
+
+
+def weights_digest(state: Mapping[str, Tensor]) -> str:
+    """Return the sha256 of named tensors, in order of their names."""
+    digest = hashlib.sha256()
+    for name in sorted(state):
+        values = state[name].detach().cpu().contiguous()
+        digest.update(f"{name}:{values.dtype}:{tuple(values.shape)};".encode())
+        digest.update(values.view(-1).view(torch.uint8).numpy().data if values.numel() else b"")
+    return digest.hexdigest()
+
+
+def fingerprint_of(encoder: EmbeddingNetwork, space: Space) -> str:
+    """Return the identity of an encoder: weights (without a classifier), architecture, input contract and space."""
+    contract = {"encoder": encoder.spec.contract(), "space": space.record()}
+    weights = weights_digest(encoder.state_dict())
+    digest = hashlib.sha256(f"{json.dumps(contract, sort_keys=True)};{weights}".encode()).hexdigest()
+    return f"release:{digest}"
+
+
+def make_release(
+    encoder: EmbeddingNetwork,
+    space: Space,
+    *,
+    classifier: Head | None = None,
+    classes: Sequence[str] = (),
+    **record: Any,
+) -> Release:
+    """Give a trained encoder its identity.
+
+    Args:
+        encoder: The trained network.
+        space: What its embeddings are points of.
+        classifier: Its classifier, to be kept for methods that need the old one.
+        classes: Names of the classifier's rows.
+        **record: Further values of `ReleaseRecord`, such as the classifier's name (``head``).
+    """
+    versions = {"limpet": __version__, "torch": torch.__version__, "python": platform.python_version()}
+    full = ReleaseRecord(
+        fingerprint=fingerprint_of(encoder, space),
+        encoder=encoder.spec,
+        space=space.record(),
+        lift={} if encoder.spec.zeta is None else {"zeta": encoder.spec.zeta},
+        head_digest=None if classifier is None else weights_digest(classifier.state_dict()),
+        versions=versions,
+        probe=encoder.eval().spec.probe(encoder),
+        **record,
+    )
+    full = full.model_copy(update={"digest": _record_digest(full, tuple(classes))})
+    return Release(encoder.eval(), full, classifier, tuple(classes))
+
+
+def release_of(encoder: EmbeddingNetwork, space: Space | None = None) -> Release:
+    """Return an encoder that nobody trained here as a release.
+
+    Args:
+        encoder: Around a module of one's own.
+        space: What its vectors are points of; the hypersphere of its dimension when left out.
+
+    Raises:
+        SpaceMismatchError: The space has another dimension.
+    """
+    space = Hypersphere(encoder.spec.dim) if space is None else space
+    if space.dim != encoder.spec.dim:
+        raise SpaceMismatchError(
+            f"A module of {encoder.spec.dim} dimensions and the {space}.", expected="one dimension"
+        )
+    return make_release(encoder, space)
+
+
+def searching(release: Release, old: Release) -> Release:
+    """Return the release with another predecessor on record, whose gallery its queries search."""
+    record = release.record.model_copy(update={"compatible_with": old.fingerprint})
+    record = record.model_copy(update={"digest": _record_digest(record, release.classes)})
+    return replace(release, record=record)
+
+
+def _record_digest(record: ReleaseRecord, classes: tuple[str, ...]) -> str:
+    content = json.dumps([record.model_dump(mode="json", exclude={"digest"}), classes], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def save_release(release: Release, folder: str | Path, *, card: str | None = None) -> Path:
+    """Write a release to a folder. All files are durable beside their places before the first one takes its place.
+
+    Args:
+        release: What to save.
+        folder: Where; other files in it are left alone.
+        card: Text of ``README.md``; a short one is written when left out.
+
+    Raises:
+        ReleaseError: The folder holds another release, or something could not be written; what was there is intact.
+    """
+    folder = Path(folder)
+    _refuse_another(folder, release)
+    writers: dict[str, Callable[[Path], object]] = {
+        "model.safetensors": lambda part: save_file(_contiguous(_held(release.encoder)), part),
+        "README.md": lambda part: part.write_text(card or model_card(release), encoding="utf-8"),
+    }
+    if release.classes:
+        classes = json.dumps(release.classes)
+        writers["classes.json"] = lambda part: part.write_text(classes, encoding="utf-8")
+    if release.head is not None:
+        head = release.head
+        writers["head.safetensors"] = lambda part: save_file(_contiguous(head.state_dict()), part)
+    record = release.record.model_dump_json(indent=2)
+    writers["config.json"] = lambda part: part.write_text(record + "\n", encoding="utf-8")  # last: vouches for all
+    disk, parts = Disk(), {name: folder / f".{name}.{os.getpid()}.part" for name in writers}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, write in writers.items():
+            write(parts[name])
+            disk.sync_one(parts[name])
+        for name, part in parts.items():
+            part.replace(folder / name)
+        disk.sync_one(folder)
+    except (OSError, SafetensorError) as error:
+        for part in parts.values():
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+        raise ReleaseError(
+            f"Could not save the release to '{folder}': {error}.",
+            expected="a folder that can be written, with room for the model",
+            to_do="free space or choose another --out; a release that was there before is intact.",
+        ) from error
+    return folder
+
+
+def _refuse_another(folder: Path, release: Release) -> None:
+    """Releases are never replaced by others: a gallery may still depend on the one that is there."""
+    if not (folder / "config.json").exists():
+        return
+    found = _read_record(folder).fingerprint
+    if found != release.fingerprint:
+        raise ReleaseError(
+            f"'{folder}' already holds the release {found}.",
+            expected="an empty folder for another release",
+            to_do="choose another folder; the release that is there is intact.",
+        )
+
+
+def _held(encoder: EmbeddingNetwork) -> dict[str, Tensor]:
+    """Return the weights that a release holds: all but those that stay elsewhere."""
+    return {name: values for name, values in encoder.state_dict().items() if not encoder.spec.left_out(name)}
+
+
+def _contiguous(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors as the file format takes them: on the CPU, row by row, and none within the memory of another."""
+    taken: set[int] = set()
+    found = {}
+    for name, values in state.items():
+        place = values.detach().cpu().contiguous()
+        shared = place.untyped_storage().data_ptr() in taken
+        found[name] = place.clone() if shared else place
+        taken.add(found[name].untyped_storage().data_ptr())
+    return found
+
+
+def load_release(
+    folder: str | Path, *, module: nn.Module | Release | None = None, preprocess: Preprocess | None = None
+) -> Release:
+    """Load a release and prove that it is what its fingerprint says.
+
+    Args:
+        folder: Where it is.
+        module: The module that it was made of, or a release of it, where it was made of one of your own: a release
+            holds weights, never code. It is left as it is.
+        preprocess: The function that prepares pixels for that module, if there is one.
+
+    Raises:
+        ReleaseError: The folder is no release, is incomplete, or a file was altered since it was saved.
+        ConfigError: It needs the module of yours that it was made of, or was given another one.
+    """
+    folder = Path(folder)
+    record = load_record(folder)
+    classes = _read_classes(folder, record)
+    body = module.encoder if isinstance(module, Release) else module
+    try:
+        with seeded(0):  # building draws initial weights that are overwritten at once
+            if body is None and record.encoder.is_plan:
+                _refuse_larger(folder, record, classes)
+            encoder = record.encoder.rebuilt(body, preprocess)
+            head = record.head and build_head(
+                record.head, len(classes), record.encoder.dim, dict(record.head_options), to_train=False
+            )
+        stored = load_file(folder / _ENCODER)
+        own = {name: values for name, values in encoder.state_dict().items() if record.encoder.left_out(name)}
+        encoder.load_state_dict(own | stored)
+        if head:
+            head.load_state_dict(load_file(folder / _HEAD))
+    except LimpetError:
+        raise
+    except (OSError, SafetensorError, RuntimeError, TypeError, ValueError, OverflowError) as error:
+        raise _altered(folder, f"its weights cannot be read ({reason(error)})") from error
+    found = fingerprint_of(encoder, space_from_record(record.space))
+    if found != record.fingerprint and own:
+        raise ReleaseError(
+            f"The weights of {record.encoder.name} changed since the release '{folder}' was made of it, which left "
+            f"them where they are: its fingerprint was {record.fingerprint} and is {found}.",
+            expected="the very weights",
+            to_do="give these weights again; or make a new release: vectors of the two must not be mixed.",
+        )
+    if found != record.fingerprint:
+        raise _altered(folder, f"weights or settings have fingerprint {found}, config.json says {record.fingerprint}")
+    if head and weights_digest(head.state_dict()) != record.head_digest:
+        raise _altered(folder, "head.safetensors is not the classifier that was saved")
+    encoder.requires_grad_(False).eval()
+    probe = record.encoder.probe(encoder)
+    if record.probe is not None and not same_probe(probe or (), record.probe):
+        raise ReleaseError(
+            f"The module of the release '{folder}' has the same weights, and makes other vectors of the same images.",
+            expected=f"the code that it was made of: {record.encoder.name}, {record.versions}",
+            to_do="give the module, its preprocessing and the packages as they were; or make a new release of it.",
+        )
+    return Release(encoder, record, head.requires_grad_(False).eval() if head else None, classes)
+
+
+def _refuse_larger(folder: Path, record: ReleaseRecord, classes: tuple[str, ...]) -> None:
+    """Refuse a record that describes other networks than the weights are of, before memory is taken for them."""
+    with torch.device("meta"):  # shapes without numbers
+        wanted = {name: list(values.shape) for name, values in _held(record.encoder.rebuilt()).items()}
+    with safe_open(folder / _ENCODER, framework="pt") as content:
+        found = {name: content.get_slice(name).get_shape() for name in content.keys()}  # noqa: SIM118 - not a mapping
+    if found != wanted:
+        name = min(name for name in {**found, **wanted} if found.get(name) != wanted.get(name))
+        raise ValueError(f"'{name}' is of shape {found.get(name)}, config.json says {wanted.get(name)}")
+    rows = len(classes) * record.encoder.dim
+    if record.head is not None and (size := (folder / _HEAD).stat().st_size) < rows:
+        raise ValueError(f"{_HEAD} has {size:,} bytes for {rows:,} numbers")
+
+
+def load_record(folder: str | Path) -> ReleaseRecord:
+    """Read what is known of a release, without its network, and prove that it is what was saved.
+
+    Raises:
+        ReleaseError: The folder is no release, or its record was altered.
+    """
+    record = _read_record(Path(folder))
+    if _record_digest(record, _read_classes(Path(folder), record)) != record.digest:
+        raise _altered(Path(folder), "config.json or classes.json is not what was saved")
+    return record
+
+
+def load_classes(folder: str | Path) -> tuple[str, ...]:
+    """Read the names of the classes that a release was trained on; empty if they were not kept."""
+    return _read_classes(Path(folder), _read_record(Path(folder)))
+
+
+def _read_record(folder: Path) -> ReleaseRecord:
+    path = folder / "config.json"
+    try:
+        record = ReleaseRecord.model_validate_json(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ReleaseError(
+            f"'{folder}' is no release: {error.strerror or error}.",
+            expected="a folder with config.json and model.safetensors, as `limpet train` writes it",
+            to_do="check the path; `ls` the folder that was given as --out when the model was trained.",
+        ) from error
+    except UnicodeDecodeError as error:
+        raise _altered(folder, "config.json is no text") from error
+    except ValidationError as error:
+        where = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()[:3])
+        raise _altered(folder, f"config.json does not describe a release ({where})") from error
+    if record.format_version > FORMAT_VERSION:
+        raise ReleaseError(
+            f"'{folder}' has format version {record.format_version}.",
+            expected=f"at most {FORMAT_VERSION}",
+            to_do="install a newer limpet; the release is intact.",
+        )
+    return record
+
+
+def _read_classes(folder: Path, record: ReleaseRecord) -> tuple[str, ...]:
+    if record.head is None and not (folder / "classes.json").exists():
+        return ()
+    try:
+        return TypeAdapter(tuple[str, ...]).validate_json((folder / "classes.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise _altered(folder, "classes.json holds no list of class names") from error
+
+
+def _altered(folder: Path, why: str) -> ReleaseError:
+    return ReleaseError(
+        f"The release '{folder}' was altered since it was saved: {why}.",
+        expected="the files as they were written",
+        to_do="restore the folder from a copy; embeddings made by another model must not be mixed with its own.",
+    )

@@ -1,0 +1,372 @@
+"""Everything that defines an encoder but its weights: settings that people write and releases keep; without torch."""
+
+from __future__ import annotations
+
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    JsonValue,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+)
+
+from limpet.data.image_size import SMALLEST, ImageSize, sides, written
+from limpet.errors import ConfigError, nearest, refuse
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from limpet.models.embedding_network import EmbeddingNetwork
+    from limpet.models.encoder import Encoder
+    from limpet.models.text_tower import TextTower
+
+Spec = TypeVar("Spec", bound="EncoderSpec")
+
+LARGEST_IMAGE = 2**14
+
+
+class EmbeddingSpec(BaseModel, ABC):
+    """Everything that defines an encoder but its weights; part of its fingerprint.
+
+    Args:
+        dim: Dimension D of the embeddings.
+        projection: From features to embedding: "linear", "linear-bn" (no bias, then batch normalisation, as in
+            AdvBCT), "mlp" (two layers, as in NDPP), or where there are D features already "residual" (what two layers
+            add to them) or "none". On the Lorentz space choose "linear-bn": the values of a plain layer, divided by √D,
+            leave all points near the origin, where the classifier hardly learns.
+        zeta: Length ζ > 0 at which the embeddings, divided by √D, are clipped: tangent vectors of the Lorentz space
+            (HBCT, section 5.1); None leaves embeddings as they are.
+        lifts_directions: Give every embedding the length ζ instead, whatever its own: how a model of the hypersphere,
+            where only directions count, is laid onto the Lorentz space.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    TOLD_WHEN_SET: ClassVar[tuple[str, ...]] = ("zeta", "lifts_directions")
+    """What is left out at its default, so that models without it keep the fingerprints of all versions."""
+    LAYERS_RATE: ClassVar[float] = 1.0
+    """At which multiple of the base rate layers that come with weights are trained where nobody says it."""
+    LORA_RATE: ClassVar[float] = 1.0
+    """The same of low-rank additions to them."""
+
+    dim: int = Field(default=128, ge=1)
+    projection: Literal["linear", "linear-bn", "mlp", "residual", "none"] = "linear"
+    zeta: FiniteFloat | None = Field(default=None, gt=0)
+    lifts_directions: bool = False
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_set(self, to_values: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = to_values(self)
+        unset = {name for name in self.TOLD_WHEN_SET if getattr(self, name) == type(self).model_fields[name].default}
+        return {name: value for name, value in values.items() if name not in unset}
+
+    @abstractmethod
+    def build(
+        self, weights: Path | None = None, freeze_backbone: bool = False, freeze_batch_norm: bool = False
+    ) -> EmbeddingNetwork:
+        """Build the network, with fresh weights but for those in the folder ``weights``.
+
+        Args:
+            weights: Local folder of published backbone weights; None for a fresh start.
+            freeze_backbone: Train the projection only.
+            freeze_batch_norm: Keep the running statistics of the backbone's batch normalisation.
+        """
+
+    def rebuilt(
+        self, module: nn.Module | None = None, preprocess: Callable[[Tensor], Tensor] | None = None
+    ) -> EmbeddingNetwork:
+        """Build the network of a release, whose weights are then put in.
+
+        Args:
+            module: The module of one's own that the release was made of, where its spec cannot build it.
+            preprocess: What prepares pixels for it.
+
+        Raises:
+            ConfigError: A module was given for a network that needs none.
+        """
+        given = module is not None or preprocess is not None
+        refuse(given, f"A module for a {self.name}.", "none: limpet builds this network itself")
+        return self.build()
+
+    def contract(self) -> dict[str, JsonValue]:
+        """Return the plain values that decide embeddings beside the weights."""
+        return self.model_dump(mode="json")
+
+    def identity(self) -> dict[str, JsonValue]:
+        """Return what is known of a release's encoder before it is trained, as plain values; None for what is not."""
+        return self.model_dump(mode="json")
+
+    @property
+    def starts_from(self) -> str | None:
+        """Fingerprint of the model whose weights `build` reads; None where it draws them."""
+        return None
+
+    def probe(self, encoder: EmbeddingNetwork) -> tuple[float, ...] | None:
+        """Return what the network makes of fixed inputs, where neither weights nor contract prove it; else None."""
+        return None
+
+    def left_out(self, name: str) -> bool:
+        """Return whether a weight is not kept in a release, because it is read from elsewhere."""
+        return False
+
+    def defined_by(self) -> list[object]:
+        """Return the classes and functions whose packages decide what the network computes, beside limpet's."""
+        return []
+
+    @property
+    def is_plan(self) -> bool:
+        """Whether the network is built from these values alone: by code of libraries, and without reading weights."""
+        return True
+
+    @property
+    def needs_module(self) -> bool:
+        """Whether a module of the user's own is needed to build it."""
+        return False
+
+    @property
+    def brings_weights(self) -> bool:
+        """Whether the network comes with weights, which a description alone does not hold."""
+        return False
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What people call it, such as the name of its backbone."""
+
+    @property
+    @abstractmethod
+    def input_words(self) -> str:
+        """Say what it takes, for the card of a release."""
+
+    task: ClassVar[str] = "image-feature-extraction"
+    """What the hub calls such a model."""
+
+
+class EncoderSpec(EmbeddingSpec):
+    """Everything that defines an encoder of images but its weights; see `EmbeddingSpec` for what all encoders share.
+
+    Args:
+        backbone: A key of `limpet.models.backbones.BACKBONES`.
+        channels: Channels of the images.
+        image_size: Height and width, or one number for both, from 8 to 16,384; other sizes are resized on entry.
+        fit: How images were brought to that size before they came here: "crop" kept the aspect and cut what is too
+            long around the centre, "squash" did not; either may end in "-bicubic".
+        mean: Subtracted from each channel after scaling pixels to [0, 1]; one value serves all channels.
+        std: Divides each channel; above 0.
+        backbone_options: Further arguments of the backbone.
+        centre_crop: Height and width, or one number for both, of the middle of an image that the backbone sees, such as
+            224 of 256; None for all of it. Images that come at this size, as random crops in training do, are seen
+            whole.
+    """
+
+    TOLD_WHEN_SET: ClassVar = (*EmbeddingSpec.TOLD_WHEN_SET, "centre_crop")
+
+    backbone: str = "convnet"
+    channels: int = Field(default=3, ge=1)
+    image_size: ImageSize = 32
+    fit: Literal["crop", "squash", "crop-bicubic", "squash-bicubic"] = "crop"
+    mean: tuple[FiniteFloat, ...] = (0.5,)
+    std: tuple[FiniteFloat, ...] = (0.5,)
+    backbone_options: dict[str, Any] = Field(default_factory=dict)
+    centre_crop: ImageSize | None = None
+
+    @field_validator("image_size", "centre_crop")
+    @classmethod
+    def _of_a_size_that_backbones_take(cls, size: ImageSize | None, info: ValidationInfo) -> ImageSize | None:
+        if size is not None and not all(SMALLEST <= side <= LARGEST_IMAGE for side in sides(size)):
+            raise ValueError(f"from {SMALLEST} to {LARGEST_IMAGE:,} pixels per side")
+        whole = info.data.get("image_size") if info.field_name == "centre_crop" else None
+        if size is not None and whole is not None and any(map(operator.gt, sides(size), sides(whole))):
+            raise ValueError(f"at most the image_size, {written(whole)}: it is the middle of an image of that size")
+        return size
+
+    @field_validator("mean", "std")
+    @classmethod
+    def _one_or_per_channel(cls, values: tuple[float, ...], info: ValidationInfo) -> tuple[float, ...]:
+        channels = info.data.get("channels", len(values))
+        if len(values) not in (1, channels):
+            raise ValueError(f"one value, or {channels}: one per channel")
+        return values
+
+    @field_validator("std")
+    @classmethod
+    def _above_zero(cls, values: tuple[float, ...]) -> tuple[float, ...]:
+        if min(values) <= 0:
+            raise ValueError("values above 0: they divide the pixels")
+        return values
+
+    def build(
+        self, weights: Path | None = None, freeze_backbone: bool = False, freeze_batch_norm: bool = False
+    ) -> Encoder:
+        """Build the network; see `Encoder`."""
+        from limpet.models.encoder import Encoder
+
+        return Encoder(self, weights, freeze_backbone, freeze_batch_norm)
+
+    def defined_by(self) -> list[object]:
+        """Return the function that builds the backbone."""
+        from limpet.models.backbones import BACKBONES
+
+        return [BACKBONES[self.backbone]]
+
+    @property
+    def name(self) -> str:
+        """The name of the backbone."""
+        return self.backbone
+
+    @property
+    def input_words(self) -> str:
+        """The shape of the images."""
+        height, width = sides(self.image_size)
+        seen = "" if self.centre_crop is None else ", of which the middle {} × {} are seen".format(*self.seen_sides)
+        return f"{self.channels} × {height} × {width} pixels{seen}"
+
+    @property
+    def input_shape(self) -> tuple[int, int, int]:
+        """Channels, height and width that images are to be read at."""
+        return self.channels, *sides(self.image_size)
+
+    def going_on(self, *, dim: int, projection: str = "linear", zeta: float | None = None) -> Self:
+        """Return the spec of a network that starts from this one's backbone, with a projection of its own.
+
+        Args:
+            dim: Dimension of its embeddings.
+            projection: From the backbone to them.
+            zeta: See `EmbeddingSpec`.
+        """
+        values = {"dim": dim, "projection": projection, "zeta": zeta, "lifts_directions": False}
+        return _checked(type(self), {**self.model_dump(), **values})
+
+    @property
+    def seen_sides(self) -> tuple[int, int]:
+        """Height and width that the backbone sees."""
+        return sides(self.image_size if self.centre_crop is None else self.centre_crop)
+
+
+def encoder_spec(**values: Any) -> EncoderSpec:
+    """Build a spec from values that people wrote.
+
+    Raises:
+        ConfigError: A field is unknown, or its value is of another type or out of range.
+
+    >>> encoder_spec(dim=0)
+    Traceback (most recent call last):
+    ...
+    limpet.errors.ConfigError: The option 'dim' of the encoder is 0.
+    Expected: input should be greater than or equal to 1
+    """
+    for name in values:
+        if name not in EncoderSpec.model_fields:
+            raise ConfigError(
+                f"The encoder has no option '{name}'.{nearest(name, EncoderSpec.model_fields)}",
+                expected=f"one of {', '.join(EncoderSpec.model_fields)}",
+            )
+    return _checked(EncoderSpec, values)
+
+
+def _checked(kind: type[Spec], values: dict[str, Any]) -> Spec:
+    """Build a spec, or refuse in words what is wrong with its values."""
+    try:
+        return kind(**values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name, message = str(first["loc"][0]), first["msg"].removeprefix("Value error, ")
+        raise ConfigError(
+            f"The option '{name}' of the encoder is {values[name]!r}.", expected=message[:1].lower() + message[1:]
+        ) from error
+
+
+class FeatureSpec(EmbeddingSpec):
+    """Everything that defines a network over a frozen model but its weights; see `EmbeddingSpec` for the rest.
+
+    Args:
+        frozen: Fingerprint of the frozen model; embeddings of another one are not understood.
+        width: Dimension of its embeddings.
+    """
+
+    task = "feature-extraction"
+
+    frozen: str
+    width: int = Field(ge=1)
+
+    def build(
+        self, weights: Path | None = None, freeze_backbone: bool = False, freeze_batch_norm: bool = False
+    ) -> EmbeddingNetwork:
+        """Build the network; see `FeatureEncoder`.
+
+        Raises:
+            ConfigError: Weights for a backbone were given, or it, or a part of it, was to be frozen.
+        """
+        from limpet.models.feature_encoder import FeatureEncoder
+
+        asked = weights is not None or freeze_backbone or freeze_batch_norm
+        refuse(asked, "A backbone for a network over a frozen model.", "neither")
+        return FeatureEncoder(self)
+
+    @property
+    def name(self) -> str:
+        """What projects, and over which model."""
+        return f"{self.projection} over {self.frozen[:20]}"
+
+    @property
+    def input_words(self) -> str:
+        """Whose embeddings it takes."""
+        return f"embeddings of {self.width} dimensions by the frozen model {self.frozen}"
+
+
+class TextSpec(FeatureSpec):
+    """A text model that is trained on, with its projection; its release is a network over what it has become.
+
+    Args:
+        frozen: Fingerprint of the text model that training starts from.
+        width: Dimension of its embeddings.
+        place: What people call it: a folder, or a name.
+        max_length: Tokens that count of every text; its own when left out.
+        truncate_dim: How many of the first values of its vectors count; all when left out.
+        query_prefix: What stands before every query.
+        document_prefix: What stands before every document.
+    """
+
+    LAYERS_RATE = 0.05
+    LORA_RATE = 0.5
+
+    place: str
+    max_length: int | None = None
+    truncate_dim: int | None = None
+    query_prefix: str = ""
+    document_prefix: str = ""
+
+    def build(
+        self, weights: Path | None = None, freeze_backbone: bool = False, freeze_batch_norm: bool = False
+    ) -> TextTower:
+        """Open the text model, and put a fresh projection over it; see `TextTower`.
+
+        Raises:
+            ConfigError: Other weights were given, it is to be frozen, it is no longer the same model, or it is none
+                that can be trained.
+        """
+        from limpet.models.text_tower import open_text_tower
+
+        asked = weights is not None or freeze_backbone or freeze_batch_norm
+        refuse(asked, "Weights for a text model, or a part of it to freeze.", "neither; --recipe.trainable says it")
+        return open_text_tower(self)
+
+    def identity(self) -> dict[str, JsonValue]:
+        """Return what is known before it is trained: not the fingerprint of what it becomes."""
+        released = FeatureSpec(**self.model_dump(include=set(FeatureSpec.model_fields)))
+        return {**released.model_dump(mode="json"), "frozen": None}
+
+    @property
+    def starts_from(self) -> str:
+        """The text model."""
+        return self.frozen

@@ -1,0 +1,248 @@
+"""Frozen models of text, with an identity: whatever decides their vectors is in the fingerprint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limpet.embeddings import Role
+from limpet.errors import ConfigError, refuse
+from limpet.models.api.settings import ApiSettings
+from limpet.models.names import called
+from limpet.models.text_folders import PREFIX, SOURCES, find_model
+from limpet.registry import Registry
+
+if TYPE_CHECKING:
+    import torch
+
+BATCH_SIZE = 64
+
+
+class TextNetwork(Protocol):
+    """What turns texts into vectors; one class per kind of model.
+
+    Args:
+        dim: Dimension D of the vectors.
+        fingerprint: ``text:<sha256>`` over everything that decides them: digests of the files, precision, pooling,
+            lengths; of a model behind an API ``api:<digits>`` of its address and what its answers are known by.
+        prompts: The model's own prefix per role; None for "both" where it has none for all texts alike.
+    """
+
+    dim: int
+    fingerprint: str
+    prompts: dict[str, str | None]
+
+    def __call__(self, texts: list[str], prefix: str) -> NDArray[np.float32]:
+        """Return raw vectors (N, D) of texts with a prefix."""
+        ...
+
+
+class TextService(Protocol):
+    """What opens models that are no files here, by a name of its own before a colon; one class per kind of service."""
+
+    def short_name(self, place: str) -> str:
+        """Return what a folder for the embeddings of a model may be called.
+
+        Args:
+            place: What stands after the colon.
+        """
+        ...
+
+    def open(
+        self,
+        place: str,
+        *,
+        max_length: int | None,
+        truncate_dim: int | None,
+        settings: ApiSettings,
+        known: Iterable[str],
+    ) -> TextNetwork:
+        """Open a model.
+
+        Args:
+            place: What stands after the colon.
+            max_length: Tokens that count of every text.
+            truncate_dim: Keep so many of the first values of every vector.
+            settings: How it is asked.
+            known: Fingerprints that the model may have already.
+        """
+        ...
+
+
+TEXT_SERVICES: Registry[TextService] = Registry(
+    "service of text models",
+    "text_services",
+    {"openai": "limpet.models.api.openai:OPENAI"},
+    fits=lambda service: callable(getattr(service, "open", None)) and callable(getattr(service, "short_name", None)),
+    expected="an object with open() and short_name(), as limpet.models.text_encoders.TextService says",
+)
+
+
+def _service_of(model: str | Path) -> tuple[TextService, str] | None:
+    """Return the service that a name speaks of, and what it says to it; None for files."""
+    name, colon, place = str(model).partition(":")
+    if not colon or name not in TEXT_SERVICES or Path(model).is_dir():
+        return None
+    return TEXT_SERVICES[name], place
+
+
+def is_service(model: str | Path) -> bool:
+    """Return whether a name speaks of a model behind an API."""
+    return _service_of(model) is not None
+
+
+def short_name(model: str | Path) -> str:
+    """Return what people call a model: the last part of its name.
+
+    >>> short_name("models/minilm"), short_name("openai:text-embedding-3-small@https://api.openai.com/v1")
+    ('minilm', 'text-embedding-3-small')
+    """
+    found = _service_of(model)
+    if found is not None:
+        return found[0].short_name(found[1])
+    return called(str(model).removeprefix(PREFIX))
+
+
+@dataclass(frozen=True, eq=False)
+class TextEncoder:
+    """A frozen model of text.
+
+    Args:
+        name: What the user called it.
+        fingerprint: ``text:<sha256>`` over weights, architecture, tokenizer, pooling, normalisation, precision,
+            maximal length and dimension. Role and prefix are not part of it, they are recorded beside it.
+        dim: Dimension D of the vectors.
+        prefixes: What is put before a query and before a document, and before texts that are both (None: undecided).
+        network: What turns texts into vectors.
+    """
+
+    name: str
+    fingerprint: str
+    dim: int
+    prefixes: Mapping[str, str | None]
+    network: TextNetwork
+
+    def __repr__(self) -> str:
+        return f"TextEncoder('{self.name}', {self.dim} dimensions, {self.fingerprint[:24]})"
+
+    def prefix(self, role: Role) -> str:
+        """Return what is put before every text of a role.
+
+        Raises:
+            ConfigError: The texts are both query and document, and the model has different prefixes for the two.
+        """
+        found = self.prefixes[role]
+        if found is None:
+            raise ConfigError(
+                f"The text model '{self.name}' puts '{self.prefixes['query']}' before a query and "
+                f"'{self.prefixes['document']}' before a document, and these texts are both.",
+                expected="one role, or one prefix for both",
+                to_do="pass --role query or --role document; or the same --query-prefix and --document-prefix.",
+            )
+        return found
+
+    def encode(
+        self,
+        texts: Sequence[str],
+        *,
+        role: Role = "both",
+        batch_size: int = BATCH_SIZE,
+        on_batch: Callable[[int], object] | None = None,
+    ) -> NDArray[np.float32]:
+        """Return the vectors (N, D) of texts, as the model gives them: not normalised unless it does so itself.
+
+        Args:
+            texts: What to embed; longer ones go first, so that a batch holds texts of like length.
+            role: What they are to the model, which decides the prefix.
+            batch_size: Texts at a time.
+            on_batch: Told the number of texts of every finished batch.
+        """
+        refuse(batch_size < 1, f"batch_size = {batch_size}.", "at least 1")
+        prefix, given = self.prefix(role), list(texts)
+        vectors = np.empty((len(given), self.dim), np.float32)
+        order = np.argsort([-len(text) for text in given], kind="stable")
+        for start in range(0, len(given), batch_size):
+            rows = order[start : start + batch_size]
+            vectors[rows] = self.network([given[row] for row in rows], prefix)
+            if on_batch is not None:
+                on_batch(len(rows))
+        return vectors
+
+
+def open_text_encoder(
+    model: str | Path,
+    *,
+    query_prefix: str | None = None,
+    document_prefix: str | None = None,
+    max_length: int | None = None,
+    truncate_dim: int | None = None,
+    device: torch.device | str = "cpu",
+    api: ApiSettings | None = None,
+    known: Iterable[str] = (),
+) -> TextEncoder:
+    """Open a frozen model of text; nothing of it is executed or unpickled.
+
+    Args:
+        model: A folder (a sentence-transformers model; or static word embeddings as wordllama and model2vec lay them
+            out), an installed Python package that carries its weights, a name on the hub, or ``openai:MODEL@BASE_URL``
+            for a model behind an OpenAI-compatible API; see `TEXT_SERVICES`.
+        query_prefix: Text before every query; the model's own when left out, "" for none.
+        document_prefix: Text before every document, likewise.
+        max_length: Tokens that count of every text; the model's own when left out.
+        truncate_dim: Keep so many of the first values of every vector, for models that were trained for it.
+        device: Where to compute; static word embeddings always do so on the CPU.
+        api: How a model behind an API is asked.
+        known: Fingerprints that a model behind an API may have already, such as those of a gallery. Its answers vary a
+            little, so it gets the one that they agree with.
+
+    Raises:
+        ConfigError: There is no such model, it cannot be used, or a setting is out of range.
+        ApiError: The server of a model refuses, cannot be reached, or does not answer as it should.
+    """
+    for name, value in (("max_length", max_length), ("truncate_dim", truncate_dim)):
+        refuse(value is not None and value < 1, f"{name} = {value}.", "at least 1")
+    service = _service_of(model)
+    if service is None:
+        network = _network(find_model(model), max_length, truncate_dim, device)
+    else:
+        opener, place = service
+        settings = api or ApiSettings()
+        network = opener.open(place, max_length=max_length, truncate_dim=truncate_dim, settings=settings, known=known)
+    # those given, else the model's own; for "both" only one that is beyond doubt
+    query = network.prompts["query"] if query_prefix is None else query_prefix
+    document = network.prompts["document"] if document_prefix is None else document_prefix
+    both = network.prompts["both"] if query_prefix is None and document_prefix is None else None
+    if both is None and query == document:
+        both = query
+    return TextEncoder(
+        name=str(model),
+        fingerprint=network.fingerprint,
+        dim=network.dim,
+        prefixes={"query": query, "document": document, "both": both},
+        network=network,
+    )
+
+
+def _network(folder: Path, max_length: int | None, truncate_dim: int | None, device: torch.device | str) -> TextNetwork:
+    """Build what the files of a folder describe; that of model2vec may have ``modules.json`` too, so it goes first."""
+    from limpet.models.static_words import StaticWords, static_files
+
+    files = static_files(folder)
+    if files is not None and (files.distilled or not (folder / "modules.json").exists()):
+        return StaticWords(files, max_length, truncate_dim)
+    if (folder / "modules.json").exists():
+        from limpet.models.sentence_models import SentenceModel
+
+        return SentenceModel(folder, max_length, truncate_dim, device)
+    found = ", ".join(sorted(file.name for file in folder.iterdir())[:8]) or "nothing"
+    raise ConfigError(
+        f"'{folder}' holds {found}.",
+        expected="a sentence-transformers model (with modules.json, which says how words become one vector), or static "
+        "word embeddings (a .safetensors file and tokenizer.json)",
+        to_do=f"give {SOURCES}.",
+    )

@@ -1,0 +1,331 @@
+"""Where the files of models are, and which of those of texts decide their vectors; no file is executed or unpickled."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from importlib.metadata import PackageNotFoundError, distribution, distributions
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+from limpet.errors import ConfigError, brief
+from limpet.extras import needing
+
+PREFIX = "st:"
+"""What may stand before a model of texts, to say that it is one of the sentence-transformers library."""
+
+TEXT_MODEL = "text_model"
+"""Folder within a release that holds the text model which was trained with it."""
+
+WITHIN = "release:"
+"""What stands before the place of a text model in the record of a release whose own folder holds it."""
+
+SOURCES = (
+    "a folder with a model, an installed Python package that carries one, a name on the hub (owner/name), or "
+    "openai:MODEL@BASE_URL for one behind an API"
+)
+_PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+_WANTED = ("*.json", "*.safetensors", "*.txt", "*.model")
+_PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+_DECIDING = (".json", ".safetensors", ".txt", ".model")
+_WITHOUT_EFFECT = ("config_sentence_transformers.json", "data_config.json", "requirements.txt")
+"""Versions and prompts (which are recorded beside the fingerprint), what it was trained on, what it was built with."""
+
+
+def find_model(name: str | Path) -> Path:
+    """Return the folder of a text model.
+
+    A folder of this name comes first, then an installed package; only then is a name looked up on the hub, where what
+    was downloaded once is used again without asking.
+
+    Raises:
+        ConfigError: There is none, or it cannot be reached.
+    """
+    name = str(name).removeprefix(PREFIX)
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return path
+    if _PACKAGE.fullmatch(name) and (folder := _in_package(name)):
+        return folder
+    if _HUB_NAME.fullmatch(name) and not path.exists():
+        with needing(f"'{name}' is no folder; to ask the hub for it"):
+            from huggingface_hub import snapshot_download
+            from huggingface_hub.errors import LocalEntryNotFoundError
+        wanted: dict[str, Any] = {"allow_patterns": list(_WANTED), "ignore_patterns": ["onnx/*", "openvino/*"]}
+        try:
+            try:
+                return Path(snapshot_download(name, local_files_only=True, **wanted))
+            except LocalEntryNotFoundError:
+                return Path(snapshot_download(name, **wanted))
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"The text model '{name}' is no folder, is not in the cache of the hub, and cannot be downloaded: "
+                f"{str(error).splitlines()[0]}",
+                expected=SOURCES,
+                to_do="check the name and the connection, or copy the model's folder to this machine and give its "
+                "path.",
+            ) from error
+    raise ConfigError(
+        f"There is no text model '{name}': no such folder, and no installed package of this name."
+        f"{_similar_package(name)}",
+        expected=SOURCES,
+        to_do="check the spelling; models of the hub are written with their owner, as in owner/name.",
+    )
+
+
+def recorded_place(release: Path, recorded: str) -> str:
+    """Return where the text model is that a release's record names.
+
+    Args:
+        release: Folder of the release.
+        recorded: What its record says.
+
+    >>> recorded_place(Path("runs/tuned"), "release:text_model"), recorded_place(Path("runs/head"), "minilm")
+    ('runs/tuned/text_model', 'minilm')
+    """
+    return str(release / recorded.removeprefix(WITHIN)) if recorded.startswith(WITHIN) else recorded
+
+
+def cached_folder(name: str, what: str, file: str) -> Path:
+    """Return the folder of a model that is on this machine: a path, or what the hub's cache has of a name.
+
+    Args:
+        name: The path, or the name (owner/name).
+        what: What it is to be, for messages, such as "an image model".
+        file: What it must hold, such as config.json.
+
+    Raises:
+        ConfigError: It is not here, or lacks that file.
+    """
+    path = Path(name).expanduser()
+    found = path if path.is_dir() else _in_cache(name) if _HUB_NAME.fullmatch(name) else None
+    if found is None:
+        hub = f", and the hub's cache has no '{name}'" if _HUB_NAME.fullmatch(name) else ""
+        raise ConfigError(
+            f"There is no folder '{name}'{hub}.",
+            expected=f"the folder of {what}, or a name (owner/name) whose files were fetched before",
+            to_do="limpet downloads no image models: fetch it where there is a connection, `hf download OWNER/NAME "
+            "--local-dir FOLDER`, copy that folder to this machine and give its path.",
+        )
+    refuse_parts_of_weights(found)
+    if not (found / file).exists():
+        there = ", ".join(sorted(one.name for one in found.iterdir())[:8]) or "nothing"
+        raise ConfigError(
+            f"'{found}' holds {there}.",
+            expected=f"the folder of {what}, with {file}",
+            to_do="check the path, or fetch the model's files again.",
+        )
+    return found
+
+
+def _in_cache(name: str) -> Path | None:
+    """Return the folder that the hub's cache has of a name; None where it has none."""
+    try:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import LocalEntryNotFoundError
+    except ImportError:
+        return None
+    try:
+        return Path(snapshot_download(name, local_files_only=True))
+    except (LocalEntryNotFoundError, OSError, ValueError):
+        return None
+
+
+def _similar_package(name: str) -> str:
+    """Return ``" Did you mean 'x'?"`` for an installed package with a model and nearly this name, or nothing."""
+    installed = {str(one.name) for one in distributions()}
+    for close in get_close_matches(name, sorted(installed), n=3, cutoff=0.7):
+        if any(file.suffix == ".safetensors" for file in distribution(close).files or []):
+            return f" Did you mean '{close}'?"
+    return ""
+
+
+def _in_package(name: str) -> Path | None:
+    """Return the folder of the weights that an installed package carries, without importing it; None if not there."""
+    try:
+        files = distribution(name).files or []
+    except PackageNotFoundError:
+        return None
+    folders = {Path(str(file.locate())).parent for file in files if file.suffix == ".safetensors"}
+    outermost = min(folders, key=lambda folder: len(folder.parts), default=None)
+    if outermost is None or not all(folder.is_relative_to(outermost) for folder in folders):
+        found = ", ".join(sorted(map(str, folders))) or "none"
+        raise ConfigError(
+            f"The installed package '{name}' has weights (.safetensors) in these folders: {found}.",
+            expected="a package that carries one text model",
+            to_do="give the folder of the model instead.",
+        )
+    return outermost.parent if outermost.name == "weights" else outermost
+
+
+def sentence_files(folder: Path) -> list[Path]:
+    """Return the files of a sentence-transformers model that decide its vectors, sorted.
+
+    Raises:
+        ConfigError: Its parts or settings need code from elsewhere, or weights are pickled or missing.
+    """
+    places = [folder, *_module_folders(folder)]
+    for place in places:
+        refuse_parts_of_weights(place)
+        _refuse_pickled(place)
+    files = {file for place in places for file in (place.iterdir() if place == folder else place.rglob("*"))}
+    deciding = [file for file in files if file.suffix in _DECIDING and file.name not in _WITHOUT_EFFECT]
+    if not any(file.suffix == ".safetensors" for file in deciding):
+        raise ConfigError(f"'{folder}' holds no weights.", expected="model.safetensors", to_do="download it again.")
+    for file in deciding:
+        if file.name.endswith("config.json"):
+            refuse_foreign_code(read_json(file), str(file))
+    return sorted(file for file in deciding if file.is_file())
+
+
+def _module_folders(folder: Path) -> list[Path]:
+    """Return the folders of the parts in ``modules.json``; parts from elsewhere than the library are refused."""
+    path = folder / "modules.json"
+    parts = read_json(path)
+    if not (
+        isinstance(parts, list) and all(isinstance(part, dict) and {"type", "path"} <= set(part) for part in parts)
+    ):
+        raise ConfigError(f"'{path}' lists no parts of a model.", expected="a list of parts with type and path")
+    for part in parts:
+        if not str(part["type"]).startswith("sentence_transformers."):
+            raise ConfigError(
+                f"The text model '{folder}' has a part '{part['type']}', which is code of its own.",
+                expected="parts of the sentence-transformers library only; no code of a model is ever run",
+                to_do="choose another model, or embed with it yourself and give limpet the vectors.",
+            )
+    inner = [(folder / str(part["path"])).resolve() for part in parts if part["path"]]
+    if not all(place.is_relative_to(folder.resolve()) for place in inner):
+        raise ConfigError(f"'{path}' names a folder outside of '{folder}'.", expected="parts inside the folder")
+    return [folder / place.relative_to(folder.resolve()) for place in inner if place.is_dir()]
+
+
+def _refuse_pickled(place: Path) -> None:
+    """Refuse a folder whose only weights are pickled: reading them could run code."""
+    files = sorted(place.iterdir())
+    pickled = [file.name for file in files if file.suffix in _PICKLED]
+    if pickled and not any(file.suffix == ".safetensors" for file in files):
+        raise ConfigError(
+            f"The weights in '{place}' are pickled ({', '.join(pickled)}): reading them could run code.",
+            expected="weights in model.safetensors",
+            to_do="where you trust the model, write it anew: "
+            "SentenceTransformer(MODEL).save_pretrained(FOLDER); then give that folder.",
+        )
+
+
+ADAPTER_CONFIG = "adapter_config.json"
+_QUANTISED = ("I8", "U8", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F4", "F6_E2M3", "F6_E3M2")
+"""Types of arrays in safetensors that a library would have to scale before they are weights."""
+
+
+def refuse_parts_of_weights(folder: Path) -> None:
+    """Refuse a folder whose weights are an addition to those of another model, or are quantised.
+
+    Whether the libraries take them into account depends on what else is installed; without, vectors would silently be
+    those of another model.
+
+    Raises:
+        ConfigError: It holds such weights.
+    """
+    if (folder / ADAPTER_CONFIG).exists():
+        base = read_json(folder / ADAPTER_CONFIG)
+        base = base.get("base_model_name_or_path") if isinstance(base, Mapping) else None
+        raise ConfigError(
+            f"'{folder}' holds {ADAPTER_CONFIG}: an addition, such as LoRA, to the weights of "
+            f"{'another model' if base is None else brief(base)}.",
+            expected="the weights of a whole model",
+            to_do="put it into the weights, and give that folder: peft.AutoPeftModel.from_pretrained(FOLDER)"
+            ".merge_and_unload().save_pretrained(MERGED), with the tokenizer or image processor beside it.",
+        )
+    settings = read_json(folder / "config.json") if (folder / "config.json").exists() else {}
+    if _says(settings, "quantization_config"):
+        raise _quantised(folder, "config.json says so (quantization_config)")
+    for file in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(file, framework="numpy") as arrays:
+                kinds = {arrays.get_slice(name).get_dtype() for name in arrays.keys()}  # noqa: SIM118 - not a mapping
+        except (OSError, SafetensorError):
+            continue  # whoever reads it says what is wrong
+        if kinds & set(_QUANTISED):
+            raise _quantised(folder, f"'{file.name}' has arrays of {', '.join(sorted(kinds & set(_QUANTISED)))}")
+
+
+def _says(settings: object, name: str) -> bool:
+    """Return whether a setting is given, in settings or in those within them."""
+    if not isinstance(settings, Mapping):
+        return False
+    return bool(settings.get(name)) or any(_says(value, name) for value in settings.values())
+
+
+def _quantised(folder: Path, why: str) -> ConfigError:
+    return ConfigError(
+        f"The weights in '{folder}' are quantised: {why}.",
+        expected="weights in float32, float16 or bfloat16",
+        to_do="take the model as it was published before; or let its library write it anew: model.dequantize()"
+        ".save_pretrained(FOLDER).",
+    )
+
+
+_PLAIN = ("eager", "sdpa")
+"""Implementations of attention that the libraries bring themselves; others are fetched from the hub, as code."""
+_FETCHING = ("attn_implementation", "_attn_implementation", "experts_implementation", "_experts_implementation")
+_UNPICKLING = ("checkpoint_path",)
+
+
+def refuse_foreign_code(settings: object, where: str) -> None:
+    """Refuse settings of a network by which a library would run code from elsewhere, or unpickle a file.
+
+    Args:
+        settings: What a JSON file holds; mappings and lists within it are looked at, too.
+        where: What it is of, for the message.
+
+    Raises:
+        ConfigError: One of them does.
+
+    >>> refuse_foreign_code({"hidden_size": 16, "text_config": {"attn_implementation": "sdpa"}}, "config.json")
+    """
+    if isinstance(settings, list):
+        for one in settings:
+            refuse_foreign_code(one, where)
+    if not isinstance(settings, Mapping):
+        return
+    for name, value in settings.items():
+        parts = list(value.values()) if isinstance(value, Mapping) else [value]
+        fetches = name in _FETCHING and any(part is not None and part not in _PLAIN for part in parts)
+        if fetches or (name in _UNPICKLING and value):
+            raise ConfigError(
+                f"'{where}' sets {name} to {brief(value)}, by which code from elsewhere could run.",
+                expected="settings of the network alone; no code of a model is ever run",
+                to_do="where you trust the model, take that setting out of the file.",
+            )
+        refuse_foreign_code(value, where)
+
+
+def read_json(path: Path) -> Any:
+    """Return what a JSON file of a model holds.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"Cannot read '{path}': {error}.", expected="a file of a text model", to_do="download the model again."
+        ) from error
+
+
+def file_digest(path: Path) -> str:
+    """Return the sha256 of a file, 64 hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def contract_fingerprint(contract: Mapping[str, object]) -> str:
+    """Return the identity of a model: ``text:<sha256>`` over everything that decides its vectors."""
+    return f"text:{hashlib.sha256(json.dumps(contract, sort_keys=True).encode()).hexdigest()}"

@@ -1,0 +1,766 @@
+"""One upgrade on one test set: what is said of every new model, their tables and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from limpet.errors import unknown_name
+from limpet.evaluation.agreement import Agreement
+from limpet.evaluation.compatibility import Variant, clearly_worse
+from limpet.evaluation.examples import Example, Found
+from limpet.evaluation.intervals import FEW
+from limpet.evaluation.protocols import PROTOCOLS
+from limpet.evaluation.results import EarlierAgreement, Evaluation, EvaluationResults, System
+from limpet.evaluation.uncertainty import Disk, Histogram
+from limpet.reports.charts.bars import (
+    NAMED,
+    agreement_bars,
+    agreement_rows,
+    agreements,
+    class_changes,
+    class_plot,
+    class_range,
+    class_rows,
+    score_bars,
+)
+from limpet.reports.charts.forest import difference_plot, measured
+from limpet.reports.charts.lines import (
+    GROUPS,
+    ORDERS,
+    curve_plot,
+    curve_range,
+    group_swatch,
+    histogram_rows,
+    uncertainties,
+    uncertainty_plot,
+    uncertainty_range,
+)
+from limpet.reports.charts.plane import trade_off, trade_off_points
+from limpet.reports.disk_plot import class_swatch, class_words, disk_plot
+from limpet.reports.formats import MISSING, interval, percent, plain_text, probability, score, signed
+from limpet.reports.markdown import Table, markdown_of
+from limpet.reports.page import PHONE, Drawing, page_template, protocol_rows, write_page
+from limpet.reports.pictures import Picture, data_uris
+from limpet.reports.words import (
+    CLICKS,
+    MARKS,
+    TERMS,
+    Finding,
+    metric_note,
+    places,
+    short_verdict,
+    spoken_verdict,
+    worse_places,
+)
+from limpet.wording import INDEPENDENT, listed, metric_name
+
+if TYPE_CHECKING:
+    from limpet.data.item_facts import FactsOf
+    from limpet.evaluation.class_change import ClassChangeSummary
+
+
+def finding(name: str, record: Evaluation) -> Finding:
+    """Put one evaluation into words."""
+    verdict = record.verdict
+    if verdict == "unlabelled" and record.scored:
+        sentence = f"{CLICKS} {_scores(record)}"
+        found = record.agreement
+        notes = [agreement_finding(found, level(record), begin="Agreement is not quality either")] if found else []
+        return Finding(verdict, (sentence, *[*notes, *_mapped_notes(record)[:1]]), (_UNJUDGED_NEXT,), verdict, name)
+    if verdict == "unlabelled":
+        sentence = agreement_finding(record.agreement, level(record))
+        return Finding(verdict, (sentence, *_mapped_notes(record)[:1]), (_UNLABELLED_NEXT,), verdict, name)
+    sentences = (_scores(record), *_notes(record))
+    return Finding(spoken_verdict(record), sentences, (_next_step(record),), verdict, name)
+
+
+def headline(results: EvaluationResults) -> str:
+    """Say in one sentence how many of the new models may search the old gallery."""
+    verdicts = {name: record.verdict for name, record in results.evaluations.items()}
+    if set(verdicts.values()) == {"unlabelled"}:
+        if any(record.scored for record in results.evaluations.values()):
+            return "Scores were measured by clicks, and no verdict is spoken."
+        return "Nothing could be judged: the data has no labels."
+    good = [name for name, verdict in verdicts.items() if verdict == "compatible"]
+    if len(verdicts) == 1:
+        (name, record), *_ = results.evaluations.items()
+        return _headline_of(name, record)
+    worse = [
+        f" {name} is {spoken_verdict(record)}."
+        for name, record in results.evaluations.items()
+        if record.verdict == "mixed"
+    ]
+    if not good:
+        return f"None of {len(verdicts)} new models is shown to be compatible with your old gallery.{''.join(worse)}"
+    count = f"{len(good)} of {len(verdicts)} new models can search your old gallery today"
+    return f"{count}: {listed(good)}.{''.join(worse)}"
+
+
+def _headline_of(name: str, record: Evaluation) -> str:
+    """Say what one new model may do, and where it is clearly worse whatever the verdict."""
+    worse = listed(worse_places(record))
+    metric = metric_name(record.gate_metric)
+    once = " once it is mapped." if "gallery" in (record.mapped or {}) else " today."
+    said = {
+        "compatible": f"{name} can search your old gallery{once}",
+        "mixed": f"{name} finds more in your old gallery in {metric}, and clearly less {worse}.",
+        "inconclusive": f"Whether {name} can search your old gallery is not decided yet.",
+    }.get(record.verdict, f"{name} cannot search your old gallery.")
+    if _equal(record) and not worse:
+        said = f"In {metric}, {name} scores on your old gallery just what the old model does: a swap gains nothing."
+    return f"{said} It is clearly worse {worse}." if worse and record.verdict == "inconclusive" else said
+
+
+def _equal(record: Evaluation) -> bool:
+    """Say whether old and new queries score the same on the old gallery, whatever queries are drawn."""
+    return record.gain() == 0 and record.gain_interval() == (0, 0)
+
+
+def uncertainty_finding(found: Histogram) -> str:
+    """Say whether the old model is more uncertain of classes that it has not seen.
+
+    >>> from limpet.evaluation.uncertainty import Group
+    >>> groups = {name: Group(items=5, mean=mean, counts=[5]) for name, mean in (("seen", 0.25), ("unseen", 0.3125))}
+    >>> uncertainty_finding(Histogram(edges=[0, 1], groups=groups))
+    'The old model is more uncertain of classes that it has not seen: 0.312 against 0.250 on average.'
+    """
+    groups = found.groups
+    if "all" in groups:
+        return (
+            "Which of these classes the old model has seen is not known here; “limpet evaluate --old-release” tells, "
+            "with a release that names its classes."
+        )
+    if len(groups) == 1:
+        return f"The old model has seen {'all' if 'seen' in groups else 'none'} of these classes."
+    seen, unseen = groups["seen"].mean, groups["unseen"].mean
+    more = "more" if unseen > seen else "not more"
+    return (
+        f"The old model is {more} uncertain of classes that it has not seen: {score(unseen)} against {score(seen)} "
+        "on average."
+    )
+
+
+def level(record: Evaluation) -> str:
+    """Write the level of the intervals."""
+    return f"{100 * record.protocol.bootstrap.level:g}\N{NO-BREAK SPACE}%"
+
+
+def units(record: Evaluation) -> str:
+    """Return what scores are averaged over, such as queries."""
+    return record.protocol.units
+
+
+def flip_meaning(record: Evaluation) -> str:
+    """Explain a negative flip of what scores are averaged over."""
+    if units(record) == "queries":
+        return TERMS["negative flip"]
+    return (
+        f"one of the {units(record)} that was right with the old system and is wrong with the new one; a positive "
+        "flip is the reverse"
+    )
+
+
+def drawn(record: Evaluation) -> str:
+    """Return what the bootstrap draws: units, or whole classes of them, and from how many."""
+    bootstrap = record.protocol.bootstrap
+    what = units(record) if bootstrap.resample == "queries" else bootstrap.resample
+    return what if bootstrap.groups is None else f"{bootstrap.groups:,} {what}"
+
+
+def _scores(record: Evaluation) -> str:
+    metric = record.gate_metric
+    name = metric_name(metric)
+    cross, old, new = (score(record.score(system)) for system in ("cross", "self_old", "self_new"))
+    return (
+        f"New queries on the old gallery score {name} {cross}, old queries {old}; the difference "
+        f"{signed(record.gain(metric))} {_judged(record, metric)}. Re-embedding everything would give {new}."
+    )
+
+
+def _judged(record: Evaluation, metric: str) -> str:
+    found = interval(record.gain_interval(metric), sign=True)
+    if record.gate == "point":
+        return f"{found} is judged by its sign alone, as asked"
+    verdict = {
+        "unlabelled": "is not judged",
+        "compatible": "excludes zero",
+        "mixed": "excludes zero",
+        "inconclusive": f"includes zero: {record.protocol.queries_counted or 0:,} {units(record)} cannot tell",
+    }
+    chance = record.chance(metric)
+    around = f"{level(record)} interval over {drawn(record)}"
+    measured = around if chance is None else f"{around}; {p_words(chance)}"
+    return f"{found} ({measured}) {verdict.get(record.verdict, 'has no part above zero')}"
+
+
+def _next_step(record: Evaluation) -> str:
+    if record.verdict == "mixed" or (record.verdict == "inconclusive" and record.worse):
+        return (
+            "Look at queries that lost a right first hit, of which the report shows some, and decide what counts for "
+            "your users. Name it (“--guard recall@1,recall@5”, or “--no-guard” for the gate metric alone) and evaluate "
+            "again, or embed the gallery anew before you swap."
+        )
+    if record.verdict == "inconclusive":
+        return f"Measure more {units(record)} and evaluate again before you swap; no gallery has to change for that."
+    if _equal(record):
+        return (
+            "Keep the old model, or evaluate by a metric in which the two differ (--gate-metric): this one may be as "
+            "good as it gets."
+        )
+    if record.verdict == "not compatible" and _no_better(record):
+        return (
+            "Keep the old model: by these numbers not even re-embedding the gallery with the new one would bring "
+            "more. Train a better model first (more data or epochs; “limpet train --help” has the options), and look "
+            "whether --old and --new were given the right way round."
+        )
+    if record.verdict == "not compatible":
+        return (
+            "Do not search the old gallery with this model: re-embed the gallery first, or train with a "
+            "compatibility method (limpet methods lists them)."
+        )
+    if "gallery" in (record.mapped or {}):
+        return "Map the old gallery (“limpet embed stored GALLERY --adapter ADAPTER”), then swap the query model."
+    if (record.score("self_new") or 0) <= (record.score("cross") or 0):
+        return "Swap the query model now; by these numbers re-embedding the gallery would bring nothing more."
+    return "Swap the query model now, and re-embed the gallery afterwards at your own pace (backfill)."
+
+
+def _no_better(record: Evaluation) -> bool:
+    """Whether the new model scores no more on its own gallery than the old one on its own."""
+    new, old = record.score("self_new"), record.score("self_old")
+    return new is not None and old is not None and new <= old
+
+
+def _notes(record: Evaluation) -> list[str]:
+    notes = [*_guard_notes(record), *_mapped_notes(record), *_class_notes(record), *_mixing_notes(record)]
+    told = flips(record.negative_flip_rate, record.positive_flip_rate, units(record))
+    if told:
+        notes.append(told)
+    if record.self_independent is None:
+        notes.append(
+            f"No independent model was given, so P_comp and P_up are missing: evaluate again with one, {INDEPENDENT}."
+        )
+    elif record.p("p_comp") is None:
+        notes.append(
+            "P_comp is not defined: the independent model does not score more than the old one, so there is no "
+            "improvement that could arrive early. A new recipe that is better is worth more than compatibility here."
+        )
+    return notes
+
+
+def _guard_notes(record: Evaluation) -> list[str]:
+    """Say by how much new queries are worse in each metric where they clearly are, guarded or not."""
+    found = {metric: record.gain_interval(metric) for metric in record.interval or {}}
+    beside = [metric for metric in clearly_worse(found) if metric not in (*record.worse, record.gate_metric)]
+    told = [(metric, "Clearly worse") for metric in record.worse]
+    unguarded = "Clearly worse" if record.guards is None else "Clearly worse, and not guarded"
+    told += [(metric, unguarded) for metric in beside]
+    return [
+        f"{said}: {metric_name(metric)} {score(record.score('cross', metric))}, "
+        f"{score(record.score('self_old', metric))} with old queries, {signed(record.gain(metric))} "
+        f"{interval(record.gain_interval(metric), sign=True)}."
+        for metric, said in told
+    ]
+
+
+def _mixing_notes(record: Evaluation) -> list[str]:
+    """Say whether vectors of both models may stand in one gallery, where that was measured."""
+    if record.mixing is None:
+        return []
+    if record.mixing.passed:
+        return ["Vectors of both models may stand in one gallery, whichever of the two queries it."]
+    failed = listed([one.words for one in record.mixing.meetings if not one.passed])
+    return [f"Vectors of both models may not stand in one gallery: that does not hold of {failed}."]
+
+
+def mixing_rows(record: Evaluation, *, typeset: bool = False) -> Table:
+    """Return columns and rows of what was measured on galleries that hold vectors of both models; empty if nothing.
+
+    Minus signs are hyphens unless ``typeset``.
+    """
+    mixing = record.mixing
+    if mixing is None:
+        return [], []
+    columns = [f"queries and gallery ({metric_name(mixing.metric)})", "score", "− today", "may lose", "verdict"]
+    rows = [
+        [
+            one.words,
+            score(one.score),
+            f"{signed(one.difference)} {interval(one.interval, sign=True)}".strip(),
+            score(one.tolerated),
+            f"{one.verdict}: clearly worse {listed(places(one.worse))}" if one.worse else one.verdict,
+        ]
+        for one in mixing.meetings
+    ]
+    return (columns, rows) if typeset else ([*map(plain_text, columns)], [[*map(plain_text, row)] for row in rows])
+
+
+def _class_notes(record: Evaluation) -> list[str]:
+    """Say how few classes there are, where they are few."""
+    bootstrap = record.protocol.bootstrap
+    if bootstrap.resample == "queries" or (bootstrap.groups or FEW) >= FEW:
+        return []
+    return [f"The queries are of {bootstrap.groups} classes only, which makes intervals wide: measure with more."]
+
+
+def _mapped_notes(record: Evaluation) -> list[str]:
+    """Say which side of the cross-test a map or a head made, and what could not be measured then."""
+    mapped = record.mapped or {}
+    if not mapped:
+        return []
+    sides = {"query": "the new queries", "gallery": "the old gallery"}
+    notes = [
+        "In the cross-test a map links two frozen models. It was applied to "
+        f"{listed([words for side, words in sides.items() if side in mapped])}; do the same before you swap."
+    ]
+    if "query" in mapped:
+        notes.append(
+            "The upgrade curve was not measured: while the gallery is re-embedded, mapped queries search its old part "
+            "and the new queries themselves its new part. The scores of the two are not on one scale, and their "
+            "results need a rank merge. A map of the old gallery (direction old_to_new) keeps all in one space."
+        )
+    return notes
+
+
+_UNLABELLED_NEXT = (
+    "Look in the report at queries whose first hit changed, and judge which answer is better. For a verdict add labels "
+    "to queries and gallery (a column “label” or an array “labels”; a few hundred labelled queries are a beginning) "
+    "and run “limpet evaluate” again."
+)
+
+
+_UNJUDGED_NEXT = (
+    "Look in the report at queries whose first hit changed, and judge which answer is better. If people judged these "
+    "pairs, whatever either system showed them, say so for a verdict: “limpet evaluate --protocol-options.judged "
+    "true”."
+)
+
+
+CLEAR = (
+    "clearly better or worse: more of the class’s changed queries went one way than chance explains (exact sign test), "
+    "all classes judged together, so that about one in twenty of those named is there by chance"
+)
+
+
+def p_words(p_value: float | None) -> str:
+    """Write a p-value.
+
+    >>> p_words(0.00009999), p_words(0.0317), p_words(None)
+    ('p = 0.0001', 'p = 0.032', '–')
+    """
+    return MISSING if p_value is None else f"p = {probability(p_value)}"
+
+
+def flips(
+    negative: Mapping[str, float | None] | None, positive: Mapping[str, float | None] | None, units: str = "queries"
+) -> str:
+    """Say how many answers were lost and won; nothing where it is not known.
+
+    >>> flips({"cross": 0.02}, None).replace("\N{NO-BREAK SPACE}", " ")
+    'Negative flips: 2.0 % of queries were right before and are wrong now.'
+    """
+    lost, won = negative or {}, positive or {}
+    if lost.get("cross") is None:
+        return ""
+    later = lost.get("self_new")
+    after = "" if later is None else f", {percent(later)} after re-embedding"
+    sentence = f"Negative flips: {percent(lost['cross'])} of {units} were right before and are wrong now{after}."
+    if won.get("cross") is None:
+        return sentence
+    later = won.get("self_new")
+    after = "" if later is None else f", {percent(later)} after re-embedding"
+    return f"{sentence} Positive flips, wrong before and right now: {percent(won['cross'])}{after}."
+
+
+def class_finding(change: ClassChangeSummary) -> str:
+    """Say how many classes score more and how many less, and of how many this is clear."""
+    if change.classes == 1:
+        return "All queries are of one class."
+    return (
+        f"In {metric_name(change.metric)}, {percent(change.better)} of {change.classes:,} classes score more "
+        f"than before and {percent(change.worse)} less; {_clearly(change)}"
+    )
+
+
+def _clearly(change: ClassChangeSummary) -> str:
+    better, worse = change.clearly_better, change.clearly_worse
+    testable = change.testable
+    if not testable:
+        return "no class has enough queries that changed to tell this from chance."
+    if not better and not worse:
+        return f"of the {testable:,} with enough changed queries to tell, none does so beyond chance."
+    return (
+        f"of the {testable:,} with enough changed queries to tell, {better:,} {_are(better)} clearly better and "
+        f"{worse:,} clearly worse."
+    )
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+_BLIND = "Without labels nobody can say which results are right"
+
+
+def agreement_finding(agreement: Agreement | EarlierAgreement | None, level: str, begin: str = _BLIND) -> str:
+    """Say how much of what people find today they would find again; never that this is good or bad.
+
+    Args:
+        agreement: What `agreement_of` returned.
+        level: Of its intervals, in words.
+        begin: How the sentence begins.
+    """
+    if isinstance(agreement, EarlierAgreement) and agreement.overlap is not None:
+        name, found = agreement.overlap
+        return (
+            f"{begin}. On the old gallery, old and new queries agree on {score(found)} "
+            f"{interval(agreement.interval)} of their first {name.rpartition('@')[2]} items ({level} interval)."
+        )
+    if not isinstance(agreement, Agreement):
+        return f"{begin}, and no agreement was measured."
+    cross, later = agreement.cross, agreement.self_new
+    low, high = (percent(end) for end in cross.overlap.interval)
+    blind = ", and agreement is not quality" if begin == _BLIND else ""
+    return (
+        f"{begin}{blind}. After the swap {percent(cross.first_changed.mean)} of queries get another first hit, "
+        f"and {percent(cross.overlap.mean)} [{low}, {high}] of today’s first {agreement.k} items stay "
+        f"({level} interval); with everything re-embedded {percent(later.first_changed.mean)} and "
+        f"{percent(later.overlap.mean)}."
+    )
+
+
+SYSTEMS: tuple[System, ...] = ("self_old", "cross", "self_new", "self_independent")
+_HEADS = {
+    "self_old": "self (old)",
+    "cross": "cross",
+    "self_new": "self (new)",
+    "self_independent": "self (independent)",
+}
+MEASURES: dict[System, str] = {
+    "self_old": "old queries, old gallery: self (old)",
+    "cross": "new queries, old gallery: cross",
+    "self_new": "new queries, new gallery: self (new)",
+    "self_independent": "independent queries and gallery: self (independent)",
+    "cross_independent": "independent queries, old gallery: cross without alignment",
+}
+_DIFFERENCES = {
+    "cross_minus_self_old": "cross − self (old), paired interval",
+    "self_new_minus_self_independent": "self (new) − self (independent), paired interval",
+}
+_P_METRICS: dict[Literal["p_up", "p_comp", "p_score"], str] = {"p_up": "P_up", "p_comp": "P_comp", "p_score": "P_score"}
+_VARIANTS: dict[Variant, Callable[[float | None], str]] = {"raw": signed, "sigmoid": score}
+_YES_NO = {True: "yes", False: "no", None: MISSING}
+
+
+def summary_rows(results: EvaluationResults, *, typeset: bool = False) -> Table:
+    """Return columns and rows on the gate metric, one row per new model; a dash stands for what is missing.
+
+    Scores are fractions; "cross - self (old)" is followed by its interval, P_up and P_comp are raw, negative flips
+    those of new queries on the old gallery. Minus signs are hyphens unless ``typeset``.
+    """
+    metric = results.first.gate_metric
+    columns = [
+        f"model ({metric_name(metric)})",
+        *_HEADS.values(),
+        "cross − self (old)",
+        "P_up",
+        "P_comp",
+        "negative flips",
+        "verdict",
+    ]
+    rows = [
+        [
+            name,
+            *(score(record.score(system)) for system in SYSTEMS),
+            f"{signed(record.gain())} {interval(record.gain_interval(), sign=True)}".strip(),
+            signed(record.p("p_up")),
+            signed(record.p("p_comp")),
+            percent((record.negative_flip_rate or {}).get("cross")),
+            short_verdict(record),
+        ]
+        for name, record in results.evaluations.items()
+    ]
+    if typeset:
+        return columns, rows
+    return [*map(plain_text, columns)], [[row[0], *map(plain_text, row[1:])] for row in rows]
+
+
+def metric_rows(record: Evaluation) -> Table:
+    """Return every number of one evaluation that belongs to a metric: a column per metric, a row per measure."""
+    metrics = list(record.self_old or {})
+    rows = [
+        [
+            head,
+            *(
+                f"{score(record.score(system, metric))} {interval(record.score_interval(system, metric))}".strip()
+                for metric in metrics
+            ),
+        ]
+        for system, head in MEASURES.items()
+    ]
+    differences = [
+        [head, *((interval(record.gain_interval(metric, name), sign=True) or MISSING) for metric in metrics)]
+        for name, head in _DIFFERENCES.items()
+    ]
+    chances = [
+        [head.replace("paired interval", "p"), *(probability(record.chance(metric, name)) for metric in metrics)]
+        for name, head in _DIFFERENCES.items()
+        if record.p_value
+    ]
+    rest = [
+        [f"{head}, {variant}", *(written(record.p(name, variant, metric)) for metric in metrics)]
+        for name, head in _P_METRICS.items()
+        for variant, written in _VARIANTS.items()
+        if (getattr(record, name) or {}).get(variant)
+    ]
+    strictly = ["cross > self (old)", *(_YES_NO[(record.compatible or {}).get(metric)] for metric in metrics)]
+    return ["", *map(metric_name, metrics)], [*rows, *differences, *chances, strictly, *rest]
+
+
+Examples = Mapping[str, Sequence[Example]]
+Disks = Mapping[str, Disk | None]
+
+SEARCHES = {
+    "self_old": "old queries, old gallery",
+    "cross": "new queries, old gallery",
+    "self_new": "new queries, new gallery",
+}
+KINDS = {
+    "fixed": "✗ → ✓",
+    "kept": "✓ → ✓",
+    "flipped": "✓ → ✗",
+    "still wrong": "✗ → ✗",
+    "first hit changed": "≠",
+}
+
+
+def write_report(
+    results: EvaluationResults,
+    folder: str | Path,
+    *,
+    examples: Examples | None = None,
+    picture: Picture | None = None,
+    disks: Disks | None = None,
+    facts: FactsOf | None = None,
+) -> Path:
+    """Write report.html into a folder, wholly or not at all, and return its path.
+
+    Args:
+        results: What was measured.
+        folder: Where to write.
+        examples: What `choose_examples` returned, by the name of the evaluation; None shows none.
+        picture: Returns for the id of a query or gallery item its PNG file, its pixels (uint8, (C, H, W)) or None;
+            without it examples are shown by label and id.
+        disks: What `choose_disk` returned, by the name of the evaluation; None shows none.
+        facts: Returns for the id of an item its text and metadata by name, which examples show beside the id.
+
+    Raises:
+        ConfigError: Jinja2 is missing, or examples or disks are of an unknown evaluation.
+        DataError: The file could not be written, or a picture is none.
+    """
+    return write_page(render_report(results, examples=examples, picture=picture, disks=disks, facts=facts), folder)
+
+
+def render_report(
+    results: EvaluationResults,
+    *,
+    examples: Examples | None = None,
+    picture: Picture | None = None,
+    disks: Disks | None = None,
+    facts: FactsOf | None = None,
+) -> str:
+    """Return the page as text; see `write_report`."""
+    evaluations = results.evaluations
+    shown = {name: list(chosen) for name, chosen in (examples or {}).items() if chosen}
+    placed = {name: disk for name, disk in (disks or {}).items() if disk}
+    for name in (*shown, *placed):
+        if name not in evaluations:
+            raise unknown_name("evaluation", name, evaluations)
+    uris = data_uris(_items(shown), picture) if picture else {}
+    known = {name: facts(name) for name in dict.fromkeys(_items(shown))} if facts else {}
+    rows = measured(evaluations)
+    judged = {name: record for name, record in rows.items() if record.verdict != "unlabelled"}
+    page: str = _template().render(
+        document=results,
+        evaluations=evaluations,
+        first=results.first,
+        headline=headline(results),
+        findings=[finding(name, record) for name, record in evaluations.items()],
+        measured=rows,
+        judged=judged,
+        charts=_charts(evaluations),
+        classes=_classes(judged),
+        agreement=_agreement(evaluations),
+        uncertainty=_uncertainty(evaluations),
+        disks={
+            name: Drawing(
+                disk_plot(name, disk, width=600 if (len(placed) == 1) else 340), disk_plot(name, disk, width=PHONE)
+            )
+            for name, disk in placed.items()
+        },
+        placed=placed,
+        summary=summary_rows(results, typeset=True),
+        mixed={name: mixing_rows(record, typeset=True) for name, record in evaluations.items() if record.mixing},
+        fingerprints=_fingerprints(evaluations),
+        examples=shown,
+        opened=_opened(shown, evaluations),
+        pictures={name: f"p{number}" for number, name in enumerate(uris)},
+        uris=list(uris.values()),
+        known=known,
+        protocol=protocol_rows(results.first),
+        systems=SEARCHES,
+        kinds=KINDS,
+        orders=ORDERS,
+        groups=GROUPS,
+    )
+    return page
+
+
+def _charts(evaluations: Mapping[str, Evaluation]) -> dict[str, Any]:
+    """Draw everything that the evaluations have numbers for."""
+    rows = measured(evaluations)
+    if not rows:
+        return {"curves": {}}
+    limits, one = curve_range(rows), len(rows) == 1
+    curves = {
+        name: Drawing(
+            curve_plot(name, record, limits, width=640 if one else 340, height=300 if one else 250) or "",
+            curve_plot(name, record, limits, width=PHONE) or "",
+        )
+        for name, record in rows.items()
+        if limits and record.upgrade_curve
+    }
+    placed = trade_off_points(rows)
+    mapped = [name for name in rows if name not in curves and "query" in (rows[name].mapped or {})]
+    return {
+        "bars": Drawing(score_bars(rows), score_bars(rows, width=PHONE)),
+        "differences": Drawing(difference_plot(rows), difference_plot(rows, width=PHONE)),
+        "trade_off": placed
+        and Drawing(trade_off(rows, height=320 if one else 400) or "", trade_off(rows, width=PHONE, height=320) or ""),
+        "unplaced": [name for name in rows if name not in placed],
+        "curves": curves,
+        "without_curve": [
+            name for name, record in rows.items() if name not in curves and name not in mapped and _could_turn(record)
+        ],
+        "mapped": mapped,
+    }
+
+
+def _could_turn(record: Evaluation) -> bool:
+    """Return whether a half re-embedded gallery could have been measured: queries rank it, and have classes."""
+    protocol = PROTOCOLS.get(record.protocol.name)
+    classes = record.class_change is not None or "class_change" not in record.model_fields_set  # of earlier versions
+    return (protocol is None or protocol.has_curve) and classes
+
+
+def _classes(evaluations: Mapping[str, Evaluation]) -> dict[str, Any] | None:
+    """Draw the change per class of every model; a single class has no picture. None where no classes are known."""
+    changes = class_changes(evaluations)
+    if not changes:
+        return None
+    limits = class_range(changes)
+    charts = {
+        name: Drawing(
+            class_plot(name, change, limits, width=640, height=330),
+            class_plot(name, change, limits, width=PHONE, height=280),
+        )
+        if change.classes > 1
+        else None
+        for name, change in changes.items()
+    }
+    return {"changes": changes, "charts": charts}
+
+
+def _agreement(evaluations: Mapping[str, Evaluation]) -> dict[str, Any] | None:
+    """Draw the agreement of every model with today's results; None where labels say more."""
+    found = agreements(evaluations)
+    if not found:
+        return None
+    width = 640 if len(found) == 1 else 520
+    charts = {
+        name: Drawing(agreement_bars(name, alike, width=width), agreement_bars(name, alike, width=PHONE))
+        for name, alike in found.items()
+    }
+    return {"found": found, "charts": charts}
+
+
+def _uncertainty(evaluations: Mapping[str, Evaluation]) -> dict[str, Any] | None:
+    """Draw the uncertainty of every model that knows it; None where none does."""
+    found = uncertainties(evaluations)
+    if not found:
+        return None
+    limits, few = uncertainty_range(found), len(found) <= 2
+    return {
+        "histograms": found,
+        "few": few,
+        "charts": {
+            name: Drawing(
+                uncertainty_plot(name, histogram, limits, width=540 if few else 340, height=270 if few else 250),
+                uncertainty_plot(name, histogram, limits, width=PHONE),
+            )
+            for name, histogram in found.items()
+        },
+        "finding": uncertainty_finding(found["old"]) if "old" in found else "",
+    }
+
+
+def _items(examples: Mapping[str, Sequence[Example]]) -> Iterator[str]:
+    for chosen in examples.values():
+        for example in chosen:
+            yield example.query
+            for system in SEARCHES:
+                found: Found = getattr(example, system)
+                yield from found.ids
+
+
+def _fingerprints(evaluations: Mapping[str, Evaluation]) -> dict[str, str]:
+    """Return the fingerprint of every model, the common ones once."""
+    found: dict[str, str] = {}
+    for record in evaluations.values():
+        for role in ("old", "independent"):
+            if model := record.fingerprints.get(role):
+                found.setdefault(f"{role} model", model.fingerprint)
+    new = {name: record.fingerprints["new"] for name, record in evaluations.items()}
+    return found | {name: model.fingerprint for name, model in new.items() if model}
+
+
+def _opened(examples: Mapping[str, Any], evaluations: Mapping[str, Evaluation]) -> str | None:
+    """Return whose examples are seen at first: those of a compatible model where there is one."""
+    compatible = (name for name in examples if evaluations[name].verdict == "compatible")
+    return next(compatible, next(iter(examples), None))
+
+
+def _template() -> Any:
+    values = {
+        "terms": TERMS,
+        "marks": MARKS,
+        "metric_note": metric_note,
+        "flips": flips,
+        "units": units,
+        "flip_meaning": flip_meaning,
+        "drawn": drawn,
+        "class_finding": class_finding,
+        "class_rows": class_rows,
+        "named": NAMED,
+        "clear": CLEAR,
+        "agreement_rows": agreement_rows,
+        "metric_rows": metric_rows,
+        "histogram_rows": histogram_rows,
+        "group_swatch": group_swatch,
+        "class_swatch": class_swatch,
+        "class_words": class_words,
+    }
+    return page_template("report.html", filters={"level": level}, values=values)
+
+
+def to_markdown(results: EvaluationResults) -> str:
+    """Return what is said of the results and their tables in Markdown."""
+    evaluations = results.evaluations
+    findings = [Finding(headline(results), ()), *(finding(name, record) for name, record in evaluations.items())]
+    scored = {name: record for name, record in evaluations.items() if record.self_old}
+    metrics = {f"{name}, in every metric": metric_rows(record) for name, record in scored.items()}
+    summary = {f"In {metric_name(results.first.gate_metric)}": summary_rows(results)} if scored else {}
+    mixed = {f"{name}, mixed with the old model": mixing_rows(one) for name, one in evaluations.items() if one.mixing}
+    return markdown_of(results.title, findings, summary | metrics | mixed)

@@ -1,0 +1,170 @@
+"""What every page is made with: charts for desks and for phones, and the templates beside this file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from limpet.embeddings.storage import write_atomically
+from limpet.errors import ConfigError
+from limpet.extras import installing
+from limpet.reports import formats
+from limpet.wording import INDEPENDENT, metric_name
+
+if TYPE_CHECKING:
+    from types import CodeType
+
+    from jinja2 import BytecodeCache
+    from jinja2.bccache import Bucket
+
+    from limpet.evaluation.results import Evaluation, ProtocolRecord
+    from limpet.reports.charts.canvas import Chart
+
+FILE_NAME = "report.html"
+PHONE = 350  # pixels that a chart has on a phone
+EXTRA = installing("report")
+
+
+def pages_can_be_written() -> bool:
+    """Return whether Jinja2 and Matplotlib are installed."""
+    try:
+        import jinja2  # noqa: F401
+        import matplotlib  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+class Drawing(NamedTuple):
+    """One chart for desks and for phones: as SVG, or what writes itself so."""
+
+    wide: Chart | str
+    narrow: Chart | str
+
+
+def in_both_widths(draw: Callable[[float], Chart | str | None], wide: float = 640) -> Drawing:
+    """Draw a chart for desks, so many pixels wide, and for phones."""
+    return Drawing(draw(wide) or "", draw(PHONE) or "")
+
+
+def write_page(page: str, folder: str | Path, name: str = FILE_NAME) -> Path:
+    """Write a page, or another text, into a folder, wholly or not at all, and return its path.
+
+    Raises:
+        DataError: The file could not be written.
+    """
+    return write_atomically(Path(folder) / name, lambda part: part.write_text(page, encoding="utf-8", newline=""))
+
+
+def page_template(
+    name: str, *, filters: Mapping[str, Callable[..., Any]] | None = None, values: Mapping[str, object] | None = None
+) -> Any:
+    """Open a template of this folder, with the formats of numbers as filters.
+
+    Raises:
+        ConfigError: Jinja2 is missing.
+    """
+    if not pages_can_be_written():
+        raise ConfigError(
+            "The report is written with Jinja2 and Matplotlib, which are not both installed.",
+            expected="Jinja2 and Matplotlib",
+            to_do=f"{EXTRA}; results.json holds all numbers without it.",
+        )
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("limpet", "reports/templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        bytecode_cache=_compiled(),
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "score": formats.score,
+        "signed": formats.signed,
+        "percent": formats.percent,
+        "interval": formats.interval,
+        "metric_name": metric_name,
+        "plain": plain,
+        **(filters or {}),
+    }
+    environment.globals |= {"independent": INDEPENDENT, **(values or {})}
+    return environment.get_template(name)
+
+
+@cache
+def _compiled() -> BytecodeCache:
+    """Return what keeps the code of templates, so that each is compiled once in a process."""
+    from jinja2 import BytecodeCache
+
+    class Kept(BytecodeCache):
+        codes: ClassVar[dict[tuple[str, str], CodeType | None]] = {}
+
+        def load_bytecode(self, bucket: Bucket) -> None:
+            bucket.code = self.codes.get((bucket.key, bucket.checksum))
+
+        def dump_bytecode(self, bucket: Bucket) -> None:
+            if bucket.code is not None:
+                self.codes[bucket.key, bucket.checksum] = bucket.code
+
+    return Kept()
+
+
+def plain(found: Any) -> str:
+    """Write any value of a record on one line.
+
+    >>> plain({"dim": 128, "images": 2_000, "mean": [0.5, -0.25], "frozen": False, "options": {}})
+    'dim: 128, images: 2,000, mean: 0.5, −0.25, frozen: no, options: –'
+    """
+    if isinstance(found, Mapping | list | tuple) and not found:
+        return formats.MISSING
+    if isinstance(found, Mapping):
+        return ", ".join(f"{key}: {plain(item)}" for key, item in found.items())
+    if isinstance(found, list | tuple):
+        return ", ".join(map(plain, found))
+    if found is None or isinstance(found, bool):
+        return {None: formats.MISSING, True: "yes", False: "no"}[found]
+    return f"{found:,}".replace("-", "−") if isinstance(found, int | float) else str(found)
+
+
+_SIZES = ("units", "queries", "gallery", "queries_counted")
+
+
+def protocol_rows(record: Evaluation) -> list[tuple[str, str]]:
+    """Return what was fixed before anything was measured, and what its rules set aside: terms and their values."""
+    gate = ("gate", f"{record.gate} on {metric_name(record.gate_metric)}")
+    metrics = ("metrics", ", ".join(map(metric_name, record.protocol.metrics)))
+    return rule_rows(record.protocol, [gate], [metrics])
+
+
+def rule_rows(
+    protocol: ProtocolRecord, first: Sequence[tuple[str, str]] = (), then: Sequence[tuple[str, str]] = ()
+) -> list[tuple[str, str]]:
+    """Return the rows of what a protocol says of itself, and how intervals were drawn.
+
+    Args:
+        protocol: What was fixed.
+        first: Rows that follow the name.
+        then: Rows that follow the options.
+    """
+    given = protocol.model_fields_set  # documents of earlier versions do not say everything
+    from limpet.evaluation.protocols import PROTOCOLS  # here: commands ask this module for less than a page
+
+    known = PROTOCOLS.get(protocol.name)
+    name = (
+        [("protocol", f"{protocol.name}: {known.description}" if known else protocol.name)] if "name" in given else []
+    )
+    sizes = {key: getattr(protocol, key) for key in _SIZES if key in given}
+    told = {**protocol.options, **{key: value for key, value in sizes.items() if value is not None}}
+    drawn = protocol.bootstrap.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+    return [
+        *name,
+        *first,
+        *((key.replace("_", " "), plain(value)) for key, value in told.items()),
+        *then,
+        *((words, plain(count)) for words, count in protocol.left_out.items()),
+        *((f"bootstrap {key}", plain(value)) for key, value in drawn.items()),
+    ]

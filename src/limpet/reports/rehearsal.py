@@ -1,0 +1,488 @@
+"""A rehearsed upgrade: what is said of it, its tables and its page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from limpet.reports.charts.bars import CHANGES, change_swatch, changes_of, first_hit_bars, stage
+from limpet.reports.charts.lines import order_swatch, rehearsal_curves
+from limpet.reports.formats import MISSING, percent_of, score, signed
+from limpet.reports.markdown import Table, markdown_of
+from limpet.reports.page import Drawing, in_both_widths, page_template, write_page
+from limpet.reports.words import Finding
+from limpet.wording import metric_name
+
+if TYPE_CHECKING:
+    from limpet.galleries.rehearsal.results import Gain, Rehearsal
+
+SPACE = "\N{NO-BREAK SPACE}"
+
+ORDERS = {
+    "random": "in random order",
+    "uncertainty": "where old vectors serve worst first",
+    "variance": "where mapped vectors are least certain first",
+    "traffic": "the most retrieved first",
+    "class-balanced": "all classes evenly",
+    "id": "by id",
+}
+"""What is re-embedded first, by name of the order."""
+
+STEPS = {
+    "embed": "embed the items with the new model",
+    "prepare": "prepare the new model",
+    "swap": "swap: the new model becomes the active one",
+    "backfill": "write the new vectors, without embedding",
+    "complete": "complete: read and count every new vector",
+    "rollback": "rollback: the old model is active again",
+}
+"""What the steps of an upgrade are."""
+
+LINKS = {
+    "report": "a compatibility report lets new queries search old vectors as they are",
+    "adapter": "an adapter maps new queries into the space of the old vectors",
+    "mapped": "an adapter mapped the old vectors into the space of the new model",
+    "forced": "somebody decided, without a report, that new queries may search old vectors",
+    "none": "nothing lets new queries search old vectors: the old model serves until every item has a new one",
+}
+METRICS = {
+    "map": "mean average precision: 1 if every right item comes before every other one",
+    "recall@1": "the share of queries whose first hit is right",
+    "overlap@10 with old": "the share of today’s first ten hits that are found among the first ten",
+    "overlap@10 with new": "the share of the first ten hits after re-embedding that are found among the first ten",
+}
+ORDER_MATTERS = 0.005
+"""Mean difference between orders that is worth a word."""
+
+TONES = {
+    "ready": "compatible",
+    "dips": "inconclusive",
+    "mixed": "inconclusive",
+    "no gain": "inconclusive",
+    "unlabelled": "inconclusive",
+    "worse": "not-compatible",
+    "failed": "not-compatible",
+}
+"""Kind of finding, for its colour, by verdict."""
+
+
+def rehearsal_headline(results: Rehearsal) -> str:
+    """Say in one line what a rehearsal means."""
+    return _HEADLINES[results.verdict](results)
+
+
+def _ends(results: Rehearsal) -> tuple[float, float, float]:
+    """Return the main metric today, at the swap and at the end."""
+    values = results.curve.values[results.metric]
+    return results.before[results.metric], values[0], values[-1]
+
+
+def _on_sample(results: Rehearsal) -> str:
+    """Say on what scores were measured, where that is a part: in the whole gallery they are others."""
+    if results.sampled == results.items:
+        return ""
+    return f" (among {results.sampled:,} of the {results.items:,} items)"
+
+
+def _ready(results: Rehearsal) -> str:
+    before, swap, end = _ends(results)
+    if not results.swaps_first:
+        return (
+            f"Ready: mAP stays at {score(before)} until the swap, which comes last, and is {score(end)} from then on"
+            f"{_on_sample(results)}."
+        )
+    return (
+        f"Ready: mAP goes from {score(before)} to {score(swap)} at the swap and {score(end)} at the end"
+        f"{_on_sample(results)}, and neither it nor the first hit is ever measurably below today."
+    )
+
+
+def _mixed(results: Rehearsal) -> str:
+    before, _, end = _ends(results)
+    lost = [
+        f"{metric_name(metric)} {score(results.before[metric])} today, "
+        f"{score(results.curve.values[metric][-1])} at the end"
+        for metric in results.curve.lost
+    ]
+    gained = f"mAP {score(before)} today, {score(end)} at the end"
+    return (
+        f"It works, but the new model finds less at the first hit: {'; '.join([*lost, gained])}{_on_sample(results)}."
+    )
+
+
+def _dips(results: Rehearsal) -> str:
+    metric, share = _lowest(results)
+    curve, before = results.curve, results.before[metric]
+    lowest, end = curve.values[metric][curve.shares.index(share)], curve.values[metric][-1]
+    when = "right after the swap" if share == 0 else f"with {percent_of(share)} re-embedded"
+    where = "" if metric == results.metric else " at the first hit"
+    return (
+        f"It works, but finds less{where} for a while: {metric_name(metric)} is {score(before)} today, "
+        f"{score(lowest)} {when}, and {score(end)} at the end{_on_sample(results)}."
+    )
+
+
+def _lowest(results: Rehearsal) -> tuple[str, float]:
+    """Return the metric that dips, and the share where it is lowest: the main one if it does."""
+    curve = results.curve
+    metric = results.metric if results.metric in curve.dips else curve.dips[0]
+    return metric, min(zip(curve.values[metric], curve.shares, strict=True))[1]
+
+
+def _no_better(results: Rehearsal) -> str:
+    said = {"no gain": "nothing shows that the new model finds more", "worse": "the new model finds less"}
+    before, _, end = _ends(results)
+    shown = f"mAP {score(before)} today, {score(end)} at the end{_on_sample(results)}"
+    return f"It works, but {said[results.verdict]}: {shown}."
+
+
+def _unlabelled(results: Rehearsal) -> str:
+    last = results.first_hits[-1]
+    return (
+        f"It works; at the end {percent_of(last.changed)} of the queries find another item first. Whether a better "
+        "one, only people can tell."
+    )
+
+
+def _failed(results: Rehearsal) -> str:
+    searches = results.searches
+    reasons = {
+        f"{'searches' if len(searches.failed) > 1 else 'a search'} failed": searches.failed,
+        f"{searches.incomplete:,} answers did not see every item once": searches.incomplete,
+        f"{searches.wrong:,} answers were not the nearest items": searches.wrong,
+        "old queries find something else after the rollback": not results.rollback_equal,
+    }
+    return f"Do not upgrade yet: {'; '.join(words for words, found in reasons.items() if found)}."
+
+
+_HEADLINES: dict[str, Callable[[Rehearsal], str]] = {
+    "ready": _ready,
+    "dips": _dips,
+    "no gain": _no_better,
+    "mixed": _mixed,
+    "worse": _no_better,
+    "unlabelled": _unlabelled,
+    "failed": _failed,
+}
+
+
+def findings(results: Rehearsal) -> list[str]:
+    """Say what was done and what it showed, in sentences, the most important one first."""
+    searches, linked = results.searches, LINKS[results.linked]
+    went = ", ".join(results.steps)
+    sentences = [f"Every step was made on a copy: {went}. {linked[0].upper()}{linked[1:]}."]
+    if results.verdict != "failed":
+        sentences.append(
+            f"{searches.made:,} queries searched meanwhile; none failed, and every answer saw every item once."
+        )
+    if results.curve.differences and results.swaps_first:
+        sentences.append(_margin(results.curve.differences))
+    if results.missing:
+        sentences.append(
+            f"{results.missing:,} of {results.sampled:,} sampled items are not where the new vectors come "
+            "from: they would stay with their old ones."
+        )
+    return sentences
+
+
+def _margin(differences: Mapping[str, Sequence[Gain]]) -> str:
+    said = [
+        f"{signed(mean)} {metric_name(metric)} ({signed(low)} to {signed(high)})"
+        for metric, ((mean, low, high), *_) in differences.items()
+    ]
+    return (
+        f"Right after the swap, before anything is re-embedded, the difference to today is {' and '.join(said)}; in "
+        f"brackets 95{SPACE}% of resampled sets of queries, whole classes where several share one."
+    )
+
+
+def next_step(results: Rehearsal) -> str:
+    """Say what to do next."""
+    verdict = results.verdict
+    order = f" --order {best_order(results)}" if order_gain(results) >= ORDER_MATTERS else ""
+    if verdict == "failed":
+        return "run `limpet gallery doctor`, and report what this page shows; the gallery itself was only read."
+    if verdict == "worse":
+        return "keep the old model, or find out why the new one finds less; the gallery itself was only read."
+    if verdict == "mixed":
+        return (
+            "look at the examples below, and decide whether the first hit counts for your users before anything is "
+            "swapped; the gallery itself was only read."
+        )
+    if not results.swaps_first:
+        return (
+            "`limpet gallery prepare`, `backfill` all items, then `swap`; a report or an adapter would let you swap "
+            "first."
+        )
+    first = f"`limpet gallery swap`, then `limpet gallery backfill{order}`"
+    last = "backfill a part before the swap, or find a better link" if verdict == "dips" else first
+    look = verdict in ("unlabelled", "no gain")
+    return f"look at the examples below; then {first}." if look else f"{last}."
+
+
+def best_order(results: Rehearsal) -> str:
+    """Return the order whose curve is highest on average, the first one where none is."""
+    metric = results.metric
+    areas = {name: curve.area[metric] for name, curve in results.curves.items()}
+    return max(areas, key=areas.__getitem__)
+
+
+def order_gain(results: Rehearsal) -> float:
+    """Return how far the main metric of the best order is above that of the worst one, on average."""
+    areas = [curve.area[results.metric] for curve in results.curves.values()]
+    return max(areas) - min(areas)
+
+
+def order_finding(results: Rehearsal) -> str:
+    """Say which order pays most."""
+    if not results.swaps_first:
+        return "Without a link no order makes a difference: queries see new vectors once all are there."
+    metric, curves = results.metric, results.curves
+    areas = {name: curve.area[metric] for name, curve in curves.items()}
+    best = best_order(results)
+    if len(areas) == 1:
+        return f"Only one order was rehearsed: {ORDERS[best]}."
+    apart = order_gain(results)
+    if apart < ORDER_MATTERS:
+        return (
+            f"The order hardly matters here: on average over the backfill, {metric_name(metric)} differs by "
+            f"{score(apart)}."
+        )
+    return (
+        f"Re-embedding {ORDERS[best]} pays most: {metric_name(metric)} {score(areas[best])} on average over the "
+        f"backfill, {signed(apart)} above the order that pays least."
+    )
+
+
+def first_hit_findings(results: Rehearsal) -> list[str]:
+    """Say how many queries find another item first, and what that means."""
+    swap, *_, end = results.first_hits
+    at_once = f"{percent_of(swap.changed)} right after the swap, and " if results.swaps_first else ""
+    sentences = [f"Another item comes first for {at_once}{percent_of(end.changed)} of the queries at the end."]
+    if end.fixed is not None and end.broken is not None:
+        sentences.append(
+            f"Of those where it is known what is right, {percent_of(end.fixed)} were wrong and are right at the "
+            f"end, {percent_of(end.broken)} were right and are wrong."
+        )
+    else:
+        sentences.append("Whether it is a better one nobody knows without labels: look at the examples.")
+    return sentences
+
+
+def two_stage_finding(results: Rehearsal) -> str:
+    """Say what two-stage search finds and costs; nothing where that was not rehearsed."""
+    found, metric = results.two_stage, results.metric
+    if found is None:
+        return ""
+    apart = ""
+    if found.differences:
+        mean, low, high = found.differences[metric]
+        apart = f", {signed(mean)} to today ({signed(low)} to {signed(high)})"
+    return (
+        f"Without a swap or a link, old queries can find {found.candidates:,} candidates that the new model scores "
+        f"again: {metric_name(metric)} {score(found.values[metric])}{apart}. A query whose candidates were not encoded "
+        f"yet takes {duration(found.first_milliseconds / 1000)}, and {duration(found.again_milliseconds / 1000)} once "
+        f"they are. What is encoded is kept: {percent_of(found.encoded)} of the items after these {results.asked:,} "
+        f"queries, {found.encoded_per_query:.1f} for each."
+    )
+
+
+def two_stage_rows(results: Rehearsal) -> Table | None:
+    """Return columns and rows of two-stage search between today and the end; None where it was not rehearsed."""
+    found = results.two_stage
+    if found is None:
+        return None
+    curve, metrics = results.curve, [name for name in found.values if not name.endswith("with old")]
+    before = results.searches.milliseconds.get("before")
+    swapped = [score(curve.values[name][0]) for name in metrics]
+    rows = [
+        ["today", *(score(results.before[name]) for name in metrics),
+         duration(None if before is None else before / 1000), "0"],
+        ["in two stages", *(score(found.values[name]) for name in metrics),
+         f"{duration(found.first_milliseconds / 1000)}, then {duration(found.again_milliseconds / 1000)}",
+         f"{found.encoded_per_query:.1f}"],
+        *([["after the swap", *swapped, MISSING, "0"]] if results.swaps_first else []),
+        ["all re-embedded", *(score(curve.values[name][-1]) for name in metrics), MISSING, MISSING],
+    ]  # fmt: skip
+    return ["", *map(metric_name, metrics), "a query on the copy", "encoded for it"], rows
+
+
+def time_finding(results: Rehearsal) -> str:
+    """Say what the whole upgrade would take."""
+    full = next(one.full_seconds for one in results.timings if one.step == "embed")
+    return (
+        f"Embedding all {results.items:,} items would take about {duration(full)} at the speed seen here. Swap and "
+        "rollback do not depend on the number of items."
+    )
+
+
+def rollback_finding(results: Rehearsal) -> str:
+    """Say where the rollback led."""
+    if results.rollback_equal:
+        return (
+            f"After the rollback all {results.asked:,} old queries found exactly what they found before the swap: "
+            f"the same {results.sampled:,} items in the same order with the same scores."
+        )
+    return "After the rollback old queries found something else than before the swap. This must not be."
+
+
+def protocol_words(results: Rehearsal) -> list[str]:
+    """Say how it was measured, in sentences."""
+    judged, asked, sampled = results.judged, results.asked, results.sampled
+    given = (
+        f"{asked:,} queries that were given, embedded by both models, searched the copy"
+        if results.queries == "given"
+        else f"{asked:,} of the sampled items served as queries among the others, by their stored and by their new "
+        "vectors; models with prefixes of their own for queries may do better or worse"
+    )
+    known = (
+        f" For {judged:,} of them it is known what is right."
+        if judged
+        else " Nobody knows what is right for them, so lists of hits are compared with each other; agreement is not "
+        "correctness."
+    )
+    return [
+        f"The copy holds {sampled:,} of {results.items:,} items, drawn at random (seed {results.seed}), with "
+        "the vectors that the gallery stores. It was kept in memory, and the gallery was only read.",
+        f"{given}.{known}",
+        "With fewer items fewer compete, so scores are higher than in the whole gallery; what counts are differences. "
+        f"The band holds 95{SPACE}% of 2,000 resampled sets of queries, or of whole classes of them where several "
+        "share one, for the difference to today.",
+        "Whatever the share that is re-embedded, every search covered all items, and its first hits were compared with "
+        "those of all vectors.",
+    ]
+
+
+def duration(seconds: float | None) -> str:
+    """Write a duration.
+
+    >>> [duration(found).replace(SPACE, " ") for found in (0.00042, 0.05, 7.25, 75, 4000, 50_000, 300_000)]
+    ['0.4 ms', '50 ms', '7.2 s', '75 s', '67 min', '13.9 h', '3.5 days']
+    >>> duration(None)
+    '–'
+    """
+    if seconds is None:
+        return "–"
+    for limit, unit, name in ((1, 1e-3, "ms"), (120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
+        if seconds < limit:
+            found = seconds / unit
+            digits = 0 if found >= 10 or name == "min" else 1
+            return f"{found:.{1 if name == 'h' else digits}f}{SPACE}{name}"
+    return f"{seconds / 86_400:.1f}{SPACE}days"
+
+
+PAGE = "rehearsal.html"
+
+_SHOWN = ("0 ", "50 ", "100 ")  # shares whose searches are in the table of times
+
+
+def write_rehearsal_report(results: Rehearsal, folder: str | Path) -> Path:
+    """Write rehearsal.html into a folder, wholly or not at all, and return its path; see `write_page`."""
+    return write_page(render_rehearsal_report(results), folder, PAGE)
+
+
+def render_rehearsal_report(results: Rehearsal) -> str:
+    """Return the page as text; see `write_rehearsal_report`."""
+    shown = ("map", "recall@1") if results.labelled else ("overlap@10 with new", "overlap@10 with old")
+    judged = results.judged / results.asked
+    occurring = {kind for found in results.first_hits for kind in changes_of(found, judged)}
+    other = "another first hit, as right or wrong as before" if results.labelled else "another first hit"
+    page: str = page_template("rehearsal.html", values={"duration": duration, "percent_of": percent_of}).render(
+        document=results,
+        tone=TONES[results.verdict],
+        headline=rehearsal_headline(results),
+        sentences=findings(results),
+        next_step=next_step(results),
+        numbers_now=_numbers(results),
+        metrics={metric: METRICS[metric] for metric in shown},
+        short=metric_name,
+        orders={name: ORDERS.get(name, name) for name in results.curves},
+        order_swatch=order_swatch,
+        change_swatch=change_swatch,
+        changes={kind: other if kind == "other" else told for kind, told in CHANGES.items() if kind in occurring},
+        charts=_charts(results, shown),
+        order_finding=order_finding(results),
+        first_hit_findings=first_hit_findings(results),
+        order_rows=order_rows(results),
+        time_finding=time_finding(results),
+        timing_rows=timing_rows(results),
+        latency_rows=latency_rows(results),
+        two_stage_finding=two_stage_finding(results),
+        two_stage_rows=two_stage_rows(results),
+        rollback_finding=rollback_finding(results),
+        rollback_rows=rollback_rows(results),
+        stage=stage,
+        protocol_words=protocol_words(results),
+        link=LINKS[results.linked],
+    )
+    return page
+
+
+def _numbers(results: Rehearsal) -> list[tuple[str, str, bool]]:
+    """Return the main metric today, after the swap and at the end: number, name, and whether it is in question."""
+    metric = results.metric
+    values = results.curve.values[metric]
+    swapped = [(score(values[0]), "after the swap", True)] if results.swaps_first else []
+    today = [] if metric.startswith("overlap") else [(score(results.before[metric]), "today", False)]
+    return [*today, *swapped, (score(values[-1]), "all re-embedded", not swapped)]
+
+
+def _charts(results: Rehearsal, metrics: tuple[str, ...]) -> dict[str, Drawing]:
+    def curves(metric: str) -> Drawing:
+        return in_both_widths(lambda width: rehearsal_curves(results, metric, width=width), 520)
+
+    charts = {metric: curves(metric) for metric in metrics}
+    return charts | {"first": in_both_widths(lambda width: first_hit_bars(results, width=width), 640)}
+
+
+def order_rows(results: Rehearsal) -> Table:
+    """Return columns and rows of the orders, the best first: on average, and at every share."""
+    metric, curves = results.metric, results.curves
+    shares = map(percent_of, results.curve.shares)
+    columns = [f"{metric_name(metric)}, re-embedded", "on average", *shares]
+    ranked = sorted(curves.items(), key=lambda item: -item[1].area[metric])
+    return columns, [[name, score(curve.area[metric]), *map(score, curve.values[metric])] for name, curve in ranked]
+
+
+def timing_rows(results: Rehearsal) -> Table:
+    """Return columns and rows of the steps: on the copy, and as they would be with all items."""
+    rows = [
+        [
+            STEPS.get(one.step, one.step),
+            duration(one.seconds),
+            duration(one.full_seconds) if one.items else "the same",
+        ]
+        for one in results.timings
+    ]
+    return ["step", f"{results.sampled:,} items", f"{results.items:,} items"], rows
+
+
+def latency_rows(results: Rehearsal) -> Table:
+    """Return columns and rows of the time of a query at every stage, on the copy."""
+    found = results.searches.milliseconds
+    between = [point for point in found if point.endswith("re-embedded") and not point.startswith(_SHOWN)]
+    rows = [[point, duration(taken / 1000)] for point, taken in found.items() if point not in between]
+    return ["a query on the copy", "median"], rows
+
+
+def rollback_rows(results: Rehearsal) -> Table:
+    """Return columns and rows of what old queries find before the swap and after the rollback."""
+    metrics = [name for name in results.before if not name.startswith("overlap")] or ["overlap@10 with old"]
+    rows = [
+        [metric_name(name), f"{results.before[name]:.6f}", f"{results.after_rollback[name]:.6f}"] for name in metrics
+    ]
+    return ["old queries", "before the swap", "after the rollback"], rows
+
+
+def to_markdown(results: Rehearsal) -> str:
+    """Return what is said of a rehearsal and its tables in Markdown."""
+    told = [*findings(results), order_finding(results), *first_hit_findings(results)]
+    told += [time_finding(results), rollback_finding(results), *filter(None, [two_stage_finding(results)])]
+    finding = Finding(rehearsal_headline(results), tuple(told), (next_step(results),))
+    tables = {"Orders": order_rows(results), "Time by step": timing_rows(results)}
+    tables |= {"Time of a query": latency_rows(results), "Rollback": rollback_rows(results)}
+    if (two_stage := two_stage_rows(results)) is not None:
+        tables["Two-stage search"] = two_stage
+    title = f"A rehearsed upgrade on {results.sampled:,} of {results.items:,} items"
+    return markdown_of(title, [finding], tables, protocol_words(results))

@@ -1,0 +1,148 @@
+"""What all results share in words: verdicts, findings, terms and what metrics mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from limpet.evaluation.results import Evaluation
+from limpet.evaluation.test_sets import SetScores
+from limpet.wording import listed, metric_name
+
+Judged = Evaluation | SetScores
+"""What has a verdict."""
+
+
+MARKS = {"compatible": "✓", "inconclusive": "?", "not compatible": "✗", "unlabelled": "–", "mixed": "±"}
+"""Signs of the verdicts."""
+
+
+SHAPES = {"compatible": 0, "inconclusive": 1, "not compatible": 3, "unlabelled": 0, "mixed": 2}
+"""Numbers of the marks that stand for verdicts in charts, see `svg.marker`."""
+
+
+TERMS = {
+    "old, new, independent": "the model that embedded your gallery, the one that may follow it, and the new recipe "
+    "trained without regard to the old model: how good could new be",
+    "self-test": "queries and gallery embedded by the same model",
+    "cross-test": "new queries search the gallery that the old model embedded, before anything is re-embedded",
+    "compatible": "the cross-test scores more than the old model's self-test: swapping the query model helps at once",
+    "backfill": "re-embedding the old gallery with the new model, item by item, while it stays in use",
+    "negative flip": "a query whose first result was right with the old system and is wrong with the new one; a "
+    "positive flip is the reverse",
+    "p": "how often two equally good systems would differ by at least as much, if chance alone decided which of them "
+    "did better on each query (paired permutation test, two-sided): the smaller, the less it looks like chance",
+    "agreement": "how many results stay the same: it tells how much people will notice, not whether it is better",
+    "P_comp": "the share of the possible improvement that arrives without re-embedding: 0 is the old system, 1 the "
+    "independent model",
+    "uncertainty": "how close to the origin of hyperbolic space the model puts an item: 1 at the origin, 0 infinitely "
+    "far from it",
+    "P_up": "what the new model gained or lost on its own gallery by being kept compatible, relative to the "
+    "independent model; 0 is no loss",
+}
+
+
+OLD, REEMBEDDED = "old model as it is", "everything re-embedded"
+"""What candidates that link two models are compared with."""
+
+
+FIRST_HIT = ("recall@1", "cmc@1", "rank@1")
+"""Metrics of the first hit."""
+
+
+CLICKS = (
+    "Clicks only know what the old system showed, so no verdict is spoken: a better answer that nobody was shown "
+    "counts as wrong."
+)
+
+
+_NOTES = {
+    "map-trapezoid": "mean average precision, measured between places as the Oxford and Paris benchmarks do; 1 if "
+    "every right item comes before every wrong one",
+    "mp": "mean precision: the share of right items among the first {}, or as many as it takes to find all",
+    "tar": "the share of genuine pairs that are accepted where a share of {} of the other pairs is accepted too",
+    "tpir": "the share of probes whose subject is found first and accepted, where a share of {} of the probes that "
+    "belong to nobody is accepted too",
+    "rank": "the share of probes whose subject is among the first {} found",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What results say, or what they say of one model, one test set, one subject.
+
+    Args:
+        headline: The most important in a line.
+        sentences: What was measured, and after it what else there is to know.
+        next_steps: What to do.
+        verdict: A key of `MARKS`, where there is one.
+        name: Of what it is about, where that is a part of the results.
+        steps: Numbers to compare with each other, with a name each: of the system as it is, of what is new, and so on.
+    """
+
+    headline: str
+    sentences: tuple[str, ...]
+    next_steps: tuple[str, ...] = ()
+    verdict: str = ""
+    name: str = ""
+    steps: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def lines(self) -> list[str]:
+        """What stands below the headline: what was measured, what to do, and what else to know."""
+        return [*self.sentences[:1], *(f"Next: {step}" for step in self.next_steps), *self.sentences[1:]]
+
+
+def spoken_verdict(record: Judged) -> str:
+    """Write a verdict for people: that of several metrics names them.
+
+    >>> from types import SimpleNamespace
+    >>> spoken_verdict(SimpleNamespace(verdict="mixed", gate_metric="map", worse=("recall@1", "recall@5")))
+    'compatible in mAP, worse at the first hit (recall@1) and in recall@5'
+    """
+    if record.verdict != "mixed":
+        return record.verdict
+    return f"compatible in {metric_name(record.gate_metric)}, worse {listed(worse_places(record))}"
+
+
+def short_verdict(record: Judged) -> str:
+    """Write a verdict for a table.
+
+    >>> from types import SimpleNamespace
+    >>> short_verdict(SimpleNamespace(verdict="mixed", gate_metric="map"))
+    'compatible in mAP only'
+    """
+    return f"compatible in {metric_name(record.gate_metric)} only" if record.verdict == "mixed" else record.verdict
+
+
+def worse_places(record: Judged) -> list[str]:
+    """Say where new queries are clearly worse than old ones."""
+    return places(record.worse)
+
+
+def places(metrics: Iterable[str]) -> list[str]:
+    """Say where something is worse.
+
+    >>> places(["recall@1", "map"])
+    ['at the first hit (recall@1)', 'in mAP']
+    """
+    return [
+        f"at the first hit ({metric_name(metric)})" if metric in FIRST_HIT else f"in {metric_name(metric)}"
+        for metric in metrics
+    ]
+
+
+def metric_note(metric: str) -> str:
+    """Explain a metric in one line.
+
+    >>> metric_note("recall@1")
+    'the share of queries whose first result is right'
+    """
+    family, _, depth = metric.partition("@")
+    if family in ("recall", "cmc"):
+        first = "result is" if depth == "1" else f"{depth} results hold one that is"
+        return f"the share of queries whose first {first} right"
+    if family in _NOTES:
+        return _NOTES[family].format(depth)
+    extent = "" if not depth else ", over as many places as there are right items" if depth == "r" else f" at {depth}"
+    return f"mean average precision{extent}; 1 if every right item comes before every wrong one"

@@ -1,0 +1,231 @@
+"""What all results have in common: frozen typed values, written to and read from results.json.
+
+Every kind of results is one subclass of `Results` beside what measures it, and everybody else reads its attributes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError, ValidationInfo
+from pydantic_core import PydanticSerializationError
+
+from limpet import documents
+from limpet.embeddings.storage import write_atomically
+from limpet.errors import ConfigError, DataError, unknown_name
+from limpet.version import __version__
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FILE_NAME = "results.json"
+
+_PACKAGES = ("numpy", "torch", "safetensors")
+
+
+def _none_if_nan(value: Any) -> Any:
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _none_unless_finite(value: Any, info: ValidationInfo) -> Any:
+    """Return None for what was computed and is NaN or infinite; in JSON neither may stand."""
+    return None if info.mode == "python" and isinstance(value, float) and not math.isfinite(value) else value
+
+
+Number = Annotated[float | None, BeforeValidator(_none_if_nan)]
+"""A number, or None where it is not defined; NaN becomes None."""
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Defined = Annotated[Finite | None, BeforeValidator(_none_unless_finite)]
+"""A finite number, or None where it is not defined; NaN and infinity that were computed become None."""
+Positive = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Difference = Annotated[float, Field(ge=-1, le=1, allow_inf_nan=False)]
+"""A difference of two shares."""
+Count = Annotated[int, Field(ge=0)]
+Several = Annotated[int, Field(ge=1)]
+Interval = tuple[Number, Number]
+"""Lower and upper end."""
+Disagreement = tuple[str, Any, str]
+"""A place in results, what it is, and what another part of them asks for."""
+
+
+class Part(BaseModel):
+    """A part of results. Keys that a later version adds are kept; those of a version stay."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="allow", defer_build=True, ser_json_inf_nan="constants"
+    )  # `save` refuses them
+
+    def to_dict(self) -> dict[str, JsonValue]:
+        """Return plain values for JSON."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
+class Data(Part):
+    """What was searched, for people."""
+
+    name: str
+    description: str
+    numbers: dict[str, Any]
+
+
+class ModelIdentity(Part):
+    """Which model made embeddings.
+
+    Args:
+        fingerprint: Of the model.
+        declared: Whether a person named it, rather than a release.
+    """
+
+    fingerprint: str
+    declared: bool = False
+
+
+def packages() -> dict[str, str]:
+    """Return the versions of what limpet stands on, by name; what is not installed computed nothing."""
+    versions = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    return versions
+
+
+class Results(Part):
+    """Results of one kind, as results.json holds them.
+
+    Subclasses set `KIND`, what the file says under "kind" (None: it says nothing), `VERSION`, the version of its
+    schema, `WRITER`, what writes such results, `AGAIN`, what to do again where they are not complete, `FILE`, the
+    name of the file, where it is another than results.json, and `REPORT`, the module of reports that writes of them.
+    """
+
+    KIND: ClassVar[str | None]
+    VERSION: ClassVar[int] = 1
+    WRITER: ClassVar[str]
+    AGAIN: ClassVar[str] = "evaluate"
+    FILE: ClassVar[str] = FILE_NAME
+    REPORT: ClassVar[str]
+
+    schema_version: int
+    limpet: str | None = None
+    versions: dict[str, str] = Field(default_factory=dict)
+
+    @classmethod
+    def of(cls, **values: Any) -> Self:
+        """Return new results of these values, as this version of limpet writes them.
+
+        Raises:
+            ConfigError: Some are missing, of another type, or contradict each other.
+        """
+        for name in values.keys() - cls.model_fields.keys():
+            raise unknown_name("part of results", name, list(cls.model_fields))
+        kind = {} if cls.KIND is None else {"kind": cls.KIND}
+        wrote = {"schema_version": cls.VERSION, **kind, "limpet": __version__, "versions": packages()}
+        return cls._validated({**wrote, **values}, "These results", python=True)
+
+    @classmethod
+    def parse(cls, document: Any, where: str = "These results") -> Self:
+        """Return results that are complete, of this kind and schema version, and whose parts agree.
+
+        Args:
+            document: Plain values, as a results.json holds them.
+            where: What to call them in a message.
+
+        Raises:
+            ConfigError: They are not.
+        """
+        if not isinstance(document, dict) or document.get("schema_version") != cls.VERSION:
+            found = document.get("schema_version") if isinstance(document, dict) else type(document).__name__
+            raise ConfigError(
+                f"{where}: schema version {found}.",
+                expected=f"schema version {cls.VERSION}",
+                to_do=f"{cls.AGAIN} again with this version of limpet, or read the file with the version that wrote "
+                "it.",
+            )
+        if document.get("kind") != cls.KIND:
+            raise ConfigError(
+                f"{where}: results of the kind '{document.get('kind', 'evaluation')}'.",
+                expected=f"results of {cls.WRITER}",
+                to_do="check which file or folder was given.",
+            )
+        return cls._validated(document, where)
+
+    @classmethod
+    def _validated(cls, document: Mapping[str, Any], where: str, *, python: bool = False) -> Self:
+        """Return results of values in Python, or of those of JSON, where lists are tuples and texts are no numbers."""
+        try:
+            if python:
+                results = cls.model_validate(document)
+            else:
+                results = cls.model_validate_json(json.dumps(document), strict=True)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(key) for key in first["loc"])
+            raise ConfigError(
+                f"{where}: {first['msg']} at '{place}' ({error.error_count()} in all).",
+                expected=f"complete results of {cls.WRITER}",
+                to_do=f"{cls.AGAIN} again; a report is never made of a part of the numbers.",
+            ) from None
+        for place, given, expected in results.disagreements():
+            raise ConfigError(f"{where}: {place} is {given}.", expected=expected, to_do=f"{cls.AGAIN} again.")
+        return results
+
+    def disagreements(self) -> Iterator[Disagreement]:
+        """Yield every part that contradicts another."""
+        yield from ()
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read the file of such results, or that of a folder, and check that everything a report needs is there.
+
+        Raises:
+            ConfigError: The file is missing, no JSON, of another kind or schema version, or not complete.
+        """
+        path = Path(path)
+        file = path / cls.FILE if path.is_dir() else path
+        try:
+            document = documents.read_json(file)
+        except OSError as error:
+            raise ConfigError(f"Cannot read '{file}': {error.strerror}.", expected=f"a {cls.FILE}") from error
+        except ValueError as error:
+            raise ConfigError(f"'{file}' is no valid JSON: {error}.", expected=f"a {cls.FILE}") from error
+        return cls.parse(document, f"'{file}'")
+
+    def to_markdown(self) -> str:
+        """Return what these results say and their tables in Markdown, for papers, READMEs and pull requests."""
+        report = import_module(f"limpet.reports.{self.REPORT}")  # reports stand above results, and read them
+        markdown: str = report.to_markdown(self)
+        return markdown
+
+    def plot(self) -> Figure:
+        """Return the chief chart of such results; its `savefig` writes .svg, .png and .pdf.
+
+        Raises:
+            ConfigError: Matplotlib is missing, or nothing was measured that could be drawn.
+        """
+        figure: Figure = import_module("limpet.reports.charts.figures").figure_of(self)  # which knows all kinds
+        return figure
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the file of such results into a folder, wholly or not at all, and return its path.
+
+        Raises:
+            DataError: It could not be written, or a value is no JSON.
+        """
+        try:
+            plain = self.model_dump(by_alias=True)  # in JSON's mode, sets, bytes and paths would become texts
+            text = json.dumps(plain, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+        except (TypeError, ValueError, PydanticSerializationError) as error:
+            raise DataError(
+                f"These results cannot be written as JSON: {error}.",
+                expected="text, finite numbers, True, False, None, lists and mappings",
+                to_do="convert the values of what is told of data and models.",
+            ) from error
+        return write_atomically(Path(folder) / self.FILE, lambda part: part.write_text(text, encoding="utf-8"))

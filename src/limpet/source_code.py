@@ -1,0 +1,161 @@
+"""What code computes, whatever is said about it: digests that comments, docstrings and layout do not change.
+
+What was computed is kept, and told apart by the digest; asked for again, it is computed anew, and the former one is
+kept beside it.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import json
+import sys
+import sysconfig
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache, partial
+from itertools import count
+from pathlib import Path
+from typing import Any, Literal
+
+from limpet.errors import refuse
+
+Standing = Literal["same", "other", "unknown"]
+"""Whether the code of today computed something, or another one, or one that was not recorded."""
+
+
+INSTALLED = tuple({Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib", "stdlib")})
+"""Folders of code that packages bring, which is known by their versions."""
+
+
+@lru_cache(maxsize=512)  # what trains one method is, but for that method, what trains another
+def bare_code(source: str) -> str:
+    r"""Return source code in one layout, without comments and docstrings.
+
+    >>> bare_code('def one():  # counts\n    "It is one."\n    return 1')
+    'def one():\n    return 1'
+    """
+    tree = ast.parse(source)
+    for node in _statements(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            node.body = [one for one in node.body if not _is_text(one)] or [ast.Pass()]
+    return ast.unparse(tree)
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield a node and the statements within it; definitions are nowhere else, and most nodes are expressions."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            yield from _statements(child)
+
+
+def digest_of(paths: Iterable[Path]) -> str:
+    """Return a digest over the code in these files without comments, docstrings and layout."""
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(path.name.encode() + b"\0" + bare_code(path.read_text(encoding="utf-8")).encode() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def version_of(thing: Any) -> str:
+    """Return the digest of the package that defines a class or function; "" for limpet's own."""
+    thing = inspect.unwrap(thing.func if isinstance(thing, partial) else thing)
+    name = thing.__module__.partition(".")[0]
+    if name == "limpet":
+        return ""
+    package = getattr(sys.modules.get(name), "__path__", None)
+    if package is None:
+        return digest_of([Path(inspect.getfile(thing))])
+    return digest_of(path for folder in package for path in sorted(Path(folder).rglob("*.py")))
+
+
+def standing(recorded: str | None, today: str) -> Standing:
+    """Return how the digest on record stands to that of today.
+
+    >>> standing("ab", "ab"), standing("ab", "cd"), standing(None, "cd")
+    ('same', 'other', 'unknown')
+    """
+    return "unknown" if recorded is None else "same" if recorded == today else "other"
+
+
+def put_beside(folder: Path) -> Path:
+    """Rename a folder to the first of FOLDER.before-1, FOLDER.before-2, ... that is free, and return that.
+
+    Raises:
+        ConfigError: It is the folder that one is in, or holds it.
+    """
+    refuse(
+        Path.cwd().is_relative_to(folder.resolve()),
+        f"'{folder}' is to be kept under another name, and is where you are.",
+        "a folder that can be renamed: the same command from outside of it",
+    )
+    beside = next(
+        path for number in count(1) if not (path := folder.with_name(f"{folder.name}.before-{number}")).exists()
+    )
+    return folder.rename(beside)
+
+
+def combined(own: str, things: Iterable[Any]) -> str:
+    """Return the digest of code of limpet's own and of the packages that define classes or functions.
+
+    Args:
+        own: Digest of limpet's files.
+        things: See `version_of`.
+    """
+    return hashlib.sha256(json.dumps([own, *map(version_of, things)]).encode()).hexdigest()[:16]
+
+
+def own_code(kinds: Iterable[type]) -> str | None:
+    """Return a digest over the code of those classes that no installed package brings; None where there are none.
+
+    A class of which no source is at hand, such as one typed at a prompt, counts by its name.
+    """
+    own = sorted({_source(kind) for kind in kinds if not _installed(kind)})
+    return hashlib.sha256("\0".join(own).encode()).hexdigest()[:16] if own else None
+
+
+def callable_code(function: Callable[..., Any]) -> str:
+    """Return a digest over the code of a function, or of an object that can be called, with its plain values.
+
+    What it refers to beyond these is not in the digest.
+    """
+    values: object = None
+    if isinstance(function, partial):
+        values = [list(function.args), dict(function.keywords)]
+        function = function.func
+    if not (inspect.isfunction(function) or inspect.isbuiltin(function) or inspect.ismethod(function)):
+        values = [values, {name: value for name, value in vars(function).items() if not name.startswith("_")}]
+        source = _source(type(function))
+    else:
+        source = _source(function)
+    written = json.dumps(values, sort_keys=True, default=lambda value: type(value).__qualname__)
+    return hashlib.sha256(f"{source}\0{written}".encode()).hexdigest()[:16]
+
+
+def _source(thing: Any) -> str:
+    """Return the bare code of a class or function; its name where there is no source."""
+    try:
+        return bare_code(textwrap.dedent(inspect.getsource(thing)))
+    except (OSError, TypeError, SyntaxError):  # a lambda within a line is no statement of its own
+        code = getattr(thing, "__code__", None)
+        name = getattr(thing, "__qualname__", type(thing).__qualname__)
+        return name if code is None else f"{name}\0{code.co_code.hex()}\0{code.co_names}\0{_plain(code.co_consts)}"
+
+
+def _plain(constants: Iterable[object]) -> list[str]:
+    return [repr(one) for one in constants if isinstance(one, str | bytes | int | float | complex | None)]
+
+
+def _installed(kind: type) -> bool:
+    try:
+        file = Path(inspect.getfile(kind)).resolve()
+    except (OSError, TypeError):  # builtin, or typed at a prompt
+        return kind.__module__.partition(".")[0] in ("builtins", "torch")
+    return any(file.is_relative_to(folder) for folder in INSTALLED)
+
+
+def _is_text(node: ast.stmt) -> bool:
+    """Return whether a statement is a text alone: a docstring, or the description of an attribute."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)

@@ -1,0 +1,46 @@
+"""Items that are somewhere already, by URL: tables, collections of vector databases, files of vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from limpet.registry import Registry
+from limpet.sources.address import Address, Roles, Sample, read_address, scheme_of
+from limpet.sources.base import Source
+
+__all__ = ["SOURCES", "Address", "Roles", "Sample", "Source", "open_source", "read_address", "scheme_of"]
+
+SOURCES: Registry[type[Any]] = Registry(
+    "kind of source",
+    "sources",
+    {
+        "faiss": "limpet.sources.faiss:FaissIndex",
+        "lance": "limpet.sources.lance:LanceTable",
+        "milvus": "limpet.sources.milvus:MilvusCollection",
+        "parquet": "limpet.sources.parquet:ParquetTable",
+        "postgresql": "limpet.sources.postgresql:PostgresTable",
+        "qdrant": "limpet.sources.qdrant:QdrantCollection",
+    },
+    fits=lambda thing: isinstance(thing, type) and all(hasattr(thing, name) for name in ("options", "batches")),
+    expected="a class that is a limpet.sources.Source",
+)
+"""Kinds of sources by the scheme of their URLs: each is a class made of an `Address`."""
+
+
+def open_source(url: str | Address) -> Source:
+    """Open the items at a URL; their schema is looked at, and nothing else read.
+
+    Args:
+        url: ``postgresql://USER@HOST/DATABASE?table=NAME&vector=COLUMN``, ``lance:PATH#TABLE`` and the like; see
+            `limpet.sources.address.read_address`.
+
+    Raises:
+        ConfigError: The URL is wrong, or names what is not there.
+        DataError: A file cannot be read.
+        StoreError: A service is out of reach, or refuses.
+    """
+    address = read_address(url) if isinstance(url, str) else url
+    kind = SOURCES[address.scheme]
+    address.refuse_unknown(kind.options)
+    source: Source = kind(address)
+    return source

@@ -1,0 +1,158 @@
+"""What is computed of vectors, as a list of plain steps that serving code without limpet can compute, too.
+
+An adapter, a head over a frozen model and a space say what they do as steps; `limpet.export` writes these in the
+formats of others. A step is data alone: what it computes is told by its docstring, once, and computed by every format.
+Rows x are (N, S); steps follow each other.
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.floating[Any]]
+
+
+class Step(ABC):
+    """One step; its fields are arrays, numbers or lists of steps."""
+
+    name: ClassVar[str]
+    """What it is called in files."""
+    words: ClassVar[str]
+    """What it does, to be read after "the map"."""
+
+
+Steps = tuple[Step, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Normalise(Step):
+    """x / max(‖x‖, 10⁻¹²): unit rows, and zero for zero."""
+
+    name = "normalise"
+    words = "brings vectors to unit length"
+
+
+@dataclass(frozen=True, eq=False)
+class Scale(Step):
+    """x · factor.
+
+    Args:
+        factor: A number above 0.
+    """
+
+    name = "scale"
+    words = "scales vectors"
+    factor: float
+
+
+@dataclass(frozen=True, eq=False)
+class Affine(Step):
+    """x · weights + offset.
+
+    Args:
+        weights: (S, T).
+        offset: (T,).
+    """
+
+    name = "affine"
+    words = "is affine"
+    weights: Array
+    offset: Array
+
+    @classmethod
+    def linear(cls, weights: Array) -> Affine:
+        """Return x · weights."""
+        return cls(weights, np.zeros(weights.shape[1], weights.dtype))
+
+    @classmethod
+    def shift(cls, offset: Array) -> Affine:
+        """Return x + offset."""
+        return cls(np.eye(len(offset), dtype=offset.dtype), offset)
+
+
+@dataclass(frozen=True, eq=False)
+class Relu(Step):
+    """max(x, 0)."""
+
+    name = "relu"
+    words = "keeps what is above 0"
+
+
+@dataclass(frozen=True, eq=False)
+class Gelu(Step):
+    """x · Φ(x), with the normal distribution Φ itself, not an approximation of it."""
+
+    name = "gelu"
+    words = "has Gaussian error linear units"
+
+
+@dataclass(frozen=True, eq=False)
+class Sum(Step):
+    """The sum of what several lists of steps make of x.
+
+    Args:
+        branches: At least one list.
+    """
+
+    name = "sum"
+    words = "adds up several maps"
+    branches: tuple[Steps, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture(Step):
+    """Σ share_c(x) · (x · weights_c + offset_c), by how near x is to centre c.
+
+    Args:
+        centres: (K, S).
+        weights: (K, S, T).
+        offsets: (K, T).
+        temperature: Shares are softmax(x · centres / temperature); None gives the first nearest centre everything.
+    """
+
+    name = "mixture"
+    words = "chooses among several maps by the nearest centre"
+    centres: Array
+    weights: Array
+    offsets: Array
+    temperature: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Shorten(Step):
+    """x · min(1, length / ‖x‖): longer rows become this long.
+
+    Args:
+        length: Above 0.
+    """
+
+    name = "shorten"
+    words = "shortens vectors that are longer than a bound"
+    length: float
+
+
+@dataclass(frozen=True, eq=False)
+class Lift(Step):
+    """x · sinh(r) / r with r = √K ‖x‖, at most asinh(2¹⁵): from tangent vectors to points of the Lorentz space.
+
+    See `limpet.geometry.lorentz.exp_map0`; what is longer than the bound is lifted to it.
+
+    Args:
+        curvature: K > 0.
+    """
+
+    name = "lift"
+    words = "lifts vectors onto the Lorentz space"
+    curvature: float
+
+
+def flattened(steps: Sequence[Step]) -> list[Step]:
+    """Return steps together with those inside of them."""
+    inner = (branch for step in steps if isinstance(step, Sum) for branch in step.branches)
+    return [*steps, *(step for branch in inner for step in flattened(branch))]

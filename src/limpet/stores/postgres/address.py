@@ -1,0 +1,97 @@
+"""Where a gallery in PostgreSQL is: libpq's URL, with a parameter for the schema, shown without secrets."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from urllib.parse import quote, unquote, urlencode
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from limpet.errors import ConfigError, without_secrets
+
+DEFAULT_SCHEMA = "limpet"
+
+_DRIVER = re.compile(r"(?<=^postgresql)\+\w+(?=://)|(?<=^postgres)\+\w+(?=://)")
+_SECRET = re.compile("password|secret|scram_")
+_SCHEMA = re.compile("[a-z_][a-z0-9_]{0,62}")
+_HOST = re.compile(r"[\w.-]+")
+
+
+@dataclass(frozen=True)
+class Address:
+    """A database, and the schema in it that holds one gallery.
+
+    Args:
+        schema: Its name.
+        parameters: What libpq connects with, a password too if the URL has one; never shown.
+    """
+
+    schema: str
+    parameters: dict[str, str] = field(repr=False)
+
+    @property
+    def url(self) -> str:
+        """The URL without password, which opens the same gallery where libpq finds the password itself.
+
+        >>> read_address("postgresql://ann:s3cret@db:5433/shop?schema=photos").url
+        'postgresql://ann@db:5433/shop?schema=photos'
+        """
+        left = {name: value for name, value in self.parameters.items() if not _SECRET.search(name)}
+        user, host = left.pop("user", ""), left.get("host", "")
+        name = f"{quote(user, safe='')}@" if user else ""
+        if _HOST.fullmatch(host):  # several hosts, and folders of sockets, are parameters
+            del left["host"]
+            port = left.pop("port", "")
+            name += host + (f":{port}" if port else "")
+        database = quote(left.pop("dbname", ""), safe="")
+        further = left if self.schema == DEFAULT_SCHEMA else {**left, "schema": self.schema}
+        parameters = "?" + urlencode(further, quote_via=quote, safe="/,") if further else ""
+        return f"postgresql://{name}/{database}{parameters}"
+
+
+def read_address(url: str) -> Address:
+    """Read a URL such as ``postgresql://user@host:5432/database?schema=name``.
+
+    Args:
+        url: As libpq reads it, with one parameter more: ``schema``, "limpet" if it is left out. Every schema of a
+            database holds one gallery. A driver that SQLAlchemy would take, ``postgresql+psycopg://…``, is passed over.
+
+    Raises:
+        ConfigError: It cannot be read. The message does not repeat it, since it may hold a password.
+    """
+    place, _, query = _DRIVER.sub("", url).partition("?")
+    parts = [part.partition("=") for part in query.split("&") if part]
+    schemas = [unquote(value) for name, _, value in parts if name == "schema"] or [DEFAULT_SCHEMA]
+    if len(schemas) > 1 or not _SCHEMA.fullmatch(schemas[0]):
+        raise ConfigError(
+            f"The URL of the gallery has schema={' and '.join(schemas)}.",
+            expected="one name of small letters, digits and _, such as schema=photos",
+        )
+    rest = "&".join("".join(part) for part in parts if part[0] != "schema")
+    try:
+        parsed = conninfo_to_dict(f"{place}?{rest}" if rest else place)
+        parameters = {name: str(value) for name, value in parsed.items() if value}
+        for host in parameters.get("host", "").split(","):
+            host.encode("utf-8" if host.startswith("/") else "idna")
+    except (psycopg.Error, UnicodeError):
+        raise _unreadable() from None
+    ports = parameters.get("port", "").replace(",", "")
+    shown = [value for name, value in parameters.items() if not _SECRET.search(name)]
+    if any(without_secrets(value) != value for value in shown):
+        raise _unreadable()  # a ? or & before a password is missing, or written as another sign
+    if "@" in place.partition("://")[2].partition("/")[2] + parameters.get("host", "") or (
+        ports and not ports.isdigit()
+    ):
+        raise _unreadable()  # a part of a password, written plainly, is taken for another part of the URL
+    return Address(schemas[0], parameters)
+
+
+def _unreadable() -> ConfigError:
+    return ConfigError(
+        "The URL, which starts with postgresql://, cannot be read.",
+        expected="postgresql://USER@HOST:PORT/DATABASE?schema=NAME; write / : @ ? and # in a name or a password as "
+        "%2F %3A %40 %3F and %23",
+        to_do="better than in the URL, keep passwords in PGPASSWORD or in ~/.pgpass.",
+    )

@@ -1,0 +1,342 @@
+"""Embedding a set of items with a model."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limpet.extras import importing
+
+with importing(__name__):
+    import torch
+    from torch import Tensor, nn
+
+from limpet.data.image_set import ImageSet
+from limpet.data.items import LabelledItems
+from limpet.data.loading import encoding_loader
+from limpet.data.resident import moved
+from limpet.data.text_set import TextSet
+from limpet.embeddings import EmbeddingSet, Form, Role, StringArray, storage
+from limpet.embeddings.embedding_set import with_uncertainty
+from limpet.errors import DataError, ReleaseError, refuse
+from limpet.geometry import Hypersphere, Space
+from limpet.geometry.segments import add_by_class
+from limpet.methods.base import Batch
+from limpet.models.release import Release
+from limpet.models.specs import FeatureSpec
+from limpet.models.text_encoders import BATCH_SIZE, TextEncoder
+from limpet.training.layout import laid_out
+
+ROWS_AT_ONCE = 16_384
+
+
+class MirrorSum(nn.Module):
+    """Maps images to the sum of their features and those of the mirrored images, in at least float32.
+
+    Args:
+        encoder: Maps images (B, channels, height, width) to features (B, D); left and right are the last axis.
+    """
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.training = encoder.training
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return features (B, D)."""
+        features: Tensor = self.encoder(images).float() + self.encoder(images.flip(-1)).float()
+        return features
+
+
+def encoded_batches(
+    model: nn.Module, loader: Iterable[Batch], *, device: torch.device | None = None, channels_last: bool = False
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield raw features (B, D) in at least float32, where the model is, and labels (B,), batch by batch.
+
+    The model is in evaluation mode meanwhile and in its former mode afterwards; no gradient is kept.
+
+    Args:
+        model: Maps a batch's inputs to features (B, D).
+        loader: Yields batches, un-augmented, in dataset order.
+        device: Where the model is; the CPU when left out.
+        channels_last: How images lie in memory; see `fit`.
+    """
+    was_training = model.training
+    model.eval()
+    try:
+        for batch in loader:
+            with torch.no_grad():
+                features = model(laid_out(moved(batch.inputs, device), channels_last)).float()
+            yield features, moved(batch.labels, device)
+    finally:
+        model.train(was_training)
+
+
+def encode_features(
+    model: nn.Module,
+    loader: Iterable[Batch],
+    *,
+    device: torch.device | None = None,
+    channels_last: bool = False,
+    on_batch: Callable[[int], object] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return raw features (N, D) in float32 and labels (N,), both on the CPU, in the order of the loader.
+
+    Args:
+        model: Maps a batch's inputs to features (B, D).
+        loader: Yields batches, un-augmented, in dataset order.
+        device: Where the model is; the CPU when left out.
+        channels_last: How images lie in memory; see `fit`.
+        on_batch: Told the number of items of every finished batch.
+    """
+    features, labels = [], []
+    for found, classes in encoded_batches(model, loader, device=device, channels_last=channels_last):
+        features.append(found.cpu())
+        labels.append(classes.cpu())
+        if on_batch is not None:
+            on_batch(len(classes))
+    if not features:
+        raise DataError("There is nothing to encode.", expected="at least one item")
+    return torch.cat(features), torch.cat(labels)
+
+
+def encode_prototypes(
+    model: nn.Module,
+    loader: Iterable[Batch],
+    space: Space,
+    num_classes: int,
+    *,
+    device: torch.device | None = None,
+    channels_last: bool = False,
+) -> Tensor:
+    """Return the mean point of every class (C, D) under a model, in one pass that keeps nothing else.
+
+    Args:
+        model: Maps a batch's inputs to features (B, D).
+        loader: Yields batches, un-augmented.
+        space: Whose points are averaged.
+        num_classes: C; an absent class has no mean and is zero.
+        device: Where the model is; the CPU when left out.
+        channels_last: How images lie in memory; see `fit`.
+    """
+    sums = torch.zeros(num_classes, space.summed_dim, device=device)
+    counts = torch.zeros(num_classes, device=device)
+    for features, labels in encoded_batches(model, loader, device=device, channels_last=channels_last):
+        add_by_class(sums, counts, space.summed(space.project(features)), labels)
+    return space.centre(sums, counts)
+
+
+def encode(
+    model: nn.Module,
+    loader: Iterable[Batch],
+    space: Space,
+    *,
+    ids: Sequence[str],
+    fingerprint: str,
+    class_names: Sequence[str] | None = None,
+    columns: Mapping[str, NDArray[Any]] | None = None,
+    role: Role = "both",
+    form: Form = "points",
+    device: torch.device | None = None,
+    on_batch: Callable[[int], object] | None = None,
+) -> EmbeddingSet:
+    """Embed every item of a loader.
+
+    Args:
+        model: Maps a batch's inputs to features (B, D), such as the encoder of a release.
+        loader: Yields batches, un-augmented, in dataset order.
+        space: What the features are projected onto.
+        ids: One text per item, in the loader's order.
+        fingerprint: Identity of the model: that of its release.
+        class_names: Names of the classes that the labels count.
+        columns: Further values per item, in the loader's order.
+        role: What the items are to the model.
+        form: "points" for galleries and queries, "features" for training caches.
+        device: Where the model is; the CPU when left out.
+        on_batch: Told the number of items of every finished batch.
+
+    Raises:
+        DataError: There is nothing to encode, or a vector is not finite.
+
+    Returns:
+        The embeddings, in the loader's order; where the space knows one, points have a column "uncertainty" too.
+    """
+    features, labels = encode_features(model, loader, device=device, on_batch=on_batch)
+    vectors = features if form == "features" else space.project(features)
+    return with_uncertainty(
+        EmbeddingSet(
+            ids=StringArray.of(ids),
+            vectors=np.ascontiguousarray(vectors.numpy(), np.float32),
+            fingerprint=fingerprint,
+            space=space,
+            role=role,
+            form=form,
+            labels=labels.numpy().astype(np.int64),
+            class_names=None if class_names is None else StringArray.of(class_names),
+            columns=columns or {},
+        )
+    )
+
+
+def cached_embeddings(release: Release, images: LabelledItems, cache: Path, **settings: Any) -> EmbeddingSet:
+    """Embed images as raw features once; a file in ``cache`` for this release and these images is opened instead."""
+    digest = images.digest()
+    path = cache / f"features-{release.fingerprint.split(':')[1][:16]}-{digest[:16]}.safetensors"
+    if path.exists():
+        return storage.load(path)
+    storage.save(embed_images(release, images, form="features", **settings), path)
+    return storage.load(path)
+
+
+def embed_images(
+    release: Release,
+    images: LabelledItems,
+    *,
+    form: Form = "points",
+    flip: bool = False,
+    labelled: bool = True,
+    role: Role = "both",
+    batch_size: int = 512,
+    workers: int = 0,
+    device: torch.device | None = None,
+    on_batch: Callable[[int], object] | None = None,
+) -> EmbeddingSet:
+    """Embed a set of images with a release; rows, ids, classes and columns are those of the images.
+
+    Args:
+        release: The model.
+        images: What to embed.
+        form: "points" for queries and galleries, "features" for training caches and for pooling into templates.
+        flip: Add the features of the mirrored image to those of the image, before anything is normalised (the usual
+            protocol of face recognition).
+        labelled: Whether the labels mean something; without, the embeddings have none.
+        role: What the images are to the model.
+        batch_size: Images at a time.
+        workers: Processes that read images.
+        device: Where to compute; the CPU when left out.
+        on_batch: Told the number of images of every finished batch.
+
+    Raises:
+        ConfigError: What is no image was to be mirrored.
+    """
+    refuse(flip and images.kind != "images", f"flip of {images.kind}.", "images: nothing else can be mirrored")
+    encoder = release.encoder if device is None else release.encoder.to(device)
+    pinned = device is not None and device.type == "cuda"
+    found = encode(
+        MirrorSum(encoder) if flip else encoder,
+        encoding_loader(images, batch_size=batch_size, workers=workers, pin_memory=pinned),
+        release.space,
+        ids=images.ids,
+        fingerprint=release.fingerprint,
+        class_names=images.class_names,
+        columns=images.columns if isinstance(images, ImageSet) else None,
+        role=role,
+        form=form,
+        device=device,
+        on_batch=on_batch,
+    )
+    return found if labelled else found.replace(labels=None, class_names=None)
+
+
+def embed_features(release: Release, embeddings: EmbeddingSet, *, form: Form = "points") -> EmbeddingSet:
+    """Return embeddings of a frozen model as a head over it makes them; ids, labels, role and columns stay.
+
+    Args:
+        release: A head over a frozen model, such as `train_head` makes.
+        embeddings: What that model embedded, as features or as points.
+        form: "points" for queries and galleries, "features" for training caches.
+
+    Raises:
+        ReleaseError: The release is no head, or one over another model.
+    """
+    spec = release.encoder.spec
+    if not isinstance(spec, FeatureSpec) or spec.frozen != embeddings.fingerprint:
+        over = f"a head over {spec.frozen}" if isinstance(spec, FeatureSpec) else f"a {spec.name} that reads items"
+        raise ReleaseError(
+            f"Embeddings of {embeddings.fingerprint} for {over}.",
+            expected="a head over a frozen model, and embeddings of that very model",
+            to_do="embed the items with the model that the head was trained over; nothing was changed.",
+        )
+    vectors = np.empty((len(embeddings), release.space.dim), np.float32)
+    with torch.no_grad():
+        for start in range(0, len(vectors), ROWS_AT_ONCE):
+            rows = torch.from_numpy(np.array(embeddings.vectors[start : start + ROWS_AT_ONCE]))
+            features = release.encoder(rows).float()
+            vectors[start : start + ROWS_AT_ONCE] = features if form == "features" else release.space.project(features)
+    columns = {name: values for name, values in embeddings.columns.items() if name != "uncertainty"}
+    return with_uncertainty(
+        embeddings.replace(
+            vectors=vectors, fingerprint=release.fingerprint, space=release.space, form=form, columns=columns
+        )
+    )
+
+
+def embed_texts(
+    encoder: TextEncoder,
+    texts: TextSet,
+    *,
+    role: Role = "both",
+    form: Form = "points",
+    batch_size: int = BATCH_SIZE,
+    cache: Path | None = None,
+    on_batch: Callable[[int], object] | None = None,
+) -> EmbeddingSet:
+    """Embed a set of texts; rows, ids, labels and classes are those of the texts.
+
+    Args:
+        encoder: The model.
+        texts: What to embed.
+        role: What they are to the model, which decides the text it puts before each.
+        form: "points" of the hypersphere for queries and galleries, "features" as the model returned them.
+        batch_size: Texts at a time.
+        cache: Folder that keeps the features; what it has of this model, role, prefix and these texts is opened
+            instead of embedding anything.
+        on_batch: Told the number of texts of every finished batch; not called for what is in the cache.
+
+    Raises:
+        ConfigError: The texts are both query and document, and the model has different prefixes for the two.
+        DataError: There are no texts, or a vector is zero or not finite.
+    """
+    if len(texts) == 0:
+        raise DataError("There is nothing to encode.", expected="at least one text")
+    path = None if cache is None else cache / _cache_name(encoder, texts, role)
+    if path is not None and path.exists():
+        features = storage.load(path)
+    else:
+        vectors = encoder.encode(texts.texts, role=role, batch_size=batch_size, on_batch=on_batch)
+        features = _with_identity(vectors, encoder, texts, role)
+        if path is not None:
+            storage.save(features, path)
+    return features if form == "features" else as_points(features)
+
+
+def _with_identity(vectors: NDArray[np.float32], encoder: TextEncoder, texts: TextSet, role: Role) -> EmbeddingSet:
+    return EmbeddingSet(
+        ids=texts.ids,
+        vectors=vectors,
+        fingerprint=encoder.fingerprint,
+        space=Hypersphere(encoder.dim),
+        role=role,
+        form="features",
+        labels=texts.labels,
+        class_names=None if texts.labels is None else StringArray.of(texts.class_names),
+        prefix=encoder.prefix(role),
+    )
+
+
+def as_points(features: EmbeddingSet) -> EmbeddingSet:
+    """Return features as the points of their space, with its uncertainty where the space knows one."""
+    points = features.space.project(torch.from_numpy(np.array(features.vectors)))
+    return with_uncertainty(features.replace(vectors=np.ascontiguousarray(points.numpy()), form="points"))
+
+
+def _cache_name(encoder: TextEncoder, texts: TextSet, role: Role) -> str:
+    """Return a name that no other model, role, prefix or texts share."""
+    asked = hashlib.sha256(repr((role, encoder.prefix(role))).encode()).hexdigest()
+    parts = (encoder.fingerprint.split(":")[1], asked, texts.digest())
+    return f"texts-{'-'.join(part[:16] for part in parts)}.safetensors"

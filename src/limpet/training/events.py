@@ -1,0 +1,145 @@
+"""The log of a training run: one JSON object a line, and the same for other loggers where that is wanted."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TextIO, TypedDict
+
+from limpet.errors import ConfigError
+from limpet.training.loggers import OpenLogger
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class TrainingStep(TypedDict):
+    """What `fit` tells after a step; numbers that are still on the device are tensors.
+
+    Args:
+        epoch: Number of the epoch, from 0.
+        epochs: How many there are.
+        step: Number of the step in its epoch, from 0.
+        steps: How many there are in an epoch.
+        loss: Sum of the terms, before the weights moved.
+        terms: The terms by name.
+        measures: What the method measured at the start of the epoch.
+        learning_rate: Of this step.
+        images: How many items this process saw in it.
+    """
+
+    epoch: int
+    epochs: int
+    step: int
+    steps: int
+    loss: Tensor
+    terms: dict[str, Tensor]
+    measures: dict[str, float]
+    learning_rate: float
+    images: int
+
+
+class EventLog:
+    """Appends what `fit` reports to ``events.jsonl``: every n-th step and the last of each epoch.
+
+    Args:
+        folder: Where the file is written.
+        every: Steps between two lines.
+        loggers: Open what else is told the numbers; see `limpet.training.loggers`.
+        then: Told every event as well, such as a progress bar.
+
+    Raises:
+        ConfigError: The folder cannot be written, or what a logger needs is not installed.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        every: int = 20,
+        loggers: Sequence[OpenLogger] = (),
+        then: Callable[[TrainingStep], object] | None = None,
+    ) -> None:
+        self._path = folder / "events.jsonl"
+        self._file: TextIO | None = None
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _cannot_write(folder, error) from error
+        self._every, self._then = every, then
+        self._loggers = [opened(folder) for opened in loggers]
+        self._images, self._since = 0, time.monotonic()
+
+    def __call__(self, event: TrainingStep) -> None:
+        """Take one event of `fit`."""
+        self._images += event["images"]
+        if event["step"] % self._every == 0 or event["step"] + 1 == event["steps"]:
+            self._write(event)
+        if self._then is not None:
+            self._then(event)
+
+    def _write(self, event: TrainingStep) -> None:
+        seconds = time.monotonic() - self._since
+        line: dict[str, Any] = {
+            "epoch": event["epoch"],
+            "step": event["step"],
+            "loss": float(event["loss"]),
+            "terms": {name: float(value) for name, value in event["terms"].items()},
+            **({"measures": event["measures"]} if event.get("measures") else {}),
+            "learning_rate": event["learning_rate"],
+            "images_per_second": round(self._images / max(seconds, 1e-9), 1),
+        }
+        try:
+            self._file = self._file or self._continued(event["epoch"], event["step"])
+            self._file.write(json.dumps({key: _finite(value) for key, value in line.items()}) + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise _cannot_write(self._path, error) from error
+        numbers = {"loss": line["loss"], **line["terms"], **line.get("measures", {})}
+        for logger in self._loggers:
+            logger.log_metrics(
+                {**numbers, "learning_rate": line["learning_rate"]}, event["epoch"] * event["steps"] + event["step"]
+            )
+        self._images, self._since = 0, time.monotonic()
+
+    def _continued(self, epoch: int, step: int) -> TextIO:
+        """Open the log behind what was written before this place, so that a resumed run repeats no line."""
+        kept = []
+        if self._path.exists():
+            lines = self._path.read_text(encoding="utf-8").splitlines()
+            places = ((line, json.loads(line)) for line in lines if line.endswith("}"))
+            kept = [f"{line}\n" for line, event in places if (event["epoch"], event["step"]) < (epoch, step)]
+        self._path.write_text("".join(kept), encoding="utf-8")
+        return self._path.open("a", encoding="utf-8")
+
+    def close(self) -> None:
+        """Close the files."""
+        if self._file is not None:
+            self._file.close()
+        for logger in self._loggers:
+            logger.finalize("finished")
+
+    def __enter__(self) -> EventLog:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def _finite(value: Any) -> Any:
+    """Replace what JSON cannot write (NaN, infinity) by None."""
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _cannot_write(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"Cannot write to '{path}': {error.strerror or error}.",
+        expected="a folder that can be written, with room in it",
+        to_do="choose another --out, or free space; the same command continues the run.",
+    )

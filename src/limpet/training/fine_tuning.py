@@ -1,0 +1,337 @@
+"""Fine-tuning a text model so that its queries search the gallery of an old one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limpet.extras import importing
+
+with importing(__name__):
+    import torch
+    from torch import Tensor
+
+from limpet.adapters.storage import GALLERY_ADAPTER
+from limpet.data.augment import Augmentation
+from limpet.data.text_pairs import TextPairs
+from limpet.data.text_set import TextSet
+from limpet.data.token_set import PairedTokens, TokenSet
+from limpet.data.vector_set import VectorSet
+from limpet.embeddings import EmbeddingSet, Role, StringArray
+from limpet.embeddings.embedding_set import shown
+from limpet.embeddings.same_items import refuse_lengths
+from limpet.errors import ConfigError, DataError, refuse
+from limpet.experiment import TEXT_RECIPE, Experiment, head_recipe
+from limpet.geometry import Hypersphere
+from limpet.methods import build_method, classless_options
+from limpet.models.pair_losses import PairLoss, RankingLoss
+from limpet.models.release import FrozenModel, Release, load_release
+from limpet.models.sentence_models import SentenceModel
+from limpet.models.specs import TextSpec
+from limpet.models.text_encoders import TextEncoder, open_text_encoder
+from limpet.models.text_folders import TEXT_MODEL, WITHIN, recorded_place
+from limpet.models.text_tower import tokens_of
+from limpet.training.code import code_of
+from limpet.training.compatible_head import (
+    CompatibleHead,
+    frozen_release,
+    load_head,
+    on_its_space,
+    paired,
+    ridge_start,
+    save_gallery_adapter,
+    train_head,
+)
+from limpet.training.encode import embed_features, embed_texts
+from limpet.training.loggers import OpenLogger
+from limpet.training.record import set_aside
+from limpet.training.run_state import prefixed
+from limpet.training.train import CLASSIFIER, OnStep, train_release
+
+Start = Literal["head", "ridge", "random"]
+START = "start"
+"""Folder within a release that holds the head which its training began with."""
+OF_PAIRS = "l2"
+"""The method by which pairs are trained on unless a person chooses."""
+
+
+@dataclass(frozen=True)
+class FineTuned:
+    """A fine-tuned text model, as a head over what its own layers have become.
+
+    Args:
+        head: The projection, and the old model laid onto its space where that is another than its own.
+        encoder: The text model in the release's folder; its own vectors are not those of the release.
+    """
+
+    head: CompatibleHead
+    encoder: TextEncoder
+
+    @property
+    def release(self) -> Release:
+        """What was trained: its fingerprint covers weights, tokenizer, pooling and lengths of the text model too."""
+        return self.head.release
+
+    def embed(self, texts: TextSet, *, role: Role = "both", batch_size: int = 64) -> EmbeddingSet:
+        """Return what it makes of texts: queries, and once a gallery is embedded anew, documents.
+
+        Args:
+            texts: What to embed.
+            role: What they are to the model.
+            batch_size: Texts at a time.
+        """
+        return embed_features(self.release, embed_texts(self.encoder, texts, role=role, batch_size=batch_size))
+
+    def gallery(self, old: EmbeddingSet) -> EmbeddingSet:
+        """Return what the old model embedded, as it is searched: no item is embedded again."""
+        return self.head.gallery(old)
+
+
+def fine_tune(
+    old: EmbeddingSet,
+    texts: TextSet | TextPairs,
+    encoder: TextEncoder,
+    experiment: Experiment | None,
+    folder: Path,
+    *,
+    role: Role = "both",
+    task: PairLoss | None = None,
+    start: Start | None = None,
+    cache: Path | None = None,
+    data_name: str = "",
+    on_step: OnStep | None = None,
+    loggers: Sequence[OpenLogger] = (),
+    again: bool = False,
+) -> FineTuned:
+    """Train a text model on so that its vectors search what an old model embedded, and save a release.
+
+    It is any method's ordinary training, with labels, or with pairs or triplets any method's that can do without. First
+    a head is trained over the model as it is, then all of it, so that its layers are not bent by a projection and a
+    classifier that know nothing yet (Kumar et al., ICLR 2022, arXiv:2202.10054). The classifier of the old model is
+    that of its class means. Of pairs, the projection alone comes first, as the ridge map of new to old embeddings, and
+    there are no classifiers.
+
+    Args:
+        old: Embeddings of the old model, on the hypersphere, as the gallery has them.
+        texts: The same items, matched by id; either side has labels. Or pairs of texts, each of which is its own id.
+        encoder: The text model that training starts from; it is left as it is.
+        experiment: What to train. Of its model, only ``projection`` ("linear" or "mlp") and ζ count; None trains p2s,
+            of pairs `OF_PAIRS`, by `TEXT_RECIPE`.
+        folder: Where the release goes, with the text model within, ``text_model``; a finished one of the same settings
+            and data is loaded instead, an unfinished run is continued.
+        role: What the texts are to the model. Of "both", where it has different prefixes for the two, every other text
+            is a query and the others are documents; of pairs, every anchor is a query and all others are documents.
+        task: What is learned from pairs; `RankingLoss` when left out.
+        start: "head", with labels when left out: from a head that `train_head` trains by the same method, which is kept
+            in ``start`` within the release, for comparison. "ridge", of pairs when left out, or "random": of the
+            projection alone; see `train_head`.
+        cache: Folder that keeps what the model makes of the texts before training.
+        data_name: Name of the data, for the record.
+        on_step: Told after every step; see `fit`.
+        loggers: Open what is told the numbers beside ``events.jsonl``; see `limpet.training.loggers`.
+        again: Train anew what other code trained; see `train_release`.
+
+    Raises:
+        ConfigError: The model cannot be trained, or settings are wrong.
+        DataError: Neither side has labels, both have and they disagree, or there are fewer than two classes; or a text
+            of a pair has no old embedding.
+        SpaceMismatchError: The old embeddings are not on the hypersphere.
+        EmptyOverlapError: No id occurs in both.
+    """
+    paired_texts = isinstance(texts, TextPairs)
+    experiment = experiment or Experiment(method=OF_PAIRS if paired_texts else "p2s", recipe=TEXT_RECIPE)
+    start = start or ("ridge" if paired_texts else "head")
+    refuse(start not in get_args(Start), f"start='{start}'", f"one of {', '.join(get_args(Start))}")
+    if isinstance(texts, TextPairs):
+        refuse(start == "head", "start='head' of pairs.", "'ridge', or 'random': a head is trained with labels")
+        refuse(
+            experiment.head is not None, f"The classifier '{experiment.head}' for pairs.", "none: they have no classes"
+        )
+        options = classless_options(experiment.method, experiment.method_options)
+        experiment = dataclasses.replace(experiment, method_options=options)
+        task = task or RankingLoss(texts.width)
+    else:
+        refuse(task is not None, f"{task} for texts with labels.", "pairs or triplets; or no task")
+    refuse(
+        experiment.recipe.augmentation != Augmentation(),
+        "Random changes of images, for a model of text.",
+        "no --recipe.augmentation",
+    )
+    network = refuse_untrainable(encoder)
+    new = embedded_before(encoder, texts, role, cache=cache)
+    before, after = _each_its_own(old, new) if paired_texts else paired(old, new)
+    method, asked = build_method(experiment.method, experiment.method_options), experiment
+    predecessor = after if method.stays else before
+    spec = TextSpec(
+        frozen=encoder.fingerprint, width=encoder.dim, dim=predecessor.all.dim, projection=experiment.model.projection,
+        zeta=experiment.model.zeta, place=str(network.folder), max_length=network.max_length,
+        truncate_dim=network.truncate_dim, query_prefix=encoder.prefix("query"),
+        document_prefix=encoder.prefix("document"),
+    )  # fmt: skip
+    experiment = on_its_space(dataclasses.replace(experiment, model=spec), method, predecessor.all.space.name)
+    if again:
+        set_aside(folder, code_of(experiment))  # with the head that it began with
+    first = _start(start, before.embeddings, after.embeddings, asked, folder, on_step)
+    tokens = _tokens(network, encoder, texts, role)
+    rows = _each(texts).ids.find(after.ids)
+    items = TokenSet.of([tokens[row] for row in rows], after.labels, after.class_names, after.ids)
+    if isinstance(texts, TextPairs):
+        items = PairedTokens(**vars(items), pairs=texts.rows)
+    frozen: FrozenModel = {
+        "model": f"{WITHIN}{TEXT_MODEL}", "query_prefix": spec.query_prefix, "document_prefix": spec.document_prefix,
+        "truncate_dim": spec.truncate_dim,
+    }  # fmt: skip
+    release = train_release(
+        items, experiment, folder, old=frozen_release(predecessor), old_embeddings=predecessor.all, gallery=before.all,
+        start=first, frozen_model=frozen, task=task, data_name=data_name, on_step=on_step, loggers=loggers, again=again,
+    )  # fmt: skip
+    if method.stays and not (folder / GALLERY_ADAPTER).exists():
+        own = FineTuned(CompatibleHead(release, None), _text_model(folder, release)).embed(_each(texts), role=role)
+        save_gallery_adapter(method, before.all, own, folder)
+    return load_fine_tuned(folder, release)
+
+
+def load_fine_tuned(folder: Path, release: Release | None = None, *, device: torch.device | str = "cpu") -> FineTuned:
+    """Open what `fine_tune` saved.
+
+    Args:
+        folder: Where.
+        release: The release, where it is at hand already.
+        device: Where the text model computes.
+
+    Raises:
+        ReleaseError: There is none, or a file of it was altered.
+        ConfigError: The text model within cannot be opened.
+    """
+    release = load_release(folder) if release is None else release
+    encoder = _text_model(folder, release, device)
+    head = load_head(folder, release)
+    embed_features(release, _nothing_of(encoder))  # refuses another text model than the release is over
+    return FineTuned(head, encoder)
+
+
+def _text_model(folder: Path, release: Release, device: torch.device | str = "cpu") -> TextEncoder:
+    recorded = dict(release.record.frozen_model or {})
+    place = recorded_place(folder, recorded.pop("model", f"{WITHIN}{TEXT_MODEL}"))
+    return open_text_encoder(place, device=device, **recorded)
+
+
+def refuse_untrainable(encoder: TextEncoder) -> SentenceModel:
+    """Return the network of a text model that can be fine-tuned.
+
+    Raises:
+        ConfigError: It has none: static word embeddings, or a model behind an API.
+    """
+    if not isinstance(encoder.network, SentenceModel):
+        raise ConfigError(
+            f"The text model '{encoder.name}' is no network of the sentence-transformers library.",
+            expected="one with layers that can be fine-tuned, on this machine",
+            to_do="`limpet adapt` trains a head over any model: static words, or one behind an API.",
+        )
+    return encoder.network
+
+
+def _start(
+    start: Start, old: EmbeddingSet, new: EmbeddingSet, experiment: Experiment, folder: Path, on_step: OnStep | None
+) -> dict[str, Tensor] | None:
+    """Return the weights that training starts from beside those of the text model; None for random ones.
+
+    Args:
+        start: See `fine_tune`.
+        old: Of the old model.
+        new: Of the text model as it is, for the same items.
+        experiment: What is to be trained, as it was asked for.
+        folder: Of the release.
+        on_step: Told after every step.
+    """
+    if start == "head":
+        recipe = dataclasses.replace(head_recipe(len(old)), accelerator=experiment.recipe.accelerator)
+        head = train_head(
+            old, new, dataclasses.replace(experiment, recipe=recipe), folder / START, on_step=on_step
+        ).release
+        classifier = {} if head.head is None else head.head.state_dict()
+        return {**head.encoder.state_dict(), **prefixed(CLASSIFIER, classifier)}
+    method = build_method(experiment.method, experiment.method_options)
+    from_map = start == "ridge" and experiment.model.projection == "linear" and method.needs_old and not method.stays
+    return ridge_start(old, new) if from_map else None
+
+
+def _each(texts: TextSet | TextPairs) -> TextSet:
+    return texts.texts if isinstance(texts, TextPairs) else texts
+
+
+def _each_its_own(old: EmbeddingSet, new: EmbeddingSet) -> tuple[VectorSet, VectorSet]:
+    """Return the texts of pairs in the order of the new model, as both embed them, each a class of its own.
+
+    Raises:
+        DataError: The old model has not embedded all of them.
+    """
+    refuse_lengths(old, new, "fine-tuning reads")
+    rows = old.ids.find(new.ids)
+    if (rows < 0).any():
+        raise DataError(
+            f"The old embeddings lack {(rows < 0).sum()} of {len(rows)} texts: {shown(new.ids[rows < 0])}.",
+            expected="a row for every text of the pairs, with the text itself as its id",
+            to_do="let the old model embed them here: --old-text-model MODEL.",
+        )
+    names = StringArray.of([str(row) for row in range(len(rows))])
+    before, after = (one.replace(labels=np.arange(len(rows)), class_names=names) for one in (old.select(rows), new))
+    return VectorSet(before), VectorSet(after)
+
+
+def _parts(encoder: TextEncoder, role: Role, texts: TextSet | TextPairs) -> list[tuple[NDArray[np.int64], Role]]:
+    """Return which rows are embedded in which role."""
+    rows = np.arange(len(_each(texts)))
+    if role == "both" and encoder.prefixes["both"] is None:
+        asks = np.isin(rows, texts.rows[:, 0]) if isinstance(texts, TextPairs) else rows % 2 == 0
+        return [(rows[asks], "query"), (rows[~asks], "document")]
+    return [(rows, role)]
+
+
+def embedded_before(
+    encoder: TextEncoder,
+    texts: TextSet | TextPairs,
+    role: Role = "both",
+    *,
+    cache: Path | None = None,
+    on_batch: Callable[[int], object] | None = None,
+) -> EmbeddingSet:
+    """Return what a text model makes of the texts before it is fine-tuned, in the roles in which it then reads them.
+
+    Args:
+        encoder: The model.
+        texts: What to embed.
+        role: See `fine_tune`.
+        cache: Folder that keeps it.
+        on_batch: Told the number of texts of every finished batch.
+    """
+    every = _each(texts)
+    vectors = np.empty((len(every), encoder.dim), np.float32)
+    for rows, one in _parts(encoder, role, texts):
+        vectors[rows] = embed_texts(encoder, every.select(rows), role=one, cache=cache, on_batch=on_batch).vectors
+    names = None if every.labels is None else StringArray.of(every.class_names)
+    return EmbeddingSet(
+        every.ids, vectors, encoder.fingerprint, Hypersphere(encoder.dim), labels=every.labels, class_names=names
+    )
+
+
+def _tokens(
+    network: SentenceModel, encoder: TextEncoder, texts: TextSet | TextPairs, role: Role
+) -> list[NDArray[np.int64]]:
+    """Return the tokens of every text, with the prefix of its role."""
+    found: dict[int, NDArray[np.int64]] = {}
+    for rows, one in _parts(encoder, role, texts):
+        made = tokens_of(network.opened, list(_each(texts).texts[rows]), encoder.prefix(one))
+        found |= dict(zip(rows.tolist(), made, strict=True))
+    return [found[row] for row in range(len(found))]
+
+
+def _nothing_of(encoder: TextEncoder) -> EmbeddingSet:
+    vectors = np.empty((0, encoder.dim), np.float32)
+    return EmbeddingSet(StringArray.of([]), vectors, encoder.fingerprint, Hypersphere(encoder.dim))

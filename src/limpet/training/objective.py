@@ -1,0 +1,158 @@
+"""What training minimises: the terms of a method, how its draws are seeded, and what does not fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from limpet.errors import ConfigError, DataError, SpaceMismatchError
+from limpet.geometry import Space
+from limpet.methods.base import Batch, CompatibilityMethod, Head, OldModel, Step
+
+
+class Place(NamedTuple):
+    """Where in a run something is drawn."""
+
+    epoch: int
+    """From 0."""
+    steps: int
+    """Steps of an epoch."""
+    step: int
+    """0 for the start of the epoch, from 1 for its steps."""
+
+
+class Objective(nn.Module):
+    """Model, head, method and what is learned of the space: the one module that Fabric wraps.
+
+    A batch in, named loss terms out.
+    """
+
+    def __init__(self, model: nn.Module, head: Head, method: CompatibilityMethod, space: Space) -> None:
+        super().__init__()
+        self.model, self.head, self.method = model, head, method
+        self.space = space.parameters_of()
+
+    def forward(
+        self, batch: Batch, old_features: Tensor | None, old_labels: Tensor, step: Any, generator: torch.Generator
+    ) -> dict[str, Tensor]:
+        """Return the method's terms and its penalty; losses never run in half precision."""
+        features = self.model(self.method.change_inputs(batch, generator))
+        return named_terms(
+            self.method,
+            self.model,
+            lambda: step(self.head, batch, features, old_features, old_labels),
+            features.device.type,
+        )
+
+
+def named_terms(
+    method: CompatibilityMethod, model: nn.Module, step: Callable[[], Step], device_type: str
+) -> dict[str, Tensor]:
+    """Return the terms of a method and its penalty; losses, and the views of a step, are never in half precision."""
+    with torch.autocast(device_type, enabled=False):
+        terms: dict[str, Tensor] = method(step())
+        return terms | method.penalty(model)
+
+
+def total(terms: Mapping[str, Tensor]) -> Tensor:
+    """Return the sum of named terms, a scalar: the loss."""
+    return torch.stack(list(terms.values())).sum()
+
+
+def seed_at(place: Place, seed: int, processes: int, rank: int) -> int:
+    """Return the seed of a method's draws at a place in the run and a process, so that resuming is exact."""
+    number = (seed * 1_000_003 + place.epoch * (place.steps + 1) + place.step) * processes
+    return (number + rank) % 2**63
+
+
+def refuse_mismatch(
+    method: CompatibilityMethod,
+    head: Head,
+    space: Space,
+    old: OldModel | None,
+    items: int,
+    class_names: Sequence[str],
+) -> None:
+    """Stop before anything is computed where method, space, predecessor and a training set of N items do not fit.
+
+    Raises:
+        ConfigError: Method or head do not know the space, or there is no predecessor.
+        SpaceMismatchError: The predecessor has another space or dimension.
+        DataError: The old embeddings are not raw features of the training set, or count other classes.
+    """
+    name = type(method).__name__
+    if space.name not in method.spaces:
+        raise ConfigError(
+            f"{name} does not know the space '{space.name}': {method.space_reason}.",
+            expected=f"one of {', '.join(sorted(method.spaces))}",
+            to_do="choose a method for this space: `limpet methods --json` lists the spaces of each.",
+        )
+    if space.name not in head.spaces:
+        raise ConfigError(
+            f"{type(head).__name__} does not read points of the {space}.",
+            expected=f"a classifier for one of {', '.join(sorted(head.spaces))}",
+        )
+    if method.needs_old and old is None:
+        raise ConfigError(
+            f"{name} needs a predecessor and was given none.",
+            expected="the release that embedded the gallery",
+            to_do="pass --old RELEASE, or train without one: --method independent.",
+        )
+    if old is not None:
+        _refuse_predecessor(old, space, items, class_names)
+
+
+def _refuse_predecessor(old: OldModel, space: Space, items: int, class_names: Sequence[str]) -> None:
+    """Stop where the predecessor's embeddings are not raw features of this very training set, for this space."""
+    if not space.takes_features_of(old.embeddings.space):
+        raise SpaceMismatchError(
+            f"The old model's embeddings are on the {old.embeddings.space}, the new model's on the {space}.",
+            expected="one space and one dimension for both",
+            to_do=f"train the new model on the old one's space, with --dim {old.embeddings.space.dim}"
+            + (
+                "; or let old embeddings count as padded with zeros: old.padded(space)."
+                if space.pads(old.embeddings.space)
+                else "."
+            ),
+        )
+    if len(old.embeddings) != items or old.embeddings.form != "features":
+        raise DataError(
+            f"{len(old.embeddings)} old embeddings, kept as {old.embeddings.form}, for {items} training items.",
+            expected="raw features of the new training set, row by row",
+            to_do="embed the training set with the old release, form='features'.",
+        )
+    names = old.embeddings.class_names
+    if names is not None and list(names) != list(class_names):
+        raise DataError(
+            f"The old embeddings count their {len(names)} classes in another order than the training set's "
+            f"{len(class_names)}, or have others.",
+            expected="the same class names in the same order",
+            to_do="embed this very training set with the old release, form='features'.",
+        )
+    if old.own_training is not None and old.own_training.space != old.embeddings.space:
+        raise SpaceMismatchError(
+            f"The old model's own training set is on the {old.own_training.space}, its embeddings of the new one on "
+            f"the {old.embeddings.space}.",
+            expected="both embedded by the same release",
+            to_do="embed both with the old release.",
+        )
+
+
+def share(values: Iterable[Tensor], processes: int) -> None:
+    """Give all processes, in place, what the first one computed: their batch statistics and draws differ."""
+    if processes > 1:
+        for value in values:
+            torch.distributed.broadcast(value, 0)
+
+
+def gathered(rows: Tensor, processes: int) -> Tensor:
+    """Return the rows (N, ...) of all processes, in their order, as (processes · N, ...), without gradient."""
+    rows = rows.detach()
+    if processes == 1:
+        return rows
+    parts = [torch.empty_like(rows) for _ in range(processes)]
+    torch.distributed.all_gather(parts, rows.contiguous())
+    return torch.cat(parts)

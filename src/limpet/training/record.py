@@ -1,0 +1,227 @@
+"""What a release tells of its making, and how a run that is finished already is known by it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NotRequired, TypedDict
+
+from torch import Tensor
+
+from limpet.data.items import LabelledItems
+from limpet.data.text_pairs import KINDS
+from limpet.data.token_set import PairedTokens
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import ConfigError
+from limpet.experiment import Experiment, recorded_decisions
+from limpet.geometry import Space
+from limpet.methods.base import CompatibilityMethod
+from limpet.models.embedding_network import EmbeddingNetwork
+from limpet.models.pair_losses import PairLoss
+from limpet.models.release import FrozenModel, Release, load_record, load_release, weights_digest
+from limpet.source_code import put_beside
+from limpet.training.code import code_of
+from limpet.training.run_state import CHECKPOINT, checkpoint_code
+from limpet.training.warm_start import WarmStart
+
+
+class MakingRecord(TypedDict):
+    """Values of `ReleaseRecord` that say how it was made; see there."""
+
+    compatible_with: str | None
+    method: str
+    method_options: dict[str, object]
+    head: str | None
+    head_options: dict[str, object]
+    recipe: dict[str, object]
+    old_view: Literal["cached", "same"] | None
+    initial_weights: str | None
+    frozen_backbone: bool
+    data: dict[str, str]
+    seed: int
+    code: str
+    frozen_model: NotRequired[FrozenModel]
+    padded_from: NotRequired[int]
+    curvature_start: NotRequired[float | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Making:
+    """Everything that decides what `train_release` trains; see there for what is not said here.
+
+    Args:
+        items: The training set.
+        experiment: What to train, with what its space decides.
+        space: What embeddings are points of.
+        method: What keeps them compatible.
+        old: The predecessor on that space; None without one.
+        old_images: The predecessor's own training set.
+        old_items: The training set as the predecessor takes it; None where it takes the same.
+        encoder: The release whose backbone it starts from.
+        start: Weights by name that the encoder starts from.
+        frozen_model: How the frozen model is opened whose vectors the items are.
+        task: What is learned in place of classes.
+        data_name: Name of the data.
+        warm_start: What the predecessor leaves beside its weights; None for a run that begins anew.
+        gallery: What an older model embedded of the training set, if its map is learnt.
+    """
+
+    items: LabelledItems
+    experiment: Experiment
+    space: Space
+    method: CompatibilityMethod
+    old: Release | None
+    old_images: LabelledItems | None
+    old_items: LabelledItems | None
+    encoder: Release | None
+    start: Mapping[str, Tensor] | None
+    frozen_model: FrozenModel | None
+    task: PairLoss | None
+    data_name: str
+    warm_start: WarmStart | None
+    gallery: EmbeddingSet | None = None
+
+    @property
+    def needed(self) -> Release | None:
+        """The predecessor, if the method looks at it."""
+        return self.old if self.method.needs_old else None
+
+    @property
+    def learns_space(self) -> bool:
+        """Whether the space changes while the model is trained."""
+        return self.space.parameters_of() is not None
+
+    def record(self) -> MakingRecord:
+        """Return what the release is to tell: values of `ReleaseRecord`."""
+        experiment = self.experiment
+        record: MakingRecord = {
+            "compatible_with": None if self.needed is None or self.method.stays else self.needed.fingerprint,
+            "method": experiment.method,
+            "method_options": dict(experiment.method_options),
+            "head": experiment.head,
+            "head_options": dict(experiment.head_options),
+            "recipe": dataclasses.asdict(experiment.recipe),
+            "old_view": None if self.needed is None else experiment.recipe.view_for(self.method),
+            "initial_weights": self._initial_weights(),
+            "frozen_backbone": experiment.freeze_backbone,
+            "data": self._data(),
+            "seed": experiment.seed,
+            "code": code_of(experiment),
+        }
+        if self.frozen_model is not None:
+            record["frozen_model"] = self.frozen_model
+        if self.needed is not None and self.space.pads(self.needed.space):
+            record["padded_from"] = self.needed.space.dim
+        if self.learns_space:
+            record["curvature_start"] = self.space.curvature
+        return record
+
+    def _initial_weights(self) -> str | None:
+        if self.warm_start is not None:
+            return self.old.fingerprint if self.old is not None else None
+        if self.encoder is not None:
+            return self.encoder.fingerprint
+        start = None if self.start is None else f"sha256 {weights_digest(self.start)}"
+        if self.experiment.model.starts_from is not None:
+            return ", ".join(filter(None, (self.experiment.model.starts_from, start)))
+        if start is not None:
+            return start
+        return None if self.experiment.weights is None else _weights_name(self.experiment.weights)
+
+    def _data(self) -> dict[str, str]:
+        data = {"name": self.data_name, "digest": self.items.digest(), self.items.kind: str(len(self.items))}
+        if isinstance(self.items, PairedTokens):
+            data[KINDS[self.items.pairs.shape[1]]] = str(len(self.items.pairs))
+        if self.task is not None:
+            data["loss"] = repr(self.task)
+        if self.warm_start is not None:
+            data |= self.warm_start.digests()
+        if self.method.needs_old and self.old_images is not None:
+            data["old digest"] = self.old_images.digest()
+        if self.method.needs_old and self.old_items is not None:
+            data["digest as the old model takes it"] = self.old_items.digest()
+        if self.gallery is not None:
+            data["gallery digest"] = self.gallery.digest()
+        if self.learns_space and self.needed is not None:  # it will be lifted to a curvature that is not yet known
+            data["lifted again"] = self.needed.fingerprint
+        return data
+
+    def identity(self, record: MakingRecord, encoder: EmbeddingNetwork) -> dict[str, object]:
+        """Return the plain values by which a run of the same making is known, finished or not.
+
+        Args:
+            record: What `record` returned.
+            encoder: The network to be trained.
+        """
+        recipe = self.experiment.recipe.decides()
+        identity: dict[str, object] = {**record, "encoder": encoder.spec.identity(), "recipe": recipe}
+        if self.learns_space:
+            if self.needed is not None:  # the release will name the lifted predecessor instead
+                del identity["compatible_with"]
+        elif self.space.curvature is not None:
+            identity["space"] = self.space.record()
+        return identity
+
+
+def finished(folder: Path, identity: Mapping[str, object], start: Release | None = None) -> Release | None:
+    """Load the release that a run of this identity left in a folder; None where there is none yet.
+
+    It is known whatever code trained it: `ReleaseRecord.code` tells.
+
+    Args:
+        folder: Where.
+        identity: What `Making.identity` returned.
+        start: The release that the run went on from, whose module it may need.
+
+    Raises:
+        ConfigError: The folder holds another release; it is not replaced.
+    """
+    if not (folder / "config.json").exists():
+        return None
+    found = load_record(folder).model_dump(mode="json")
+    wanted = json.loads(json.dumps(identity))
+    found["encoder"] |= {name: None for name, value in wanted["encoder"].items() if value is None}
+    found["recipe"] = recorded_decisions(found["recipe"], wanted["recipe"])
+    asked = (wanted.keys() - {"code"}) | (found.keys() & {"curvature_start"})
+    different = sorted(key for key in asked if found.get(key) != wanted.get(key))
+    if different:
+        raise ConfigError(
+            f"'{folder}' already holds a release made with other settings: {', '.join(different)} differ.",
+            expected="an empty folder, or the same settings to continue",
+            to_do="choose another --out, or remove that folder yourself; it is intact.",
+        )
+    return trained(folder, start)
+
+
+def trained(folder: Path, start: Release | None) -> Release:
+    """Load a release that went on from another, whose module it is given if it needs one."""
+    return load_release(folder, module=start if load_record(folder).encoder.needs_module else None)
+
+
+def set_aside(folder: Path, code: str) -> Path | None:
+    """Rename a folder whose release, or whose unfinished run, is not of this code; return what it is called now.
+
+    Args:
+        folder: Where a model is to be trained.
+        code: Digest of the code that is to train it.
+    """
+    checkpoint = folder / CHECKPOINT
+    if (folder / "config.json").exists():
+        found = load_record(folder).code
+    elif checkpoint.exists():
+        found = checkpoint_code(checkpoint)
+    else:
+        return None
+    if found == code:
+        return None
+    return put_beside(folder)
+
+
+def _weights_name(folder: Path) -> str:
+    """Return the name of a folder of weights with the sha256 of their file."""
+    file = folder / "model.safetensors"
+    return f"{folder.name}, sha256 {hashlib.sha256(file.read_bytes()).hexdigest()}" if file.exists() else folder.name

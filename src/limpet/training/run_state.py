@@ -1,0 +1,359 @@
+"""What changes while a run goes on, and how an interrupted run gets all of it back."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.optim import Optimizer
+
+from limpet.embeddings.storage import write_atomically
+from limpet.errors import ConfigError, DataError
+from limpet.methods.base import OldModel
+from limpet.training.layout import lay_out_state
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+    from limpet.training.objective import Objective
+
+
+CHECKPOINT = "checkpoint.safetensors"
+HISTORY = "history.json"
+
+
+@dataclass
+class History:
+    """What a run leaves behind beside its weights.
+
+    Args:
+        epochs: For every epoch the mean of each loss term and of their sum ("loss"), what the method measured at its
+            start, and the score of `select`.
+        best_epoch: Number of the epoch whose weights were kept; None without `select`.
+        seconds: How long the run took, without what an interruption lost.
+        images: How many images this process trained on, each as often as it was seen.
+        waiting: For how many of these seconds the loop waited for its next batch. Without worker processes and with
+            data on the CPU, it reads and augments in that time.
+    """
+
+    epochs: list[dict[str, float]] = field(default_factory=list)
+    best_epoch: int | None = None
+    seconds: float = field(default=0.0, compare=False)
+    images: int = 0
+    waiting: float = field(default=0.0, compare=False)
+
+    @property
+    def waiting_share(self) -> float:
+        """Share of `seconds` that the loop waited for data, from 0 to 1; 0 before it has run."""
+        return self.waiting / self.seconds if self.seconds > 0 else 0.0
+
+
+def run_identity(
+    given: Mapping[str, object],
+    objective: Objective,
+    optimizer: Optimizer,
+    old: OldModel | None,
+    *,
+    class_names: Sequence[str],
+    steps: int,
+    epochs: int,
+    seed: int,
+    processes: int,
+    channels_last: bool,
+) -> dict[str, object]:
+    """Return the plain values by which a checkpoint is known as one of this very run.
+
+    Args:
+        given: What the caller knows of the run beyond the loop: data, learning rate, options, ...
+        objective: What is trained.
+        optimizer: What trains it.
+        old: What is known of the predecessor.
+        class_names: Names of the classes that the labels count.
+        steps: Of an epoch.
+        epochs: Passes over the training set.
+        seed: Of the run.
+        processes: How many share the work.
+        channels_last: Whether images lie as `torch.channels_last`; told only then, for checkpoints from before it.
+    """
+    return {
+        **given,
+        "method class": type(objective.method).__name__,
+        "epochs": epochs,
+        "seed": seed,
+        "steps": steps,
+        "classes": list(class_names),
+        "optimizer": type(optimizer).__name__,
+        "processes": processes,
+        "shapes": {name: list(value.shape) for name, value in objective.state_dict().items()},
+        "old": old.embeddings.fingerprint if old is not None else None,
+        **({"channels last": True} if channels_last else {}),
+    }
+
+
+@dataclass
+class RunState:
+    """Where a run stands.
+
+    Args:
+        objective: What is trained; its weights and buffers are part of the state.
+        optimizer: What trains it, with all that it remembers.
+        fabric: Device and processes.
+        path: File that keeps the state; None keeps none.
+        identity: What the run is; the state of another run is refused.
+        history: Of the run so far.
+        sums: Every loss term, added up since the epoch began, as scalars on the device.
+        measures: What the method measured at the start of the epoch.
+        best: The objective's state at the end of the best epoch; empty where none is chosen.
+        started: When the run would have begun had it never been interrupted, on the monotonic clock.
+    """
+
+    objective: Objective
+    optimizer: Optimizer
+    fabric: Fabric
+    path: Path | None
+    identity: dict[str, object]
+    history: History = field(default_factory=History)
+    sums: dict[str, Tensor] = field(default_factory=dict)
+    measures: dict[str, float] = field(default_factory=dict)
+    best: dict[str, Tensor] = field(default_factory=dict)
+    started: float = 0.0
+
+    def add(self, losses: Mapping[str, Tensor]) -> None:
+        """Add the loss terms of one step to the sums of the epoch."""
+        for name, value in losses.items():
+            self.sums[name] = self.sums.get(name, torch.zeros_like(value)) + value
+
+    def take_means(self, steps: int) -> dict[str, float]:
+        """Return the mean of every loss term over the steps of an epoch, and begin new sums."""
+        means = {name: (total / steps).item() for name, total in self.sums.items()}
+        self.sums = {}
+        return means
+
+    def keep_if_best(self, epoch: int, score: float) -> None:
+        """Keep the weights of this epoch if no earlier one, all of which are in the history, scored as high."""
+        previous = self.history.best_epoch
+        if previous is None or score > self.history.epochs[previous]["score"]:
+            self.history.best_epoch = epoch
+            self.best = {name: value.detach().clone() for name, value in self.objective.state_dict().items()}
+
+    def refuse_not_finite(self, epoch: int) -> None:
+        """Stop where the loss left the numbers, before a broken model replaces a whole one on disk.
+
+        Raises:
+            DataError: It did.
+        """
+        sums = {name: total.item() for name, total in self.sums.items()}
+        if not np.isfinite(sums["loss"]):
+            raise DataError(
+                f"The loss became {sums['loss']} in epoch {epoch + 1}; sums of its terms: {sums}.",
+                expected="finite loss terms",
+                to_do="lower the learning rate or set a clip norm, and use another --out; nothing broken was saved.",
+            )
+
+    def save(self, epoch: int, step: int) -> None:
+        """Write the state to the file, if there is one, so that the run can go on with this step of this epoch.
+
+        Raises:
+            DataError: The loss is no longer finite.
+        """
+        if self.path is None or self.fabric.global_rank != 0:
+            return
+        if self.sums:
+            self.refuse_not_finite(epoch)
+        values = {
+            "epoch": epoch,
+            "step": step,
+            "history": self.history.epochs,
+            "best_epoch": self.history.best_epoch,
+            "measures": self.measures,
+            "seconds": time.monotonic() - self.started,
+            "images": self.history.images,
+            "waiting": self.history.waiting,
+        }
+        save_checkpoint(Checkpoint(self.identity, values, self._tensors()), self.path)
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {
+            **prefixed("objective", self.objective.state_dict()),
+            **prefixed("optimizer", optimizer_tensors(self.optimizer)),
+            **prefixed("best", self.best),
+            **prefixed("sums", self.sums),
+            "random.cpu": torch.get_rng_state(),
+            **{f"random.cuda.{device}": state for device, state in enumerate(_cuda_states())},
+        }
+
+    def restore(self) -> tuple[int, int]:
+        """Read the state from the file, if there is one, and start the clock.
+
+        Returns:
+            The epoch and the step to go on with; (0, 0) for a run that begins.
+
+        Raises:
+            ConfigError: The file is damaged or of another run; it is left untouched.
+        """
+        epoch, step = 0, 0
+        if self.path is not None and self.path.exists():
+            found = load_checkpoint(self.path, self.identity)
+            self._take_tensors(found.tensors)
+            self._take_values(found.values)
+            epoch, step = int(found.values["epoch"]), int(found.values["step"])
+        self.started = time.monotonic() - self.history.seconds
+        return epoch, step
+
+    def _take_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        self.objective.load_state_dict(without_prefix("objective", tensors))
+        restore_optimizer(self.optimizer, without_prefix("optimizer", tensors))
+        lay_out_state(self.optimizer)
+        self.best = without_prefix("best", tensors)
+        self.sums = {name: self.fabric.to_device(total) for name, total in without_prefix("sums", tensors).items()}
+        torch.set_rng_state(tensors["random.cpu"])
+        if torch.cuda.is_available():
+            torch.cuda.set_rng_state_all(list(without_prefix("random.cuda", tensors).values()))
+
+    def _take_values(self, values: Mapping[str, Any]) -> None:
+        self.measures = values["measures"]
+        self.history = History(
+            values["history"],
+            values["best_epoch"],
+            values["seconds"],
+            values["images"],
+            values.get("waiting", 0.0),  # told since a later version than the rest
+        )
+
+
+def _cuda_states() -> list[Tensor]:
+    return torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where a run stands.
+
+    Args:
+        identity: What the run is; a checkpoint of another run is refused.
+        values: Plain values: position, history, best score.
+        tensors: Named tensors: weights, buffers, optimiser, random states.
+    """
+
+    identity: dict[str, object]
+    values: dict[str, Any]
+    tensors: dict[str, Tensor]
+
+
+def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
+    """Write a checkpoint, replacing the one before wholly or not at all."""
+    tensors = {name: values.detach().cpu().contiguous().clone() for name, values in checkpoint.tensors.items()}
+    metadata = {"identity": json.dumps(checkpoint.identity, sort_keys=True), "values": json.dumps(checkpoint.values)}
+    write_atomically(path, lambda part: save_file(tensors, part, metadata=metadata))
+
+
+def load_checkpoint(path: Path, identity: Mapping[str, object]) -> Checkpoint:
+    """Read a checkpoint of this very run.
+
+    Raises:
+        ConfigError: The file is damaged or belongs to a run with other settings; it is left untouched.
+    """
+    try:
+        with safe_open(path, framework="pt") as content:
+            metadata = content.metadata()
+            tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118 - not a mapping
+        found, values = json.loads(metadata["identity"]), json.loads(metadata["values"])
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"The checkpoint '{path}' cannot be read: {error}.",
+            expected="the state of an interrupted run",
+            to_do="delete this file to start the run again from its beginning.",
+        ) from error
+    wanted = json.loads(json.dumps(identity))
+    if not found.get("code"):  # of before it was recorded
+        wanted.pop("code", None)
+    if {**found, "code": None} == {**wanted, "code": None} and found != wanted:
+        raise ConfigError(
+            f"The checkpoint '{path}' was written by other code than that of today.",
+            expected="one model, trained by one code from beginning to end",
+            to_do="delete this file to start the run again from its beginning, as `limpet train --again` does, which "
+            "keeps it beside; or go back to the code of before.",
+        )
+    if found != wanted:
+        different = sorted(key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key))
+        raise ConfigError(
+            f"The checkpoint '{path}' belongs to another run: {', '.join(different)} differ.",
+            expected="the settings it was written with",
+            to_do="use the same settings to continue, another --out to start anew, or delete the file.",
+        )
+    return Checkpoint(found, values, tensors)
+
+
+def checkpoint_code(path: Path) -> str | None:
+    """Return the digest of the code that wrote a checkpoint; None where it does not tell."""
+    try:
+        with safe_open(path, framework="pt") as content:
+            code = json.loads(content.metadata()["identity"]).get("code")
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, AttributeError):
+        return None
+    return code if isinstance(code, str) else None
+
+
+def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Put a prefix before every name."""
+    return {f"{prefix}.{name}": values for name, values in tensors.items()}
+
+
+def without_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors whose name starts with the prefix, under the rest of their name."""
+    return {
+        name.removeprefix(f"{prefix}."): values for name, values in tensors.items() if name.startswith(f"{prefix}.")
+    }
+
+
+def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
+    """Return the state of an optimiser that keeps tensors per parameter (SGD, Adam and their kin)."""
+    state = optimizer.state_dict()["state"]
+    return {
+        f"{parameter}.{name}": torch.as_tensor(value)
+        for parameter, values in state.items()
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+def restore_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Put back what `optimizer_tensors` returned."""
+    record = optimizer.state_dict()
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, values in tensors.items():
+        parameter, name = key.split(".", 1)
+        state.setdefault(int(parameter), {})[name] = values
+    optimizer.load_state_dict({"state": state, "param_groups": record["param_groups"]})
+
+
+def save_history(history: History, folder: Path) -> None:
+    """Write the epochs of a finished run to ``history.json``."""
+    text = json.dumps(dataclasses.asdict(history), indent=1) + "\n"
+    write_atomically(folder / HISTORY, lambda part: part.write_text(text, encoding="utf-8"))
+
+
+def load_history(folder: Path) -> History:
+    """Read what `save_history` wrote.
+
+    Raises:
+        DataError: The file is missing or damaged.
+    """
+    try:
+        return History(**json.loads((folder / HISTORY).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise DataError(
+            f"Cannot read '{folder / HISTORY}': {error}.",
+            expected="the epochs of a finished run",
+            to_do=f"remove the folder '{folder}' to run it again.",
+        ) from error

@@ -1,0 +1,71 @@
+"""Numbers and names of metrics in sentences of several parts of this package; pages have `limpet.reports.formats`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+INDEPENDENT = (
+    "of images by `limpet train --method independent`, of texts by `limpet fine-tune --method independent`; of a "
+    "head over a frozen model it is that model itself"
+)
+"""How an independent model is made, for messages."""
+
+
+def whole_percent(share: float) -> str:
+    """Write a share in whole per cent, with a space that does not break.
+
+    >>> whole_percent(0.624).replace("\N{NO-BREAK SPACE}", " ")
+    '62 %'
+    """
+    return f"{100 * share:.0f}\N{NO-BREAK SPACE}%"
+
+
+_METRICS = {
+    "map": "mAP",
+    "map-trapezoid": "mAP by trapezoids",
+    "mp": "mP",
+    "ndcg": "nDCG",
+    "mrr": "MRR",
+    "cmc": "CMC",
+    "ar": "AR",
+    "tar": "TAR",
+    "tpir": "TPIR",
+    "p_up": "P_up",
+    "p_comp": "P_comp",
+    "p_score": "P_score",
+    "self_old": "self (old)",
+    "self_independent": "self (independent)",
+    "self_new": "self (new)",
+}
+"""Names of metrics, and of measures made of them, as the literature writes them; others stay as they are."""
+
+
+def metric_name(metric: str) -> str:
+    """Write the name of a metric as the literature does.
+
+    >>> metric_name("map"), metric_name("map@r"), metric_name("recall@5"), metric_name("cmc@1"), metric_name("tar@1e-4")
+    ('mAP', 'mAP@R', 'recall@5', 'CMC@1', 'TAR@1e-4')
+    >>> metric_name("p_comp"), metric_name("overlap@10 with new"), metric_name("my-own@3")
+    ('P_comp', 'overlap@10 with new', 'my-own@3')
+    """
+    family, at, depth = metric.partition("@")
+    return _METRICS.get(family, family) + at + ("R" if depth == "r" else depth)
+
+
+def counted(number: int, word: str) -> str:
+    """Write a number of things.
+
+    >>> counted(1, "seed"), counted(3, "seed")
+    ('1 seed', '3 seeds')
+    """
+    return f"{number:,} {word}{'' if number == 1 else 's'}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Write names one after another.
+
+    >>> listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c"]), listed([])
+    ('a', 'a and b', 'a, b and c', '')
+    """
+    *first, last = names or [""]
+    return f"{', '.join(first)} and {last}" if first else last
