@@ -67,7 +67,7 @@ PLAN = (
             "rehearsal and plan stand on the gallery, and stayed as long as what they measure"),
     Planned(("bench",), 2_800, ("figures", "figure_values", "gathering", "pictures"),
             "tasks for sessions, chains and own models; `recommend` says what every row rests on"),
-    Planned(("methods", "losses"), 3_900, ("bt2", "oca", "both_sides", "keep", "ssp", "d3still"),
+    Planned(("methods", "losses"), 3_900, ("free_dimensions", "oca", "both_sides", "keep", "ssp", "d3still"),
             "a file for every paper; more than a third are docstrings"),
     Planned(("stores",), 4_000, ("where", "backup_files", "forks", "*/backup", "lance/rebuilding", "lance/leases",
                                  "lance/checks", "postgres/graphs"),

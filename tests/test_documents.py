@@ -475,6 +475,19 @@ def test_every_method_has_a_page_with_its_options_and_what_was_measured(site: Mo
         assert all("p2s" in row for row in rows.splitlines()[2:])
 
 
+def test_methods_index_names_every_method_without_reference_numbers() -> None:
+    page = TEXTS["docs/methods/index.md.in"]
+    [told] = re.findall(r"There are no reference numbers for(.*?)have no loss of their own", page, flags=re.DOTALL)
+    numbers = {path.stem for path in (ROOT / "tests/golden").glob("*.npz")}
+    checked = {
+        name
+        for name in METHODS.places
+        if any(stem.startswith(name) for stem in numbers)
+        or re.search(r"golden|reference\(", (ROOT / f"tests/methods/test_{name}.py").read_text(encoding="utf-8"))
+    }
+    assert set(re.findall(r"`(\w+)`", told)) == set(METHODS.places) - checked
+
+
 def test_a_new_method_gets_its_page_without_a_change_of_documents(
     site: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

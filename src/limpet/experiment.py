@@ -375,7 +375,8 @@ class Geometry:
         relift_old: Lift the tangent vectors of a predecessor of another curvature again, by this one (HBCT, table 3);
             otherwise such a predecessor is refused. What it embedded has to be lifted likewise to be searched.
         pad_old: Let the embeddings of a predecessor of fewer dimensions count as padded with zeros; otherwise it is
-            refused, but by methods that have a use for further dimensions, such as bt2. Its galleries stay as they are.
+            refused, but by methods that have a use for further dimensions, such as free_dimensions. Its galleries stay
+            as they are.
     """
 
     space: str | None = None

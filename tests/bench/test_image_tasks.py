@@ -301,12 +301,12 @@ def test_a_chain_of_growing_dimensions(small: Small, tmp_path: Path) -> None:
     for name in ("1-to-3", "2-to-3"):
         within[name]["model"] = {"dim": 12}
     parts = {**CHAIN, "by_scenario": within, "old": {"model": {"dim": 6}}}
-    suite = small(**parts, methods={"bt2": {}, "p2s": {"geometry": {"pad_old": True}}})
+    suite = small(**parts, methods={"free_dimensions": {}, "p2s": {"geometry": {"pad_old": True}}})
     found = Bench(cache).run(suite)
     assert len(found.rows) == 6 and all(row.failure is None for row in found.rows)
-    rows, scores = planned(suite), {row.scenario: row.scores for row in found.rows if row.label == "bt2"}
+    rows, scores = planned(suite), {row.scenario: row.scores for row in found.rows if row.label == "free_dimensions"}
     for scenario, dim in (("1-to-3", 6), ("2-to-3", 8)):
-        needs = rows[scenario, "bt2"].score.needs
+        needs = rows[scenario, "free_dimensions"].score.needs
         query, gallery = read_sides(cache.folder(needs["new"]))[0], read_sides(cache.folder(needs["searched"]))[1]
         assert (query.dim, gallery.dim) == (12, dim)
         values = rank_metrics(query, gallery.padded(query.space), ["map"])

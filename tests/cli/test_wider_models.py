@@ -20,7 +20,7 @@ def wider(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("wider")
     photos = str(made / "photos")
     for name, old, dim in (("second", made / "runs" / "old", "20"), ("third", root / "second", "24")):
-        words = ["train", "--data", photos, "--old", str(old), "--method", "bt2", "--dim", dim, *QUICK]
+        words = ["train", "--data", photos, "--old", str(old), "--method", "free_dimensions", "--dim", dim, *QUICK]
         assert main([*words, "--out", str(root / name)]) == 0
     releases = [str(root / name) for name in ("second", "third")]
     assert main(["embed", "images", photos, "--release", *releases, "--out", str(root / "embedded")]) == 0
@@ -36,7 +36,7 @@ def told(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, Any]:
 
 def test_old_vectors_count_as_padded_where_that_is_said(made: Path, wider: Path, tmp_path: Path, fails, capsys) -> None:
     record = load_record(wider / "second")
-    assert (record.space["dim"], record.padded_from, record.method) == (20, 16, "bt2")
+    assert (record.space["dim"], record.padded_from, record.method) == (20, 16, "free_dimensions")
     sides = ["--old", made / "embedded" / "old", "--new", wider / "embedded" / "second", "--out", tmp_path / "report"]
     assert "--pad-old" in fails("evaluate", *sides)
     found = told(capsys, "evaluate", *sides, "--pad-old")

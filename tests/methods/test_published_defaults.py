@@ -54,7 +54,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "weight": 0.3, "entail_weight": 1.0, "temperature": 0.5, "beta": 0.01, "min_radius": 0.1, "contrast": "rince",
         "similarity": "geodesic", "same_class_negatives": True,
     },
-    "bt2": {},  # no weight of the paper is known to us
+    "free_dimensions": {},  # not the objective of BT²: the weights are ours
     "oca": {},
     # CVS: α = 10, β = 1, margin 0.1; where print and released code differ, the code
     "cvs": {
@@ -67,7 +67,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "ewc": {"anchors": "each", "fisher": "items"},  # EWC, Eq. 3: a penalty of its own for every task; F of single items
     "rwalk": {"share": 0.5, "normalised": True},  # CVS's comparison: α = 0.5; its authors' code divides by the maxima
     "independent": {},
-    "keep": {},  # a method of our own
+    "keep": {},  # the weight is ours
     "both_sides": {},  # another one
     "one_side": {},  # and one more
     "blended_targets": {},  # and another
@@ -108,7 +108,7 @@ OURS: dict[str, dict[str, Any]] = {
     "ndpp": {"new_prototypes": "exact"},
     "odpp": {"new_prototypes": "exact"},
     "cvs": {"temperature": 2.0},
-    "bt2": {"weight": 1.0, "prototype_weight": 1.0, "temperature": 0.07, "task_dim": None},
+    "free_dimensions": {"weight": 1.0, "prototype_weight": 1.0, "temperature": 0.07, "task_dim": None},
     "oca": {"weight": 1.0, "temperature": 0.07},  # of p2s, whose contrast it is
     "ewc": {"weight": 0.01},  # no paper states one for images
     "rwalk": {"weight": 0.01, "interval": 10, "epsilon": 1e-3},

@@ -552,12 +552,12 @@ def test_an_old_model_of_fewer_dimensions(scenes: dict[str, Scene]) -> None:
     """A space that is wider than old embeddings lets them count as padded with zeros, in a loop of one's own too."""
     scene, wide = scenes["hypersphere"], Hypersphere(DIM + 3)
     given: dict[str, Any] = {"old_embeddings": scene.old.embeddings.vectors, "old_labels": scene.images.labels}
-    loss = CompatibilityLoss("bt2", space=wide, classifier=nn.Linear(DIM + 3, CLASSES), **given)
+    loss = CompatibilityLoss("free_dimensions", space=wide, classifier=nn.Linear(DIM + 3, CLASSES), **given)
     generator = torch.Generator().manual_seed(0)
     new, rows = torch.randn(8, DIM + 3, generator=generator), torch.arange(8)
     labels = torch.from_numpy(scene.images.labels[:8])
     terms = loss.terms(new, labels, index=rows)
-    alone = CompatibilityLoss("bt2", classifier=nn.Linear(DIM, CLASSES), **given)
+    alone = CompatibilityLoss("free_dimensions", classifier=nn.Linear(DIM, CLASSES), **given)
     narrow = alone.terms(new[:, :DIM], labels, index=rows)
     for name in ("alignment", "contrast"):  # the first values alone meet the old model
         torch.testing.assert_close(terms[name], narrow[name])

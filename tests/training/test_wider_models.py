@@ -52,8 +52,10 @@ def chain(images: ImageSet, first: Release, tmp_path_factory: pytest.TempPathFac
     """Three generations of 4, 6 and 9 dimensions."""
     releases = [first]
     for dim in WIDTHS[1:]:
-        folder = tmp_path_factory.mktemp(f"bt2-{dim}")
-        releases.append(train_release(images, of_width(dim, "bt2"), folder, old=releases[-1], old_images=images))
+        folder = tmp_path_factory.mktemp(f"free_dimensions-{dim}")
+        releases.append(
+            train_release(images, of_width(dim, "free_dimensions"), folder, old=releases[-1], old_images=images)
+        )
         assert not (folder / "old-lifted").exists()  # old galleries stay as they are
         releases[-1] = load_release(folder)
     return releases
@@ -139,9 +141,15 @@ def test_the_old_model_padded() -> None:
 
 
 REFUSED: dict[str, tuple[str, int, Geometry, str, str]] = {
-    "nobody said so": ("p2s", 6, Geometry(), "4 dimensions, the new one 6", "--pad-old.*bt2 or oca"),
+    "nobody said so": ("p2s", 6, Geometry(), "4 dimensions, the new one 6", "--pad-old.*free_dimensions or oca"),
     "fewer dimensions": ("p2s", 3, PADDED, "4 dimensions, the new one 3", "--dim 4, or more"),
-    "fewer dimensions of bt2": ("bt2", 3, Geometry(), "4 dimensions, the new one 3", "--dim 4, or more"),
+    "fewer dimensions of free_dimensions": (
+        "free_dimensions",
+        3,
+        Geometry(),
+        "4 dimensions, the new one 3",
+        "--dim 4, or more",
+    ),
     "nothing to pad": ("p2s", 4, PADDED, "has 4 dimensions, as the new one", ""),
     "onto hyperbolic space": ("hbct", 6, Geometry(lift_old=1.0), "only points of the hypersphere", "--dim 4"),
 }

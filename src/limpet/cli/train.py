@@ -103,7 +103,7 @@ class SpaceOptions(Options):
         relift_old: With a --curvature other than the old model's, lift its tangent vectors again by the new one; the
             release to embed with is written as old-lifted, too.
         pad_old: Let an old model of fewer dimensions than --dim count as padded with zeros. Methods made for that, such
-            as bt2, need no asking. Its stored vectors stay as they are.
+            as free_dimensions, need no asking. Its stored vectors stay as they are.
     """
 
     space: str | None = None

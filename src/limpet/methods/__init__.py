@@ -39,7 +39,7 @@ METHODS: Registry[type[CompatibilityMethod]] = Registry(
         "hbct": "limpet.methods.hbct:HBCT",
         "d3still": "limpet.methods.d3still:D3still",
         "ssp": "limpet.methods.ssp:SSP",
-        "bt2": "limpet.methods.bt2:BT2",
+        "free_dimensions": "limpet.methods.free_dimensions:FreeDimensions",
         "oca": "limpet.methods.oca:OCA",
         "blended_targets": "limpet.methods.blended_targets:BlendedTargets",
         "keep": "limpet.methods.keep:Keep",

@@ -66,8 +66,11 @@ class BothSides(CompatibilityMethod):
     In every step both maps see another part of every vector alone (dropout, Srivastava et al., JMLR 2014): seeing all
     of it, they learn few items of many numbers by heart, see `benchmarks/both_sides_dropout.py`.
 
-    It is for heads over frozen models. Without an older model's vectors, those of the predecessor are mapped. No paper
-    proposes this; `benchmarks/partial_labels.py` measures it.
+    It is for heads over frozen models. Without an older model's vectors, those of the predecessor are mapped. The
+    nearest published methods are FastFill (Jaeckle et al., ICLR 2023, arXiv:2303.04766), which trains such a map with
+    the new model's classifier but leaves the new model alone, and BiCT (Su et al., IJCAI 2023), which trains
+    the new model and a forward map of the old vectors with losses of its own. This combination of terms is ours;
+    `benchmarks/partial_labels.py` measures it.
 
     Args:
         weight: Factor of the contrast.

@@ -1,4 +1,4 @@
-"""Learning what labels tell while the neighbours of items without a label stay as they were: a method of our own."""
+"""Learning what labels tell while the neighbours of items without a label stay as they were."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ class Keep(CompatibilityMethod):
     items of a batch without a class, and z' of the model before, the term is the mean of (z_i·z_j − z'_i·z'_j)².
     Items with a class are free. Without any item of unknown class, training is that of `independent`.
 
-    As a head it stays in the space of the frozen model that it stands on; an adapter, fitted on all pairs, then takes
-    the stored vectors of an older model there ("two-step"). No paper proposes this;
-    `benchmarks/partial_labels.py` measures it.
+    The term is similarity-preserving distillation (Tung and Mori, ICCV 2019, arXiv:1907.09682), with squared
+    differences of the similarities themselves, where the paper normalises the rows of their matrix first; here it reads
+    only items without a class, and the teacher is the model before.
+
+    As a head it stays in the space of the frozen model below it; an adapter, fitted on all pairs, then takes the stored
+    vectors of an older model there ("two-step"). `benchmarks/partial_labels.py` measures it.
 
     Args:
         weight: Factor of the kept similarities.

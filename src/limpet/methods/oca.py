@@ -20,8 +20,9 @@ class OCA(CompatibilityMethod):
 
     Departures: the paper puts a learnt orthogonal layer between embedding and classifier, which training uses and a
     release does not have. A linear classifier that is trained itself undoes any such turn by turning its rows, so it is
-    left out (`bt2` has a basis that cannot be undone). The prototypes are class means of the old embeddings, where the
-    paper has rows of the old classifier. Written from the description of the paper, without its code.
+    left out (`free_dimensions` has a basis that cannot be undone). The prototypes are class means of the old
+    embeddings, where the paper has rows of the old classifier. Written from the description of the paper, without its
+    code.
 
     Args:
         weight: Factor of the contrast.

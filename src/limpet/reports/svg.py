@@ -111,7 +111,7 @@ def shortened(words: str, width: float, size: float = 13.0) -> str:
     """Return a text that fits a width, with an ellipsis where something is cut.
 
     >>> shortened("limpet", 45), shortened("hold", 45)
-    ('hold…', 'hold')
+    ('limp…', 'hold')
     """
     letters = int(width / (size * _LETTER))
     return words if len(words) <= letters else f"{words[: max(1, letters - 1)]}…"

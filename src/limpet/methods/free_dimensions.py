@@ -13,20 +13,20 @@ from limpet.methods.base import CompatibilityMethod, Head, OldModel, Read, Step,
 from limpet.methods.predecessor import class_prototypes, require_old
 
 
-class BT2(CompatibilityMethod):
-    """Backward-compatible training with a basis transformation (Zhou et al., ICCV 2023, arXiv:2211.03989).
+class FreeDimensions(CompatibilityMethod):
+    """Free dimensions behind a learnt basis, after BT² (Zhou et al., ICCV 2023, arXiv:2211.03989).
 
-    The new model has D dimensions, the old one d < D. An orthonormal basis of them is learnt with the model: the task
-    reads the embedding in its first vectors alone, as if the new model had only so many dimensions, and the others are
-    left to what the old model needs and the new task does not. The first d dimensions of the embedding itself are
-    aligned with the old embeddings. Old galleries count as padded with zeros, so that only these dimensions of a query
-    meet them, and by their direction alone; between new embeddings all of it counts, and no basis changes a cosine.
+    The new model has D dimensions, the old one d < D. An orthonormal basis of them is learnt with the model. The task
+    reads the embedding in the first vectors of that basis only; the other directions are free for what the old model
+    needs and the new task does not. The first d dimensions of the embedding itself are aligned with the old embeddings.
+    Old galleries count as padded with zeros, so only these dimensions of a query meet them, by their direction alone.
+    Between new embeddings all dimensions count; no basis changes a cosine.
 
-    Departures: the paper matches what the task reads with an independently trained new model as well, which training
-    does not have here; the classifier alone teaches it. The paper's representation comes out in the task's basis and is
-    turned by two chained basis changes; here the network gives what will be stored, and what the task reads is turned
-    back by one, so that nothing has to be folded into the network. The classifier is brought into the basis of the
-    embeddings at the end. Written from the paper, without its code.
+    This is not BT² itself. BT² also matches what the task reads with an independently trained new model, normalises two
+    projections of the backbone, weights three terms by 1, 10 and 5, and stores their concatenation behind two chained
+    basis changes. Here one term of four is missing, the network outputs the stored vector directly, and what the task
+    reads is turned back by one basis. At the end of training, the classifier is brought into the basis of the
+    embeddings.
 
     Args:
         weight: Factor of all that aligns the block: the mean distance to the old unit embedding of the same item, and
@@ -54,8 +54,8 @@ class BT2(CompatibilityMethod):
         super().__init__()
         refuse(
             weight < 0 or prototype_weight < 0 or temperature <= 0 or (task_dim is not None and task_dim < 1),
-            f"bt2 was given weight={weight}, prototype_weight={prototype_weight}, temperature={temperature} and "
-            f"task_dim={task_dim}",
+            f"free_dimensions was given weight={weight}, prototype_weight={prototype_weight}, "
+            f"temperature={temperature} and task_dim={task_dim}",
             "weights of at least 0, a temperature above 0, and a task_dim of at least 1",
         )
         self.weight, self.prototype_weight, self.temperature = weight, prototype_weight, temperature
@@ -68,12 +68,12 @@ class BT2(CompatibilityMethod):
 
     def prepare(self, old: OldModel | None, model: nn.Module, head: Head, space: Space) -> None:
         """Average the old points by class, without the zeros, and begin with the basis of the axes."""
-        old = require_old(old, "bt2")
+        old = require_old(old, "free_dimensions")
         self.block = old.own_space or space
         prototypes, _ = class_prototypes(old.embeddings, space)
         self.register_buffer("prototypes", prototypes[:, : self.block.dim])
         read = self.block.dim if self.task_dim is None else self.task_dim
-        refuse(read > space.dim, f"bt2 was given task_dim={read} for embeddings of {space.dim} dimensions",
+        refuse(read > space.dim, f"free_dimensions was given task_dim={read} for embeddings of {space.dim} dimensions",
                f"at most {space.dim}")  # fmt: skip
         free = space.dim - read
         self.register_parameter("turn", nn.Parameter(torch.zeros(read, free)) if free else None)

@@ -1,4 +1,4 @@
-"""The method `bt2`."""
+"""The method `free_dimensions`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from limpet.errors import ConfigError
 from limpet.geometry import Hypersphere
 from limpet.methods import METHODS
 from limpet.methods.base import OldModel
-from limpet.methods.bt2 import orthonormal
+from limpet.methods.free_dimensions import orthonormal
 
 
 def prepared(make_embeddings, head, vectors, labels, dim: int, **options: Any) -> Any:
-    method = METHODS["bt2"](**options)
+    method = METHODS["free_dimensions"](**options)
     old = OldModel(make_embeddings(vectors, labels), classes=()).padded(Hypersphere(dim))
     method.prepare(old, torch.nn.Identity(), head, Hypersphere(dim))
     return method
