@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 import pytest
 from pymilvus import MilvusClient
 from qdrant_client import QdrantClient
@@ -23,10 +24,12 @@ from attached.collections import (
     QdrantApplication,
     expected,
 )
-from attached.shop import Shop
+from attached.shop import DIM, Shop, vector
 from limpet.attached.collections.ledger import Ledger
 from limpet.attached.state import Side
 from limpet.errors import ConfigError, UpgradeStateError
+from limpet.galleries.sources import CallableVectors
+from limpet.geometry import Hypersphere
 
 ITEMS = 8
 
@@ -212,6 +215,21 @@ class Editing:
             self.application.write(3, "edited", "old")
         self.seen.append(self.application.contents(self.application.new))
         return self.whole.embed(ids)
+
+
+@pytest.mark.parametrize("application", LITE, indirect=True)
+def test_items_without_text_are_counted_and_keep_no_other_item_from_its_vector(application: Any) -> None:
+    application.url += "&text=text"
+    it = Run(application).attachment
+    for item, text in ((2, ""), (4, " \u3000")):
+        application.write(item, text, "old")
+    made = CallableVectors(lambda texts: np.stack([vector("new", text) for text in texts]), "declared:new",
+                           Hypersphere(DIM), it.texts)  # fmt: skip
+    done = it.backfill(made, batch=4)
+    assert (done.written, done.without_text, done.missing, done.stopped) == (ITEMS - 2, 2, 0, "done")
+    assert done.without_text_ids == ("2", "4")
+    assert (it.status().lacking["new"], it.status().without_text["new"]) == (2, 2)
+    it.close()
 
 
 @pytest.mark.parametrize("application", ["collections of Qdrant"], indirect=True)

@@ -43,6 +43,33 @@ def test_all_the_way_and_back(shop: Shop) -> None:
     assert shop.dump() == schema and shop.contents() == rows
 
 
+BLANK = {3: "''", 4: "' '", 5: r"E'\t\n\u3000'", 6: "NULL"}
+
+
+@pytest.mark.parametrize("aside", [False, True])
+def test_rows_without_text_are_counted_and_keep_no_other_row_from_its_vector(
+    aside: bool, shop: Shop, how: dict[str, Any]
+) -> None:
+    if aside and how:
+        pytest.skip("vectors are beside the table or in its column")
+    shop.fill(20)
+    for row, text in BLANK.items():
+        shop.execute(f"UPDATE shop.items SET title = {text} WHERE id = {row}")
+    with shop.attach(aside=aside, **how) as it:
+        done = it.backfill(source(it), batch=4)
+        assert (done.written, done.without_text, done.missing, done.stopped) == (16, 4, 0, "done")
+        assert done.without_text_ids == ("3", "4", "5", "6") and it.state.phase == "filled"
+        assert (it.status().lacking["new"], it.status().without_text) == (4, {"old": 0, "new": 4})
+        shop.execute("UPDATE shop.items SET title = 'item 3', emb = %s WHERE id = 3", [written("old", "item 3")])
+        assert it.backfill(source(it)).written == 1
+        assert it.status().without_text["new"] == 3
+        if not aside and not how:
+            it.index()
+            with pytest.raises(UpgradeStateError, match="--allow-missing 3"):
+                it.swap(source(it))
+            it.swap(source(it), allow_missing=3)
+
+
 def test_two_columns_of_one_table(shop: Shop) -> None:
     shop.execute("ALTER TABLE shop.items ADD COLUMN two vector(8)")
     shop.fill(4)

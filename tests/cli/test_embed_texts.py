@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -121,6 +123,30 @@ def copied(folder: Path) -> Path:
     matrix = load_file(files.weights)["embedding.weight"]
     save_file({"embedding.weight": np.ascontiguousarray(matrix[:, :128])}, folder / "model.safetensors")
     return folder
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_blank_texts_are_refused_or_skipped_and_named(capsys, fails: Fails, tmp_path: Path, suffix: str) -> None:
+    rows = [
+        {"id": f"i{row}", "text": text, "label": "a"} for row, text in enumerate(["play a song", "", " \t", "rain"])
+    ]
+    file = tmp_path / f"mine{suffix}"
+    if suffix == ".csv":
+        file.write_text("id,text,label\n" + "".join(f"{one['id']},{one['text']},a\n" for one in rows))
+    elif suffix == ".jsonl":
+        rows[1]["text"] = None  # type: ignore[assignment]
+        file.write_text("".join(json.dumps(one) + "\n" for one in rows))
+    else:
+        pq.write_table(pa.Table.from_pylist([*rows[:1], {"id": "i1", "text": None, "label": "a"}, *rows[2:]]), file)
+    words = ["embed", "texts", file, "--text-model", "wordllama", "--out", tmp_path / "out"]
+    refused = fails(*words)
+    assert ("--on-empty skip" in refused or "missing" in refused) and not (tmp_path / "out").exists()
+    capsys.readouterr()
+    [made] = document(capsys, *words, "--on-empty", "skip")["embeddings"]
+    assert (made["items"], made["without_text"]) == (2, ["i1", "i2"])
+    assert list(storage.load(Path(made["file"])).ids) == ["i0", "i3"]
+    assert main([*map(str, words), "--on-empty", "skip"]) == 0
+    assert "2 items are without text and were skipped: 'i1', 'i2'" in " ".join(capsys.readouterr().err.split())
 
 
 def test_the_outcome_can_be_evaluated(capsys, fails: Fails, root: Path, tmp_path: Path) -> None:

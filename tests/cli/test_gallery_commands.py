@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import signal
@@ -238,6 +239,24 @@ def test_texts_and_frozen_models(requests: Path, tmp_path: Path, run: Run) -> No
         run(*words)["queries"][0]["hits"][0]["id"]
         == storage.load(requests / "wordllama" / "embeddings.safetensors").ids[195]
     )
+
+
+def test_blank_texts_keep_no_other_item_from_its_vector(requests: Path, tmp_path: Path, run: Run) -> None:
+    model = ["--text-model", "wordllama", "--truncate-dim", 32]
+    lines = (requests / "requests.csv").read_text().splitlines()
+    header = lines[0].split(",")
+    blank = tmp_path / "blank.csv"
+    with blank.open("w", newline="") as file:
+        rows = csv.DictWriter(file, header)
+        rows.writeheader()
+        for number, row in enumerate(csv.DictReader(lines)):
+            rows.writerow({**row, "text": " " if number in (3, 5) else row["text"]})
+    run("create", f"memory:{tmp_path / 'g'}", "--from", requests / "old.npz", *V1)
+    run("prepare", tmp_path / "g", "--embeddings", requests)
+    run("swap", tmp_path / "g", "--force", "a test")
+    done = run("backfill", tmp_path / "g", "--texts", blank, *model, "--batch", 4)
+    assert (done["written"], done["lacking"], done["missing"], done["without_text"]) == (286, 2, 0, 2)
+    assert done["without_text_ids"] == ["00000003", "00000005"] and done["missing_ids"] == []
 
 
 def test_texts_fill_a_gallery_without_a_file_between(requests: Path, tmp_path: Path, run: Run) -> None:

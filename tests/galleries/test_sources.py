@@ -25,6 +25,7 @@ from limpet.galleries.sources import (
     check_source,
     through_adapter,
     through_head,
+    without_text,
 )
 from limpet.galleries.state import Generation
 from limpet.geometry import Hypersphere, Lorentz
@@ -214,6 +215,29 @@ def test_a_text_model_embeds_the_texts_as_documents(encoder: TextEncoder, texts:
     assert len(source.embed(["?"])) == 0
     with pytest.raises(ConfigError, match="these texts are both"):
         TextVectors(encoder, TextItems(texts), role="both")
+
+
+class Knowing:
+    """A network that knows the words of a few texts; of others it makes a vector of zeros."""
+
+    dim, fingerprint = 2, "text:" + 64 * "0"
+
+    def __call__(self, texts: list[str], prefix: str) -> np.ndarray:
+        return np.array([[1, len(text)] if "known" in text else [0, 0] for text in texts], np.float32)
+
+
+@pytest.mark.parametrize("around", [lambda source: source, lambda source: Parallel(source, 2)])
+def test_texts_that_are_blank_or_say_nothing_get_no_vector(around: Callable[[VectorSource], VectorSource]) -> None:
+    texts = {"a": "known", "b": "", "c": " \u3000", "d": "others", "e": "also known"}
+    network: Any = Knowing()
+    prefixes = dict.fromkeys(("query", "document", "both"), "")
+    items = CallableItems(lambda ids: [texts.get(one) for one in ids])
+    source = around(TextVectors(TextEncoder("?", network.fingerprint, 2, prefixes, network), items))
+    assert list(source.embed(["e", "d", "c", "?", "b", "a"]).ids) == ["e", "a"]
+    assert without_text(source, ["a", "b", "c", "d", "e", "?"]) == {"b", "c", "d"}
+    texts["b"] = "known, too"
+    assert list(source.embed(["b", "d"]).ids) == ["b"] and without_text(source, texts) == {"c", "d"}
+    assert len(source.embed(["d"])) == len(source.embed(["c"])) == 0
 
 
 def test_a_head_over_a_text_model_embeds_texts_and_files(encoder: TextEncoder, texts: TextSet, tmp_path: Path) -> None:

@@ -68,6 +68,8 @@ class AttachmentStatus:
         indexes: Over the new vectors.
         holding: Where vectors of both models share a column: how many items hold there one of each, by side, those of
             earlier texts not counted; empty elsewhere.
+        without_text: How many of those that lack a vector have no text to make one of, by side; of a collection, as the
+            last backfill found.
     """
 
     place: str
@@ -79,6 +81,7 @@ class AttachmentStatus:
     empty: int
     indexes: tuple[IndexStatus, ...]
     holding: dict[Side, int] = field(default_factory=dict)
+    without_text: dict[Side, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import time
 from limpet.attached.base import FillOptions, ModelIdentity
 from limpet.attached.state import Side
 from limpet.errors import DataError, SpaceMismatchError, refuse, unknown_name
-from limpet.galleries.backfill import Backfilled
+from limpet.galleries.backfill import Backfilled, LeftOut
 from limpet.galleries.sources import VectorSource
 
 
@@ -54,7 +54,7 @@ class Run:
         refuse(self.share is not None and not 0 < self.share <= 1, f"share={self.share}", "more than 0, and at most 1")
         refuse(self.budget is not None and self.budget < 0, f"budget={self.budget}", f"at least 0 {items}")
         self.total = self.embedded = self.written = 0
-        self.missing: dict[str, None] = {}
+        self.left_out = LeftOut(source)
         self.started, self.stopped = time.monotonic(), "done"
 
     @property
@@ -78,13 +78,10 @@ class Run:
         """Tell who asked how far it came."""
         if self.on_step is not None:
             self.on_step({
-                "done": self.written + len(self.missing), "total": self.total, "embedded": self.embedded,
-                "written": self.written, "missing": len(self.missing), "seconds": self.elapsed,
+                "done": self.written + len(self.left_out), "total": self.total, "embedded": self.embedded,
+                "written": self.written, "missing": len(self.left_out), "seconds": self.elapsed,
             })  # fmt: skip
 
     def backfilled(self, model: str, lacking: int) -> Backfilled:
         """Return what it came to: vectors of a model, which so many lack in the end."""
-        missing = tuple(sorted(self.missing))
-        return Backfilled(
-            model, self.embedded, self.written, len(missing), missing[:20], lacking, self.elapsed, self.stopped
-        )
+        return self.left_out.backfilled(model, self.embedded, self.written, lacking, self.elapsed, self.stopped)

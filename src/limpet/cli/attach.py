@@ -20,6 +20,7 @@ from limpet.cli.gallery.sources import stored_vectors
 from limpet.cli.options import Api, TextModel
 from limpet.cli.places import Place
 from limpet.config import Options
+from limpet.embeddings.embedding_set import shown
 from limpet.errors import ConfigError, refuse, without_secrets
 
 if TYPE_CHECKING:
@@ -313,8 +314,8 @@ def backfill(
 ) -> int:
     """Give rows that lack one a new vector, in small transactions; what the application writes meanwhile wins.
 
-    Stopped anywhere, the same command goes on, and several may run at once. The exit code is 1 if the source does not
-    have some of the rows.
+    Stopped anywhere, the same command goes on, and several may run at once. Rows whose text is blank are counted as
+    without text, and get no vector. The exit code is 1 if the source does not have some of the other rows.
 
     Args:
         of: Whose vectors: new; or old, so that nothing is missing after a rollback.
@@ -355,6 +356,9 @@ def backfill(
         api.tell()
         if done.missing:
             console.print(f"{done.missing:,} rows are not in the source: {', '.join(done.missing_ids)}.")
+        if done.without_text:
+            console.print(f"{done.without_text:,} rows are without text and get no vector: "
+                          f"{shown(done.without_text_ids, done.without_text)}.")  # fmt: skip
         _tell(it, on, asdict(done))
         return int(bool(done.missing))
 
@@ -535,7 +539,11 @@ def _tell(it: Attachment, on: Attached, document: Mapping[str, object]) -> int:
     if found.holding:
         held = " and ".join(f"{count:,} of {called[side]}" for side, count in found.holding.items())
         console.print(f"Vectors of both models share the column: {held}.")
-    lacking = ", ".join(f"{count:,} lack one of {called[side]}" for side, count in found.lacking.items())
+    lacking = ", ".join(
+        f"{count:,} lack one of {called[side]}{f' ({blank:,} of these are without text)' if blank else ''}"
+        for side, count in found.lacking.items()
+        for blank in [found.without_text.get(side, 0)]
+    )
     console.print(f"{found.items:,} rows with vectors: {lacking}. {found.empty:,} rows have none of the application.")
     for one in found.indexes:
         console.print(f"Index {one.name}: {'built' if one.built else 'not built'}.")

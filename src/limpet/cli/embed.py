@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from limpet.cli.choices import write_settings
-from limpet.cli.console import counting_progress, print_json, print_table
+from limpet.cli.console import console, counting_progress, print_json, print_table
 from limpet.cli.options import Api, DataSets, Reading, TextModel
 from limpet.cli.places import Place
 from limpet.config import Options, Settings
 from limpet.devices import device_named
 from limpet.embeddings import EmbeddingSet
+from limpet.embeddings.embedding_set import shown
 from limpet.embeddings.files import files_in, model_folder
 from limpet.errors import ConfigError, ReleaseError, refuse
 from limpet.reports.formats import score
@@ -59,6 +60,7 @@ class Made:
         role: What the items were to the model.
         prefix: That stood before every text.
         mean_uncertainty: Of its items; None where the model knows none.
+        without_text: Ids of items that were skipped, since they have no text.
     """
 
     by: Mapping[str, str]
@@ -69,9 +71,12 @@ class Made:
     role: Role
     prefix: str
     mean_uncertainty: float | None
+    without_text: Sequence[str] = ()
 
     @classmethod
-    def of(cls, by: Mapping[str, str], embeddings: EmbeddingSet, file: Path) -> Made:
+    def of(
+        cls, by: Mapping[str, str], embeddings: EmbeddingSet, file: Path, *, without_text: Sequence[str] = ()
+    ) -> Made:
         """Save embeddings, and return what is said of them."""
         from limpet.embeddings import storage
         from limpet.evaluation.uncertainty import uncertainty_of
@@ -79,7 +84,7 @@ class Made:
         known = uncertainty_of(embeddings)
         return cls(
             by, storage.save(embeddings, file), len(embeddings), embeddings.dim, embeddings.fingerprint,
-            embeddings.role, embeddings.prefix, None if known is None else float(known.mean()),
+            embeddings.role, embeddings.prefix, None if known is None else float(known.mean()), without_text,
         )  # fmt: skip
 
     def to_dict(self) -> dict[str, object]:
@@ -130,6 +135,10 @@ class Destination(Options):
             write_settings(folder, "embed.yaml", settings)
         if self.json:
             print_json({"embeddings": [one.to_dict() for one in made]})
+        for one in made:
+            if one.without_text:
+                count, ids = len(one.without_text), shown(one.without_text)
+                console.print(f"{one.file}: {count:,} items are without text and were skipped: {ids}.")
         print_table("Embeddings", *table_of(made))
         return 0
 
@@ -300,6 +309,7 @@ def texts(
     release: list[Path] = [],  # noqa: B006
     adapter: Path | None = None,
     role: Literal["query", "document", "both"] = "both",
+    on_empty: Literal["fail", "skip"] = "fail",
     batch_size: int = 64,
     device: str = "cpu",
 ) -> int:
@@ -312,6 +322,7 @@ def texts(
         release: Folders of heads over a frozen model, each of which opens its own; or the one --text-model.
         adapter: Folder of an adapter that `limpet adapt` fitted: what the one --text-model makes is mapped by it.
         role: What the texts of a file are to the model; data sets have queries and documents of their own.
+        on_empty: What to do with blank texts: fail before anything is embedded, or skip them and list their ids.
         batch_size: Texts at a time.
         device: Where to compute: cpu, cuda, cuda:1, mps.
 
@@ -347,7 +358,7 @@ def texts(
                 encoder = model.opened(name, device, api, [load_adapter(adapter).fitted.source])
                 mapped = adapter_for(adapter, {encoder.fingerprint}, name)
                 jobs.append(_Embedding(encoder, folder, mapped.apply, {"adapter": str(adapter)}))
-    parts = _parts_of_texts(texts, sets, role)
+    parts = _parts_of_texts(texts, sets, role, on_empty)
     for job in jobs:
         for _, of_part in parts.values():
             job.encoder.prefix(of_part)  # refuses a role that the model needs a prefix for, before anything is embedded
@@ -355,18 +366,23 @@ def texts(
     for job in jobs:
         for name, (found, of_part) in parts.items():
             with counting_progress(f"{job.encoder.name} {name}", len(found)) as on_batch:
-                embedded = embed_texts(job.encoder, found, role=of_part, batch_size=batch_size, on_batch=on_batch)
+                embedded = embed_texts(job.encoder, found, role=of_part, batch_size=batch_size, on_empty=on_empty,
+                                       on_batch=on_batch)  # fmt: skip
             by = {"text_model": job.encoder.name, **job.by}
-            made.append(Made.of(by, job.carry(embedded), job.folder / f"{name}.safetensors"))
+            skipped = [*found.without_text, *sorted(set(found.ids).difference(embedded.ids))]
+            file = job.folder / f"{name}.safetensors"
+            made.append(Made.of(by, job.carry(embedded), file, without_text=skipped))
     api.tell()
     return destination.tell(made, settings)
 
 
-def _parts_of_texts(texts: str, sets: DataSets, role: Role) -> dict[str, tuple[TextSet, Role]]:
+def _parts_of_texts(
+    texts: str, sets: DataSets, role: Role, on_empty: Literal["fail", "skip"]
+) -> dict[str, tuple[TextSet, Role]]:
     """Return the sets of texts to embed with their roles, by file name."""
     from limpet.data.text_set import TextData
 
-    data = sets.texts(texts)
+    data = sets.texts(texts, on_empty=on_empty)
     if not isinstance(data, TextData):
         return {"embeddings": (data, role)}
     refuse(

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from limpet.data.image_set import ImageSet
     from limpet.data.item_facts import FactsOf
     from limpet.data.retrieval_data import RetrievalData
+    from limpet.data.text_files import OnEmpty
     from limpet.data.text_pairs import TextPairs
     from limpet.data.text_set import TextData, TextSet
     from limpet.embeddings import Role
@@ -252,8 +253,8 @@ class DataSets(Options):
         with console.status(f"reading {texts}"):
             return load_pairs(texts, **self.data_options)
 
-    def texts(self, texts: str) -> TextData | TextSet:
-        """Open texts by name, file or URL, showing that they are being read."""
+    def texts(self, texts: str, *, on_empty: OnEmpty = "fail") -> TextData | TextSet:
+        """Open texts by name, file or URL, showing that they are being read; see `limpet.data.text_files.texts`."""
         from limpet.data.texts import load_texts
 
         address = Place(texts).address
@@ -262,9 +263,9 @@ class DataSets(Options):
             from limpet.sources.reading import texts_of
 
             with console.status(f"reading {Place(texts)}"):
-                return texts_of(open_source(address))
+                return texts_of(open_source(address), on_empty=on_empty)
         with console.status(f"reading {texts}"):
-            return load_texts(texts, data_root(self.data_root), **self.data_options)
+            return load_texts(texts, data_root(self.data_root), on_empty=on_empty, **self.data_options)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from limpet.embeddings import StringArray
 from limpet.errors import DataError, nearest, reason
 
 Columns = dict[str, list[Any]]
+OnEmpty = Literal["fail", "skip"]
 
 USUAL_NAMES = {
     "text": ("text", "sentence", "utterance"),
@@ -29,7 +30,12 @@ USUAL_NAMES = {
 
 
 def texts(
-    path: Path, *, text_column: str | None = None, label_column: str | None = None, id_column: str | None = None
+    path: Path,
+    *,
+    text_column: str | None = None,
+    label_column: str | None = None,
+    id_column: str | None = None,
+    on_empty: OnEmpty = "fail",
 ) -> TextSet:
     """Your own texts, with their labels and ids where the file has them.
 
@@ -39,14 +45,20 @@ def texts(
         text_column: Name of the column of texts; when left out, the one with a usual name (`USUAL_NAMES`).
         label_column: Name of the column of classes, likewise; without one the texts have no labels.
         id_column: Name of the column of ids, likewise; without one the ids are row numbers from 00000000.
+        on_empty: What to do with a missing or blank text: "fail", or "skip", which leaves the row out and keeps its id
+            in `TextSet.without_text`.
 
     Raises:
-        DataError: The file cannot be read, a column is missing, or two could be meant.
+        DataError: The file cannot be read, a column is missing, two could be meant, or a text is blank.
     """
     columns = FILE_READERS[path.suffix](path)
     wanted = {"text": text_column, "label": label_column, "id": id_column}
     names = {role: column_of(path, role, columns, name) for role, name in wanted.items()}
-    values = {role: written_texts(path, name, columns[name]) for role, name in names.items() if name is not None}
+    values = {
+        role: written_texts(path, name, columns[name], missing_as="" if (role, on_empty) == ("text", "skip") else None)
+        for role, name in names.items()
+        if name is not None
+    }
     if not columns:
         raise DataError(f"'{path}' is empty.", expected="a line with the names of columns, and at least one text below")
     if "text" not in values:
@@ -58,7 +70,8 @@ def texts(
     if not values["text"]:
         raise DataError(f"'{path}' holds no texts.", expected="at least one")
     class_names, labels = np.unique(values.get("label", []), return_inverse=True)
-    return TextSet(
+    made = TextSet.skipping_blank if on_empty == "skip" else TextSet
+    return made(
         texts=StringArray.of(values["text"]),
         labels=labels.astype(np.int64) if "label" in values else None,
         class_names=tuple(str(name) for name in class_names),
@@ -190,12 +203,19 @@ def column_of(path: Path, role: str, columns: Columns, chosen: str | None) -> st
     return found[0] if found else None
 
 
-def written_texts(path: Path, name: str, values: Sequence[Any]) -> list[str]:
+def written_texts(path: Path, name: str, values: Sequence[Any], *, missing_as: str | None = None) -> list[str]:
     """Return the texts and whole numbers of a column as texts.
+
+    Args:
+        path: Of the file, for messages.
+        name: Of the column.
+        values: Of the column.
+        missing_as: Text of a row without a value; None to refuse it.
 
     Raises:
         DataError: A row has none, or something else.
     """
+    values = [missing_as if value is None else value for value in values]
     for row, value in enumerate(values):
         if value is None or not isinstance(value, str | int) or isinstance(value, bool):
             found = "missing" if value is None else f"{value!r:.40}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,12 @@ from limpet.embeddings.embedding_set import shown
 from limpet.errors import DataError
 
 
+def blank(texts: StringArray) -> NDArray[np.bool_]:
+    """Return which texts (N,) are empty or only white space."""
+    trimmed = pc.utf8_trim_whitespace(texts.arrow())
+    return np.asarray(pc.equal(pc.utf8_length(trimmed), 0).to_numpy(zero_copy_only=False), np.bool_)
+
+
 @dataclass(frozen=True, eq=False)
 class TextSet:
     """N texts, labelled or not, checked once when built.
@@ -26,6 +32,7 @@ class TextSet:
         labels: Class of every text, int64 (N,), rows of `class_names`; None without labels.
         class_names: One name per class, no two alike; a class may have no text here. Empty without labels.
         ids: One name per text (N), no two alike.
+        without_text: Names of further items, which were left out because their text is blank.
 
     Raises:
         DataError: A text is empty, lengths differ, a label has no class name, or an id or class name occurs twice.
@@ -35,6 +42,7 @@ class TextSet:
     labels: NDArray[np.int64] | None
     class_names: tuple[str, ...]
     ids: StringArray
+    without_text: StringArray = field(default_factory=lambda: StringArray.of([]))
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "texts", StringArray.of(self.texts))
@@ -53,14 +61,23 @@ class TextSet:
         refuse_repeated("ids", self.ids, "one id per text")
         refuse_repeated("class names", StringArray.of(self.class_names), "one name per class")
         # Refuse texts that say nothing: a model would still give them a place, near whatever else says little.
-        stripped = pc.utf8_trim_whitespace(self.texts.arrow())
-        empty = np.flatnonzero(pc.equal(pc.utf8_length(stripped), 0).to_numpy(zero_copy_only=False))
+        empty = np.flatnonzero(blank(self.texts))
         if len(empty):
             raise DataError(
                 f"{len(empty)} of {len(self)} texts are empty: {shown(self.ids[empty])}.",
                 expected="at least one character that is not white space in every text",
-                to_do="remove these items, or give them a text.",
+                to_do="give these items a text, or remove them; `limpet embed texts --on-empty skip` leaves them out.",
             )
+
+    @classmethod
+    def skipping_blank(
+        cls, texts: StringArray, labels: NDArray[np.int64] | None, class_names: tuple[str, ...], ids: StringArray
+    ) -> TextSet:
+        """Return a set without the texts that are blank; it keeps their ids in `without_text`."""
+        skipped = blank(texts)
+        kept = np.flatnonzero(~skipped)
+        known = None if labels is None else labels[kept]
+        return cls(texts[kept], known, class_names, ids[kept], ids[np.flatnonzero(skipped)])
 
     def __len__(self) -> int:
         return len(self.texts)

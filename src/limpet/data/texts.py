@@ -8,7 +8,7 @@ from typing import Any
 
 from limpet.data.datasets import Dataset, open_named
 from limpet.data.intents import banking77, clinc150
-from limpet.data.text_files import FILE_READERS, texts
+from limpet.data.text_files import FILE_READERS, OnEmpty, texts
 from limpet.data.text_pairs import TextPairs, text_pairs
 from limpet.data.text_set import TextData, TextSet
 from limpet.errors import DataError
@@ -32,12 +32,15 @@ TEXT_DATASETS: Registry[Dataset[TextData]] = Registry(
 )
 
 
-def load_texts(name_or_path: str | Path, root: str | Path | None = None, **options: Any) -> TextData | TextSet:
+def load_texts(
+    name_or_path: str | Path, root: str | Path | None = None, *, on_empty: OnEmpty = "fail", **options: Any
+) -> TextData | TextSet:
     """Open texts by name, with their protocol, or a file of your own.
 
     Args:
         name_or_path: A name of `TEXT_DATASETS`, or a ``.csv``, ``.parquet``, ``.jsonl`` or ``.txt`` file.
         root: Folder that holds the folders of the named data sets.
+        on_empty: What to do with a missing or blank text of a file, see `texts`.
         options: Options of the reader, such as ``seed`` or ``label_column``.
 
     Returns:
@@ -58,7 +61,7 @@ def load_texts(name_or_path: str | Path, root: str | Path | None = None, **optio
         return open_named(TEXT_DATASETS, str(name_or_path), root, options)
     path = Path(name_or_path)
     _check_file(path)
-    return texts(path, **bound(texts, options, f"texts in '{path}'"))
+    return texts(path, **{"on_empty": on_empty, **bound(texts, options, f"texts in '{path}'")})
 
 
 def load_pairs(name_or_path: str | Path, **options: Any) -> TextPairs | None:

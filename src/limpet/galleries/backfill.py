@@ -8,7 +8,7 @@ keeps what was written: the store passes over rows made of an earlier version.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict, TypeVar
 
@@ -18,7 +18,7 @@ from limpet.errors import BudgetError, DataError, GalleryError, LastingStoreErro
 from limpet.galleries.expected_gain import pilot_ids
 from limpet.galleries.orders import ORDERS, order_ids
 from limpet.galleries.rows import rows_of
-from limpet.galleries.sources import VectorSource, check_source
+from limpet.galleries.sources import VectorSource, check_source, without_text
 from limpet.galleries.state import Generation, Progress, Told
 from limpet.logs import logger
 from limpet.stores.base import Changes, Fill, Items
@@ -45,6 +45,8 @@ class Backfilled:
         written: Items that have a new vector now; the others were written or deleted meanwhile.
         missing: Items that the source does not have.
         missing_ids: The first of them.
+        without_text: Items whose text is blank, or says nothing to the model; nothing can be made of them.
+        without_text_ids: The first of them.
         lacking: Items that still have no vector of the generation.
         seconds: How long it took.
         stopped: Why it stopped: "done", "budget", or "time".
@@ -55,9 +57,41 @@ class Backfilled:
     written: int
     missing: int
     missing_ids: tuple[str, ...]
+    without_text: int
+    without_text_ids: tuple[str, ...]
     lacking: int
     seconds: float
     stopped: str
+
+
+class LeftOut:
+    """The items of one pass that a source made no vectors of.
+
+    Args:
+        source: Which.
+    """
+
+    def __init__(self, source: VectorSource) -> None:
+        self._source, self.missing, self.without_text = source, set[str](), set[str]()
+
+    def __len__(self) -> int:
+        return len(self.missing) + len(self.without_text)
+
+    def add(self, ids: Collection[str]) -> None:
+        """Add items that the source was just asked for."""
+        said_nothing = without_text(self._source, ids)
+        self.without_text |= said_nothing
+        self.missing.update(one for one in ids if one not in said_nothing)
+
+    def backfilled(
+        self, generation: str, embedded: int, written: int, lacking: int, seconds: float, stopped: str
+    ) -> Backfilled:
+        """Return what a run came to, see `Backfilled`."""
+        missing, blank = sorted(self.missing), sorted(self.without_text)
+        return Backfilled(
+            generation, embedded, written, len(missing), tuple(missing[:20]), len(blank), tuple(blank[:20]), lacking,
+            seconds, stopped,
+        )  # fmt: skip
 
 
 class BackfillOptions(TypedDict, total=False):
@@ -140,7 +174,7 @@ class Backfill:
         self.wait = max(gallery.timeout, 60.0) if wait is None else wait
         self.total = self.embedded = self.written = self.commits = 0
         self.kept_up = 0  # rows of the generation when the store was last seen to
-        self.missing_ids: dict[str, None] = {}
+        self.left_out = LeftOut(source)
         self.started, self.stopped = time.monotonic(), "done"
         self.state = gallery.state
         self.target = self.state.target
@@ -161,9 +195,8 @@ class Backfill:
                 break
         if self.commits and self.stopped == "done" and self.target in self.gallery.state.by_name:
             self._keep_up()
-        lacking, missing = self._lacking(), tuple(sorted(self.missing_ids))
-        return Backfilled(
-            self.target, self.embedded, self.written, len(missing), missing[:20], lacking, self.elapsed, self.stopped
+        return self.left_out.backfilled(
+            self.target, self.embedded, self.written, self._lacking(), self.elapsed, self.stopped
         )
 
     @property
@@ -187,7 +220,7 @@ class Backfill:
             yield from self._queued(order)
         fruitless = 0
         while fruitless < FRUITLESS_PASSES:
-            embedded, written, self.missing_ids = self.embedded, self.written, {}
+            embedded, written, self.left_out = self.embedded, self.written, LeftOut(self.source)
             yield from self._by_id()
             if self.embedded == embedded:
                 break
@@ -237,7 +270,7 @@ class Backfill:
                 self.stopped = "budget"
                 return False
             self.embedded += len(made)
-            self.missing_ids |= dict.fromkeys(set(part.ids) - set(made.ids))
+            self.left_out.add(set(part.ids) - set(made.ids))
             if len(made):
                 self._commit(part, made)
             self._tell()
@@ -298,8 +331,8 @@ class Backfill:
     def _tell(self, waiting: float | None = None) -> None:
         if self.on_step is not None:
             told: Told = {
-                "done": self.written + len(self.missing_ids), "total": self.total, "embedded": self.embedded,
-                "written": self.written, "missing": len(self.missing_ids), "seconds": self.elapsed,
+                "done": self.written + len(self.left_out), "total": self.total, "embedded": self.embedded,
+                "written": self.written, "missing": len(self.left_out), "seconds": self.elapsed,
             }  # fmt: skip
             self.on_step(told if waiting is None else {**told, "waiting": waiting})
 

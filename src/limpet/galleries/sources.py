@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -226,11 +226,13 @@ class TextItems:
 
     Args:
         *sets: Sets of texts; of an id in several of them the text of the first is read.
+        without_text: Ids of items whose text is blank, which are not read.
     """
 
     def __init__(self, *sets: TextSet) -> None:
         refuse(not sets, "No texts.", "at least one set of texts")
         self.sets = sets
+        self.without_text = {identifier for texts in sets for identifier in texts.without_text}
         self._index = IdIndex(*(texts.ids for texts in sets))
 
     @classmethod
@@ -246,6 +248,38 @@ class TextItems:
         for part, which, places in self._index.by_part(rows):
             texts[which] = list(self.sets[part].texts[places])
         return known, texts.tolist()
+
+
+class WithText:
+    """Those of the texts of other items that are not blank.
+
+    Args:
+        items: Reads texts; of an item without one an empty one.
+        without_text: Ids of items whose text was blank when it was read last.
+    """
+
+    def __init__(self, items: ItemSource[list[str]]) -> None:
+        self.items, self.without_text = items, set[str]()
+
+    def read(self, ids: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Return those of the ids that are there and have a text, in the order given, and their texts."""
+        from limpet.data.text_set import blank
+
+        known, texts = self.items.read(ids)
+        left = blank(StringArray.of(texts))
+        self.without_text.difference_update(ids)
+        self.without_text.update(one for one, out in zip(known, left, strict=True) if out)
+        kept = np.flatnonzero(~left)
+        return [known[row] for row in kept], [texts[row] for row in kept]
+
+
+def without_text(source: object, ids: Iterable[str]) -> set[str]:
+    """Return those of the ids that a source was asked for and made no vectors of because they have no text."""
+    left, found = set(ids), set[str]()
+    while source is not None and left:
+        found |= left & getattr(source, "without_text", frozenset())
+        source = getattr(source, "source", None) or getattr(source, "items", None)
+    return found
 
 
 class CallableItems:
@@ -373,13 +407,14 @@ class ReleaseVectors:
 
 
 class TextVectors:
-    """Vectors that a frozen model makes of texts.
+    """Vectors that a frozen model makes of texts; of a text that is blank, or of which it knows nothing, it makes none.
 
     Args:
         encoder: The model.
         items: Reads texts.
         role: What the items are to the model, which decides the text it puts before each.
         batch_size: Texts at a time.
+        without_text: Ids of items of whose text the model knew nothing when it was embedded last.
 
     Raises:
         ConfigError: The model has different prefixes for queries and documents, and the role is "both".
@@ -391,7 +426,8 @@ class TextVectors:
         from limpet.geometry import Hypersphere
 
         encoder.prefix(role)
-        self.encoder, self.items, self.role, self.batch_size = encoder, items, role, batch_size
+        self.encoder, self.items, self.role, self.batch_size = encoder, WithText(items), role, batch_size
+        self.without_text = set[str]()
         self.fingerprint, self.space = encoder.fingerprint, Hypersphere(encoder.dim)
 
     def embed(self, ids: Sequence[str]) -> EmbeddingSet:
@@ -403,7 +439,10 @@ class TextVectors:
         if not known:
             return nothing_of(self)
         named = TextSet(StringArray.of(texts), None, (), StringArray.of(known))
-        return embed_texts(self.encoder, named, role=self.role, batch_size=self.batch_size)
+        made = embed_texts(self.encoder, named, role=self.role, batch_size=self.batch_size, on_empty="skip")
+        self.without_text.difference_update(known)
+        self.without_text.update(set(known).difference(made.ids))
+        return made
 
 
 class Carried:

@@ -25,6 +25,7 @@ from limpet.sources.base import Source, check_readable, metadata_kind, needed, r
 
 if TYPE_CHECKING:
     from limpet.data.decoding import Fit
+    from limpet.data.text_files import OnEmpty
     from limpet.data.text_set import TextSet
 
 _DIM = 1024  # of which batches are not too large, before the first vector tells
@@ -144,21 +145,28 @@ def where_of(source: Source, dim: int, similarity: str | None = None) -> tuple[S
     return declared, "points"
 
 
-def texts_of(source: Source) -> TextSet:
+def texts_of(source: Source, *, on_empty: OnEmpty = "fail") -> TextSet:
     """Read the texts of a source with their ids, and their labels where there are any.
+
+    Args:
+        source: Where they are.
+        on_empty: What to do with a missing or blank text: "fail", or "skip", which leaves the item out and keeps its id
+            in `TextSet.without_text`.
 
     Raises:
         ConfigError: There is no column of ids or texts.
-        DataError: Texts or labels are missing or of another type.
+        DataError: Labels are missing, texts are missing or blank, or either is of another type.
         StoreError: The source is out of reach.
     """
     from limpet.data.text_set import TextSet
 
-    return TextSet(*labelled_column(source, _text_columns(source, roles_of(source)), "text"))
+    skip, columns = on_empty == "skip", _text_columns(source, roles_of(source))
+    found = labelled_column(source, columns, "text", missing_as="" if skip else None)
+    return TextSet.skipping_blank(*found) if skip else TextSet(*found)
 
 
 def labelled_column(
-    source: Source, columns: list[str], what: str
+    source: Source, columns: list[str], what: str, *, missing_as: str | None = None
 ) -> tuple[StringArray, NDArray[np.int64] | None, tuple[str, ...], StringArray]:
     """Read a column of texts whole, with ids and with labels where there are any.
 
@@ -166,6 +174,7 @@ def labelled_column(
         source: Where they are.
         columns: Of the ids, and of the texts.
         what: One of them in words, for messages.
+        missing_as: Text of an item that has none (NULL); None to refuse it.
 
     Returns:
         Texts (N), the row of each one's class (N,) or None, the names of the classes, and ids (N).
@@ -180,6 +189,8 @@ def labelled_column(
     parts: list[list[pa.Array]] = [[], [], []]
     for batch in source.batches(names, _TEXTS_AT_ONCE):
         for place, column in enumerate(batch.columns):
+            if place == 1 and missing_as is not None:
+                column = column.cast(pa.large_string()).fill_null(missing_as)
             if column.null_count:
                 raise DataError(
                     f"{column.null_count} values of '{names[place]}' in {source.name} are missing (NULL).",
@@ -196,7 +207,7 @@ def labelled_column(
 
 
 class SourceTexts:
-    """Texts of a source by id, for a backfill; rows without a text are not there.
+    """Texts of a source by id, for a backfill; a row without a text has an empty one.
 
     Args:
         source: Where they are.
@@ -211,7 +222,7 @@ class SourceTexts:
 
     def read(self, ids: Sequence[str]) -> tuple[list[str], list[str]]:
         """Return the known ids and their texts."""
-        return _found(self.source, ids, self._columns)
+        return _found(self.source, ids, self._columns, missing_as="")
 
 
 class SourceImages:
@@ -265,12 +276,15 @@ class SourceFacts:
         return {}
 
 
-def _found(source: Source, ids: Sequence[str], columns: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return those of the ids that a source has, with the text of the other column."""
+def _found(
+    source: Source, ids: Sequence[str], columns: Sequence[str], *, missing_as: str | None = None
+) -> tuple[list[str], list[str]]:
+    """Return those of the ids that a source has, with the text of the other column, or what stands for none."""
     found: dict[str, str] = {}
     for batch in source.fetch(ids, columns):
         pairs = zip(texts_of_ids(batch.column(0)).to_pylist(), batch.column(1).to_pylist(), strict=True)
-        found |= {identifier: text for identifier, text in pairs if text is not None}
+        texts = ((identifier, missing_as if text is None else text) for identifier, text in pairs)
+        found |= {identifier: text for identifier, text in texts if text is not None}
     known = [identifier for identifier in ids if identifier in found]
     return known, [found[identifier] for identifier in known]
 

@@ -20,6 +20,7 @@ from limpet.data.image_set import ImageSet
 from limpet.data.items import LabelledItems
 from limpet.data.loading import encoding_loader
 from limpet.data.resident import moved
+from limpet.data.text_files import OnEmpty
 from limpet.data.text_set import TextSet
 from limpet.embeddings import EmbeddingSet, Form, Role, StringArray, storage
 from limpet.embeddings.embedding_set import with_uncertainty
@@ -284,6 +285,7 @@ def embed_texts(
     form: Form = "points",
     batch_size: int = BATCH_SIZE,
     cache: Path | None = None,
+    on_empty: OnEmpty = "fail",
     on_batch: Callable[[int], object] | None = None,
 ) -> EmbeddingSet:
     """Embed a set of texts; rows, ids, labels and classes are those of the texts.
@@ -296,6 +298,8 @@ def embed_texts(
         batch_size: Texts at a time.
         cache: Folder that keeps the features; what it has of this model, role, prefix and these texts is opened
             instead of embedding anything.
+        on_empty: What to do with a text of which the model knows nothing, so that it makes a vector of zeros: "fail",
+            or "skip", which leaves it out.
         on_batch: Told the number of texts of every finished batch; not called for what is in the cache.
 
     Raises:
@@ -309,6 +313,9 @@ def embed_texts(
         features = storage.load(path)
     else:
         vectors = encoder.encode(texts.texts, role=role, batch_size=batch_size, on_batch=on_batch)
+        if on_empty == "skip":
+            known = np.flatnonzero(np.any(vectors != 0, axis=1))
+            vectors, texts = vectors[known], texts.select(known)
         features = _with_identity(vectors, encoder, texts, role)
         if path is not None:
             storage.save(features, path)

@@ -38,8 +38,8 @@ from limpet.errors import (
     UpgradeStateError,
     reason,
 )
-from limpet.galleries.backfill import Backfilled
-from limpet.galleries.sources import VectorSource, points_of
+from limpet.galleries.backfill import Backfilled, LeftOut
+from limpet.galleries.sources import VectorSource, WithText, points_of
 from limpet.geometry import Hypersphere, Space
 from limpet.sources.schemaless import value_at
 
@@ -114,9 +114,9 @@ class CollectionAttachment:
         return datetime.fromisoformat(self.entry.started)
 
     @property
-    def texts(self) -> StoredTexts:
+    def texts(self) -> WithText:
         """Texts of the items as the application keeps them at the moment, for models that embed them anew."""
-        return StoredTexts(self.engine, self.entry.record.text, self.state.writes)
+        return WithText(StoredTexts(self.engine, self.entry.record.text, self.state.writes))
 
     @property
     def stored(self) -> StoredVectors:
@@ -171,7 +171,14 @@ class CollectionAttachment:
         return AttachmentStatus(
             self.place, entry.state, entry.record.old, entry.record.new, found.items,
             {"old": len(found.lacking("old")), "new": len(found.lacking("new"))}, found.empty, self.engine.indexes(),
+            without_text={side: self._without_text(side, len(found.lacking(side))) for side in get_args(Side)},
         )  # fmt: skip
+
+    def _without_text(self, side: Side, lacking: int) -> int:
+        """Return how many of the items that lack a vector had no text in the last backfill of a side."""
+        fills = [event for event in self.journal() if event["kind"] in ("fill", "filled") and event["of"] == side]
+        told = [event["without_text"] for event in fills if "without_text" in event]
+        return min(lacking, int(str(told[-1]))) if told else 0
 
     def some(self, limit: int) -> list[str]:
         """Return ids of some items that have an old vector, at most so many."""
@@ -215,7 +222,8 @@ class CollectionAttachment:
         lacking = len(found.lacking(of))
         done = "filled" if run.stopped == "done" and of == "new" else "fill"
         self.ledger.step(self.number, {"kind": done, "of": of, "written": run.written, "lacking": lacking,
-                                       "missing": len(run.missing), "stopped": run.stopped})  # fmt: skip
+                                       "missing": len(run.left_out.missing), "stopped": run.stopped,
+                                       "without_text": len(run.left_out.without_text)})  # fmt: skip
         return run.backfilled(self.state.fingerprint(of), lacking)
 
     def _check_source(self, source: VectorSource, side: Side) -> None:
@@ -387,7 +395,7 @@ class StoredTexts:
         self._engine, self._name, self._side = engine, name, side
 
     def read(self, ids: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Return those of the ids that are there and have a text, in the order given, and their texts.
+        """Return those of the ids that are there, in the order given, and their texts; an empty one where none is.
 
         Raises:
             ConfigError: No text was named.
@@ -399,8 +407,8 @@ class StoredTexts:
                 to_do="detach, and attach with &text=NAME in the URL; or give vectors as files.",
             )
         found = {row.id: value_at(row.values, self._name) for row in self._engine.fetch(self._side, ids)}
-        there = [(one, text) for one in ids if isinstance(text := found.get(one), str)]
-        return [one for one, _ in there], [text for _, text in there]
+        there = [one for one in ids if one in found]
+        return there, [text if isinstance(text := found[one], str) else "" for one in there]
 
 
 class StoredVectors:
@@ -443,7 +451,7 @@ class _Filling(Run):
         for _ in range(PASSES):
             found, written = self.at._compare(), self.written
             wanted = [one for one in found.lacking(self.side) if self.changed or one not in found.changed]
-            self.total, self.missing = self.written + len(wanted), {}
+            self.total, self.left_out = self.written + len(wanted), LeftOut(self.source)
             self.at._tidy(found)
             for ids in _parts(wanted, self.batch):
                 if not self._fill(ids):
@@ -483,7 +491,7 @@ class _Filling(Run):
             ledger.keep(number, pairs)
             self.written += len(pairs)
             self.rest = rest_after(time.monotonic() - began, self.share)
-        self.missing |= dict.fromkeys(sorted(known.keys() - made_ids))
+        self.left_out.add(known.keys() - made_ids)
         self.tell()
         if left < len(ids):
             self.stopped = "budget"

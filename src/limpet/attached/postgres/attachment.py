@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from logging import INFO
-from typing import NamedTuple, Unpack
+from typing import NamedTuple, Unpack, get_args
 
 from limpet.attached.base import AttachmentStatus, FillOptions, ModelIdentity, Verification
 from limpet.attached.postgres import client
@@ -37,7 +37,7 @@ from limpet.attached.postgres.layout import (
     outlast_vacuum,
 )
 from limpet.attached.postgres.ledger import SCHEMA, Entry, Ledger, Record
-from limpet.attached.postgres.rows import TableTexts, TableVectors, id_of
+from limpet.attached.postgres.rows import TableTexts, TableVectors, blank_text, id_of
 from limpet.attached.postgres.session import Session, locked, quoted
 from limpet.attached.postgres.start import Preparation, known, meant
 from limpet.attached.postgres.statements import (
@@ -59,7 +59,7 @@ from limpet.embeddings.embedding_set import shown
 from limpet.errors import GalleryError, StoreError, UpgradeStateError
 from limpet.evaluation.results import Evaluation
 from limpet.galleries.backfill import Backfilled
-from limpet.galleries.sources import VectorSource
+from limpet.galleries.sources import VectorSource, WithText
 from limpet.logs import logger
 
 _log = logger("attached")
@@ -215,7 +215,7 @@ class PostgresAttachment:
         self.address, self.number = address, number
         self._session, self._ledger, self._reader = session, Ledger(session), Session(address.database)
         entry = self._entry()
-        self.texts, self.stored = TableTexts(self._reader, entry), TableVectors(self._reader, entry)
+        self.texts, self.stored = WithText(TableTexts(self._reader, entry)), TableVectors(self._reader, entry)
 
     def __enter__(self) -> PostgresAttachment:
         return self
@@ -251,11 +251,15 @@ class PostgresAttachment:
         """
         with self._session.transaction():
             entry, layout = held(self._session, self.number)
-            [(items, old, new, empty, other_old, other_new)] = self._session.rows(
-                f"SELECT count(*) FILTER (WHERE {layout.wanted}), count(*) FILTER (WHERE {layout.lacking('old')}), "
-                f"count(*) FILTER (WHERE {layout.lacking('new')}), count(*) FILTER (WHERE NOT ({layout.wanted})), "
-                f"count(*) FILTER (WHERE {layout.displaced('old')}), count(*) FILTER (WHERE {layout.displaced('new')}) "
-                f"FROM {layout.rows}"
+            blank = blank_text(entry.record)
+            conditions = [
+                layout.wanted, layout.lacking("old"), layout.lacking("new"), f"NOT ({layout.wanted})",
+                layout.displaced("old"), layout.displaced("new"),
+                *(f"{layout.lacking(side)} AND {blank}" for side in get_args(Side)),
+            ]  # fmt: skip
+            counts = ", ".join(f"count(*) FILTER (WHERE {condition})" for condition in conditions)
+            [(items, old, new, empty, other_old, other_new, blank_old, blank_new)] = self._session.rows(
+                f"SELECT {counts} FROM {layout.rows}"
             )
             indexes = statuses(self._session, wanted(self._session, entry, layout))
         table = entry.record.table
@@ -263,6 +267,7 @@ class PostgresAttachment:
         return AttachmentStatus(
             f"{table.schema}.{table.name}.{table.vector.name}", entry.state, entry.record.old, entry.record.new,
             int(items), {"old": int(old), "new": int(new)}, int(empty), indexes, holding if entry.record.shared else {},
+            {"old": int(blank_old), "new": int(blank_new)},
         )  # fmt: skip
 
     def some(self, limit: int) -> list[str]:

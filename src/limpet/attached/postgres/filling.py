@@ -23,7 +23,7 @@ from limpet.attached.state import Side
 from limpet.embeddings import EmbeddingSet
 from limpet.embeddings.embedding_set import shown
 from limpet.errors import BudgetError, DataError
-from limpet.galleries.backfill import Backfilled
+from limpet.galleries.backfill import Backfilled, LeftOut
 from limpet.galleries.sources import VectorSource
 
 MOST_PASSES = 4  # each up to the last row of its beginning, so that it ends however fast an application writes
@@ -191,8 +191,8 @@ class Filling(Run):
         """
         entry = self._reach(self._begin)
         shared = self.side == "new" and self.made is None
-        for passes in range(MOST_PASSES):
-            embedded, written, self.missing = self.embedded, self.written, {}  # further ones: what others left
+        for passes in range(MOST_PASSES):  # a further one finds what others left
+            embedded, written, self.left_out = self.embedded, self.written, LeftOut(self.source)
             if not self._pass(entry, shared=shared and not passes):
                 break
             if passes and self.embedded - embedded == self.written - written < self.batch:
@@ -214,7 +214,8 @@ class Filling(Run):
             lacking = lacking_rows(self.session, held(self.session, self.number)[1], self.side)
             done = "filled" if self.stopped == "done" and self.side == "new" else "fill"
             self.ledger.step(entry, {"kind": done, "of": self.side, "written": self.written, "lacking": lacking,
-                                     "missing": len(self.missing), "stopped": self.stopped})  # fmt: skip
+                                     "missing": len(self.left_out.missing), "stopped": self.stopped,
+                                     "without_text": len(self.left_out.without_text)})  # fmt: skip
             return lacking
 
     def _pass(self, entry: Entry, *, shared: bool) -> bool:
@@ -241,7 +242,7 @@ class Filling(Run):
             if (made.fingerprint, made.form) != (model, "points"):
                 raise DataError(f"The source made {made}.", expected=f"points by {model}")
             self.embedded += len(made)
-            self.missing |= dict.fromkeys(sorted(set(batch.ids) - set(made.ids)))
+            self.left_out.add(set(batch.ids) - set(made.ids))
             if len(made):
                 self.written += self._write(batch, made)
             self.tell()

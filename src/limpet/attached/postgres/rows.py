@@ -82,15 +82,19 @@ class _TableRows:
 
 
 def _text(record: Record) -> str:
-    columns = [f"t.{quoted(column.name)}" for column in record.table.texts]
-    return f"CASE WHEN num_nonnulls({', '.join(columns)}) > 0 THEN concat_ws(E'\\n', {', '.join(columns)}) END"
+    return f"concat_ws(E'\\n', {', '.join(f't.{quoted(column.name)}' for column in record.table.texts)})"
+
+
+def blank_text(record: Record) -> str:
+    """Return whether a row has no text: NULL, empty, or white space; of a table without texts no row is known to."""
+    return f"{_text(record)} !~ '\\S'" if record.table.texts else "false"
 
 
 class TableTexts(_TableRows):
     """Texts of rows, of several columns with line breaks between; an `ItemSource`."""
 
     def read(self, ids: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Return those of the ids whose row is there and has a text, in the order given, and their texts.
+        """Return those of the ids whose row is there, in the order given, and their texts; an empty one for NULL.
 
         Raises:
             ConfigError: No column of texts was named.

@@ -43,8 +43,8 @@ def backfill(
     """Give items that lack one a vector of the prepared or active model.
 
     Every batch is one commit: stopped anywhere, by Ctrl-C, a budget or a failure, the same command goes on. Items that
-    are written or deleted meanwhile stay as they were written. The exit code is 1 if the source does not have some of
-    the items, and 0 if all are done or a budget was reached.
+    are written or deleted meanwhile stay as they were written. Items whose text is blank are counted as without text,
+    and get no vector. The exit code is 1 if the source does not have some of the other items, else 0.
 
     Args:
         order: Which items come first: id, random, uncertainty (old vectors that serve the new model worst), variance
@@ -63,6 +63,7 @@ def backfill(
     """
     from limpet.cli.gallery.words import fill_command, next_commands, one_scale, tell_next
     from limpet.galleries.items import pages
+    from limpet.galleries.sources import without_text
 
     limit = spending.items(budget)
     with on.opened() as it:
@@ -86,7 +87,9 @@ def backfill(
         )  # fmt: skip
         missing = []
         if done.missing and done.stopped == "done":
-            missing = [one for items in pages(it.store, lacking=done.generation) for one in items.ids]
+            lacking = [one for items in pages(it.store, lacking=done.generation) for one in items.ids]
+            blank = without_text(found, lacking)
+            missing = [one for one in lacking if one not in blank]
         status = it.status()
     api.tell()
     cost = spending.cost(done.embedded)
@@ -120,8 +123,9 @@ def _run(gallery: Gallery, fill: Callable[[Progress], Backfilled]) -> Backfilled
     from limpet.galleries.backfill import Backfilled
 
     return Backfilled(
-        found.target, told["embedded"], told["written"], told["missing"], (), lacking, told["seconds"], "interrupted"
-    )
+        found.target, told["embedded"], told["written"], told["missing"], (), 0, (), lacking, told["seconds"],
+        "interrupted",
+    )  # fmt: skip
 
 
 @contextmanager
@@ -156,6 +160,12 @@ def _tell(done: Backfilled, missing: list[str], cost: float | None, verb: str) -
             f"{done.generation}: {done.embedded:,} items {verb}{paid}, {done.written:,} written, "
             f"in {duration(done.seconds)}{speed}."
         )
+    if done.without_text:
+        console.print(
+            f"{done.without_text:,} items are without text and get no vector: "
+            f"{shown(done.without_text_ids, done.without_text)}. Give them a text, delete them, or `complete` with "
+            "--allow-missing."
+        )
     if done.stopped != "done":
         why = {"budget": "The budget is used up", "time": "The time is over"}.get(done.stopped, "Interrupted")
         console.print(f"{why}: {done.lacking:,} items are left. The same command continues.")
@@ -165,5 +175,5 @@ def _tell(done: Backfilled, missing: list[str], cost: float | None, verb: str) -
             "where a report or an adapter allows it. Give a source that has them, delete them, or `complete` with "
             "--allow-missing."
         )
-    else:
+    elif not done.without_text:
         console.print(f"Every item has a vector of {done.generation}.")

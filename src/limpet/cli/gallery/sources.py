@@ -164,7 +164,9 @@ class NewVectors(Embedder, Embedding):
             self.refuse_no_model()
             address = Place(str(self.texts)).address
             items: ItemSource[list[str]] = (
-                TextItems.of(sets.texts(str(self.texts))) if address is None else SourceTexts(open_source(address))
+                TextItems.of(sets.texts(str(self.texts), on_empty="skip"))
+                if address is None
+                else SourceTexts(open_source(address))
             )
             source = self._of_texts(items, api, [*_read_by(mapped), *fingerprints_of(gallery)])
             source = source if mapped is None else self._carried(source)
