@@ -42,7 +42,6 @@ from limpet.attached.postgres.session import Session, locked, quoted
 from limpet.attached.postgres.start import Preparation, known, meant
 from limpet.attached.postgres.statements import (
     detach_statements,
-    extension_of,
     inherited,
     left_indexes,
     names_to_restore,
@@ -425,7 +424,7 @@ class PostgresAttachment:
                     return lacking, read_batch(self._session, entry, layout, side, LAST)
                 if side == "new":
                     self._refuse_unbuilt(entry, layout)
-                statements = turn_statements(entry, layout.relation, side, extension_of(self._session), writes)
+                statements = turn_statements(entry, layout.relation, side, writes)
                 self._session.rows("; ".join(statements))  # at once, since everybody waits
                 self._ledger.step(entry, {**event, "lacking": lacking})
                 return lacking, Batch([], [])
@@ -486,8 +485,7 @@ class PostgresAttachment:
             with self._session.transaction(LOCK_TIMEOUT):
                 self._ledger.entry(self.number, lock=True)
                 entry, layout = held(self._session, self.number)
-                extension = extension_of(self._session)
-                for statement in turn_statements(entry, layout.relation, side, extension, writes) if writes else []:
+                for statement in turn_statements(entry, layout.relation, side, writes) if writes else []:
                     self._session.rows(statement)
                 self._ledger.step(entry, event)
 
@@ -576,7 +574,7 @@ class PostgresAttachment:
                     )
                 entry, layout = held(self._session, self.number, "ACCESS EXCLUSIVE")
                 state = self._ledger.step(entry, {"kind": "writes", "writes": side})
-                for statement in create_statements(entry, layout, state, extension_of(self._session)):
+                for statement in create_statements(entry, layout, state):
                     self._session.rows(statement)
                 return side
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from limpet.attached.postgres.ledger import SCHEMA, Entry, Ledger, Record
+from limpet.attached.postgres.ledger import SCHEMA, Entry, Ledger, Record, closed
 from limpet.attached.postgres.session import Session, literal, quoted
 from limpet.attached.state import AttachmentState, Side
 from limpet.errors import GalleryError
@@ -309,6 +309,7 @@ class Aside(Layout):
         return [
             f"CREATE TABLE {self.table} ({columns}, edited bigint, vector {self.record.new_type}, "
             f"PRIMARY KEY ({', '.join(quoted(column.name) for column in key)}))",
+            closed(f"TABLE {self.table}"),
             *(f"GRANT {right} ON {self.table} TO {role}" for right, role in grants),
         ]  # fmt: skip
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from pydantic import TypeAdapter
 
 from limpet.attached.base import ModelIdentity
-from limpet.attached.postgres.session import Session
+from limpet.attached.postgres.session import Session, literal
 from limpet.attached.postgres.table import Table
 from limpet.attached.state import AttachmentState, Event, advance
 from limpet.errors import GalleryError, LastingStoreError
@@ -19,9 +19,48 @@ SCHEMA = "limpet_attached"
 """Not "limpet", where a gallery of ours is by default."""
 FORMAT_VERSION = 1
 
+_ACLS = {
+    "SCHEMA": ("pg_namespace", "nsp", "n", "regnamespace"),
+    "TABLE": ("pg_class", "rel", "r", "regclass"),
+    "SEQUENCE": ("pg_class", "rel", "s", "regclass"),
+    "FUNCTION": ("pg_proc", "pro", "f", "regprocedure"),
+}
+
+
+def closed(*made: str) -> str:
+    """Return the statement that takes every right on new objects from everybody but their owners.
+
+    PUBLIC may execute a new function, and ALTER DEFAULT PRIVILEGES may give further rights on anything.
+
+    Args:
+        *made: The objects in SQL, each after its kind, as in "TABLE limpet_attached.journal".
+    """
+    rights = []
+    for one in made:
+        kind, _, name = one.partition(" ")
+        catalog, prefix, letter, alias = _ACLS[kind]
+        rights.append(
+            f"SELECT {literal(one)}, {prefix}owner, coalesce({prefix}acl, acldefault('{letter}', {prefix}owner)) "
+            f"FROM pg_catalog.{catalog} WHERE oid = {literal(name)}::{alias}"
+        )
+    body = f"""
+DECLARE
+    said text;
+BEGIN
+    FOR said IN
+        SELECT DISTINCT format('REVOKE ALL ON %s FROM %s', made.said,
+            CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END)
+        FROM ({" UNION ALL ".join(rights)}) AS made (said, owner, acl), aclexplode(acl) WHERE grantee <> owner
+    LOOP
+        EXECUTE said;
+    END LOOP;
+END
+"""
+    return f"DO {literal(body)}"
+
+
 _TABLES = f"""
 CREATE SCHEMA {SCHEMA};
-GRANT USAGE ON SCHEMA {SCHEMA} TO PUBLIC;
 CREATE TABLE {SCHEMA}.format (version integer NOT NULL);
 INSERT INTO {SCHEMA}.format VALUES ({FORMAT_VERSION});
 CREATE TABLE {SCHEMA}.attachments (
@@ -36,6 +75,15 @@ CREATE TABLE {SCHEMA}.journal (
 CREATE FUNCTION {SCHEMA}.model_of(relation regclass, vector text) RETURNS text
     LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     AS 'SELECT one.serving FROM {SCHEMA}.attachments AS one WHERE one.relation = $1::oid AND one.vector = $2';
+{
+    closed(
+        f"SCHEMA {SCHEMA}",
+        *(f"TABLE {SCHEMA}.{name}" for name in ("format", "attachments", "journal")),
+        *(f"SEQUENCE {SCHEMA}.{name}_seq" for name in ("attachments_id", "journal_number")),
+        f"FUNCTION {SCHEMA}.model_of(regclass, text)",
+    )
+};
+GRANT USAGE ON SCHEMA {SCHEMA} TO PUBLIC;
 GRANT EXECUTE ON FUNCTION {SCHEMA}.model_of TO PUBLIC;
 """
 

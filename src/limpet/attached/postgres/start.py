@@ -14,7 +14,7 @@ from limpet.attached.postgres.layout import AnyLayout, OneColumn, layout_in
 from limpet.attached.postgres.ledger import SCHEMA, Entry, Ledger, Record
 from limpet.attached.postgres.same_column import refuse_mixing
 from limpet.attached.postgres.session import Session
-from limpet.attached.postgres.statements import detach_statements, extension_of, turn_statements, turned
+from limpet.attached.postgres.statements import detach_statements, turn_statements, turned
 from limpet.attached.postgres.table import (
     Right,
     Table,
@@ -220,7 +220,7 @@ class Preparation:
     def table_statements(self, entry: Entry, relation: str) -> list[str]:
         """Return what is done to the table."""
         layout = self.layout(entry, relation)
-        made = create_statements(entry, layout, entry.state, extension_of(self.session))
+        made = create_statements(entry, layout, entry.state)
         return [*layout.make(self.grants()), *made]
 
 
@@ -301,9 +301,9 @@ def plan(
             if isinstance(layout, OneColumn):  # a swap and a rollback turn a pointer in the ledger
                 steps["rollback"] = (OneColumn(entry, relation, "old").put_back(None, after=False),)
             elif not aside:
-                extension, swapped = extension_of(session), replace(entry, state=turned(entry.state, "new"))
-                steps["swap"] = tuple(turn_statements(entry, relation, "new", extension))
-                steps["rollback"] = tuple(turn_statements(swapped, relation, "old", extension))
+                swapped = replace(entry, state=turned(entry.state, "new"))
+                steps["swap"] = tuple(turn_statements(entry, relation, "new"))
+                steps["rollback"] = tuple(turn_statements(swapped, relation, "old"))
             steps["detach"] = tuple(detach_statements(entry, relation, "old"))
             return Plan(it.table, tuple(it.rights), tuple(it.refusals), it.notes, steps)
     finally:

@@ -10,19 +10,10 @@ from limpet.attached.postgres.indexes import index_name
 from limpet.attached.postgres.layout import Columns, OneColumn, added_name, layout_in
 from limpet.attached.postgres.ledger import Entry
 from limpet.attached.postgres.session import Session, literal, quoted
-from limpet.attached.postgres.triggers import create_statements, drop_statement, one_column_function
+from limpet.attached.postgres.triggers import create_statements, drop_statement, function_statements
 from limpet.attached.state import AttachmentState, Side
 
 _COMPRESSIONS = {"p": "pglz", "l": "lz4"}
-
-
-def extension_of(session: Session) -> str:
-    """Return the schema of pgvector in SQL; within a transaction."""
-    [(schema,)] = session.rows(
-        "SELECT quote_ident(nspname) FROM pg_extension JOIN pg_namespace ON pg_namespace.oid = extnamespace "
-        "WHERE extname = 'vector'"
-    )
-    return str(schema)
 
 
 def turned(state: AttachmentState, side: Side, writes: Side | None = None) -> AttachmentState:
@@ -30,17 +21,17 @@ def turned(state: AttachmentState, side: Side, writes: Side | None = None) -> At
     return replace(state, phase="swapped" if side == "new" else "rolled back", writes=writes or state.writes)
 
 
-def turn_statements(entry: Entry, relation: str, side: Side, extension: str, writes: Side | None = None) -> list[str]:
+def turn_statements(entry: Entry, relation: str, side: Side, writes: Side | None = None) -> list[str]:
     """Return what makes the vectors of a model those that serve; where both share a column, who writes with what."""
     state = turned(entry.state, side, writes)
     if entry.record.shared:
-        return [one_column_function(entry, OneColumn(entry, relation, side), state, extension)]
+        return function_statements(entry, OneColumn(entry, relation, side), state)
     name, table = quoted(entry.record.table.vector.name), entry.record.table
     before, after = Columns(entry, relation, entry.state.serving), Columns(entry, relation, side)
     return [
         f"ALTER TABLE {relation} RENAME COLUMN {name} TO {quoted(added_name(table.vector.name, before.serving))}",
         f"ALTER TABLE {relation} RENAME COLUMN {quoted(before.hidden_name)} TO {name}",
-        *create_statements(entry, after, state, extension),
+        *create_statements(entry, after, state),
     ]
 
 

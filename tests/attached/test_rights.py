@@ -1,0 +1,229 @@
+"""Who may do what with what an attachment makes: strangers nothing, writers what they might before, no more."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from attached.evidence import evaluation
+from attached.shop import GOODS, Shop, source, written
+from attached.test_tables import PARTS
+from crash.server import Server
+from limpet.attached.postgres.attachment import PostgresAttachment
+
+LAYOUTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "two columns": (GOODS, {}),
+    "two columns of partitions": (PARTS, {}),
+    "one column": (GOODS, {"mixing": evaluation()}),
+    "one column of partitions": (PARTS, {"mixing": evaluation()}),
+    "aside": (GOODS, {"aside": True}),
+    "aside of partitions": (PARTS, {"aside": True}),
+}
+ALL_OF_IT = "TABLES", "SEQUENCES", "FUNCTIONS", "SCHEMAS"
+KINDS = "SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER"
+
+
+class People:
+    """Roles of a test: nobody with rights, the owner of the table, one that inserts, and one that changes a column."""
+
+    def __init__(self, shop: Shop) -> None:
+        self.shop, end = shop, uuid.uuid4().hex[:8]
+        self.stranger, self.owner, self.inserts, self.renames = (
+            f"{name}_{end}" for name in ("stranger", "owner", "inserts", "renames")
+        )
+        for role in self.all:
+            shop.execute(f"CREATE ROLE {role} LOGIN")
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        return self.stranger, self.owner, self.inserts, self.renames
+
+    def own(self) -> None:
+        """Give the table to its owner, and rights to the others."""
+        self.shop.execute(
+            f"GRANT USAGE ON SCHEMA shop TO {', '.join(self.all)}; GRANT CREATE ON SCHEMA shop TO {self.owner}; "
+            f"GRANT INSERT ON shop.items TO {self.inserts}; "
+            f"GRANT UPDATE (title), SELECT (id) ON shop.items TO {self.renames}"
+        )
+        for (table,) in self.shop.execute("SELECT oid::regclass::text FROM pg_class WHERE relnamespace = "
+                                          "'shop'::regnamespace AND relkind IN ('r', 'p')"):  # fmt: skip
+            self.shop.execute(f"ALTER TABLE {table} OWNER TO {self.owner}")
+
+    def connect(self, role: str) -> psycopg.Connection[Any]:
+        url = self.shop.database.replace("postgres@", f"{role}@")
+        return psycopg.connect(url, autocommit=True, prepare_threshold=None)
+
+    def send(self, role: str, *statements: str) -> None:
+        with self.connect(role) as connection:
+            for statement in statements:
+                connection.execute(statement.encode())
+
+
+@pytest.fixture
+def people(make_shop: Callable[..., Shop], postgres_server: Server) -> Iterator[People]:
+    found = People(make_shop())
+    yield found
+    found.shop.execute("ALTER EXTENSION vector SET SCHEMA public")
+    found.shop.renew()
+    for role in found.all:
+        found.shop.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+@pytest.fixture(params=LAYOUTS)
+def laid_out(request: pytest.FixtureRequest, people: People) -> Iterator[PostgresAttachment]:
+    """A table of an owner that a superuser attached and filled; new objects are everybody's by default."""
+    made, how = LAYOUTS[request.param]
+    people.shop.renew(made)
+    people.own()
+    for kind in ALL_OF_IT:
+        people.shop.execute(f"ALTER DEFAULT PRIVILEGES GRANT ALL ON {kind} TO PUBLIC, {people.stranger}")
+    try:
+        insert(people, "postgres", "0", "item 0", "old")
+        with people.shop.attach(**how) as it:
+            it.backfill(source(it))
+            yield it
+    finally:
+        for kind in ALL_OF_IT:
+            people.shop.execute(f"ALTER DEFAULT PRIVILEGES REVOKE ALL ON {kind} FROM PUBLIC, {people.stranger}")
+
+
+def insert(people: People, role: str, number: str, title: str, model: Any, *before: str) -> None:
+    shelf = bool(people.shop.execute("SELECT 1 FROM pg_attribute WHERE attrelid = 'shop.items'::regclass AND "
+                                     "attname = 'shelf'"))  # fmt: skip
+    people.send(role, *before, f"INSERT INTO shop.items (id, title, emb{', shelf' * shelf}) VALUES ({number}, '{title}'"
+                f", '{written(model, title)}'{', $$a$$' * shelf})")  # fmt: skip
+
+
+def made_of(shop: Shop, kind: str) -> list[str]:
+    """Return what there is in our schema: functions or relations."""
+    what = "oid::regprocedure FROM pg_proc WHERE pronamespace" if kind == "function" else \
+        "oid::regclass FROM pg_class WHERE relkind IN ('r', 'S', 'v') AND relnamespace"  # fmt: skip
+    return [name for (name,) in shop.execute(f"SELECT {what} = 'limpet_attached'::regnamespace ORDER BY 1")]
+
+
+def reached(people: People, role: str) -> set[str]:
+    """Return what of our schema a role can use, having tried it."""
+    found = set()
+    with people.connect(role) as desk:
+        desk.execute("CREATE TEMP TABLE own (LIKE shop.items)" if role == people.owner else
+                     "CREATE TEMP TABLE own (id bigint, title text, emb public.vector(8))")  # fmt: skip
+
+        def can(statement: str) -> bool:
+            try:
+                desk.execute(statement.encode())
+            except psycopg.errors.InsufficientPrivilege:
+                return False
+            return True
+
+        for function in made_of(people.shop, "function"):
+            if "model_of" in function:
+                can("SELECT limpet_attached.model_of('pg_class', 'emb')") and found.add(function)
+                continue
+            for when in ("BEFORE INSERT", "AFTER TRUNCATE", "AFTER DELETE"):
+                each = "STATEMENT" if "TRUNCATE" in when else "ROW"
+                can(f"CREATE OR REPLACE TRIGGER t {when} ON own FOR EACH {each} EXECUTE FUNCTION "
+                    f"{function.removesuffix('()')}('insert')") and found.add(function)  # fmt: skip
+            can(f"ALTER FUNCTION {function} COST 1") and found.add(function)
+        for relation in made_of(people.shop, "relation"):
+            sequence = relation.endswith("_seq")
+            asked = ("SELECT", "UPDATE", "USAGE") if sequence else KINDS
+            of = "sequence" if sequence else "table"
+            if any(desk.execute(f"SELECT has_{of}_privilege('{relation}', '{one}')").fetchone()[0] for one in asked):
+                found.add(relation)
+            can(f"SELECT * FROM {relation}") and found.add(relation)
+        can("CREATE TABLE limpet_attached.mine ()") and found.add("schema")
+    return found
+
+
+def test_strangers_reach_model_of_alone(laid_out: PostgresAttachment, people: People) -> None:
+    known = {"limpet_attached.model_of(regclass,text)"}
+    assert set(made_of(people.shop, "function")) > known
+    for role in (people.stranger, people.inserts, people.renames):
+        assert reached(people, role) == known
+
+
+def test_a_trigger_of_another_table_does_nothing(laid_out: PostgresAttachment, people: People) -> None:
+    """The owner of the table may execute what moves its rows and what its partitions need; they know their table."""
+    number, aside = laid_out.number, not laid_out.state.swappable
+    functions = {
+        name.removesuffix("()") for name in reached(people, people.owner) if "_write_" in name or "_move_" in name
+    }
+    parts = people.shop.execute("SELECT 1 FROM pg_partitioned_table")
+    moves = {f"limpet_attached.on_move_{number}"} if not aside and not laid_out.state.shared else set()
+    assert functions == ({f"limpet_attached.on_write_{number}"} | moves if parts else moves)
+    beside = f"SELECT * FROM limpet_attached.vectors_{number}" if aside else "SELECT"
+    before = people.shop.execute(beside)
+    with people.connect(people.owner) as desk:
+        desk.execute("CREATE TEMP TABLE own AS SELECT * FROM shop.items")
+        for function in functions if aside else moves:  # the others change the row at hand, with rights of the writer
+            for when, each, statement in (
+                ("TRUNCATE", "STATEMENT", "TRUNCATE own"), ("INSERT", "ROW", "INSERT INTO own SELECT * FROM shop.items")
+            ):  # fmt: skip
+                desk.execute(f"CREATE TRIGGER t AFTER {when} ON own FOR EACH {each} EXECUTE FUNCTION {function}('x')")
+                with pytest.raises(psycopg.errors.InsufficientPrivilege, match="another table than own"):
+                    desk.execute(statement)
+                desk.execute("DROP TRIGGER t ON own")
+    assert people.shop.execute(beside) == before
+
+
+def test_writers_need_no_further_rights(laid_out: PostgresAttachment, people: People) -> None:
+    """Neither to change other columns than theirs, nor to look into the schemas of pgvector or of limpet."""
+    shop, apart = people.shop, "CREATE SCHEMA IF NOT EXISTS apart; ALTER EXTENSION vector SET SCHEMA apart"
+    shop.execute(f"{apart}; REVOKE USAGE ON SCHEMA limpet_attached FROM PUBLIC")
+    try:
+        insert(people, people.inserts, "1", "item 1", "old")
+        insert(people, people.inserts, "2", "item 2", "new", "SET limpet.writes_with = 'declared:new'")
+        people.send(people.renames, "UPDATE shop.items SET title = 'item 9' WHERE id = 0")
+        if not laid_out.state.swappable:
+            assert laid_out.status().lacking == {"old": 0, "new": 3}
+        elif laid_out.state.shared:
+            assert shop.marks() == {0: "new before", 1: "old", 2: "new"}
+        else:
+            assert laid_out.status().lacking == {"old": 1, "new": 2}
+            assert shop.sides() == {0: "old", 1: "old", 2: None}
+    finally:
+        shop.execute("ALTER EXTENSION vector SET SCHEMA public; DROP SCHEMA apart")
+
+
+def test_nobody_hides_writes_by_a_setting(laid_out: PostgresAttachment, people: People) -> None:
+    shop = people.shop
+    lacking = laid_out.status().lacking
+    hidden = "SET limpet.filling = 'on'"
+    insert(people, people.inserts, "1", "item 1", "old", hidden)
+    people.send(people.renames, hidden, "UPDATE shop.items SET title = 'item 9' WHERE id = 0")
+    assert lacking["new"] == 0 and laid_out.status().lacking["new"] == 2
+    if laid_out.state.shared:
+        assert shop.marks() == {0: "new before", 1: "old"}
+
+
+@pytest.mark.parametrize("laid_out", [name for name in LAYOUTS if "partitions" in name], indirect=True)
+def test_partitions_are_made_by_the_owner_of_the_table(laid_out: PostgresAttachment, people: People) -> None:
+    people.send(people.owner, "CREATE TABLE shop.items_c PARTITION OF shop.items FOR VALUES IN ('c')",
+                "CREATE TABLE shop.items_d (LIKE shop.items)",
+                "ALTER TABLE shop.items ATTACH PARTITION shop.items_d FOR VALUES IN ('d')",
+                f"GRANT UPDATE (shelf) ON shop.items TO {people.renames}")  # fmt: skip
+    insert(people, people.inserts, "1", "item 1", "old")
+    insert(people, people.inserts, "2", "item 2", "new", "SET limpet.writes_with = 'declared:new'")
+    lacking = laid_out.status().lacking
+    for shelf in ("c", "d"):
+        people.send(people.renames, f"UPDATE shop.items SET shelf = '{shelf}' WHERE id = 1")
+    assert laid_out.status().lacking == lacking
+    assert not laid_out.verify().problems
+
+
+def test_triggers_of_the_owner_have_its_rights_alone(people: People) -> None:
+    shop = people.shop
+    people.own()
+    shop.fill(1)
+    people.send(people.owner, "CREATE TABLE shop.seen (who text)", f"GRANT INSERT ON shop.seen TO {people.inserts}",
+                "CREATE FUNCTION shop.see() RETURNS trigger LANGUAGE plpgsql AS "
+                "$$BEGIN INSERT INTO shop.seen VALUES (current_user); RETURN NULL; END$$",
+                "CREATE TRIGGER see AFTER UPDATE ON shop.items FOR EACH ROW EXECUTE FUNCTION shop.see()")  # fmt: skip
+    with shop.attach():
+        insert(people, people.inserts, "2", "item 2", "new", "SET limpet.writes_with = 'declared:new'")
+    assert shop.execute("SELECT who FROM shop.seen") == [(people.owner,)]
+    assert shop.sides()[2] is None
