@@ -59,6 +59,17 @@ END
     return f"DO {literal(body)}"
 
 
+_MODEL_OF = f"""
+SELECT CASE
+    WHEN (record ->> 'new_number')::int = 0 OR (record ->> 'model_number')::int <> 0 THEN one.serving
+    WHEN (pg_identify_object_as_address('pg_class'::regclass, relation, (record ->> 'new_number')::int))
+        .object_names[3] = one.vector THEN state ->> 'new'
+    ELSE state ->> 'old' END
+FROM {SCHEMA}.attachments AS one WHERE one.relation = $1::oid AND one.vector = $2
+"""
+# A STABLE function of an application reads rows as of the beginning of the calling statement, and columns by the names
+# that they have now. So the answer comes from the names, which the server looks up as of now, and not from a row.
+
 _TABLES = f"""
 CREATE SCHEMA {SCHEMA};
 CREATE TABLE {SCHEMA}.format (version integer NOT NULL);
@@ -74,7 +85,7 @@ CREATE TABLE {SCHEMA}.journal (
 );
 CREATE FUNCTION {SCHEMA}.model_of(relation regclass, vector text) RETURNS text
     LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    AS 'SELECT one.serving FROM {SCHEMA}.attachments AS one WHERE one.relation = $1::oid AND one.vector = $2';
+    AS $${_MODEL_OF}$$;
 {
     closed(
         f"SCHEMA {SCHEMA}",
