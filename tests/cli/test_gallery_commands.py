@@ -394,11 +394,6 @@ def test_a_rehearsal_on_a_copy(vectors: Path, tmp_path: Path, run: Run) -> None:
     assert (found["queries"], found["asked"]) == ("given", ITEMS)
 
 
-def test_the_newest_format_needs_no_migration(tmp_path: Path, run: Run) -> None:
-    run("create", f"memory:{tmp_path / 'g'}", *V1, "--dim", 8)
-    assert run("migrate", tmp_path / "g") == {"format_version": 2, "migrated": False}
-
-
 def test_people_are_told_where_they_stand(vectors: Path, tmp_path: Path, run: Run) -> None:
     run("create", f"memory:{tmp_path / 'g'}", *V1, "--dim", 8)
     assert "Next, to fill it: limpet gallery import" in run.said

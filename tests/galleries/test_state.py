@@ -177,7 +177,6 @@ def test_a_forced_swap_adds_its_link_and_a_second_link_replaces_the_first() -> N
     state = replay([CREATE, prepare(2), {**SWAP, "link": forced, "forced": "holidays"}])
     assert [(one.how, one.reason) for one in state.links] == [("forced", "holidays")]
     assert [one.how for one in advance(state, linking(2, 1)).links] == ["report"]
-    assert advance(state, {**linking(2, 1), "kind": "vouch"}) == advance(state, linking(2, 1))  # of earlier versions
 
 
 @pytest.mark.parametrize("kind", ROW_EVENTS)

@@ -304,20 +304,6 @@ def test_the_index_of_metadata_serves_equality_in_columns_and_in_json(large: Pgv
     assert where is not None and f"Bitmap Index Scan on {INDEX}" in explained(large, where)
 
 
-def test_upkeep_indexes_the_metadata_of_a_gallery_from_before(large: PgvectorStore, stores: list[Store]) -> None:
-    where = Condition("order", "=", "c7")
-    before = found(large, where)
-    for store in (large, *stores):
-        if isinstance(store, PgvectorStore):
-            store._snapshots.forget()  # which the database would wait for
-    large.database.execute(f"DROP INDEX {INDEX}")
-    with large.writing("a test"):
-        large.tidy()
-    assert INDEX not in explained(large, where) and found(large, where) == before and len(before) == 10
-    large.tidy()
-    assert INDEX in explained(large, where) and found(large, where) == before
-
-
 def test_lance_leaves_rows_out_before_it_compares(stores: list[Store]) -> None:
     [folder] = [store.folder for store in stores if store.kind == "lance" and store.folder]
     [path] = folder.rglob("g1-*.lance")

@@ -33,7 +33,7 @@ from limpet.errors import (
 from limpet.galleries.backfill import Backfill, Backfilled, BackfillOptions
 from limpet.galleries.backup import Backup, back_up
 from limpet.galleries.calibration import drawn_cohort
-from limpet.galleries.links import Bridge, Files, is_outside, link_from_report, packed_outside
+from limpet.galleries.links import Bridge, Files, link_from_report
 from limpet.galleries.router import Reply, merged, remainders, route
 from limpet.galleries.rows import Batch, batches, checked_columns, rows_of
 from limpet.galleries.sources import VectorSource
@@ -62,7 +62,6 @@ from limpet.stores.base import (
 from limpet.stores.checks import damaged
 from limpet.stores.filters import Filter, checked
 from limpet.stores.forks import at_fork
-from limpet.stores.ledger import FORMAT_VERSION
 from limpet.stores.ledger_store import no_graph
 from limpet.stores.where import read_filter
 
@@ -220,34 +219,9 @@ class Gallery:
 
     @contextmanager
     def writing(self, who: str, *, timeout: float | None = None) -> Iterator[Pointer]:
-        """Be the one writer, see `Store.writing`; adapters outside the gallery are taken in first, see `migrate`."""
+        """Be the one writer, see `Store.writing`."""
         with self.store.writing(who, timeout=self.timeout if timeout is None else timeout) as pointer:
-            yield self._take_in(pointer)
-
-    def _take_in(self, pointer: Pointer) -> Pointer:
-        state = self._state(pointer)
-        packed = packed_outside(self.store, state) if any(map(is_outside, state.files)) else {}
-        return self._migrate(state, packed) if packed else pointer
-
-    def _migrate(self, state: GalleryState, packed: Mapping[str, bytes]) -> Pointer:
-        event: Event = {"kind": "migrate", "files": {path: digest_of(content) for path, content in packed.items()}}
-        files = {digest_of(content): content for content in packed.values()}
-        return self._commit(state, event, Changes(files=files)).pointer
-
-    def migrate(self) -> bool:
-        """Bring a gallery of an earlier format version up to date; otherwise its first write does so.
-
-        Adapters and score maps that format version 1 left outside become part of the gallery, where they are still what
-        they were.
-
-        Returns:
-            Whether there was something to do.
-        """
-        with self.store.writing("migrate", timeout=self.timeout) as pointer:
-            after = self._take_in(pointer)
-            if self.store.format_version() < FORMAT_VERSION:
-                after = self._migrate(self._state(after), {})
-            return after.sequence > pointer.sequence
+            yield pointer
 
     def _commit(self, state: GalleryState, event: Event, changes: Changes) -> Committed:
         """Commit an event with the state it leads to, and announce what searches of that state may ask for."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.errors import ConfigError, GalleryError, LimpetError, SpaceMismatchError
+from limpet.errors import ConfigError, GalleryError, SpaceMismatchError
 from limpet.galleries.router import Source
 from limpet.galleries.state import GalleryState, Generation, Link
 from limpet.geometry import Space
@@ -267,11 +266,11 @@ def read_adapter(store: Store, name: str) -> Adapter:
 
     Raises:
         GalleryError: The gallery does not have it.
-        ReleaseError: It was altered, or its folder is gone where the state names a folder.
+        ReleaseError: It was altered.
     """
-    from limpet.adapters.storage import load_adapter, unpack_adapter
+    from limpet.adapters.storage import unpack_adapter
 
-    return load_adapter(name) if is_outside(name) else unpack_adapter(store.file(name), name)
+    return unpack_adapter(store.file(name), name)
 
 
 def read_scores(store: Store, name: str) -> ScoreMap | Cohort:
@@ -279,13 +278,11 @@ def read_scores(store: Store, name: str) -> ScoreMap | Cohort:
 
     Raises:
         GalleryError: The gallery does not have it.
-        DataError: It is none, or its file is gone where the state names a file.
+        DataError: It is none.
     """
-    from limpet.adapters.score_map import load_score_map, unpack_score_map
+    from limpet.adapters.score_map import unpack_score_map
     from limpet.evaluation.ranking.cohort import is_cohort, unpack_cohort
 
-    if is_outside(name):
-        return load_score_map(name)
     content = store.file(name)
     return unpack_cohort(content, name) if is_cohort(content) else unpack_score_map(content, name)
 
@@ -296,62 +293,3 @@ def packed_scores(scores: ScoreMap | Cohort) -> bytes:
     from limpet.evaluation.ranking.cohort import pack_cohort
 
     return pack_score_map(scores) if isinstance(scores, ScoreMap) else pack_cohort(scores)
-
-
-def is_outside(name: str) -> bool:
-    """Say whether a state names a path, as format version 1 did, and no digest of a file of the gallery.
-
-    >>> is_outside("/models/adapter"), is_outside(digest_of(b""))
-    (True, False)
-    """
-    return not name.startswith("sha256:")
-
-
-def adapters_of(state: GalleryState) -> Iterator[tuple[str, set[str], Link | Generation]]:
-    """Yield the name of every adapter, the fingerprints that it has to know, and whose it is."""
-    for link in state.links:
-        if link.adapter is not None:
-            yield link.adapter, {state.by_name[end].fingerprint for end in (link.query, link.gallery)}, link
-    for generation in state.generations:
-        if generation.adapter is not None:
-            yield generation.adapter, {generation.fingerprint}, generation
-
-
-def read_fitting_adapter(store: Store, name: str, ends: set[str]) -> Adapter:
-    """Read an adapter again, and refuse another one than the state means.
-
-    Args:
-        store: The gallery's.
-        name: Digest or folder.
-        ends: Fingerprints that have to be among those it knows: of its models, and of what it makes.
-
-    Raises:
-        LimpetError: It cannot be read, or is another one.
-    """
-    adapter = read_adapter(store, name)
-    if not ends <= {adapter.fitted.source, adapter.fitted.target, adapter.mapped_fingerprint}:
-        raise GalleryError(
-            f"In '{name}' is another adapter now: it maps {adapter.fitted.source}.",
-            expected=f"one that knows {' and '.join(sorted(ends))}",
-            to_do="put the former one back; the gallery is intact.",
-        )
-    return adapter
-
-
-def packed_outside(store: Store, state: GalleryState) -> dict[str, bytes]:
-    """Return the adapters and score maps that a state names by their paths, packed, by path.
-
-    What is gone, damaged or another one now is left out: `doctor` says so.
-    """
-    from limpet.adapters.storage import pack_adapter
-
-    packed = {}
-    for name, ends, _ in adapters_of(state):
-        if is_outside(name):
-            with suppress(LimpetError):
-                packed[name] = pack_adapter(read_fitting_adapter(store, name, ends))
-    for link in state.links:
-        if link.score_map is not None and is_outside(link.score_map):
-            with suppress(LimpetError):
-                packed[link.score_map] = packed_scores(read_scores(store, link.score_map))
-    return packed

@@ -113,8 +113,7 @@ class Link:
         adapter: Digest of the adapter that maps queries among the files of the store; None where they are used as they
             are.
         score_map: Digest of what takes scores of these vectors to those of the queries' own, if there is such a thing:
-            the map that came with an adapter of queries, or the cohort (or map, formerly) of a link that was
-            calibrated. Format version 1 kept the paths of adapter and map.
+            the map that came with an adapter of queries, or the cohort of a link that was calibrated.
     """
 
     query: str
@@ -233,7 +232,7 @@ class GalleryState:
 
     @property
     def files(self) -> frozenset[str]:
-        """Digests of what the store keeps for it: adapters and score maps; or their paths, see `Link`."""
+        """Digests of what the store keeps for it: adapters and score maps."""
         named = [name for link in self.links for name in (link.adapter, link.score_map)]
         return frozenset(name for name in [*named, *(one.adapter for one in self.generations)] if name is not None)
 
@@ -284,7 +283,6 @@ class Event(TypedDict, total=False):
     link: Mapping[str, Any] | None
     forced: str | None
     missing: int
-    files: Mapping[str, str]
     dropped: Sequence[str]
     to: int
     state: Document
@@ -298,8 +296,8 @@ def advance(state: GalleryState, event: Event) -> GalleryState:
     Args:
         state: Before.
         event: What happened, and what its kind needs: "create" (generation, columns), "prepare" (generation,
-            links, bridge), "link" (link; "vouch" in earlier versions), "swap" (link, if it is forced), "complete"
-            (missing), "rollback", "abandon", "gc", "migrate" (files: digests by the paths that stood for them),
+            links, bridge), "link" (link), "swap" (link, if it is forced), "complete"
+            (missing), "rollback", "abandon", "gc",
             "repair" (state: an earlier one).
 
     Raises:
@@ -403,22 +401,6 @@ def _gc(state: GalleryState, event: Event) -> GalleryState:
     return replace(left, retired=(), previous=tuple(one for one in left.previous if one not in gone))
 
 
-def _migrate(state: GalleryState, event: Event) -> GalleryState:
-    digests = {None: None} | dict(event["files"])
-    return replace(
-        state,
-        generations=tuple(replace(one, adapter=digests.get(one.adapter, one.adapter)) for one in state.generations),
-        links=tuple(
-            replace(
-                one,
-                adapter=digests.get(one.adapter, one.adapter),
-                score_map=digests.get(one.score_map, one.score_map),
-            )
-            for one in state.links
-        ),
-    )
-
-
 def _with_bridges(state: GalleryState, names: set[str]) -> set[str]:
     """Add the generations that were mapped from these, or that only queries of these search."""
     mapped = [one for one in state.generations if one.mapped_from is not None]
@@ -451,14 +433,12 @@ _STEPS: dict[str, Callable[[GalleryState, Event], GalleryState]] = {
     "create": _create,
     "prepare": _prepare,
     "link": _link,
-    "vouch": _link,
     "swap": _swap,
     "complete": _complete,
     "rollback": _rollback,
     "abandon": _abandon,
     "gc": _gc,
     "repair": lambda state, event: GalleryState.from_record(event["state"]),
-    "migrate": _migrate,
 }
 ROW_EVENTS = ("add", "upsert", "delete", "backfill", "map", "index", "tidy")
 """Events that change rows only."""

@@ -477,9 +477,6 @@ class Store(Protocol):
     def upkeep(self, generation: str) -> Upkeep:
         """Return the physical state of a generation."""
 
-    def format_version(self) -> int:
-        """Return the version of the format in which it is kept; the first commit brings an earlier one up to date."""
-
     def damage(self) -> list[str]:
         """Read all that the pointer names again, from the disk; return what cannot be read, a sentence each."""
 

@@ -24,8 +24,7 @@ from limpet.stores.planning import MOST_GENERATIONS, check, planned, unknown_gen
 from limpet.stores.planning import Appended as Appended
 from limpet.stores.planning import Plan as Plan
 
-FORMAT_VERSION = 2
-"""What is written; earlier versions are read, and the first commit brings them up to date."""
+FORMAT_VERSION = 1
 
 _LATEST = 253_402_300_799.0  # end of the year 9999, in seconds since 1970
 _MOST = 2**63 - 1
@@ -85,18 +84,15 @@ class Ledger:
             more: Statements that create what the store keeps beside it.
         """
         with self.database.transaction():
-            self._create_tables()
+            types = {"text": self.database.text_type, "bytes": self.database.bytes_type}
+            for table in _TABLES:
+                self.database.execute(f"CREATE TABLE IF NOT EXISTS {table.format(**types)}")
             for statement in more:
                 self.database.execute(statement)
             if not self.database.execute("SELECT one FROM pointer"):
                 self.database.execute("INSERT INTO pointer VALUES (1, 0, '{}', '{}', '{}')")
                 for name, value in (("format_version", str(FORMAT_VERSION)), ("kind", kind)):
                     self.database.execute("INSERT INTO meta VALUES (?, ?)", [name, value])
-
-    def _create_tables(self) -> None:
-        types = {"text": self.database.text_type, "bytes": self.database.bytes_type}
-        for table in _TABLES:
-            self.database.execute(f"CREATE TABLE IF NOT EXISTS {table.format(**types)}")
 
     def format_version(self) -> int:
         """Return the version of the format in which the tables were written."""
@@ -105,12 +101,6 @@ class Ledger:
             [(version,)] = rows
             return int(version)
 
-    def upgrade(self) -> None:
-        """Bring tables of an earlier format version up to date; inside the transaction of the first commit."""
-        if self.format_version() < FORMAT_VERSION:
-            self._create_tables()
-            self.database.execute("UPDATE meta SET value = ? WHERE name = 'format_version'", [str(FORMAT_VERSION)])
-
     def check_format(self, where: str) -> None:
         """Refuse tables that another version of limpet wrote and this one cannot read.
 
@@ -118,11 +108,11 @@ class Ledger:
             GalleryError: They have another format version.
         """
         version = self.format_version()
-        if not 1 <= version <= FORMAT_VERSION:
+        if version != FORMAT_VERSION:
             raise GalleryError(
                 f"The gallery '{where}' has format version {version}.",
-                expected=f"1 to {FORMAT_VERSION}, which this version of limpet reads",
-                to_do="install the limpet that wrote it, or a newer one; the gallery is intact.",
+                expected=f"{FORMAT_VERSION}, which this version of limpet reads",
+                to_do="install the limpet that wrote it; the gallery is intact.",
             )
 
     def pointer(self) -> tuple[Pointer, Document]:
@@ -185,7 +175,6 @@ class Ledger:
                 expected="one writer at a time",
                 to_do="try again; nothing was changed.",
             )
-        self.upgrade()
         self._keep_files(changes)
         held = Counter(pointer.held)
         self._create_generations(changes)

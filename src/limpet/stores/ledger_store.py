@@ -127,10 +127,6 @@ class LedgerStore:
         """Return the value of a digest, see `Store.file`."""
         return self.ledger.file(digest)
 
-    def format_version(self) -> int:
-        """Return the version of the format in which it is kept; the first commit brings an earlier one up to date."""
-        return self.ledger.format_version()
-
     takes_graph: ClassVar[bool] = False
     """Whether `choose_graph` is for this store."""
 

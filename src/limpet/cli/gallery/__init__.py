@@ -32,7 +32,6 @@ SUBCOMMANDS = {
     "abandon": ("gallery.upgrade:abandon", "give up the prepared model"),
     "gc": ("gallery.upgrade:gc", "remove vectors that are not needed any more"),
     "journal": ("gallery.status:journal", "list what was done to the gallery, last entries last"),
-    "migrate": ("gallery.status:migrate", "bring a gallery of an earlier format version up to date"),
 }  # fmt: skip
 """By name: module and function, and what it does."""
 

@@ -1,4 +1,4 @@
-"""``limpet gallery status``, ``journal`` and ``migrate``."""
+"""``limpet gallery status`` and ``journal``."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import time
 from collections.abc import Mapping
 
 from limpet.cli.console import console, print_table
-from limpet.cli.gallery.options import GalleryOptions, WriterOptions
+from limpet.cli.gallery.options import GalleryOptions
 from limpet.errors import refuse, without_secrets
 
-_SHOWN_ELSEWHERE = ("kind", "links", "evidence", "space", "columns", "bridge", "state", "files")
+_SHOWN_ELSEWHERE = ("kind", "links", "evidence", "space", "columns", "bridge", "state")
 
 
 def status(on: GalleryOptions) -> int:
@@ -78,28 +78,3 @@ def _details(event: Mapping[str, object]) -> str:
 
 def _link(record: Mapping[str, object]) -> str:
     return f"{record.get('query')} to {record.get('gallery')} ({record.get('how')})"
-
-
-def migrate(on: WriterOptions) -> int:
-    """Bring a gallery of an earlier format version up to date; its first write does so otherwise.
-
-    Adapters and score maps that version 1 left outside become part of the gallery.
-
-    Args:
-        on: The gallery.
-
-    Examples:
-        limpet gallery migrate --gallery live
-    """
-    from limpet.stores.ledger import FORMAT_VERSION
-
-    with on.opened() as it:
-        before, migrated = it.store.format_version(), it.migrate()
-    console.print(
-        f"The gallery has format version {FORMAT_VERSION} now; it had {before}."
-        if before < FORMAT_VERSION
-        else f"The gallery has format version {FORMAT_VERSION}, the newest: "
-        + ("what stood outside was taken in." if migrated else "nothing is to do.")
-    )
-    on.print_json({"format_version": FORMAT_VERSION, "migrated": migrated})
-    return 0

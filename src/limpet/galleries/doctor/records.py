@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from limpet.embeddings.embedding_set import shown
 from limpet.errors import LimpetError
 from limpet.galleries.doctor.findings import NAMED, Finding, Severity
 from limpet.galleries.items import draw, pages
-from limpet.galleries.links import adapters_of, is_outside, link_from_report, read_fitting_adapter, read_scores
+from limpet.galleries.links import link_from_report, read_adapter, read_scores
 from limpet.galleries.router import route
 from limpet.galleries.state import GalleryState, How, Link, replay
 from limpet.stores.base import Pointer, Store
@@ -180,32 +181,29 @@ def declared_findings(state: GalleryState) -> list[Finding]:
 def link_findings(store: Store, state: GalleryState) -> list[Finding]:
     """Look at the reports and adapters because of which queries may search vectors of another model."""
     findings = [finding for link in state.links for finding in _LINKS[link.how](state, link)]
-    for name, ends, user in adapters_of(state):
-        if isinstance(user, Link):
-            what, generation = f"The adapter of queries of {user.query} for {user.gallery}", user.gallery
-        else:
-            what, generation = f"The adapter that makes {user.name} of {user.mapped_from}", user.name
-        findings += _file_findings(what, name, generation, lambda: read_fitting_adapter(store, name, ends))  # noqa: B023
     for link in state.links:
+        if link.adapter is not None:
+            what = f"The adapter of queries of {link.query} for {link.gallery}"
+            findings += _file_findings(what, link.gallery, partial(read_adapter, store, link.adapter))
         if link.score_map is not None:
-            what, name = f"The cohort or map of scores of {link.query} for {link.gallery}", link.score_map
-            findings += _file_findings(what, name, link.gallery, lambda: read_scores(store, name))  # noqa: B023
+            what = f"The cohort or map of scores of {link.query} for {link.gallery}"
+            findings += _file_findings(what, link.gallery, partial(read_scores, store, link.score_map))
+    for one in state.generations:
+        if one.adapter is not None:
+            what = f"The adapter that makes {one.name} of {one.mapped_from}"
+            findings += _file_findings(what, one.name, partial(read_adapter, store, one.adapter))
     return findings
 
 
-def _file_findings(what: str, name: str, generation: str, read: Callable[[], object]) -> list[Finding]:
-    """Say if an adapter or score map cannot be read, or stands outside the gallery."""
+def _file_findings(what: str, generation: str, read: Callable[[], object]) -> list[Finding]:
+    """Say if an adapter or score map cannot be read."""
     try:
         read()
     except LimpetError as error:
         says = f"{what} cannot be used: {' '.join(error.given.split()).rstrip('.')}."
         to_do = "restore it from a copy, or prepare the new model again; searches or writes need it."
         return [Finding("adapter", "error", says, to_do, generation=generation)]
-    if not is_outside(name):
-        return []
-    says = f"{what} stands outside the gallery, in '{name}': whatever is put there is what searches use."
-    to_do = "`limpet gallery migrate` takes it in, as does the next write."
-    return [Finding("outside", "warning", says, to_do, generation=generation)]
+    return []
 
 
 def _reported(state: GalleryState, link: Link) -> list[Finding]:

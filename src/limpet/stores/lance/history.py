@@ -100,7 +100,7 @@ class History:
         rows = self._rows()
         sequences = list(rows)
         pairs = pairwise(sequences[: len(sequences) - spared])
-        aged = [one for one, following in pairs if _age(rows[following].get("moment")) >= older_than]
+        aged = [one for one, following in pairs if _age(rows[following]["moment"]) >= older_than]
         old = [one for one in aged if one not in leased]
         with self._database.transaction():
             self._database.execute_many("DELETE FROM places WHERE sequence = ?", [[one] for one in old])
@@ -135,12 +135,9 @@ def _since_boot() -> float:
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
-def _age(moment: Sequence[Any] | None) -> float:
-    """Return the seconds since a moment; of one on another machine, or before a restart, no more than since our start.
-
-    Of commits that wrote no moment (those of format 1), the same is said.
-    """
-    boot, seconds, time_of_day = moment or ("", 0.0, 0.0)
+def _age(moment: Sequence[Any]) -> float:
+    """Return the seconds since a moment; at most those since our start if it is of another machine or start."""
+    boot, seconds, time_of_day = moment
     if boot and boot == _boot():
         return _since_boot() - float(seconds)
     return min(_since_boot(), time.time() - float(time_of_day))

@@ -25,12 +25,10 @@ class PlacesRecord(TypedDict, total=False):
     Args:
         tables: Places by generation.
         linked: A generation, the others of a remainder, and its place.
-        remainders: Of format 1: likewise, and what Lance needed to find a branch.
     """
 
     tables: dict[str, tuple[str, int, str]]
     linked: list[tuple[str, list[str], tuple[str, int, str]]]
-    remainders: list[tuple[str, list[str], str, int]]
 
 
 @dataclass(frozen=True)
@@ -55,12 +53,10 @@ class Places:
     Args:
         tables: Of the generations, by name.
         remainders: Of the remainders that searches may ask for.
-        unmade: Remainders that galleries of format 1 kept as branches of Lance, which cannot be moved: to be made anew.
     """
 
     tables: Mapping[str, Place] = field(default_factory=dict)
     remainders: Mapping[Remainder, Place] = field(default_factory=dict)
-    unmade: frozenset[Remainder] = frozenset()
 
     def __iter__(self) -> Iterator[Place]:
         yield from self.tables.values()
@@ -72,9 +68,8 @@ class Places:
         with reading("The list of tables"):
             record = cast(PlacesRecord, plain)
             tables = {name: Place(*place) for name, place in record.get("tables", {}).items()}
-            linked, unmade = record.get("linked", ()), record.get("remainders", ())
-            remainders = {(name, frozenset(others)): Place(*place) for name, others, place in linked}
-            return cls(tables, remainders, frozenset((name, frozenset(others)) for name, others, _, _ in unmade))
+            linked = record.get("linked", ())
+            return cls(tables, {(name, frozenset(others)): Place(*place) for name, others, place in linked})
 
     def plain(self) -> PlacesRecord:
         """Return plain values.

@@ -76,22 +76,7 @@ class LanceStore(LedgerStore):
     @classmethod
     def open(cls, place: str, disk: Disk) -> LanceStore:
         """Open the gallery in a folder."""
-        store = cls(place, open_folder(Path(place), disk), disk)
-        try:
-            store._make_remainders()
-        except BaseException:
-            store.close()
-            raise
-        return store
-
-    def _make_remainders(self) -> None:
-        """Make the remainders that galleries of format 1 kept as branches of Lance, which know where they once lay."""
-        if self._current()[1].unmade:
-            with self.writing("making remainders", timeout=60.0) as pointer:
-                unmade = self._current()[1].unmade
-                if unmade:
-                    changes = Changes(remainders=sorted(unmade, key=lambda pair: (pair[0], sorted(pair[1]))))
-                    self.commit(changes, pointer.manifest, {"kind": "tidy"})
+        return cls(place, open_folder(Path(place), disk), disk)
 
     @classmethod
     def restore(cls, place: str, backup: DigestedFolder, contents: Contents, disk: Disk) -> None:

@@ -149,12 +149,6 @@ def _selected(connection: Connection, condition: str, values: Mapping[str, Any])
     return Selection(condition, values, ids if len(ids) <= _FEW_ITEMS else None)
 
 
-def is_valid(database: PostgresDatabase, index: str) -> bool:
-    """Say whether there is an index of a quoted name that is complete."""
-    found = database.execute("SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(?)", [index])
-    return bool(found and found[0][0])
-
-
 def _condition(mask: int, where: Filter | None) -> tuple[str, dict[str, object]]:
     """Return what items must meet, in SQL, and the values for it; empty where every item does.
 

@@ -26,7 +26,7 @@ from limpet.stores.postgres.graphs import built, choose, chosen, definition, for
 from limpet.stores.postgres.ledger import EXTENSION, Connection, PostgresDatabase, translated
 from limpet.stores.postgres.rows import ROWS, append, create_table, decoded, drop_table, read, read_back
 from limpet.stores.postgres.schema import check_extension, create_schema, is_there, missing
-from limpet.stores.postgres.search import INDEX, INDEXED, Found, is_valid, nearest
+from limpet.stores.postgres.search import Found, nearest
 from limpet.stores.postgres.sharing import ConnectionLock, Snapshots
 
 
@@ -255,7 +255,6 @@ class PgvectorStore(LedgerStore):
                 expected="at most 2,000 numbers, or 16,000 on the hypersphere",
                 to_do="search without an index: every vector is compared. The gallery is intact.",
             )  # fmt: skip
-        self._index_metadata()
         there = built(self.database, generation)
         if there is None or (there.m, there.ef_construction) != (graph.m, graph.ef_construction):
             [(extension,)] = self.database.execute(f"SELECT {EXTENSION}")
@@ -268,11 +267,6 @@ class PgvectorStore(LedgerStore):
         self._reached("pgvector.index")
         self.database.execute_alone(f'DROP INDEX CONCURRENTLY IF EXISTS "{schema}".{index}')
         self.database.execute_alone(f'CREATE INDEX CONCURRENTLY {index} ON "{schema}".{on}')
-
-    def _index_metadata(self) -> None:
-        """Index the metadata of a gallery that an earlier version made."""
-        if not is_valid(self.database, INDEX):
-            self._build(INDEX, INDEXED)
 
     def upkeep(self, generation: str) -> Upkeep:
         """Return rows, size with all indexes, and how many rows the approximate index covers."""
@@ -304,8 +298,6 @@ class PgvectorStore(LedgerStore):
                     self._reached("pgvector.drop")
                     drop_table(self.database, table)
                 freed = before - self._size()
-        if self._writer != threading.get_ident():  # building waits for whoever writes
-            self._index_metadata()
         before = self._size()
         for table in self._tables():
             self.database.execute_alone(f'VACUUM (ANALYZE) "{self.database.address.schema}"."{table}"')
