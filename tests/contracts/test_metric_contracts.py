@@ -41,9 +41,16 @@ def _later_is_better(ranked: Ranked) -> np.ndarray:
     return 1 - METRICS["map"](ranked) / 2
 
 
+def _without_ties(ranked: Ranked) -> np.ndarray:
+    found = np.full(len(ranked), np.nan)
+    found[ranked.relevant > 0] = 1 / (1 + ranked.ranks[ranked.offsets[:-1][ranked.relevant > 0]])
+    return found
+
+
 @pytest.mark.parametrize(
     ("metric", "promise"),
     [
+        (_without_ties, "tied items are worth the mean over their orders"),
         (_without_answer, "a query without relevant items has no value"),
         (_beside_the_best, "a query is judged alike alone and in company"),
         (_later_is_better, "a relevant item that moves up never lowers it"),

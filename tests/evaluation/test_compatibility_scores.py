@@ -252,8 +252,14 @@ def test_negative_flips() -> None:
     assert math.isnan(negative_flip_rate([np.nan], [1]))
     with pytest.raises(DataError, match="shapes"):
         negative_flip_rate([1, 0], [1])
-    with pytest.raises(DataError, match="0 or 1"):
-        negative_flip_rate([0.5], [1])
+    with pytest.raises(DataError, match="above 1"):
+        negative_flip_rate([1.5], [1])
+
+
+def test_flips_of_answers_that_hang_on_ties_count_by_their_probability() -> None:
+    """An item that ties for the first place in both systems flips nothing; one that falls into a tie may."""
+    assert (negative_flip_rate([0.5], [0.5]), positive_flip_rate([0.5], [0.5])) == (0, 0)
+    assert (negative_flip_rate([1, 1], [0.25, 1]), positive_flip_rate([1, 1], [0.25, 1])) == (0.375, 0)
 
 
 def test_positive_flips_and_what_both_flips_add_up_to() -> None:
@@ -265,5 +271,5 @@ def test_positive_flips_and_what_both_flips_add_up_to() -> None:
     assert positive_flip_rate(old, new) == negative_flip_rate(new, old)
     assert positive_flip_rate([0, np.nan, 0], [1, 1, 0]) == 0.5
     assert math.isnan(positive_flip_rate([], []))
-    with pytest.raises(DataError, match="0 or 1"):
-        positive_flip_rate([0.5], [1])
+    with pytest.raises(DataError, match="below 0"):
+        positive_flip_rate([-0.5], [1])

@@ -7,6 +7,8 @@ import pytest
 
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import ConfigError, EmptyOverlapError
+from limpet.evaluation.metrics import metrics_named
+from limpet.evaluation.ranking.engine import Ranked
 from limpet.evaluation.retrieval import rank_metrics, top_k
 from limpet.evaluation.two_stage import rescored, rescored_metrics
 from limpet.geometry import Hypersphere
@@ -36,29 +38,32 @@ def stages(request):
     return first, second
 
 
-def order_of(query: EmbeddingSet, gallery: EmbeddingSet, row: int, rows: list[int]) -> list[int]:
-    """Rank rows for one query, one score after another, ties by row."""
+def scores_of(query: EmbeddingSet, gallery: EmbeddingSet, row: int) -> list[float]:
+    """Return the scores of all items for one query."""
     asked = query.space.index_form(query.vectors, "query").astype(np.float64)[row]
     items = gallery.space.index_form(gallery.vectors, "gallery").astype(np.float64)
-    return sorted(rows, key=lambda item: (-np.float32(asked @ items[item]), item))
+    return [float(np.float32(asked @ item)) for item in items]
 
 
-def loop(first, second, candidates: int, relevant, left_out) -> dict[str, list[float]]:
-    """Rank the whole gallery of every query in two stages, and measure it by the definitions."""
-    found: dict[str, list[float]] = {name: [] for name in METRICS}
-    for row in range(len(first[0])):
-        items = [item for item in range(len(first[1])) if item != left_out[row]]
-        ranked = order_of(*first, row, items)
-        ranked = order_of(*second, row, ranked[:candidates]) + ranked[candidates:]
-        wanted = set(relevant[row]) - {left_out[row]}
-        places = [place for place, item in enumerate(ranked, 1) if item in wanted]
-        gain = sum(1 / np.log2(place + 1) for place in places if place <= 10)
-        best = sum(1 / np.log2(place + 1) for place in range(1, min(len(wanted), 10) + 1))
-        found["map"].append(np.mean([count / place for count, place in enumerate(places, 1)]))
-        found["recall@1"].append(float(places[0] == 1))
-        found["ndcg@10"].append(gain / best)
-        found["mrr"].append(1 / places[0])
-    return found
+def after_both(first, second, row: int, candidates: list[int], left_out: set[int]) -> list[list[int]]:
+    """Return the items of one query in groups that tie, best first: candidates by the second stage, then the rest."""
+    groups = []
+    rest = [item for item in range(len(first[1])) if item not in (*candidates, *left_out)]
+    for stage, items in ((second, candidates), (first, rest)):
+        scores = scores_of(*stage, row)
+        distinct = sorted({scores[item] for item in items}, reverse=True)
+        groups += [[item for item in items if scores[item] == score] for score in distinct]
+    return groups
+
+
+def ranked_of(groups: list[list[int]], wanted: set[int]) -> tuple[list[int], list[int], list[int]]:
+    """Return rank, ties and item of every wanted item."""
+    found, above = [], 0
+    for group in groups:
+        found += [(above, len(group), item) for item in group if item in wanted]
+        above += len(group)
+    ranks, tied, items = zip(*found, strict=True)
+    return [*ranks], [*tied], [*items]
 
 
 @pytest.mark.parametrize("candidates", [0, 1, 7, 39, 40, 1000])
@@ -68,10 +73,35 @@ def test_it_equals_a_slow_loop(stages, candidates: int, leave_out: bool) -> None
     if leave_out:  # every query is an item
         first, second = ((gallery.select(np.arange(13)), gallery) for _, gallery in stages)
     relevant = [np.flatnonzero(first[1].labels == label) for label in first[0].labels]
-    left_out = [row if leave_out else -1 for row in range(13)]
     values = rescored_metrics(first, second, candidates, METRICS, relevant=relevant, exclude_same_id=leave_out)
-    for name, expected in loop(first, second, candidates, relevant, left_out).items():
-        np.testing.assert_allclose(values[name], expected, rtol=1e-12, err_msg=name)
+    found = rescored(first, second, candidates, exclude_same_id=leave_out).found
+    ranks, tied = [], []
+    for row in range(13):
+        left_out = {row} if leave_out else set()
+        chosen = [item for item in found[row].tolist() if item >= 0]
+        scores = scores_of(*first, row)
+        rest = [scores[item] for item in range(40) if item not in (*chosen, *left_out)]
+        assert len(chosen) == min(candidates, 40 - len(left_out))
+        assert min([scores[item] for item in chosen], default=2.0) >= max(rest, default=-2.0)
+        groups = after_both(first, second, row, chosen, left_out)
+        counted = ranked_of(groups, set(relevant[row].tolist()) - left_out)
+        ranks.append(counted[0])
+        tied.append(counted[1])
+    ranked = Ranked.of(ranks, [40 - leave_out] * 13, tied)
+    for name, metric in metrics_named(METRICS).items():
+        np.testing.assert_allclose(values[name], metric(ranked), rtol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("candidates", [1, 7, 39])
+def test_the_order_of_the_gallery_changes_nothing(stages, candidates: int) -> None:
+    """Items that tie at the cut are chosen by their ids, so that a file sorted by class favours no class."""
+    first, second = stages
+    expected = rescored_metrics(first, second, candidates, METRICS)
+    for seed in range(3):
+        order = np.random.default_rng(seed).permutation(40)
+        turned = tuple((query, gallery.select(order)) for query, gallery in stages)
+        for name, values in rescored_metrics(*turned, candidates, METRICS).items():
+            np.testing.assert_allclose(values, expected[name], rtol=1e-12, err_msg=name)
 
 
 def test_no_candidates_are_the_first_stage_and_all_items_the_second(stages) -> None:
@@ -111,11 +141,14 @@ def test_graded_answers_weigh(stages) -> None:
     starts = np.arange(0, 26, 2)
     graded = RowLists(rows, starts, starts + 2, np.tile([1.0, 3.0], 13))
     values = rescored_metrics(first, second, 8, ("ndcg",), relevant=graded)["ndcg"]
+    found = rescored(first, second, 8).found
     for row in range(13):
-        ranked = order_of(*first, row, list(range(40)))
-        ranked = order_of(*second, row, ranked[:8]) + ranked[8:]
         gains = {row: 1.0, 39 - row: 3.0}
-        gain = sum(gains.get(item, 0) / np.log2(place + 1) for place, item in enumerate(ranked, 1))
+        counted = ranked_of(after_both(first, second, row, found[row].tolist(), set()), set(gains))
+        gain = sum(
+            gains[item] * np.mean(1 / np.log2(np.arange(rank, rank + tied) + 2))
+            for rank, tied, item in zip(*counted, strict=True)
+        )
         assert values[row] == pytest.approx(gain / (3.0 + 1.0 / np.log2(3)))
 
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.errors import ConfigError, DataError, EmptyOverlapError, SpaceMismatchError
-from limpet.evaluation.ranking.engine import tied_ranks
 from limpet.evaluation.retrieval import rank_metrics
 from limpet.evaluation.upgrade import (
     Curve,
@@ -78,11 +77,25 @@ def test_mixed_ranks_with_ties_are_those_of_the_mixed_row(seed: int, size: int) 
     old, new = rng.integers(0, 6, size=(2, size)).astype(np.float32)
     wanted = np.flatnonzero(rng.random(size) < 0.4)
     changed = rng.integers(0, 5, size=(2, size))  # of 4 shares: 4 never changes
-    found = mixed_ranks(old, new, wanted, changed, 4)
+    above, tied = mixed_ranks(old, new, wanted, changed, 4)
     for order in range(2):
         for share in range(4):
             row = np.where(changed[order] <= share, new, old)
-            assert found[order, share].tolist() == sorted(tied_ranks(row, wanted).tolist())
+            expected = sorted((int((row > row[one]).sum()), int((row == row[one]).sum())) for one in wanted)
+            assert list(zip(above[order, share].tolist(), tied[order, share].tolist(), strict=True)) == expected
+
+
+def test_the_curve_of_a_gallery_that_ties_does_not_hang_on_its_order() -> None:
+    old, new = items(0.6, 0), items(0.3, 1)
+    signs = [one.replace(vectors=np.sign(one.vectors)) for one in (new, old, new)]
+    shuffled = np.random.default_rng(0).permutation(60)
+    order = random_order(60, seed=1)
+    straight = upgrade_curve(*signs, order=order, exclude_same_id=True)
+    turned = upgrade_curve(*(one.select(shuffled) for one in signs), order=np.argsort(shuffled)[order],
+                           exclude_same_id=True)  # fmt: skip
+    np.testing.assert_allclose(turned.values, straight.values, rtol=1e-12)
+    ends = (np.nanmean(rank_metrics(signs[0], side, ("map",), exclude_same_id=True)["map"]) for side in signs[1:])
+    np.testing.assert_allclose(straight.values[[0, -1]], [*ends], rtol=1e-12)
 
 
 def test_galleries_are_matched_by_id() -> None:

@@ -21,7 +21,7 @@ import copy
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
@@ -43,8 +43,11 @@ from limpet.data.scenarios import Rows
 from limpet.embeddings import EmbeddingSet, storage
 from limpet.embeddings.same_items import labels_as_in
 from limpet.errors import ConfigError, DataError, refuse, unknown_name
-from limpet.evaluation.ranking.engine import nearest_rows
-from limpet.evaluation.sides import check_sides, vectors_for
+from limpet.evaluation.metrics import recall_at
+from limpet.evaluation.ranking.engine import rank
+from limpet.evaluation.ranking.row_lists import RowLists
+from limpet.evaluation.ranking.vector_rows import EmbeddingRows, JoinedRows
+from limpet.evaluation.sides import check_sides
 from limpet.experiment import Experiment
 from limpet.geometry import Hypersphere
 from limpet.methods import build_method
@@ -561,16 +564,16 @@ def write_plain(path: Path, values: Mapping[str, object]) -> None:
     storage.write_atomically(path, lambda part: part.write_text(text, encoding="utf-8"))
 
 
-def hits(query: EmbeddingSet, parts: Iterable[EmbeddingSet], ks: Sequence[int]) -> dict[int, NDArray[np.bool_]]:
+def hits(query: EmbeddingSet, parts: Iterable[EmbeddingSet], ks: Sequence[int]) -> dict[int, NDArray[np.float64]]:
     """Tell for every query whether an item of its class is among the first K of the whole gallery (CVS's recall@K).
 
-    The parts are searched one after another, and only the first K of each are kept. The order is by similarity; of
-    equal ones the earlier part comes first, then the earlier row. A query whose class is not in the gallery fails.
+    The gallery is ranked as one, and read block by block from what is open. Where items tie, the value is the
+    probability over all orders of them, see `metrics`. A query whose class is not in the gallery fails.
 
     Args:
         query: Labelled queries (Q), embedded by the newest model.
         parts: Labelled gallery parts of one space, whoever embedded them; classes match by name where both sides have
-            names. Each is asked for when the one before is done with, so that one at a time need be open.
+            names.
         ks: Values of K, at least 1.
 
     Returns:
@@ -586,36 +589,29 @@ def hits(query: EmbeddingSet, parts: Iterable[EmbeddingSet], ks: Sequence[int]) 
     ...                         labels=np.array(labels))
     >>> old, new = items(["a"], [[1, 0]], [0]), items(["b", "c"], [[0, 1], [0.8, 0.6]], [1, 1])
     >>> hits(items(["q", "r"], [[0.6, 0.8], [1, 0]], [0, 0]), [old, new], (1, 3))
-    {1: array([False,  True]), 3: array([ True,  True])}
+    {1: array([0., 1.]), 3: array([1., 1.])}
     """
     refuse(not ks or min(ks) < 1, f"Recall at K = {', '.join(map(str, ks)) or 'nothing'}.", "values of at least 1")
     if query.labels is None:
         raise DataError("The queries have no labels.", expected="a class for every query")
-    nearest = list(_nearest(query, parts, max(ks)))
-    if not nearest:
+    sides = list(parts)
+    if not sides:
         raise DataError("The gallery has no part.", expected="what at least one session embedded")
-    scores, labels = (np.concatenate(column, axis=1) for column in zip(*nearest, strict=True))
-    order = np.argsort(-scores, axis=1, kind="stable")
-    right = np.take_along_axis(labels, order, axis=1) == query.labels[:, None]
-    return {k: right[:, :k].any(axis=1) for k in ks}
-
-
-def _nearest(
-    query: EmbeddingSet, parts: Iterable[EmbeddingSet], k: int
-) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int64]]]:
-    """Yield scores and labels (Q, min(k, N)) of the first k rows of every part, in the query's class numbers."""
-    vectors = vectors_for(query, "query")
-    for part in parts:
+    for part in sides:
         check_sides(query, part)
-        rows, scores = nearest_rows(vectors, vectors_for(part, "gallery"), k)
-        yield scores, labels_as_in(query, part)[rows]
+    labels = np.concatenate([labels_as_in(query, part) for part in sides])
+    gallery = JoinedRows([EmbeddingRows(part, "gallery") for part in sides])
+    ranked = rank(EmbeddingRows(query, "query"), gallery, RowLists.by_label(query.labels, labels))
+    return {k: np.nan_to_num(recall_at(k)(ranked)) for k in ks}
 
 
-def scores_of(right_at: Mapping[int, NDArray[np.bool_]], labels: NDArray[np.int64], setting: Setting) -> SessionScores:
+def scores_of(
+    right_at: Mapping[int, NDArray[np.float64]], labels: NDArray[np.int64], setting: Setting
+) -> SessionScores:
     """Return recall by K, and recall@1 by the session that introduced the class of the query.
 
     Args:
-        right_at: For every K whether each query succeeded (Q,).
+        right_at: What `hits` returned.
         labels: Class of every query, int64 (Q,).
         setting: Whose classes they are.
     """

@@ -392,6 +392,10 @@ def chain_metrics(
 def negative_flip_rate(old_right: ArrayLike, new_right: ArrayLike) -> float:
     """Share of queries that the old system answers rightly and the new one wrongly.
 
+    Where items tie for the first place, an answer is right with a probability between 0 and 1. Such a query counts by
+    how much that probability falls: the fewest flips that any order of the tied items gives, and none where both
+    systems have the same items in the same tie.
+
     Args:
         old_right: Whether each query finds a relevant item first (recall@1), with old queries on the old gallery.
         new_right: The same for new queries, on the old gallery or on the new one. NaN in either excludes the query.
@@ -400,13 +404,13 @@ def negative_flip_rate(old_right: ArrayLike, new_right: ArrayLike) -> float:
         A fraction of all queries counted; NaN where none is.
 
     Raises:
-        DataError: The two are of different length, or hold anything but true, false and NaN.
+        DataError: The two are of different length, or hold anything but numbers from 0 to 1 and NaN.
 
-    >>> negative_flip_rate([1, 1, 0, 0], [1, 0, 1, 0])
-    0.25
+    >>> negative_flip_rate([1, 1, 0, 0], [1, 0, 1, 0]), negative_flip_rate([1, 0.5], [0.5, 0.5])
+    (0.25, 0.25)
     """
     old, new = _counted_answers(old_right, new_right)
-    return float(((old == 1) & (new == 0)).mean()) if len(old) else np.nan
+    return float(np.maximum(old - new, 0).mean()) if len(old) else np.nan
 
 
 def positive_flip_rate(old_right: ArrayLike, new_right: ArrayLike) -> float:
@@ -418,7 +422,7 @@ def positive_flip_rate(old_right: ArrayLike, new_right: ArrayLike) -> float:
     0.5
     """
     old, new = _counted_answers(old_right, new_right)
-    return float(((old == 0) & (new == 1)).mean()) if len(old) else np.nan
+    return float(np.maximum(new - old, 0).mean()) if len(old) else np.nan
 
 
 def _counted_answers(old_right: ArrayLike, new_right: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -428,6 +432,6 @@ def _counted_answers(old_right: ArrayLike, new_right: ArrayLike) -> tuple[NDArra
         raise DataError(f"Answers of shapes {old.shape} and {new.shape}.", expected="one per query, the same queries")
     counted = ~(np.isnan(old) | np.isnan(new))
     old, new = old[counted], new[counted]
-    if not np.isin(np.append(old, new), (0, 1)).all():
-        raise DataError("Answers other than right and wrong.", expected="0 or 1 per query, as recall@1 gives")
+    if not ((np.append(old, new) >= 0) & (np.append(old, new) <= 1)).all():
+        raise DataError("Answers below 0 or above 1.", expected="a number from 0 to 1 per query, as recall@1 gives")
     return old, new

@@ -3,12 +3,29 @@
 A query without any relevant item has no value: NaN. Means, intervals and the decision to count such a query as zero
 come after. Definitions are those of the literature; precision at a relevant item of 0-based rank r, with i relevant
 items up to and including it, is i / (r + 1).
+
+Where items tie, that is, have the same score, every metric is its expectation over all orders of the tied items, each
+order being equally likely. Take a group of n tied items, r of them relevant, with a items above it, b of these
+relevant. Three facts give all expectations:
+
+1. A relevant item of the group is as likely at each of the places a, ..., a + n - 1. A sum over relevant items of a
+   discount of their place becomes the mean discount of these places for each of them (`discounted_gain`).
+2. Given that a relevant item is at place a + j, each of the other n - 1 items is as likely at each of the other n - 1
+   places, of which j come before. So j (r - 1) / (n - 1) relevant ones of the group are expected before it, and the
+   precision there is (b + 1 + j (r - 1) / (n - 1)) / (a + j + 1) (all forms of average precision).
+3. The first m places of the group hold no relevant item with the probability C(n - m, r) / C(n, r), which gives the
+   distribution of the first relevant item, and counted from the end that of the last one (`recall_at`,
+   `reciprocal_rank`, `precision_at`).
+
+With n = 1 they are the definitions for rankings without ties. The same expectations are in McSherry and Najork,
+Computing information retrieval performance measures efficiently in the presence of tied scores, ECIR 2008.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +36,9 @@ from limpet.registry import Registry
 
 Metric = Callable[[Ranked], NDArray[np.float64]]
 
+TIED = "hangs on ties"
+"""The name of `hangs_on_ties`, which is measured beside metrics and offered to nobody as one."""
+
 
 def average_precision(ranked: Ranked) -> NDArray[np.float64]:
     """Full, non-interpolated average precision: the mean over relevant items of the precision at their rank.
@@ -27,8 +47,13 @@ def average_precision(ranked: Ranked) -> NDArray[np.float64]:
 
     >>> average_precision(Ranked.of([[0, 2]], [4])).round(4).tolist()
     [0.8333]
+
+    One relevant item that ties with another one is as likely first as second: (1 + 1/2) / 2.
+
+    >>> average_precision(Ranked.of([[0]], [4], tied=[[2]])).tolist()
+    [0.75]
     """
-    return _sum_of_precisions(ranked, np.ones(len(ranked.ranks), np.bool_)) / _or_nan(ranked.relevant)
+    return _sum_of_precisions(ranked) / _or_nan(ranked.relevant)
 
 
 def average_precision_at_r(ranked: Ranked) -> NDArray[np.float64]:
@@ -39,8 +64,7 @@ def average_precision_at_r(ranked: Ranked) -> NDArray[np.float64]:
     >>> average_precision_at_r(Ranked.of([[0, 2]], [4])).tolist()
     [0.5]
     """
-    limit = np.repeat(ranked.relevant, ranked.relevant)
-    return _sum_of_precisions(ranked, ranked.ranks < limit) / _or_nan(ranked.relevant)
+    return _sum_of_precisions(ranked, np.repeat(ranked.relevant, ranked.relevant)) / _or_nan(ranked.relevant)
 
 
 def average_precision_at(k: int) -> Metric:
@@ -54,7 +78,8 @@ def average_precision_at(k: int) -> Metric:
     k = count_of("k", k)
 
     def metric(ranked: Ranked) -> NDArray[np.float64]:
-        return _sum_of_precisions(ranked, ranked.ranks < k) / _or_nan(np.minimum(ranked.relevant, k))
+        limit = np.full(len(ranked.ranks), k)
+        return _sum_of_precisions(ranked, limit) / _or_nan(np.minimum(ranked.relevant, k))
 
     return metric
 
@@ -71,11 +96,17 @@ def average_precision_by_trapezoids(ranked: Ranked) -> NDArray[np.float64]:
 
     Paper: Radenović et al., Revisiting Oxford and Paris, CVPR 2018.
     """
-    owner, before = _found_before(ranked)
-    left = np.where(ranked.ranks > 0, before / np.maximum(ranked.ranks, 1), 1)
-    areas = (left + (before + 1) / (ranked.ranks + 1)) / 2
-    sums: NDArray[np.float64] = np.bincount(owner, areas, len(ranked)).astype(np.float64)
-    return sums / _or_nan(ranked.relevant)
+    before, pace = _found_before(ranked)
+    ranks, tied = ranked.ranks, ranked.tied
+    left = np.where(ranks > 0, before / np.maximum(ranks, 1), 1)
+    open_places = np.flatnonzero(tied > 1)
+    if len(open_places):  # as in `_sum_of_precisions`, with a + j in place of a + j + 1; the place 0 counts as 1
+        a, n, b = (counts[open_places] for counts in (ranks, tied, before))
+        t = pace[open_places]
+        top = (a == 0).astype(np.int64)
+        left[open_places] = (top + t * (n - top) + (b - t * a) * _sums(_reciprocals, a + top, a + n)) / n
+    areas = (left + _precisions(ranked, ranks + tied)) / 2
+    return _per_query(ranked, areas) / _or_nan(ranked.relevant)
 
 
 def precision_at(k: int) -> Metric:
@@ -94,10 +125,16 @@ def precision_at(k: int) -> Metric:
 
     def metric(ranked: Ranked) -> NDArray[np.float64]:
         answered = ranked.relevant > 0
-        places = np.full(len(ranked), np.nan)
-        places[answered] = np.minimum(ranked.ranks[ranked.offsets[1:][answered] - 1] + 1, k)
-        owner, _ = _found_before(ranked)
-        found: NDArray[np.float64] = np.bincount(owner[ranked.ranks < k], minlength=len(ranked)) / places
+        last = ranked.offsets[1:][answered] - 1
+        within = _per_query(ranked, np.clip(k - ranked.ranks, 0, ranked.tied) / ranked.tied)
+        found = np.full(len(ranked), np.nan)
+        found[answered] = within[answered] / np.minimum(ranked.ranks[last] + 1, k)
+        for query, group in _open_groups(ranked, last[ranked.tied[last] > 1]):
+            # the probability that the last relevant item is at each of the first k places: as the first, from behind
+            reached = -np.diff(group.none_within(group.tied))[::-1][: max(0, k - group.rank)]
+            total = ranked.relevant[query]
+            places = group.rank + 1 + np.arange(len(reached))
+            found[query] = total * (reached / places).sum() + (within[query] - total * reached.sum()) / k
         return found
 
     return metric
@@ -113,8 +150,11 @@ def recall_at(k: int) -> Metric:
 
     def metric(ranked: Ranked) -> NDArray[np.float64]:
         answered = ranked.relevant > 0
+        first = ranked.offsets[:-1][answered]
         result = np.full(len(ranked), np.nan)
-        result[answered] = ranked.ranks[ranked.offsets[:-1][answered]] < k
+        result[answered] = ranked.ranks[first] < k
+        for query, group in _open_groups(ranked, first[(ranked.tied[first] > 1) & (ranked.ranks[first] < k)]):
+            result[query] = 1 - group.none_within(min(k - group.rank, group.tied))[-1]
         return result
 
     return metric
@@ -138,12 +178,18 @@ def discounted_gain(k: int | None = None) -> Metric:
     k = None if k is None else count_of("k", k)
 
     def metric(ranked: Ranked) -> NDArray[np.float64]:
-        owner, place = _found_before(ranked)
+        owner = ranked.owner
+        place = np.arange(len(owner)) - ranked.offsets[:-1][owner]
         best = ranked.gains[np.lexsort((-ranked.gains, owner))]
-        found, most = (
-            np.bincount(owner, gains * (places < (np.inf if k is None else k)) / np.log2(places + 2), len(ranked))
-            for gains, places in ((ranked.gains, ranked.ranks), (best, place))
+        discounts, ideal = (
+            np.where(places < (np.inf if k is None else k), _discounts(places), 0) for places in (ranked.ranks, place)
         )
+        open_places = np.flatnonzero(ranked.tied > 1)
+        if len(open_places):
+            start, tied = ranked.ranks[open_places], ranked.tied[open_places]
+            stop = start + tied if k is None else np.minimum(start + tied, k)
+            discounts[open_places] = _sums(_discounts, start, stop) / tied
+        found, most = _per_query(ranked, ranked.gains * discounts), _per_query(ranked, best * ideal)
         result: NDArray[np.float64] = np.divide(found, most, out=np.full(len(ranked), np.nan), where=most > 0)
         return result
 
@@ -164,9 +210,14 @@ def reciprocal_rank(k: int | None = None) -> Metric:
 
     def metric(ranked: Ranked) -> NDArray[np.float64]:
         answered = ranked.relevant > 0
+        first = ranked.offsets[:-1][answered]
         result = np.full(len(ranked), np.nan)
-        places = ranked.ranks[ranked.offsets[:-1][answered]] + 1
+        places = ranked.ranks[first] + 1
         result[answered] = np.where(places <= (np.inf if k is None else k), 1 / places, 0)
+        for query, group in _open_groups(ranked, first[ranked.tied[first] > 1]):
+            within = group.tied if k is None else min(group.tied, max(0, k - group.rank))
+            at = -np.diff(group.none_within(within))
+            result[query] = (at / (group.rank + 1 + np.arange(within))).sum()
         return result
 
     return metric
@@ -216,6 +267,8 @@ def metrics_named(names: Sequence[str]) -> dict[str, Metric]:
 
 
 def _metric_named(name: str) -> Metric:
+    if name == TIED:
+        return hangs_on_ties
     if name in METRICS:
         return METRICS[name]
     family = re.sub(r"@[1-9][0-9]{0,17}$", "@k", name)
@@ -228,18 +281,116 @@ def _metric_named(name: str) -> Metric:
     )
 
 
-def _sum_of_precisions(ranked: Ranked, counted: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Sum the precisions at the counted relevant items of each query (Q,)."""
-    owner, before = _found_before(ranked)
-    precision = (before + 1) / (ranked.ranks + 1)
-    sums: NDArray[np.float64] = np.bincount(owner[counted], precision[counted], len(ranked)).astype(np.float64)
+def hangs_on_ties(ranked: Ranked) -> NDArray[np.float64]:
+    """Whether the order of tied items decides where relevant items stand: 1 or 0.
+
+    >>> hangs_on_ties(Ranked.of([[0], [0, 0]], [4, 4], tied=[[2], [2, 2]])).tolist()
+    [1.0, 0.0]
+    """
+    open_groups = ranked.tied[ranked.groups.first] > ranked.groups.relevant  # all relevant: any order is the same
+    found = np.full(len(ranked), np.nan)
+    found[ranked.relevant > 0] = 0
+    found[ranked.owner[ranked.groups.first[open_groups]]] = 1
+    return found
+
+
+def _sum_of_precisions(ranked: Ranked, limit: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
+    """Sum the precisions at the relevant items of each query (Q,), at those within the first ``limit`` places (M,)."""
+    return _per_query(ranked, _precisions(ranked, ranked.ranks + ranked.tied if limit is None else limit))
+
+
+def _precisions(ranked: Ranked, limit: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the precision expected at each relevant item (M,), 0 where it stands behind the first ``limit`` (M,).
+
+    With t = (r - 1) / (n - 1) the mean over the places a + j, of which m count, is
+
+        1/n sum over j < m of (b + 1 + j t) / (a + j + 1) = (m t + (b + 1 - t (a + 1)) (H(a + m) - H(a))) / n
+
+    where H(i) is the sum of the reciprocals of 1, ..., i.
+    """
+    before, pace = _found_before(ranked)
+    precisions = np.where(ranked.ranks < limit, (before + 1) / (ranked.ranks + 1), 0)
+    open_places = np.flatnonzero(ranked.tied > 1)
+    if len(open_places):
+        a, n, b = (counts[open_places] for counts in (ranked.ranks, ranked.tied, before))
+        t, m = pace[open_places], np.clip(limit[open_places] - a, 0, n)
+        sums = _sums(_reciprocals, a + 1, a + 1 + m)
+        precisions[open_places] = (m * t + (b + 1 - t * (a + 1)) * sums) / n
+    return precisions
+
+
+def _found_before(ranked: Ranked) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return for every relevant item b, how many score more (M,), and (r - 1) / (n - 1) of those it ties with (M,)."""
+    first, relevant = ranked.groups
+    before = np.repeat(first, relevant) - ranked.offsets[:-1][ranked.owner]
+    return before, np.repeat(relevant - 1, relevant) / np.maximum(ranked.tied - 1, 1)
+
+
+def _per_query(ranked: Ranked, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sum one value per relevant item over each query (Q,)."""
+    sums: NDArray[np.float64] = np.bincount(ranked.owner, values, len(ranked)).astype(np.float64)
     return sums
 
 
-def _found_before(ranked: Ranked) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return for every relevant item its query (M,), and how many relevant items come before it there (M,)."""
-    owner = np.repeat(np.arange(len(ranked)), ranked.relevant)
-    return owner, np.arange(len(owner)) - ranked.offsets[:-1][owner]
+def _discounts(places: NDArray[np.int64]) -> NDArray[np.float64]:
+    return 1 / np.log2(places + 2)
+
+
+def _reciprocals(numbers: NDArray[np.int64]) -> NDArray[np.float64]:
+    return 1 / np.maximum(numbers, 1)
+
+
+def _sums(
+    terms: Callable[[NDArray[np.int64]], NDArray[np.float64]], start: NDArray[np.int64], stop: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Add up terms(start), ..., terms(stop - 1) of every pair (P,), each pair once; 0 where stop is not above start.
+
+    Differences of sums from 0 would lose the digits that small groups far down need.
+    """
+    stop = np.maximum(start, stop)
+    width = int(stop.max(initial=0)) + 1
+    pairs, where = np.unique(start * width + stop, return_inverse=True)
+    start, stop = pairs // width, pairs % width
+    table = np.append(terms(np.arange(width)), 0)
+    sums = np.add.reduceat(table, np.stack([start, stop], axis=1).ravel())[::2]
+    found: NDArray[np.float64] = np.where(stop > start, sums, 0)[where]
+    return found
+
+
+class _Group(NamedTuple):
+    """Tied items of one query.
+
+    Args:
+        rank: How many items are above.
+        tied: How many tie.
+        relevant: How many of them are relevant.
+    """
+
+    rank: int
+    tied: int
+    relevant: int
+
+    def none_within(self, most: int) -> NDArray[np.float64]:
+        """Return the probability that the first m places hold no relevant item, for m = 0, ..., most (most + 1,).
+
+        >>> _Group(rank=0, tied=4, relevant=2).none_within(2).round(4).tolist()
+        [1.0, 0.5, 0.1667]
+        """
+        other = np.arange(self.tied - self.relevant, self.tied - self.relevant - most, -1)
+        return np.append(1.0, np.cumprod(np.maximum(other, 0) / np.arange(self.tied, self.tied - most, -1)))
+
+
+def _open_groups(ranked: Ranked, items: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], _Group]]:
+    """Yield every kind of group that holds one of these relevant items (P,), and the queries that have such a one."""
+    if not len(items):
+        return
+    number = ranked.groups.first.searchsorted(items, "right") - 1
+    kinds = np.stack([ranked.ranks[items], ranked.tied[items], ranked.groups.relevant[number]], axis=1)
+    groups, which = np.unique(kinds, axis=0, return_inverse=True)
+    queries = ranked.owner[items][np.argsort(which, kind="stable")]
+    ends = np.cumsum(np.bincount(which, minlength=len(groups)))
+    for group, of_group in zip(groups.tolist(), np.split(queries, ends[:-1]), strict=True):
+        yield of_group, _Group(*group)
 
 
 def _or_nan(counts: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -35,9 +35,10 @@ def rank_metrics(
 ) -> dict[str, NDArray[np.float64]]:
     """Measure every query against the gallery: one value per query and metric.
 
-    The gallery is ordered by descending similarity (float32 inner products in index form), ties by gallery row. Exact;
-    memory stays bounded whatever the sizes, and the gallery is read block by block. Metrics: "map", "map@r", "ndcg",
-    "mrr", and "recall@k", "cmc@k", "map@k", "ndcg@k", "mrr@k" with a number for k; see `metrics`.
+    The gallery is ordered by descending similarity (float32 inner products in index form); of items that tie, every
+    metric takes the mean over all orders, so that the order of the gallery changes nothing. Exact; memory stays bounded
+    whatever the sizes, and the gallery is read block by block. Metrics: "map", "map@r", "ndcg", "mrr", and "recall@k",
+    "cmc@k", "map@k", "ndcg@k", "mrr@k" with a number for k; see `metrics`.
 
     Args:
         query: Embeddings to search with.
@@ -136,7 +137,7 @@ class Neighbours:
     """The first items of every query.
 
     Args:
-        rows: Gallery rows by descending similarity, int64 (Q, k); -1 where the gallery is used up.
+        rows: Gallery rows by descending similarity, ties by row, int64 (Q, k); -1 where the gallery is used up.
         scores: Their inner products in index form, float32 (Q, k); minus infinity where the row is -1.
         gallery_ids: The ids of the gallery that was searched.
     """
@@ -160,7 +161,7 @@ def top_k(
     exclude_same_id: bool = False,
     block: int | None = None,
 ) -> Neighbours:
-    """Return the first k gallery items of every query (all of a smaller gallery), in the order of `rank_metrics`.
+    """Return the first k gallery items of every query (all of a smaller gallery), best first, ties by gallery row.
 
     Args:
         query: Embeddings to search with.

@@ -3,6 +3,8 @@
 The first stage is whatever searches the old gallery today: old queries, mapped queries, or queries on a mapped gallery.
 The first N items of each query are put in the order that the second model's scores give them; those beyond keep the
 order of the first stage and come after. No N is the first stage itself, and all items are the second model by itself.
+Metrics take the mean over all orders of items that tie in a stage. Where items tie at the cut, their ids decide which
+of them are candidates, by chance: never the order of the gallery, and the same ones in every run.
 Retrieval calls this re-ranking (Nogueira and Cho, arXiv:1901.04085, with a network that reads query and item together;
 here both are embedded apart, so that what was encoded for one query is there for all later ones).
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,18 +45,21 @@ class Rescored:
     Args:
         found: Gallery rows by the first stage, int64 (Q, n), best first; -1 where items are used up.
         rows: The same rows by the second stage, likewise.
+        scores: Their scores there, float32 (Q, n); minus infinity where the row is -1.
         size: How many items there are.
     """
 
     found: RowTable
     rows: RowTable
+    scores: NDArray[np.float32]
     size: int
 
     @cached_property
     def new_encodings(self) -> NDArray[np.int64]:
         """How many candidates of every query no earlier query had (Q,): what is to be encoded if vectors are kept.
 
-        >>> Rescored(np.array([[4, 1], [1, 2]]), np.array([[1, 4], [1, 2]]), 5).new_encodings.tolist()
+        >>> scores = np.ones((2, 2), np.float32)
+        >>> Rescored(np.array([[4, 1], [1, 2]]), np.array([[1, 4], [1, 2]]), scores, 5).new_encodings.tolist()
         [2, 1]
         """
         rows = self.found.ravel()
@@ -96,9 +102,9 @@ def rescored(
     left_out = ignored_rows(*first, ignore, exclude_same_id)
     if candidates == 0:
         nothing = np.empty((len(first[0]), 0), np.int64)
-        return Rescored(nothing, nothing, len(first[1]))
-    found, _ = nearest_rows(*_rows(first), candidates, left_out)
-    return Rescored(found, _by_second(second, found), len(first[1]))
+        return Rescored(nothing, nothing, np.empty(nothing.shape, np.float32), len(first[1]))
+    found = _candidates(first, candidates, left_out)
+    return Rescored(found, *_by_second(second, found), len(first[1]))
 
 
 def rescored_metrics(
@@ -134,9 +140,9 @@ def rescored_metrics(
     check_no_relevant(no_relevant)
     first, second = _checked(first, second, candidates)
     lists, left_out = asked_lists(*first, relevant, ignore, exclude_same_id)
-    rows = rescored(first, second, candidates, ignore=ignore, exclude_same_id=exclude_same_id).rows
+    second_stage = rescored(first, second, candidates, ignore=ignore, exclude_same_id=exclude_same_id)
     ranked = Ranked.graded([
-        (gain, _ranks(rank(*_rows(first), level, left_out), rows, level)) for gain, level in lists.levels()
+        (gain, _ranks(rank(*_rows(first), level, left_out), second_stage, level)) for gain, level in lists.levels()
     ])  # fmt: skip
     values = {name: metric(ranked) for name, metric in functions.items()}
     check_any_relevant(next(iter(values.values())))
@@ -159,36 +165,61 @@ def _rows(sides: Sides) -> tuple[EmbeddingRows, EmbeddingRows]:
     return EmbeddingRows(sides[0], "query"), EmbeddingRows(sides[1], "gallery")
 
 
-def _by_second(second: Sides, found: RowTable) -> RowTable:
-    """Order every query's rows (Q, n) by descending score, ties by row; -1 stays at the end."""
+def _candidates(first: Sides, count: int, left_out: RowLists) -> RowTable:
+    """Return the first rows of every query (Q, n); of items that tie at the cut, those that come first by their ids."""
+    rows, scores = nearest_rows(*_rows(first), count + 1, left_out)
+    cut = scores[:, -2:]
+    if rows.shape[1] > count and ((cut[:, 0] == cut[:, 1]) & (cut[:, 1] > -np.inf)).any():
+        query, gallery = first
+        digests = np.array([int.from_bytes(blake2b(name.encode(), digest_size=8).digest()) for name in gallery.ids])
+        by_id = np.argsort(digests, kind="stable")
+        place = np.empty(len(by_id), np.int64)
+        place[by_id] = np.arange(len(by_id))
+        stops = left_out.counts.cumsum()
+        hidden = RowLists(place[left_out.flat()[1]], stops - left_out.counts, stops)
+        rows, scores = nearest_rows(*_rows((query, gallery.select(by_id))), count, hidden)
+        rows = np.where(rows < 0, -1, by_id[rows])
+        rows = np.take_along_axis(rows, np.lexsort((rows, -scores), axis=1), axis=1)
+    return rows[:, :count]
+
+
+def _by_second(second: Sides, found: RowTable) -> tuple[RowTable, NDArray[np.float32]]:
+    """Order every query's rows by descending score, ties by row, -1 last; return rows and scores (Q, n)."""
     search, ordered = Search.of(*_rows(second)), np.empty_like(found)
+    values = np.full(found.shape, -np.inf, np.float32)
     for start in range(0, len(found), MOST_QUERIES):
-        rows = found[start : start + MOST_QUERIES]
+        part = slice(start, start + MOST_QUERIES)
+        rows, scores = found[part], values[part]
         block = search.queries_at((start, start + len(rows)))
-        scores = np.full(rows.shape, -np.inf, np.float32)
         owner, place = np.nonzero(rows >= 0)
         scores[owner, place] = search.scores(block, owner, rows[owner, place])
         order = np.lexsort((rows, -scores), axis=1)
-        ordered[start : start + len(rows)] = np.take_along_axis(rows, order, axis=1)
-    return ordered
+        ordered[part], values[part] = (np.take_along_axis(column, order, axis=1) for column in (rows, scores))
+    return ordered, values
 
 
-def _ranks(first: Ranked, rows: RowTable, relevant: RowLists) -> Ranked:
+def _ranks(first: Ranked, second: Rescored, relevant: RowLists) -> Ranked:
     """Return the ranks after both stages: among candidates by the second, beyond them as the first stage has them.
 
     Args:
         first: Ranks of the relevant items by the first stage.
-        rows: Candidates of every query by the second stage (Q, n).
+        second: The candidates of every query.
         relevant: Gallery rows that answer each query.
     """
-    queries, width = rows.shape
-    size = 1 + max(int(rows.max(initial=0)), int(relevant.values.max(initial=0)))
+    rows, (queries, width) = second.rows, second.rows.shape
     wanted_of, wanted = relevant.flat()
-    places = np.where(rows < 0, -1, np.arange(queries)[:, None] * size + rows)
-    among_of, among = np.nonzero(np.isin(places, wanted_of * size + wanted))
-    beyond = first.ranks >= width
-    owner = np.append(among_of, np.repeat(np.arange(queries), first.relevant)[beyond])
-    ranks = np.append(among, first.ranks[beyond])
+    names = np.where(rows < 0, -1, np.arange(queries)[:, None] * second.size + rows)
+    among_of, place = np.nonzero(np.isin(names, wanted_of * second.size + wanted))
+    new_score = np.diff(second.scores, prepend=np.inf, axis=1) != 0
+    starts = np.flatnonzero(new_score)
+    group = np.cumsum(new_score.ravel())[among_of * width + place] - 1
+    above, tied = starts[group] - among_of * width, np.diff(starts, append=new_score.size)[group]
+    found, owner = np.bincount(among_of, minlength=queries), first.owner
+    beyond = np.arange(len(owner)) - first.offsets[owner] >= found[owner]  # which of equal ones are is all the same
+    last = first.ranks[beyond] + first.tied[beyond]
+    begins = np.maximum(first.ranks[beyond], (rows >= 0).sum(axis=1)[owner[beyond]])
+    owner = np.append(among_of, owner[beyond])
+    ranks, tied = np.append(above, begins), np.append(tied, last - begins)
     order = np.lexsort((ranks, owner))
     offsets = np.append(0, np.cumsum(np.bincount(owner, minlength=queries)))
-    return Ranked(ranks[order], offsets, first.gallery_sizes)
+    return Ranked(ranks[order], offsets, first.gallery_sizes, tied=tied[order])

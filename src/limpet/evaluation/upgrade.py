@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import ConfigError, DataError, refuse
 from limpet.evaluation.metrics import metrics_named
-from limpet.evaluation.ranking.engine import Ranked, hide, tied_ranks
+from limpet.evaluation.ranking.counting import Counts
+from limpet.evaluation.ranking.engine import Ranked, hide
 from limpet.evaluation.ranking.row_lists import RowLists
 from limpet.evaluation.ranking.scores import block_size, score_blocks
 from limpet.evaluation.ranking.side_by_side import available_cores
@@ -281,8 +282,12 @@ def rank_mixed(
             offsets = np.append(0, np.cumsum(np.bincount(owner, minlength=len(old))))
             wanted = np.split(items, offsets[1:-1])
             tables = list(pool.map(partial(mixed_ranks, changed=changed, shares=shares), old, new, wanted))
-            ranks, sizes = np.concatenate(tables, axis=2), len(old_gallery) - left_out.counts
-            yield [[Ranked(of_share, offsets, sizes) for of_share in of_order] for of_order in ranks]
+            above, tied = (np.concatenate(column, axis=2) for column in zip(*tables, strict=True))
+            sizes = len(old_gallery) - left_out.counts
+            yield [
+                [Ranked(ranks, offsets, sizes, tied=beside) for ranks, beside in zip(*of_order, strict=True)]
+                for of_order in zip(above, tied, strict=True)
+            ]
 
 
 def mixed_ranks(
@@ -291,8 +296,8 @@ def mixed_ranks(
     items: NDArray[np.int64],
     changed: NDArray[np.int64],
     shares: int,
-) -> NDArray[np.int64]:
-    """Return the ranks of some items in one row of mixed scores, for every order and share.
+) -> Counts:
+    """Count the items above and beside some items in one row of mixed scores, for every order and share.
 
     Args:
         old: Scores of the old gallery (N,).
@@ -302,26 +307,25 @@ def mixed_ranks(
         shares: The number S of shares.
 
     Returns:
-        int64 (O, S, R), ascending along the last axis.
+        Both counts (O, S, R); those above ascend along the last axis.
     """
     asked = np.unique(np.append(old[items], new[items]))
+    above, tied = (np.empty((len(changed), shares, len(items)), np.int64) for _ in range(2))
     if not len(items):
-        return np.empty((len(changed), shares, 0), np.int64)
+        return Counts(above, tied)
     old_places, new_places = _places(old, asked), _places(new, asked)
     own_old, own_new = (2 * asked.searchsorted(scores[items]) for scores in (old, new))
-    result = np.empty((len(changed), shares, len(items)), np.int64)
-    for ranks, first in zip(result, changed, strict=True):
+    for ranks, beside, first in zip(above, tied, changed, strict=True):
         counts = _histogram(new_places, first, shares, 2 * len(asked), new=True)
         counts += _histogram(old_places, first, shares, 2 * len(asked), new=False)
         is_new = first[items] <= np.arange(shares)[:, None]
         own = np.where(is_new, own_new, own_old)
         not_below = np.cumsum(counts[:, ::-1], axis=1)[:, ::-1]
         equal = np.take_along_axis(counts, own, axis=1)
-        ranks[:] = np.take_along_axis(not_below, own, axis=1) - equal
-        for share in np.flatnonzero((equal > 1).any(axis=1)).tolist():
-            ranks[share] = tied_ranks(np.where(first <= share, new, old), items)
-        ranks.sort(axis=1)
-    return result
+        more = np.take_along_axis(not_below, own, axis=1) - equal
+        order = more.argsort(axis=1)
+        ranks[:], beside[:] = (np.take_along_axis(counted, order, axis=1) for counted in (more, equal))
+    return Counts(above, tied)
 
 
 def _places(scores: NDArray[np.float32], asked: NDArray[np.float32]) -> Places:

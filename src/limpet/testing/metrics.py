@@ -1,6 +1,12 @@
-"""What every metric promises of the values that it gives queries."""
+"""What every metric promises of the values that it gives queries.
+
+Items with the same score tie: `Ranked.tied` says how many places each relevant item may have. A metric gives its mean
+over all orders of the tied items, so that no value depends on the order of a gallery; see `evaluation.metrics`.
+"""
 
 from __future__ import annotations
+
+from itertools import combinations, product
 
 import numpy as np
 
@@ -12,6 +18,18 @@ CONTRACT = Contract()
 GALLERY = 9
 CASES: tuple[list[int], ...] = ([0], [8], [0, 1, 2], [3, 7], [], [0, 4, 8], [1, 2, 3, 4], list(range(9)))
 """Ranks of the relevant items of one query each, among nine."""
+
+
+TIES: tuple[tuple[tuple[int, int, int], ...], ...] = (
+    ((0, 2, 1),),
+    ((0, 9, 1),),
+    ((0, 9, 4),),
+    ((3, 4, 2),),
+    ((1, 3, 3), (6, 1, 1)),
+    ((0, 1, 1), (1, 4, 2), (7, 2, 1)),
+    ((0, 3, 2), (5, 4, 1)),
+)
+"""Groups of tied items of one query each: the first place, how many tie, and how many of these are relevant."""
 
 
 def metric_contract(name: str) -> list[Check]:
@@ -71,3 +89,14 @@ def a_relevant_item_that_moves_up_never_lowers_it(name: str) -> None:
                 moved = sorted([*case[:place], rank - 1, *case[place + 1 :]])
                 before, after = values(name, [case, moved])
                 assert after >= before, f"{before} at ranks {case}, but {after} at {moved}"
+
+
+@CONTRACT.promise()
+def tied_items_are_worth_the_mean_over_their_orders(name: str) -> None:
+    for groups in TIES:
+        placed = (combinations(range(rank, rank + tied), relevant) for rank, tied, relevant in groups)
+        orders = [sorted(sum(places, ())) for places in product(*placed)]
+        each = [(rank, tied) for rank, tied, relevant in groups for _ in range(relevant)]
+        ranked = Ranked.of([[rank for rank, _ in each]], [GALLERY], [[tied for _, tied in each]])
+        (found,), expected = metrics_named([name])[name](ranked).tolist(), float(np.mean(values(name, orders)))
+        assert np.isclose(found, expected), f"{found} for ties {groups}, whose orders are worth {expected} on average"

@@ -46,7 +46,7 @@ def test_golden_thresholds(golden: Golden, block: int) -> None:
     reference = golden("ijbc_protocol")
     sides = (reference["probe"], reference["probe_ids"], reference["gallery"], reference["gallery_ids"])
     found = searched(*sides, block)
-    others = found.best[found.place < 0]
+    others = found.best[found.mates.relevant == 0]
     np.testing.assert_allclose([threshold(others, rate) for rate in reference["fars"]], reference["thr"], rtol=1e-7)
 
 
@@ -88,12 +88,20 @@ def test_two_galleries_are_averaged_whatever_the_numbers_of_probes(make_items: M
     assert found["rank@1"].mean() < found["rank@2"].mean() <= 1
 
 
-def test_any_template_of_the_subject_will_do_and_ties_go_to_the_first_row() -> None:
+def test_any_template_of_the_subject_will_do_and_ties_count_by_their_probability(make_items: Make) -> None:
     gallery = np.array([[0.0, 1], [1, 0], [1, 0], [0.6, 0.8]])
     probes, who = np.array([[1.0, 0], [1.0, 0], [1.0, 0], [0.0, 1]]), np.array([2, 1, 3, 9])
-    found = searched(probes, who, gallery, np.array([2, 1, 2, 3]))
-    assert found.place.tolist() == [1, 0, 2, -1]
+    subjects = np.array([2, 1, 2, 3])
+    found = searched(probes, who, gallery, subjects)
+    assert found.mates.relevant.tolist() == [1, 1, 1, 0]
+    assert (found.mates.ranks.tolist(), found.mates.tied.tolist()) == ([0, 0, 2], [2, 2, 1])
     assert found.best.tolist() == [1, 1, 1, 1]
+    protocol = Identification(galleries=(Templates(np.arange(4), subjects),), probes=Templates(np.arange(4), who))
+    sides = images(make_items, probes, np.arange(4)), images(make_items, gallery, np.arange(4))
+    measured = protocol.measure(*sides, ["rank@1", "rank@2", "rank@3"])
+    assert {name: values.tolist() for name, values in measured.items()} == {
+        "rank@1": [0.5, 0.5, 0.0], "rank@2": [1.0, 1.0, 0.0], "rank@3": [1.0, 1.0, 1.0]
+    }  # fmt: skip
 
 
 def test_a_score_at_the_threshold_is_not_above_it(make_items: Make) -> None:
@@ -145,6 +153,7 @@ def test_equal_templates_tie_to_the_last_bit() -> None:
                         for unit in (rng.normal(size=(rows, 65)) for rows in (5, 37)))  # fmt: skip
     origin, subject = rng.integers(5, size=301), rng.integers(301, size=37)
     found = searched(probes, subject, distinct[origin], np.arange(301))
-    for place, wanted, scores in zip(found.place, subject, probes @ distinct.T, strict=True):
-        order = sorted(range(301), key=lambda row: (-scores[origin[row]], row))
-        assert place == order.index(wanted)
+    for row, (wanted, scores) in enumerate(zip(subject, probes @ distinct.T, strict=True)):
+        all_scores = scores[origin]
+        assert found.mates.ranks[row] == (all_scores > all_scores[wanted]).sum()
+        assert found.mates.tied[row] == (origin == origin[wanted]).sum()

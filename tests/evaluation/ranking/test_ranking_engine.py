@@ -13,17 +13,25 @@ from numpy.typing import NDArray
 
 from limpet.errors import ConfigError, DataError, SpaceMismatchError
 from limpet.evaluation.ranking import counting, engine, scores, tiles
-from limpet.evaluation.ranking.engine import Ranked, nearest_rows, rank, tied_ranks
+from limpet.evaluation.ranking.engine import Ranked, nearest_rows, rank
 from limpet.evaluation.ranking.row_lists import RowLists
 from limpet.geometry import Hypersphere, Lorentz, Space
 
 
 def slow_ranks(
     row: NDArray[np.float32], relevant: Sequence[int], ignored: Sequence[int] = ()
-) -> tuple[list[int], list[int]]:
-    """The definition: sort all items by descending score, ties by row, and look up the relevant ones."""
+) -> tuple[list[tuple[int, int]], list[int]]:
+    """The definition: how many items score more than each relevant one, and how many the same; and a sorted gallery."""
     order = [i for i in sorted(range(len(row)), key=lambda i: (-row[i], i)) if i not in set(ignored)]
-    return sorted(order.index(i) for i in relevant if i not in set(ignored)), order
+    scores = row[order]
+    wanted = [row[i] for i in relevant if i not in set(ignored)]
+    return sorted((int((scores > own).sum()), int((scores == own).sum())) for own in wanted), order
+
+
+def counted(ranked: Ranked, query: int) -> list[tuple[int, int]]:
+    """What the engine found of one query, likewise."""
+    own = slice(ranked.offsets[query], ranked.offsets[query + 1])
+    return list(zip(ranked.ranks[own].tolist(), ranked.tied[own].tolist(), strict=True))
 
 
 def whole_numbers(rng: np.random.Generator, rows: int, columns: int) -> NDArray[np.float32]:
@@ -54,7 +62,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str 
 @pytest.mark.parametrize("relevant_per_query", [1, 9, 40])
 @pytest.mark.parametrize("columns", [1, 4])
 @pytest.mark.parametrize("block", [None, 5])
-def test_ranks_are_those_of_a_stable_sort(
+def test_ranks_and_ties_are_those_of_the_definition(
     relevant_per_query: int, columns: int, block: int | None, way: str | None, tile_rows: int
 ) -> None:
     rng = np.random.default_rng(relevant_per_query + columns)
@@ -64,7 +72,7 @@ def test_ranks_are_those_of_a_stable_sort(
     ranked = rank(query, gallery, RowLists.of(relevant), RowLists.of(ignore), block=block)
     for i, row in enumerate(query @ gallery.T):
         expected, order = slow_ranks(row, relevant[i].tolist(), ignore[i].tolist())
-        assert ranked.ranks[ranked.offsets[i] : ranked.offsets[i + 1]].tolist() == expected
+        assert counted(ranked, i) == expected
         assert ranked.gallery_sizes[i] == len(order)
 
 
@@ -79,7 +87,7 @@ def test_ranks_of_any_small_gallery(seed: int, size: int, columns: int, way: str
         patch.setattr(tiles, "TILE_ROWS", int(rng.integers(1, size + 1)))
         ranked = rank(query, gallery, RowLists.of(relevant))
     for i, row in enumerate(query @ gallery.T):
-        assert ranked.ranks[ranked.offsets[i] : ranked.offsets[i + 1]].tolist() == slow_ranks(row, relevant[i])[0]
+        assert counted(ranked, i) == slow_ranks(row, relevant[i])[0]
 
 
 @pytest.mark.parametrize("shift", [0.0, -1e6, 1e-30])
@@ -90,7 +98,7 @@ def test_ranks_of_scores_far_from_one(shift: float, way: str | None) -> None:
     relevant = [rng.choice(300, 20, replace=False), np.arange(3)]
     ranked = rank(np.ones((2, 1), np.float32), gallery, RowLists.of(relevant))
     for i, items in enumerate(relevant):
-        assert ranked.ranks[ranked.offsets[i] : ranked.offsets[i + 1]].tolist() == slow_ranks(gallery[:, 0], items)[0]
+        assert counted(ranked, i) == slow_ranks(gallery[:, 0], items)[0]
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -103,7 +111,7 @@ def test_ranks_with_torch_are_the_same(device: str | None, columns: int, tile_ro
     ranked = rank(query, gallery, RowLists.of(relevant), RowLists.of(ignore), block=5, device=device)
     for i, row in enumerate(query @ gallery.T):
         expected, _ = slow_ranks(row, relevant[i].tolist(), ignore[i].tolist())
-        assert ranked.ranks[ranked.offsets[i] : ranked.offsets[i + 1]].tolist() == expected
+        assert counted(ranked, i) == expected
 
 
 @settings(max_examples=40, deadline=None)
@@ -119,6 +127,7 @@ def test_torch_ranks_bit_for_bit_as_numpy(seed: int, size: int, kind: type[Space
     relevant = RowLists.of([np.flatnonzero(rng.random(size) < 0.4) for _ in query])
     by_numpy, by_torch = (rank(query, gallery, relevant, device=device) for device in (None, "cpu"))
     np.testing.assert_array_equal(by_numpy.ranks, by_torch.ranks)
+    np.testing.assert_array_equal(by_numpy.tied, by_torch.tied)
     gallery[0, 0] = np.nan
     for device in (None, "cpu"):
         with pytest.raises(DataError, match="not finite"):
@@ -161,28 +170,27 @@ def test_equal_gallery_rows_tie_to_the_last_bit(queries: int, columns: int, size
     ((_, found),) = scores.score_blocks(query, gallery)
     for i, row in enumerate(found):
         assert all(len(set(row[origin == name].tolist())) == 1 for name in range(9))
-        positions = np.empty(size, np.int64)
-        positions[np.argsort(-row, kind="stable")] = np.arange(size)
-        assert ranked.ranks[ranked.offsets[i] : ranked.offsets[i + 1]].tolist() == sorted(positions[relevant].tolist())
+        assert counted(ranked, i) == slow_ranks(row, relevant.tolist())[0]
 
 
-def test_many_ties_give_the_same_ranks_as_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    row = np.random.default_rng(1).integers(0, 4, size=500).astype(np.float32)
-    items = np.arange(0, 500, 3)
-    compared = tied_ranks(row, items)
-    monkeypatch.setattr(engine, "FEW_TIED", 10)
-    assert tied_ranks(row, items).tolist() == compared.tolist()
-    assert sorted(compared.tolist()) == slow_ranks(row, items.tolist())[0]
-
-
-def test_permuting_the_gallery_keeps_ranks_of_distinct_scores() -> None:
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", ["random", "signs", "constant", "repeated"])
+def test_the_order_of_the_gallery_changes_nothing(kind: str, device: str | None, tile_rows: int) -> None:
+    """Ties are found wherever items stand: across tiles, in whatever shape a product was computed."""
     rng = np.random.default_rng(3)
-    query, gallery = rng.normal(size=(5, 8)).astype(np.float32), rng.normal(size=(50, 8)).astype(np.float32)
-    labels, wanted = rng.integers(0, 4, 50), rng.integers(0, 4, 5)
-    order = rng.permutation(50)
-    before = rank(query, gallery, RowLists.by_label(wanted, labels))
-    after = rank(query, gallery[order], RowLists.by_label(wanted, labels[order]))
-    assert before.ranks.tolist() == after.ranks.tolist()
+    query, gallery = (rng.normal(size=(rows, 33)).astype(np.float32) for rows in (5, 60))
+    if kind == "signs":
+        query, gallery = np.sign(query) / np.float32(33**0.5), np.sign(gallery) / np.float32(33**0.5)
+    elif kind != "random":
+        gallery = gallery[np.zeros(60, np.int64) if kind == "constant" else rng.integers(0, 7, 60)]
+    labels, wanted = rng.integers(0, 4, 60), rng.integers(0, 4, 5)
+    before = rank(query, gallery, RowLists.by_label(wanted, labels), device=device)
+    assert (before.tied > 1).any() == (kind != "random")
+    for seed in range(4):
+        order = np.random.default_rng(seed).permutation(60)
+        after = rank(query, gallery[order], RowLists.by_label(wanted, labels[order]), device=device)
+        for one, other in ((before.ranks, after.ranks), (before.tied, after.tied)):
+            np.testing.assert_array_equal(one, other)
 
 
 def test_repeated_rows_compare_numbers_not_bytes() -> None:
@@ -209,7 +217,7 @@ def test_scores_too_near_for_a_product_are_told_apart(
     rows, values = nearest_rows(query, gallery, 7)
     for i, row in enumerate(exact):
         expected, order = slow_ranks(row, relevant[i].tolist())
-        assert ranked.ranks[ranked.offsets[i] : ranked.offsets[i + 1]].tolist() == expected
+        assert counted(ranked, i) == expected
         assert rows[i].tolist() == order[:7] and values[i].tolist() == row[order[:7]].tolist()
 
 
@@ -247,12 +255,28 @@ def test_memory_stays_bounded() -> None:
         ([0, 5], [0, 2], [5], "outside"),
         ([-1, 2], [0, 2], [5], "outside"),
         ([2, 0], [0, 2], [5], "ascend"),
-        ([2, 2], [0, 2], [5], "ascend"),
+        ([2, 2], [0, 2], [5], "not tied"),
     ],
 )
 def test_impossible_rankings_are_refused(ranks: list[int], offsets: list[int], sizes: list[int], message: str) -> None:
     with pytest.raises(DataError, match=message):
         Ranked(np.array(ranks), np.array(offsets), np.array(sizes))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "tied", "message"),
+    [
+        ([0, 2], [1], "1 counts of tied"),
+        ([0, 2], [1, 0], "2 counts of tied"),
+        ([0, 4], [1, 2], "outside"),
+        ([0, 1], [2, 1], "not tied"),
+        ([0, 0], [2, 3], "not tied"),
+        ([0, 0, 0], [2, 2, 2], "not tied"),
+    ],
+)
+def test_impossible_ties_are_refused(ranks: list[int], tied: list[int], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        Ranked.of([ranks], [5], [tied])
 
 
 def test_joined_rankings_keep_their_queries() -> None:

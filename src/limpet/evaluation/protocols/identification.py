@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 from limpet.data.ijbc import PARTS, FaceTruth, Templates
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import DataError, EmptyOverlapError
+from limpet.evaluation.metrics import recall_at
 from limpet.evaluation.protocols.base import PerUnit, Protocol
 from limpet.evaluation.protocols.operating_points import parsed
 from limpet.evaluation.protocols.templates import first_labels, rows_of_numbers, templates_of
+from limpet.evaluation.ranking.engine import Ranked
 from limpet.evaluation.ranking.scores import repeated_rows
 from limpet.evaluation.sides import check_sides
 
@@ -27,11 +29,11 @@ class Searched(NamedTuple):
 
     Args:
         best: The highest score (P,).
-        place: The 0-based place of the first template of the probe's own subject (P,), -1 where there is none.
+        mates: Where the nearest templates of each probe's own subject rank; none where it has no subject there.
     """
 
     best: NDArray[np.float64]
-    place: NDArray[np.int64]
+    mates: Ranked
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -46,7 +48,9 @@ class Identification(Protocol):
 
     Units are the probes with a subject in a gallery, gallery after gallery. Values are 0 where a probe is not
     identified, and otherwise units / (galleries x units of its gallery), about 1: their mean is the average of the
-    rates of the galleries, as it is published, whatever the numbers of probes.
+    rates of the galleries, as it is published, whatever the numbers of probes. Where templates tie, the value is that
+    times the probability of being identified, over all orders of the tied templates; the published code leaves their
+    order open.
 
     Papers: Maze et al., IARPA Janus Benchmark C, ICB 2018; MixBCT evaluates compatibility in this way.
 
@@ -97,7 +101,7 @@ class Identification(Protocol):
         asked = parsed(metrics, ["tpir"], ["rank"])
         check_sides(query, gallery)
         parts = list(self._searched(query, gallery, block or _PROBES_AT_ONCE))
-        counts = [np.count_nonzero(part.place >= 0) for part in parts]
+        counts = [np.count_nonzero(part.mates.relevant) for part in parts]
         weights = np.repeat([sum(counts) / (len(counts) * count) for count in counts], counts)
         return {
             name: weights * np.concatenate([_hits(part, kind, number) for part in parts])
@@ -112,7 +116,7 @@ class Identification(Protocol):
             templates = templates_of(gallery, numbers, "gallery")
             rows = templates.vectors[rows_of_numbers(templates.numbers, numbers, "gallery")]
             ranking = searched(probes, people, rows, subjects, block)
-            if (ranking.place < 0).all():
+            if not ranking.mates.relevant.any():
                 raise EmptyOverlapError(
                     f"None of the {len(probes)} probes has its subject among the {len(subjects)} of a gallery.",
                     expected="subjects that the lists of probes and galleries share",
@@ -145,7 +149,7 @@ def searched(
     subjects: NDArray[np.int64],
     block: int = _PROBES_AT_ONCE,
 ) -> Searched:
-    """Rank a gallery for every probe, by descending inner product, ties by row.
+    """Rank a gallery for every probe, by descending inner product.
 
     Args:
         probes: Unit vectors (P, D).
@@ -154,19 +158,19 @@ def searched(
         subjects: Who each template of the gallery is (G,).
         block: Probes at a time.
     """
-    best, place = np.empty(len(probes)), np.empty(len(probes), np.int64)
+    best, (above, tied, mates) = np.empty(len(probes)), np.empty((3, len(probes)), np.int64)
     repeats, firsts = repeated_rows(gallery)
     for start in range(0, len(probes), block):
         part = slice(start, start + block)
         scores = probes[part] @ gallery.T
         scores[:, repeats] = scores[:, firsts]  # a product may give equal columns other last bits
         own = np.where(probe_subjects[part, None] == subjects, scores, -np.inf)
-        mate = own.argmax(axis=1)
-        score = own[np.arange(len(own)), mate][:, None]
-        ahead = (scores > score) | ((scores == score) & (np.arange(len(gallery)) < mate[:, None]))
+        score = own.max(axis=1, keepdims=True)
         best[part] = scores.max(axis=1)
-        place[part] = np.where(score[:, 0] > -np.inf, ahead.sum(axis=1), -1)
-    return Searched(best, place)
+        above[part], tied[part] = (scores > score).sum(axis=1), (scores == score).sum(axis=1)
+        mates[part] = np.where(score[:, 0] > -np.inf, (own == score).sum(axis=1), 0)
+    offsets, sizes = np.append(0, np.cumsum(mates)), np.full(len(probes), len(gallery))
+    return Searched(best, Ranked(np.repeat(above, mates), offsets, sizes, tied=np.repeat(tied, mates)))
 
 
 def threshold(best: NDArray[np.float64], rate: float) -> float:
@@ -180,17 +184,16 @@ def threshold(best: NDArray[np.float64], rate: float) -> float:
     return float(np.sort(best)[::-1][max(int(len(best) * rate) - 1, 0)])
 
 
-def _hits(ranking: Searched, kind: str, number: float) -> NDArray[np.bool_]:
-    """Return for every probe in the gallery whether it is a hit (M,)."""
-    mated = ranking.place >= 0
+def _hits(ranking: Searched, kind: str, number: float) -> NDArray[np.float64]:
+    """Return for every probe in the gallery whether it is a hit, or how probably where templates tie (M,)."""
+    mated = ranking.mates.relevant > 0
     if kind == "rank":
-        within: NDArray[np.bool_] = ranking.place[mated] < number
-        return within
+        return recall_at(int(number))(ranking.mates)[mated]
     if mated.all():
         raise EmptyOverlapError(
             f"All {len(mated)} probes have their subject in the gallery.",
             expected="probes of nobody in the gallery: they set the threshold of an open-set search",
             to_do="measure rank@k, or add probes of other subjects.",
         )
-    found_first: NDArray[np.bool_] = ranking.place[mated] == 0
-    return found_first & (ranking.best[mated] > threshold(ranking.best[~mated], number))
+    found_first = recall_at(1)(ranking.mates)[mated]
+    return found_first * (ranking.best[mated] > threshold(ranking.best[~mated], number))

@@ -1,10 +1,10 @@
-"""How many items of a tile come before each relevant item: three exact ways, of which the cheapest is taken.
+"""How many items of a tile score more than each relevant item, and how many score the same.
 
-An item comes before another if its score is higher, or if it is the same and its gallery row is smaller. Comparing
-costs two passes per relevant item; picking out those that reach the lowest relevant score costs little where few do; a
-histogram sorts the items roughly, and looks only at those whose bin is near a relevant score. Sorting the tile was
-never faster than the histogram. A product nearer to a relevant score than its error is replaced by the exact score, see
-`tiles`. Written here because libraries that rank sort the whole gallery for every query.
+There are three exact ways, of which the cheapest is taken. Comparing costs two passes per relevant item. Picking out
+the items that reach the lowest relevant score costs little where few do. A histogram sorts the items roughly, and looks
+only at those whose bin is near a relevant score. Sorting the tile was never faster than the histogram. A product nearer
+to a relevant score than its error is replaced by the exact score, see `tiles`; so ties are found among these few alone.
+Written here because libraries that rank sort the whole gallery for every query.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,9 +34,21 @@ _BINNED = 4.2
 _BIN = 2.0  # of those of a query, made once for all tiles
 
 
+class Counts(NamedTuple):
+    """Where relevant items rank.
+
+    Args:
+        above: How many items score more (M,): the first place, from 0, that an item may have; ascending per query.
+        tied: How many items score the same (M,), the item itself included: how many places it may have.
+    """
+
+    above: Integers
+    tied: Integers
+
+
 @dataclass(eq=False)
 class Counter:
-    """Counts, tile by tile, what comes before the relevant items of a block of queries.
+    """Counts, tile by tile, the items above and beside the relevant items of a block of queries.
 
     Args:
         search: What is searched.
@@ -54,7 +67,7 @@ class Counter:
         queries = len(self.block.vectors)
         starts = range(0, queries, PART_ROWS)
         parts = (self.part(start, min(start + PART_ROWS, queries)) for start in starts)
-        self.parts = [part for part in parts if len(part.items)]
+        self.parts = [part for part in parts if len(part.values)]
 
     def part(self, start: int, stop: int) -> Part:
         """Return some neighbouring queries of the block."""
@@ -63,7 +76,6 @@ class Counter:
         return Part(
             rows=slice(start, stop),
             owner=self.pairs.owner[own] - start,
-            items=self.pairs.items[own],
             values=self.pairs.scores[own],
             offsets=self.pairs.offsets[start : stop + 1] - own.start,
             error=block.error[start:stop],
@@ -76,19 +88,20 @@ class Counter:
         for part in self.parts:
             part.add(start, products[part.rows], self.way)
 
-    def ranks(self) -> Integers:
-        """Return the 0-based rank of every pair (M,), ascending for each query."""
-        return np.concatenate([np.empty(0, np.int64), *(part.ranks() for part in self.parts)])
+    def counts(self) -> Counts:
+        """Return what was counted for every pair (M,)."""
+        nothing = np.empty(0, np.int64)
+        above, tied = zip((nothing, nothing), *(part.counts() for part in self.parts), strict=True)
+        return Counts(np.concatenate(above), np.concatenate(tied))
 
 
 @dataclass(eq=False)
 class Part:
-    """Some neighbouring queries of a block with their m relevant items, in the order of their ranks.
+    """Some neighbouring queries of a block with their m relevant items, by descending score.
 
     Args:
         rows: Which queries of the block, h of them.
         owner: The query in the part of each relevant item, ascending (m,).
-        items: Its gallery row (m,).
         values: Its score (m,).
         offsets: Where each query begins (h + 1,).
         error: How far a product may be from a score, per query (h,).
@@ -98,27 +111,30 @@ class Part:
 
     rows: slice
     owner: Integers
-    items: Integers
     values: Scores
     offsets: Integers
     error: Scores
     gallery_size: int
     exact: Callable[[Integers, Integers], Scores]
     before: Integers = field(init=False)
-    """Other items known to come before each relevant one (m,)."""
+    """Other items known to score more than each relevant one (m,)."""
     entered: Integers = field(init=False)
-    """Other items that come before a relevant one and all of its query that follow it (m + 1,)."""
+    """Other items that score more than a relevant one and all of its query that follow it (m + 1,)."""
+    beside: Integers = field(init=False)
+    """Other items that score the same as each relevant one (m,); of equal relevant ones the first knows."""
 
     def __post_init__(self) -> None:
-        self.before = np.zeros(len(self.items), np.int64)
-        self.entered = np.zeros(len(self.items) + 1, np.int64)
+        self.before = np.zeros(len(self.values), np.int64)
+        self.entered = np.zeros(len(self.values) + 1, np.int64)
+        self.beside = np.zeros(len(self.values), np.int64)
 
-    def ranks(self) -> Integers:
-        """Return the ranks of the relevant items (m,)."""
+    def counts(self) -> Counts:
+        """Return what was counted for every relevant item (m,)."""
+        keys, begins = self.keys, self.offsets[self.owner]
+        first, behind = keys.searchsorted(keys), keys.searchsorted(keys, "right")
         entered = np.append(0, np.cumsum(self.entered[:-1]))
-        own, first = np.arange(len(self.items)), self.offsets[self.owner]
-        ranks: Integers = self.before + entered[1:] - entered[first] + own - first
-        return ranks
+        above = self.before + entered[1:] - entered[begins] + first - begins
+        return Counts(above, behind - first + self.beside[first])
 
     def add(self, start: int, products: Scores, way: str | None) -> None:
         """Count the items of a tile in the cheapest way."""
@@ -127,7 +143,7 @@ class Part:
 
     def cheapest(self, products: Scores) -> str:
         """Return the way that takes the least time for such a tile, by some of its columns."""
-        cost = {COMPARE: len(self.items) * (_CALL + 2 * _PASS * products.shape[1])}
+        cost = {COMPARE: len(self.values) * (_CALL + 2 * _PASS * products.shape[1])}
         if cost[COMPARE] > 3 * _PASS * products.size:
             some = products[:, ::_LOOKED_AT]
             found = np.count_nonzero(some >= self.lowest) / some.size * products.size
@@ -155,11 +171,6 @@ class Part:
         """Whole numbers (m,) that ascend as scores fall, query by query."""
         return _keys(self.owner, self.values)
 
-    @cached_property
-    def tied_keys(self) -> Integers:
-        """Whole numbers (m,) that ascend with the gallery row among relevant items of the same score and query."""
-        return self.keys.searchsorted(self.keys) * self.gallery_size + self.items
-
     def insert(self, owner: Integers, items: Integers, products: Scores) -> None:
         """Count some items, given by query in the part, gallery row and product, each (e,)."""
         places = self.keys.searchsorted(_keys(owner, products))
@@ -177,13 +188,11 @@ class Part:
         return below | above
 
     def _places(self, owner: Integers, items: Integers) -> Integers:
-        """Return the first relevant item that each item comes before, by its exact score and the rule for ties."""
+        """Return the first relevant item that each item scores more than, and count those that it ties with."""
         keys = _keys(owner, self.exact(owner, items))
-        places = self.keys.searchsorted(keys)
-        tied = np.flatnonzero(self.keys[np.minimum(places, len(self.keys) - 1)] == keys)
-        asked = places[tied] * self.gallery_size + items[tied]
-        places[tied] = self.tied_keys.searchsorted(asked, "right")
-        return places
+        first, behind = self.keys.searchsorted(keys), self.keys.searchsorted(keys, "right")
+        self.beside += np.bincount(first[first < behind], minlength=len(self.beside))
+        return behind
 
     def bins(self, values: Scores, rows: Integers | slice) -> Integers:
         """Return the bin of every value; a higher bin means a higher one, and queries have bins of their own.
@@ -218,7 +227,7 @@ class Part:
     @cached_property
     def asked_share(self) -> float:
         """Share of the bins that are asked for, between the lowest and the highest."""
-        return min(1.0, 2 * len(self.items) / (BINS * len(self.error)))
+        return min(1.0, 2 * len(self.values) / (BINS * len(self.error)))
 
     @cached_property
     def runs(self) -> tuple[Integers, Integers, Integers]:
@@ -241,7 +250,7 @@ class Part:
 
 def _by_comparing(part: Part, start: int, products: Scores) -> None:
     """Compare the tile with each relevant score."""
-    near: list[Integers] = [np.empty(0, np.int64)] * len(part.items)
+    near: list[Integers] = [np.empty(0, np.int64)] * len(part.values)
     for place, (row, value) in enumerate(zip(part.owner.tolist(), part.values, strict=True)):
         line, error = products[row], part.error[row]
         above = int(np.count_nonzero(line > value + error))
@@ -251,8 +260,8 @@ def _by_comparing(part: Part, start: int, products: Scores) -> None:
     places = np.repeat(np.arange(len(near)), [len(columns) for columns in near])
     items = start + np.concatenate(near)
     scores, values = part.exact(part.owner[places], items), part.values[places]
-    first = (scores > values) | ((scores == values) & (items < part.items[places]))
-    part.before += np.bincount(places[first], minlength=len(part.before))
+    part.before += np.bincount(places[scores > values], minlength=len(part.before))
+    part.beside += np.bincount(places[scores == values], minlength=len(part.beside))
 
 
 def _by_filtering(part: Part, start: int, products: Scores) -> None:

@@ -11,16 +11,15 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from limpet.devices import device_named
-from limpet.evaluation.ranking.counting import Counter, Part
+from limpet.evaluation.ranking.counting import Counter, Counts, Part
 from limpet.evaluation.ranking.tiles import Pairs, QueryBlock, Search, columns_at_once
 
 
-def ranks_on(device: str, search: Search, block: QueryBlock, pairs: Pairs) -> NDArray[np.int64]:
-    """Return the 0-based rank of every pair (M,), ascending for each query; see `counting.Counter`.
+def counts_on(device: str, search: Search, block: QueryBlock, pairs: Pairs) -> Counts:
+    """Return what `counting.Counter` counts for every pair (M,).
 
     Args:
         device: Name of the accelerator, such as "cuda", "cuda:1" or "mps"; "cpu" works too.
@@ -33,8 +32,8 @@ def ranks_on(device: str, search: Search, block: QueryBlock, pairs: Pairs) -> ND
     """
     place = device_named(device)
     part = Counter(search, block, pairs).part(0, len(block.vectors))
-    if not len(pairs.items):
-        return np.empty(0, np.int64)
+    if not len(pairs.scores):
+        return part.counts()
     vectors, error = (torch.from_numpy(np.array(given)).to(place) for given in (block.vectors, block.error))
     falling = _falling(pairs).to(place)
     counts = torch.zeros(falling.shape[0] * (falling.shape[1] - 1), dtype=torch.int64, device=place)
@@ -44,9 +43,9 @@ def ranks_on(device: str, search: Search, block: QueryBlock, pairs: Pairs) -> ND
             products = _products(vectors, items)
         products[tuple(torch.from_numpy(np.ascontiguousarray(which)).to(place) for which in tile.hidden)] = -torch.inf
         counts += _count(products, falling, error, tile.start, part)
-    column = np.arange(len(pairs.items)) - pairs.offsets[pairs.owner]
+    column = np.arange(len(pairs.scores)) - pairs.offsets[pairs.owner]
     part.entered[:-1] += counts.cpu().numpy().reshape(len(falling), -1)[pairs.owner, column]
-    return part.ranks()
+    return part.counts()
 
 
 def _products(query: Tensor, gallery: Tensor) -> Tensor:
@@ -74,7 +73,7 @@ def _falling(pairs: Pairs) -> Tensor:
     counts = np.diff(pairs.offsets)
     table = np.full((len(counts), counts.max() + 2), np.inf, np.float32)
     table[:, 0] = -np.inf
-    table[pairs.owner, np.arange(len(pairs.items)) - pairs.offsets[pairs.owner] + 1] = -pairs.scores
+    table[pairs.owner, np.arange(len(pairs.scores)) - pairs.offsets[pairs.owner] + 1] = -pairs.scores
     return torch.from_numpy(table)
 
 

@@ -1,14 +1,17 @@
 """The one counting engine: where the relevant gallery items of every query rank.
 
-Ranking metrics need the ranks of the relevant items, not a sorted gallery. A rank is the number of items that come
-before: those with a higher score, and those with the same score and a smaller row. Nothing of size queries x gallery
-is ever held. Written here because the libraries that rank a whole gallery sort and keep all of it.
+Ranking metrics need the ranks of the relevant items, not a sorted gallery. A rank is the number of items with a higher
+score. Items with the same score share their places, and metrics take the mean over all orders of them: no metric
+depends on the order of the gallery. Nothing of size queries x gallery is ever held. Written here because the libraries
+that rank a whole gallery sort and keep all of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +23,17 @@ from limpet.evaluation.ranking.side_by_side import available_cores, side_by_side
 from limpet.evaluation.ranking.tiles import Bounds, QueryBlock, Search
 from limpet.evaluation.ranking.vector_rows import VectorRows, Vectors
 
-FEW_TIED = 256  # up to here comparing for each tied item is faster than a stable sort with indices
+
+class Groups(NamedTuple):
+    """Relevant items of one query with one score, G groups.
+
+    Args:
+        first: The first relevant item of each (G,).
+        relevant: How many there are (G,).
+    """
+
+    first: NDArray[np.int64]
+    relevant: NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,10 +41,13 @@ class Ranked:
     """All that ranking metrics need to know of Q rankings; checked once, when built.
 
     Args:
-        ranks: 0-based ranks of the relevant items of all queries one after another, int64 (M,), ascending per query.
+        ranks: 0-based ranks of the relevant items of all queries one after another, int64 (M,), ascending per query:
+            how many items score more.
         offsets: Where each query begins, int64 (Q + 1,), ending with M.
         gallery_sizes: How many gallery items each query ranked, ignored ones not counted, int64 (Q,).
         gains: What each relevant item is worth to metrics that weigh, float64 (M,) above 0; ones when left out.
+        tied: How many items score the same as each relevant one, itself included, int64 (M,): it is as likely at any
+            of the places from its rank to ``rank + tied - 1``. Ones, no ties, when left out.
 
     Raises:
         DataError: The arrays do not describe rankings.
@@ -44,11 +60,14 @@ class Ranked:
     offsets: NDArray[np.int64]
     gallery_sizes: NDArray[np.int64]
     gains: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    tied: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
     def __post_init__(self) -> None:
         if not len(self.gains):
             object.__setattr__(self, "gains", np.ones(len(self.ranks)))
-        ranks, offsets, sizes = self.ranks, self.offsets, self.gallery_sizes
+        if not len(self.tied):
+            object.__setattr__(self, "tied", np.ones(len(self.ranks), np.int64))
+        ranks, offsets, sizes, tied = self.ranks, self.offsets, self.gallery_sizes, self.tied
         ends = (len(offsets), offsets[0], offsets[-1])
         if ends != (len(sizes) + 1, 0, len(ranks)) or (np.diff(offsets) < 0).any():
             raise DataError(
@@ -57,13 +76,34 @@ class Ranked:
             )
         if len(self.gains) != len(ranks) or not ((self.gains > 0) & np.isfinite(self.gains)).all():
             raise DataError(f"{len(self.gains)} gains for {len(ranks)} ranks.", expected="one above 0 for each")
-        owner = np.repeat(np.arange(len(sizes)), np.diff(offsets))
-        if ((ranks < 0) | (ranks >= sizes[owner])).any():
-            raise DataError("A rank lies outside its gallery.", expected="0 <= rank < items ranked")
-        if (np.diff(ranks)[np.diff(owner) == 0] <= 0).any():
+        if len(tied) != len(ranks) or (tied < 1).any():
+            raise DataError(f"{len(tied)} counts of tied items for {len(ranks)} ranks.", expected="at least 1 for each")
+        owner = self.owner
+        if ((ranks < 0) | (ranks + tied > sizes[owner])).any():
+            raise DataError("A rank lies outside its gallery.", expected="0 <= rank, and rank + tied <= items ranked")
+        step, one_query = np.diff(ranks), np.diff(owner) == 0
+        if (step[one_query] < 0).any():
+            raise DataError("Ranks of a query are not ascending.", expected="the ranks of each query, sorted")
+        together, (first, relevant) = one_query & (step == 0), self.groups
+        overlapping = one_query & ~together & (step < tied[:-1])
+        if overlapping.any() or (np.diff(tied)[together] != 0).any() or (relevant > tied[first]).any():
             raise DataError(
-                "Ranks of a query are not ascending.", expected="each relevant item at its own rank, sorted"
+                "Relevant items of a query share places that are not tied.",
+                expected="each relevant item at its own rank, or at most as many at one as tie there",
             )
+
+    @property
+    def owner(self) -> NDArray[np.int64]:
+        """The query of every relevant item (M,)."""
+        return np.repeat(np.arange(len(self)), self.relevant)
+
+    @cached_property
+    def groups(self) -> Groups:
+        """The groups of relevant items that score the same; an item that ties with none is one of its own."""
+        new_query = np.zeros(len(self.ranks), np.bool_)
+        new_query[self.offsets[:-1][self.relevant > 0]] = True
+        first = np.flatnonzero(new_query | (np.diff(self.ranks, prepend=-1) != 0))
+        return Groups(first, np.diff(first, append=len(self.ranks)))
 
     def __len__(self) -> int:
         return len(self.gallery_sizes)
@@ -74,10 +114,16 @@ class Ranked:
         return np.diff(self.offsets)
 
     @classmethod
-    def of(cls, ranks: Sequence[Sequence[int] | NDArray[np.int64]], gallery_sizes: Sequence[int]) -> Ranked:
-        """Build from one ascending list of ranks per query."""
+    def of(
+        cls,
+        ranks: Sequence[Sequence[int] | NDArray[np.int64]],
+        gallery_sizes: Sequence[int],
+        tied: Sequence[Sequence[int] | NDArray[np.int64]] = (),
+    ) -> Ranked:
+        """Build from one ascending list of ranks per query, and how many items tie with each of them."""
         lists = RowLists.of(ranks)
-        return cls(lists.values, np.append(lists.starts, len(lists.values)), np.array(gallery_sizes, np.int64))
+        offsets, sizes = np.append(lists.starts, len(lists.values)), np.array(gallery_sizes, np.int64)
+        return cls(lists.values, offsets, sizes, tied=RowLists.of(tied).values)
 
     @classmethod
     def joined(cls, parts: Iterable[Ranked]) -> Ranked:
@@ -89,6 +135,7 @@ class Ranked:
             np.concatenate([[0], np.cumsum(relevant)]),
             np.concatenate([part.gallery_sizes for part in whole]),
             np.concatenate([part.gains for part in whole]),
+            np.concatenate([part.tied for part in whole]),
         )
 
     @classmethod
@@ -104,10 +151,11 @@ class Ranked:
         sizes = levels[0][1].gallery_sizes
         owner = np.concatenate([np.repeat(np.arange(len(sizes)), level.relevant) for _, level in levels])
         ranks = np.concatenate([level.ranks for _, level in levels])
+        tied = np.concatenate([level.tied for _, level in levels])
         gains = np.concatenate([np.full(len(level.ranks), gain) for gain, level in levels])
         order = np.lexsort((ranks, owner))
         offsets = np.append(0, np.cumsum(np.bincount(owner, minlength=len(sizes))))
-        return cls(ranks[order], offsets, sizes, gains[order])
+        return cls(ranks[order], offsets, sizes, gains[order], tied[order])
 
 
 def rank(
@@ -164,13 +212,13 @@ def rank_blocks(
             counter = Counter(search, part, pairs)
             for start, products in search.tiles(part, pairs):
                 counter.add(start, products)
-            ranks = counter.ranks()
+            above, tied = counter.counts()
         else:
-            ranks = ranks_on(device, search, part, pairs)
-        return Ranked(ranks, pairs.offsets, len(search.gallery) - left_out.counts[slice(*bounds)])
+            above, tied = counts_on(device, search, part, pairs)
+        return Ranked(above, pairs.offsets, len(search.gallery) - left_out.counts[slice(*bounds)], tied=tied)
 
     if device is not None:
-        from limpet.evaluation.ranking.device_counting import ranks_on
+        from limpet.evaluation.ranking.device_counting import counts_on
     workers = available_cores() if device is None else 1
     yield from side_by_side(ranked, search.blocks(block, relevant, workers), workers)
 
@@ -187,25 +235,6 @@ def hide(
     owner, items = relevant.flat()
     kept = scores[owner, items] > -np.inf
     return owner[kept], items[kept]
-
-
-def _rank_of(row: Vectors, item: int) -> int:
-    """Count the items that come before one: at least its score in smaller rows, more in greater rows."""
-    score = row[item]
-    return int(np.count_nonzero(row[:item] >= score)) + int(np.count_nonzero(row[item + 1 :] > score))
-
-
-def tied_ranks(row: NDArray[np.float32], items: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the rank (R,) of each item in one row of scores (N,), ties going to the smaller row.
-
-    >>> tied_ranks(np.array([0.5, 0.9, 0.5], dtype=np.float32), np.array([0, 2])).tolist()
-    [1, 2]
-    """
-    if len(items) <= FEW_TIED:
-        return np.array([_rank_of(row, item) for item in items.tolist()], np.int64)
-    positions = np.empty(len(row), np.int64)
-    positions[np.argsort(-row, kind="stable")] = np.arange(len(row))
-    return positions[items]
 
 
 class First:
@@ -260,7 +289,7 @@ def nearest_rows(
     *,
     block: int | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Return the rows and scores (Q, min(k, N)) of the first k items per query, in the order of `rank_blocks`.
+    """Return the rows and scores (Q, min(k, N)) of the first k items per query, ties by gallery row.
 
     Where ignored items leave fewer, the row is -1 and the score is minus infinity.
     """

@@ -4,7 +4,7 @@ The score of a query and an item is their inner product in index form, computed 
 float32. A matrix product of float32 gives it but for a small error that hangs on how the product was cut up. So what
 is counted by products is only what lies farther than that error from the score it is compared with; the few others are
 scored again, one by one. Ranks are therefore the same for every size of block and tile, with any number of threads and
-on every device, and equal items tie.
+on every device. Two items tie if these scores are equal: equal vectors do, wherever they stand in the gallery.
 """
 
 from __future__ import annotations
@@ -55,20 +55,17 @@ class QueryBlock:
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """What is asked of a block of n queries: their relevant items by rank, and what to leave out.
+    """What is asked of a block of n queries: the scores of their relevant items, and what to leave out.
 
     Args:
         owner: The query in the block of each relevant item, ascending, int64 (M,).
-        items: Its gallery row, int64 (M,).
-        scores: Its score, float32 (M,); a query's items are in the order of their ranks: by descending score, ties by
-            row.
+        scores: Its score, float32 (M,), descending for each query.
         offsets: Where each query begins, int64 (n + 1,).
         hidden: Queries and gallery rows that no tile shows, each int64 (H,), by ascending row: the relevant items,
-            whose order is known, and those to leave out.
+            which are counted apart, and those to leave out.
     """
 
     owner: NDArray[np.int64]
-    items: NDArray[np.int64]
     scores: NDArray[np.float32]
     offsets: NDArray[np.int64]
     hidden: tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -152,11 +149,11 @@ class Search:
             kept = ~np.isin(owner * size + items, left_out[0] * size + left_out[1])
             owner, items = owner[kept], items[kept]
         scores = self.scores(block, owner, items)
-        order = np.lexsort((items, -scores, owner))
+        order = np.lexsort((-scores, owner))
         offsets = np.append(0, np.cumsum(np.bincount(owner, minlength=block.stop - block.start)))
         hidden = np.append(owner, left_out[0]), np.append(items, left_out[1])
         by_row = np.argsort(hidden[1], kind="stable")
-        return Pairs(owner[order], items[order], scores[order], offsets, (hidden[0][by_row], hidden[1][by_row]))
+        return Pairs(owner[order], scores[order], offsets, (hidden[0][by_row], hidden[1][by_row]))
 
     def scores(self, block: QueryBlock, owner: NDArray[np.int64], items: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the score (M,) of single pairs of a query of the block and a gallery row."""

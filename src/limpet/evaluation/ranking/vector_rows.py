@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -79,6 +80,44 @@ class EmbeddingRows:
 
     def _converted(self, vectors: Vectors) -> Vectors:
         return index_form(self._embeddings, vectors, self._side)
+
+
+class JoinedRows:
+    """The rows of several sides of one dimension, one after another.
+
+    Args:
+        parts: At least one of them.
+    """
+
+    def __init__(self, parts: Sequence[VectorRows]) -> None:
+        self._parts = [rows_of(part) for part in parts]
+        self._starts = np.append(0, np.cumsum([len(part) for part in self._parts]))
+
+    @property
+    def dim(self) -> int:
+        """Length of the vectors."""
+        return self._parts[0].dim
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def block(self, start: int, stop: int) -> Vectors:
+        """Read rows in a row, of as many parts as hold them."""
+        parts = zip(self._parts, self._starts.tolist(), strict=False)
+        return np.concatenate([
+            part.block(max(start - first, 0), min(stop - first, len(part)))
+            for part, first in parts
+            if start < first + len(part) and stop > first
+        ])  # fmt: skip
+
+    def take(self, rows: NDArray[np.int64]) -> Vectors:
+        """Read chosen rows, part by part."""
+        found = np.empty((len(rows), self.dim), np.float32)
+        owner = self._starts.searchsorted(rows, "right") - 1
+        for number in np.unique(owner).tolist():
+            own = owner == number
+            found[own] = self._parts[number].take(rows[own] - self._starts[number])
+        return found
 
 
 def index_form(embeddings: EmbeddingSet, vectors: Vectors, side: Side) -> Vectors:
