@@ -1,4 +1,4 @@
-"""What `pip install limpet` weighs: megabytes on disk, distributions, and seconds of `import limpet`.
+"""What `pip install .` weighs: megabytes on disk, distributions, and seconds of `import limpet`.
 
     python benchmarks/install_size.py                       # 15 minutes on two cores, most of them pip's
     python benchmarks/install_size.py --against 9cc99ef     # or any other revision

@@ -34,6 +34,7 @@ from crash.server import Server
 from limpet import load_embeddings
 from limpet.bench.suite import read_suite
 from limpet.cli import main
+from limpet.extras import installing
 from limpet.methods import METHODS
 from limpet.models.published_weights import quietly
 from limpet.models.seeding import seeded
@@ -570,6 +571,15 @@ def dead_links(folder: Path) -> Iterator[str]:
 
 
 # ---- links and numbers
+
+
+def test_limpet_is_installed_from_its_checkout() -> None:
+    """It is on no package index: whatever has its name there is somebody else's."""
+    said = {**TEXTS, **{str(path): path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")}}
+    said["installing"] = installing("train", "report")
+    del said["CHANGELOG.md"]
+    by_name = re.compile(r"pip install\n?[^`\n]*?(?<![\w/.-])limpet(?![\w./-])|(?<![\w.-])limpet\[[a-z]")
+    assert not {place: found[0] for place, text in said.items() if (found := by_name.search(text))}
 
 
 def test_pictures_and_links_exist(site: ModuleType) -> None:

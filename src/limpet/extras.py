@@ -1,6 +1,6 @@
 """Packages that only a part of limpet needs, the extra that brings each, and how one that is missing is told.
 
-``pip install limpet`` brings what evaluates stored vectors, fits adapters and keeps galleries in memory. Everything
+``pip install .`` brings what evaluates stored vectors, fits adapters and keeps galleries in memory. Everything
 else is imported where it is used; `needing` turns what Python says of an absent package into what to type.
 """
 
@@ -51,12 +51,12 @@ def extra_of(package: str | None) -> str | None:
 
 
 def installing(*extras: str) -> str:
-    """Return the command that installs extras.
+    """Return the command that installs extras, for the checkout of limpet: it is on no package index.
 
     >>> installing("train", "report")
-    "pip install 'limpet[train,report]'"
+    "pip install '.[train,report]'"
     """
-    return f"pip install 'limpet[{','.join(extras)}]'"
+    return f"pip install '.[{','.join(extras)}]'"
 
 
 def installed(*extras: str) -> bool:
@@ -76,7 +76,7 @@ def missing(subject: str, *packages: str, or_else: str = "") -> MissingExtraErro
     called = [_CALLED.get(root, root) for root in (package.partition(".")[0] for package in packages)]
     return MissingExtraError(
         f"{subject} needs {' and '.join(called)}, which {'is' if len(called) == 1 else 'are'} not installed.",
-        to_do=installing(*extras) + (f", or {or_else}" if or_else else "") + ".",
+        to_do=f"{installing(*extras)} in the checkout of limpet" + (f", or {or_else}" if or_else else "") + ".",
         packages=called,
     )
 

@@ -93,15 +93,15 @@ def test_an_evaluation_keeps_its_verdict_its_numbers_and_its_exit_code(files: Pa
         ["evaluate", "combine", tmp_path / "better", tmp_path / "none", "--out", tmp_path / "both"],
         ["embed", "texts", tmp_path / "texts.txt", "--text-model", "openai:m@http://127.0.0.1:9", "--out", tmp_path],
     )
-    assert api.code == 2 and "pip install 'limpet[api]'" in api.said
+    assert api.code == 2 and "pip install '.[api]'" in api.said
     assert (better.code, worse.code, none.code, both.code) == (0, 1, 0, 0)
     for done, folder in ((better, "better"), (worse, "worse"), (both, "both")):
         assert json.loads((tmp_path / folder / "results.json").read_text())["schema_version"]
         assert not (tmp_path / folder / "report.html").exists()
-        assert "pip install 'limpet[report]'" in done.said and "results  " in done.said
+        assert "pip install '.[report]'" in done.said and "results  " in done.said
     assert "self (old)" in better.said and "compatible" in better.said and "Next: " in better.said
     assert json.loads(none.out)["verdict"] == "compatible"
-    assert "report" not in none.said.splitlines()[-1] and "limpet[report]" not in none.said
+    assert "report" not in none.said.splitlines()[-1] and ".[report]" not in none.said
     assert asked.code == 2 and "--report html was given" in asked.said and not (tmp_path / "asked").exists()
 
 
@@ -145,7 +145,7 @@ def test_what_other_commands_computed_is_there_too(files: Path, made: Path, tmp_
     assert [one.code for one in done if one not in (adapted, rehearsed)] == [0] * 5, done
     assert adapted.code in (0, 1) and rehearsed.code in (0, 1)
     for one in (chain, adapted, in_sessions, bench, rehearsed):
-        assert "pip install 'limpet[report]'" in one.said and "results  " in one.said
+        assert "pip install '.[report]'" in one.said and "results  " in one.said
     for folder in ("chain", "link", "sessions", "board"):
         assert json.loads((tmp_path / folder / "results.json").read_text())
     assert json.loads((tmp_path / "rehearsal" / "rehearsal.json").read_text())["verdict"]
@@ -163,7 +163,7 @@ for name in ("fit", "encode", "Release", "CompatibilityLoss", "train_release", "
     try:
         getattr(limpet, name)
     except MissingExtraError as error:
-        assert isinstance(error, ImportError) and "pip install 'limpet[train]'" in str(error), error
+        assert isinstance(error, ImportError) and "pip install '.[train]'" in str(error), error
         assert f"limpet.{name} needs torch" in str(error), error
     else:
         raise AssertionError(name)
@@ -224,7 +224,7 @@ def test_without_torch_and_lance_vectors_are_evaluated_mapped_and_kept(
         assert one.code == 2 and words in one.said and installing(*extra.split(",")) in one.said, (words, one)
     assert not (tmp_path / "no").exists()
     adapted = done[works.index(next(one for one in works if one[0] == "adapt" and "--old" in one))]
-    assert "for want of an extra: residual_mlp, heads; pip install 'limpet[train]'" in adapted.said
+    assert "for want of an extra: residual_mlp, heads; pip install '.[train]'" in adapted.said
     assert json.loads((report / "results.json").read_text())["versions"].keys() >= {"python", "numpy"}
 
 
@@ -258,7 +258,7 @@ for told, use in (("limpet.{module}", lambda: importlib.import_module("limpet.{m
     try:
         use()
     except MissingExtraError as error:
-        assert str(error).startswith(told + " needs torch") and "'limpet[train]'" in str(error), error
+        assert str(error).startswith(told + " needs torch") and "'.[train]'" in str(error), error
     else:
         raise AssertionError(told)
 """

@@ -180,7 +180,7 @@ def test_a_package_that_is_missing_is_named_before_anything_is_read(
     monkeypatch.setitem(sys.modules, "umap", None)
     words = ["--old", files / "elsewhere", "--method", "umap", "--out", tmp_path / "p.svg"]
     assert main(["evaluate", "picture", *map(str, words)]) == 2
-    assert "pip install 'limpet[umap]'" in capsys.readouterr().err
+    assert "pip install '.[umap]'" in capsys.readouterr().err
 
 
 def test_files_without_an_item_in_common_are_refused(capsys, files: Path, tmp_path: Path) -> None:

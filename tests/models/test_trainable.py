@@ -162,5 +162,5 @@ def test_too_many_blocks_and_networks_without_any_are_refused() -> None:
 
 def test_without_peft_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "peft", None)
-    with pytest.raises(ConfigError, match=r"pip install 'limpet\[peft\]'"):
+    with pytest.raises(ConfigError, match=r"pip install '\.\[peft\]'"):
         add_lora(started(), 1)

@@ -179,11 +179,11 @@ def test_negative_values_are_refused(name: str, wrong: dict[str, float]) -> None
 def test_a_missing_library_is_named_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pytorch_metric_learning", None)
     build_head("arcface", 4, 6, {"triplet": 0.0})
-    with pytest.raises(ConfigError, match=r"pip install 'limpet\[triplet\]'"):
+    with pytest.raises(ConfigError, match=r"pip install '\.\[triplet\]'"):
         build_head("arcface", 4, 6, {"triplet": 1.0})
     read_only = build_head("arcface", 4, 6, {"triplet": 1.0, "triplet_margin": 0.123}, to_train=False)
     features, labels = some(8, 4, torch.float32)
-    with pytest.raises(ConfigError, match=r"pip install 'limpet\[triplet\]'"):
+    with pytest.raises(ConfigError, match=r"pip install '\.\[triplet\]'"):
         read_only.loss(View.of(features, Hypersphere(6)), labels)
 
 

@@ -187,7 +187,7 @@ except GalleryError as error:
 
 @pytest.mark.parametrize(
     ("package", "url", "install"),
-    [("lance", "{}", "'limpet[gallery]'"), ("psycopg", "postgresql://localhost/x", "'limpet[pgvector]'")],
+    [("lance", "{}", "'.[gallery]'"), ("psycopg", "postgresql://localhost/x", "'.[pgvector]'")],
 )
 def test_a_missing_package_is_named_with_what_to_install(tmp_path: Path, package: str, url: str, install: str) -> None:
     code = WITHOUT.format(package=package, url=url.format(tmp_path / "gallery"))

@@ -99,7 +99,7 @@ class Adapter(OnHub):
         """Open an adapter from a folder, or from Hugging Face's hub; no code of it is run, and nothing is unpickled.
 
         Args:
-            name: A folder, or ``owner/name`` on the hub (``pip install 'limpet[hub]'``).
+            name: A folder, or ``owner/name`` on the hub (``pip install '.[hub]'``).
             **place: Where on the hub, and how it is fetched: `limpet.hub.HubPlace`.
 
         Raises:

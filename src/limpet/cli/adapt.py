@@ -499,7 +499,7 @@ def adapt(
         again: Make anew what other code, of limpet or of your adapter or method, saved in --out; what was there is
             kept beside it, as adapter.before-1 or head.before-1.
         report: Whether to write the page report.html: html or none. When left out it is written where its packages are
-            installed (`pip install 'limpet[report]'`).
+            installed (`pip install '.[report]'`).
         json: Print one JSON document with all numbers.
 
     Examples:

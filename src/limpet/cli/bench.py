@@ -125,7 +125,7 @@ def bench(
         api: How models behind an API are asked, such as openai:MODEL@BASE_URL among the frozen models of a suite.
         suite: One of the suites that come with limpet, which `limpet bench` lists, or a YAML file.
         report: Whether to write the page leaderboard.html: html or none. When left out it is written where its packages
-            are installed (`pip install 'limpet[report]'`).
+            are installed (`pip install '.[report]'`).
         json: Print one JSON document.
 
     Examples:

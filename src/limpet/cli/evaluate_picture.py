@@ -154,8 +154,8 @@ def picture(
         new: The same items by one or several new models.
         kind: "embedding": in a plane; "angles" between old and new, in degrees; "radii": distances from the origin, of
             spaces in which lengths count; "uncertainty", of embeddings that carry it.
-        method: How embeddings are laid out: t-SNE (`pip install 'limpet[tsne]'`), UMAP, or UMAP on a hyperboloid of
-            two dimensions (`limpet[umap]`).
+        method: How embeddings are laid out: t-SNE (`pip install '.[tsne]'`), UMAP, or UMAP on a hyperboloid of
+            two dimensions (the extra `umap`).
         apart: Old embeddings stand in a panel of their own, not in that of every new model.
         prototypes: Show class means of the old model.
         old_release: The release that made the old embeddings: values of classes that it has seen stand apart.

@@ -49,7 +49,7 @@ class Output(Options):
     Args:
         out: Folder for results.json and report.html.
         report: Whether to write the page report.html: html or none. When left out it is written where its packages are
-            installed (`pip install 'limpet[report]'`).
+            installed (`pip install '.[report]'`).
         json: Print one JSON document with all numbers.
     """
 

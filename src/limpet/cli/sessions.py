@@ -62,7 +62,7 @@ def sessions(
         again: Run anew the methods that other code ran, of limpet or of your method, and all of them where it trained
             the first session; what was there is kept beside it, as FOLDER.before-1.
         report: Whether to write the page report.html: html or none. When left out it is written where its packages are
-            installed (`pip install 'limpet[report]'`).
+            installed (`pip install '.[report]'`).
         json: Print one JSON document with all numbers.
 
     Examples:

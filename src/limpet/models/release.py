@@ -225,7 +225,7 @@ class Release(OnHub):
         """Open a release from a folder, or from Hugging Face's hub; no code of it is run, and nothing is unpickled.
 
         Args:
-            name: A folder, or ``owner/name`` on the hub (``pip install 'limpet[hub]'``).
+            name: A folder, or ``owner/name`` on the hub (``pip install '.[hub]'``).
             module: What it was made of, where that was a module of your own; see `load_release`.
             preprocess: What prepares pixels for it.
             **place: Where on the hub, and how it is fetched: `limpet.hub.HubPlace`.
