@@ -70,6 +70,7 @@ class AttachmentStatus:
             earlier texts not counted; empty elsewhere.
         without_text: How many of those that lack a vector have no text to make one of, by side; of a collection, as the
             last backfill found.
+        notes: What was noticed when it was opened, such as a dump and restore.
     """
 
     place: str
@@ -82,6 +83,7 @@ class AttachmentStatus:
     indexes: tuple[IndexStatus, ...]
     holding: dict[Side, int] = field(default_factory=dict)
     without_text: dict[Side, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

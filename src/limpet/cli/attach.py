@@ -536,6 +536,8 @@ def _tell(it: Attachment, on: Attached, document: Mapping[str, object]) -> int:
         f"{found.place}: {state.phase}. {serving}, and "
         f"the application writes with {called[state.writes]} unless a session says otherwise."
     )
+    for note in found.notes:
+        console.print(f"Note: {note}")
     if found.holding:
         held = " and ".join(f"{count:,} of {called[side]}" for side, count in found.holding.items())
         console.print(f"Vectors of both models share the column: {held}.")

@@ -26,8 +26,10 @@ from limpet.attached.postgres.filling import (
     read_batch,
     write_batch,
 )
+from limpet.attached.postgres.identity import leftovers, recognise
 from limpet.attached.postgres.indexes import build, statuses, wanted
 from limpet.attached.postgres.layout import (
+    ADDED,
     AnyLayout,
     added_name,
     held,
@@ -148,7 +150,9 @@ def open_attachment(url: str) -> PostgresAttachment:
     session = Session(address.database)
     try:
         with session.transaction():
+            restored = recognise(session)
             everything = Ledger(session).entries()
+            left = leftovers(session)
         entries = [entry for entry in everything if meant(entry, address)]
         if len(entries) != 1:
             tables = [(one.record.table, one.record.table.vector.name) for one in entries or everything]
@@ -158,9 +162,12 @@ def open_attachment(url: str) -> PostgresAttachment:
                 f"{f'; attached: {listed}' if listed else ''}.",
                 expected="one",
                 to_do="name the table, …?table=SCHEMA.TABLE&vector=COLUMN; or begin: `limpet attach start`. "
-                "Nothing was changed.",
+                + "".join(f"{one[0].upper()}{one[1:]}. " for one in left)
+                + "Nothing was changed.",
             )
-        return PostgresAttachment(address, session, entries[0].id)
+        it = PostgresAttachment(address, session, entries[0].id)
+        it.notes = tuple(restored.get(entries[0].id, ()))
+        return it
     except BaseException:
         session.close()
         raise
@@ -212,6 +219,7 @@ class PostgresAttachment:
 
     def __init__(self, address: TableAddress, session: Session, number: int) -> None:
         self.address, self.number = address, number
+        self.notes: tuple[str, ...] = ()
         self._session, self._ledger, self._reader = session, Ledger(session), Session(address.database)
         entry = self._entry()
         self.texts, self.stored = WithText(TableTexts(self._reader, entry)), TableVectors(self._reader, entry)
@@ -266,7 +274,7 @@ class PostgresAttachment:
         return AttachmentStatus(
             f"{table.schema}.{table.name}.{table.vector.name}", entry.state, entry.record.old, entry.record.new,
             int(items), {"old": int(old), "new": int(new)}, int(empty), indexes, holding if entry.record.shared else {},
-            {"old": int(blank_old), "new": int(blank_new)},
+            {"old": int(blank_old), "new": int(blank_new)}, self.notes,
         )  # fmt: skip
 
     def some(self, limit: int) -> list[str]:
@@ -627,7 +635,8 @@ class PostgresAttachment:
         """
         entry = self._entry()
         stays: Side = "new" if entry.state.phase == "completed" else "old"
-        advance(entry.state, {"kind": "detach"})
+        if not entry.gone or not abandon:
+            advance(entry.state, {"kind": "detach"})
         if abandon:
             self._session.patiently(lambda: self._abandon(stays), ATTEMPTS)
             return
@@ -705,16 +714,20 @@ class PostgresAttachment:
             if relation and record.shared:
                 self._put_back_abandoned(relation, record, stays)
             if relation and not record.aside:
+                hidden = record.table.vector.number if stays == "new" and not record.shared else record.new_number
+                ours = {hidden, record.edited_number, record.model_number}
+                named = [added_name(record.table.vector.name, what) for what in ADDED]
                 gone = self._session.rows(
-                    "SELECT quote_ident(attname) FROM pg_attribute WHERE attrelid = %s AND attnum = ANY(%s) "
-                    "AND NOT attisdropped", [record.table.oid, record.added],
-                )  # fmt: skip
+                    "SELECT quote_ident(attname) FROM pg_attribute WHERE attrelid = %s AND attnum = ANY(%s) AND NOT "
+                    "attisdropped AND (attname = ANY(%s) OR strpos(col_description(attrelid, attnum), %s) > 0)",
+                    [record.table.oid, sorted(ours), named, record.token],
+                )
                 if gone:
                     parts = ", ".join(f"DROP COLUMN {name}" for (name,) in gone)
                     self._session.rows(f"ALTER TABLE {relation} {parts}")
                 for index in left_indexes(self._session, entry):
                     self._session.rows(f"DROP INDEX {index}")
-            self._ledger.step(entry, {"kind": "detach", "abandoned": True})
+            self._ledger.note(entry.id, {"kind": "detach", "abandoned": True})
             self._ledger.remove(self.number)
 
     def _put_back_abandoned(self, relation: str, record: Record, stays: Side) -> None:

@@ -11,10 +11,16 @@ from limpet.attached.state import AttachmentState, Side
 from limpet.errors import GalleryError
 
 LONGEST_NAME = 63
+MARK = "limpet attach"
+"""With what the comment on a column begins that was added; the token of the attachment follows."""
 BEFORE = " before"
 """What follows the name of a model in the mark of a vector that is of an earlier text."""
 
 _STORAGE = {"p": "PLAIN", "e": "EXTERNAL", "m": "MAIN", "x": "EXTENDED"}
+
+
+ADDED = "new", "old", "kept", "edited", "model"
+"""What the names of added columns end with."""
 
 
 def added_name(name: str, what: str) -> str:
@@ -118,6 +124,12 @@ def arrays(record: Record, found: Sequence[Sequence[str]]) -> list[list[str]]:
     return [[key[place] for key in found] for place in range(len(record.table.key))]
 
 
+def marking(record: Record, relation: str, column: str) -> str:
+    """Return what says of a column that it was added, and by which attachment; a dump carries it."""
+    said = f"{MARK} {record.token}: added beside {record.table.vector.name}, see `limpet attach status`"
+    return f"COMMENT ON COLUMN {relation}.{quoted(column)} IS {literal(said)}"
+
+
 def _adding(record: Record, added: Mapping[str, tuple[str, str]], *further: str) -> str:
     """Return what follows ALTER TABLE to add columns; that of vectors is stored as the application's is."""
     parts = [f"ADD COLUMN {quoted(name)} {kind}" for name, kind in added.values()]
@@ -164,6 +176,7 @@ class Columns(Layout):
         free = [f"ALTER COLUMN {quoted(self.served)} DROP NOT NULL"] * bool(self.record.table.not_null)
         return [
             f"ALTER TABLE {self.relation} {_adding(self.record, self.added, *free)}",
+            *(marking(self.record, self.relation, name) for name, _ in self.added.values()),
             *(f"GRANT {right} ({quoted(self.name('new'))}) ON {self.relation} TO {role}" for right, role in grants),
         ]
 
@@ -229,7 +242,10 @@ class OneColumn(Layout):
 
     def make(self, grants: Sequence[tuple[str, str]]) -> list[str]:
         """Return what makes room; nobody else reads or writes what is added."""
-        return [f"ALTER TABLE {self.relation} {_adding(self.record, self.added)}"]
+        return [
+            f"ALTER TABLE {self.relation} {_adding(self.record, self.added)}",
+            *(marking(self.record, self.relation, name) for name, _ in self.added.values()),
+        ]
 
     def remove(self) -> list[str]:
         """Return what leaves the vectors alone that the column is to hold; a row with another one has none then."""
@@ -409,14 +425,15 @@ def layout_of(session: Session, entry: Entry) -> AnyLayout:
     """
     record = entry.record
     columns = session.rows(
-        "SELECT attnum, attname, format_type(atttypid, atttypmod) FROM pg_attribute "
-        "WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped", [record.table.oid],
+        "SELECT attnum, attname, format_type(atttypid, atttypmod), "
+        "strpos(coalesce(col_description(attrelid, attnum), ''), %s) > 0 FROM pg_attribute "
+        "WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped", [record.token, record.table.oid],
     )  # fmt: skip
     layout = layout_in(entry, relation_of(entry), entry.state)
     expected = {record.table.vector.number: (layout.home, record.table.vector.type)}
     expected |= {getattr(record, number): column for number, column in layout.added.items()}
     expected |= {column.number: (column.name, column.type) for column in (*record.table.key, *record.table.texts)}
-    found = {int(number): (str(name), str(kind)) for number, name, kind in columns}
+    found = {int(number): (str(name), str(kind)) for number, name, kind, _ in columns}
     changed = [
         f"{name} is gone" if number not in found else f"{name} ({kind}) is {' of type '.join(found[number])} now"
         for number, (name, kind) in expected.items()
@@ -430,6 +447,13 @@ def layout_of(session: Session, entry: Entry) -> AnyLayout:
             to_do="change them back; or `limpet attach detach --abandon`, which removes what was added, whatever is "
             "left of the table. Nothing was changed.",
         )
+    if not record.aside and record.edited_number not in {int(number) for number, *_, marked in columns if marked}:
+        edited = layout.added["edited_number"][0]
+        raise GalleryError(
+            f"The comment on {record.table.schema}.{record.table.name}.{edited}, by which the table is known, is gone.",
+            expected=f"{marking(record, layout.relation, edited)};",
+            to_do="run that, if it is the table that was attached. Nothing was changed.",
+        )
     return layout
 
 
@@ -441,8 +465,9 @@ def relation_of(entry: Entry) -> str:
     """
     if entry.gone:
         raise GalleryError(
-            f"The table {entry.record.table.schema}.{entry.record.table.name} is gone.",
+            f"{entry.gone}.",
             expected="the table that was attached",
-            to_do="`limpet attach detach --abandon` removes what is left of the attachment.",
+            to_do="restore it with its triggers; or `limpet attach detach --abandon`, which removes what is left of "
+            "the attachment and changes no column of any table.",
         )
     return entry.record.table.identifier

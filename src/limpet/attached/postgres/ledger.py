@@ -59,25 +59,32 @@ END
     return f"DO {literal(body)}"
 
 
+_PLACE = (  # a restored dump has another one, and its record numbers of another place
+    "concat_ws('/', (SELECT system_identifier FROM pg_control_system()), "
+    f"'{SCHEMA}.attachments'::regclass::oid, relation::oid)"
+)
+
 _MODEL_OF = f"""
 SELECT CASE
+    WHEN place <> {_PLACE} THEN one.serving
     WHEN (record ->> 'new_number')::int = 0 OR (record ->> 'model_number')::int <> 0 THEN one.serving
     WHEN (pg_identify_object_as_address('pg_class'::regclass, relation, (record ->> 'new_number')::int))
         .object_names[3] = one.vector THEN state ->> 'new'
     ELSE state ->> 'old' END
-FROM {SCHEMA}.attachments AS one WHERE one.relation = $1::oid AND one.vector = $2
+FROM {SCHEMA}.attachments AS one WHERE one.relation = $1 AND one.vector = $2
 """
 # A STABLE function of an application reads rows as of the beginning of the calling statement, and columns by the names
-# that they have now. So the answer comes from the names, which the server looks up as of now, and not from a row.
+# that they have now. So the answer comes from the names, which the server looks up as of now, and not from a row. Right
+# after a restore the numbers of columns may be others, and nobody has turned anything over yet.
 
 _TABLES = f"""
 CREATE SCHEMA {SCHEMA};
 CREATE TABLE {SCHEMA}.format (version integer NOT NULL);
 INSERT INTO {SCHEMA}.format VALUES ({FORMAT_VERSION});
 CREATE TABLE {SCHEMA}.attachments (
-    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, relation oid NOT NULL, vector text NOT NULL,
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, relation regclass NOT NULL, vector text NOT NULL,
     started timestamptz NOT NULL DEFAULT clock_timestamp(), record jsonb NOT NULL, state jsonb NOT NULL,
-    serving text NOT NULL, reached text[], UNIQUE (relation, vector)
+    serving text NOT NULL, reached text[], place text NOT NULL, UNIQUE (relation, vector)
 );
 CREATE TABLE {SCHEMA}.journal (
     number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, attachment bigint NOT NULL,
@@ -108,6 +115,7 @@ class Record:
         old: The model whose vectors were there.
         new: The model that takes over.
         new_type: Type of the new vectors in SQL.
+        token: Which its triggers and columns carry, so that they are known again after a dump and restore.
         new_number: Number of the column of new vectors, or of those that are kept where vectors of both models share
             one; 0 where new ones are in a table of their own.
         edited_number: Number of the column that says when the application last changed a row; 0 the same.
@@ -119,6 +127,7 @@ class Record:
     old: ModelIdentity
     new: ModelIdentity
     new_type: str
+    token: str
     new_number: int = 0
     edited_number: int = 0
     fires: bool = False
@@ -149,14 +158,18 @@ class Entry:
         record: What it is made of; its table is called as it is now.
         state: Where it stands.
         started: When it began.
-        gone: Whether its table is there no more.
+        gone: Why there is no table of it, in words; empty where it is there.
+        relation: The number under which the ledger has its table.
+        restored: Whether its numbers are those of another database, from which the ledger was restored.
     """
 
     id: int
     record: Record
     state: AttachmentState
     started: datetime
-    gone: bool = False
+    gone: str = ""
+    relation: int = 0
+    restored: bool = False
 
 
 _RECORD, _STATE = TypeAdapter(Record), TypeAdapter(AttachmentState)
@@ -215,19 +228,21 @@ class Ledger:
         """Add an attachment."""
         state = advance(AttachmentState(), event)
         [(number,)] = self.session.rows(
-            f"INSERT INTO {SCHEMA}.attachments (relation, vector, record, state, serving) "
-            "VALUES (%s, %s, %s, %s, %s) RETURNING id",
-            [record.table.oid, record.table.vector.name, json.dumps(asdict(record)), json.dumps(asdict(state)),
-             state.fingerprint(state.serving)],
+            f"INSERT INTO {SCHEMA}.attachments (relation, vector, record, state, serving, place) SELECT relation, "
+            f"%s, %s::jsonb, %s::jsonb, %s, {_PLACE} FROM (SELECT %s::oid::regclass AS relation) AS one RETURNING id",
+            [record.table.vector.name, json.dumps(asdict(record)), json.dumps(asdict(state)),
+             state.fingerprint(state.serving), record.table.oid],
         )  # fmt: skip
         self.note(int(number), event)
         return self.entry(int(number))
 
     def describe(self, number: int, record: Record) -> None:
-        """Replace what an attachment is made of."""
+        """Replace what an attachment is made of, in this database."""
         self.session.rows(
-            f"UPDATE {SCHEMA}.attachments SET record = %s WHERE id = %s", [json.dumps(asdict(record)), number]
+            f"UPDATE {SCHEMA}.attachments SET record = %s::jsonb, relation = %s::oid::regclass WHERE id = %s",
+            [json.dumps(asdict(record)), record.table.oid, number],
         )
+        self.session.rows(f"UPDATE {SCHEMA}.attachments SET place = {_PLACE} WHERE id = %s", [number])
 
     def entry(self, number: int, *, lock: bool = False) -> Entry:
         """Return an attachment.
@@ -259,15 +274,22 @@ class Ledger:
 
     def _entries(self, clause: str) -> list[Entry]:
         entries = []
-        for number, record, state, started, schema, name in self.session.rows(
-            f"SELECT id, record, state, started, nspname, relname FROM {SCHEMA}.attachments "
-            "LEFT JOIN pg_class ON pg_class.oid = relation LEFT JOIN pg_namespace ON pg_namespace.oid = relnamespace "
-            f"{clause}"
+        for number, record, state, started, relation, here, schema, name in self.session.rows(
+            f"SELECT id, record, state, started, relation::oid, place = {_PLACE}, nspname, relname "
+            f"FROM {SCHEMA}.attachments LEFT JOIN pg_class ON pg_class.oid = relation "
+            f"LEFT JOIN pg_namespace ON pg_namespace.oid = relnamespace {clause}"
         ):
             made = _RECORD.validate_python(record)
-            if name is not None:  # the table may have another name by now
+            called, gone = f"{made.table.schema}.{made.table.name}", ""
+            if not here:
+                gone = f"The ledger was restored from a dump, and not the table {called} with its triggers"
+            elif name is None:
+                gone = f"The table {called} is gone"
+            else:  # it may have another name by now
                 made = replace(made, table=replace(made.table, schema=str(schema), name=str(name)))
-            entries.append(Entry(int(number), made, _STATE.validate_python(state), started, gone=name is None))
+            entries.append(
+                Entry(int(number), made, _STATE.validate_python(state), started, gone, int(relation), not here)
+            )
         return entries
 
     def step(self, entry: Entry, event: Event) -> AttachmentState:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -9,8 +10,9 @@ from typing import get_args
 
 from limpet.attached.base import ModelIdentity
 from limpet.attached.postgres.address import TableAddress, read_table_address
+from limpet.attached.postgres.identity import leftovers, recognise
 from limpet.attached.postgres.indexes import new_type, wanted
-from limpet.attached.postgres.layout import AnyLayout, OneColumn, layout_in
+from limpet.attached.postgres.layout import AnyLayout, OneColumn, layout_in, relation_of
 from limpet.attached.postgres.ledger import SCHEMA, Entry, Ledger, Record
 from limpet.attached.postgres.same_column import refuse_mixing
 from limpet.attached.postgres.session import Session
@@ -97,8 +99,8 @@ class Preparation:
         else:
             kind = new_type(table.kind, new.dim, indexed=bool(table.indexes))
         triggers = [] if aside else firing_triggers(session, table)
-        self.record = Record(table, replace(old, dim=table.dim), new, kind, int(not aside), int(not aside),
-                             fires=fire_triggers, model_number=int(self.shared))  # fmt: skip
+        self.record = Record(table, replace(old, dim=table.dim), new, kind, str(uuid.uuid4()), int(not aside),
+                             int(not aside), fires=fire_triggers, model_number=int(self.shared))  # fmt: skip
         self.rights = rights(session, table, SCHEMA, aside=aside, shared=self.shared,
                              silent=bool(triggers) and not fire_triggers)  # fmt: skip
         self.refusals = hidden_rows(session, table) + ([] if aside else refusals(session, table))
@@ -118,8 +120,10 @@ class Preparation:
             [self.table.oid, sorted(names)],
         )
         if taken:
+            left = leftovers(self.session, self.table.oid)
             self.refusals.append(
                 f"it has columns of the names that are to be added: {', '.join(str(name) for (name,) in taken)}"
+                + "".join(f"; {one}" for one in left)
             )
 
     def refuse(self) -> None:
@@ -240,10 +244,12 @@ def known(
     Raises:
         UpgradeStateError: It is of others.
     """
+    recognise(session)
     entries = Ledger(session).entries()
     oid = relation_named(session, address.table)[0] if entries else 0
     for entry in entries:
-        if entry.record.table.oid == oid and meant(entry, address):
+        if entry.relation == oid and meant(entry, address):
+            relation_of(entry)
             state = entry.state
             for what, said, there in (("texts", address.texts, entry.record.table.texts),
                                       ("id", address.key, entry.record.table.key)):  # fmt: skip

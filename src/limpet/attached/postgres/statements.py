@@ -96,7 +96,8 @@ def inherited(session: Session, entry: Entry, relation: str, names: Sequence[tup
                              [record.table.oid, record.table.vector.number])  # fmt: skip
     [(comment,)] = session.rows("SELECT col_description(%s, %s)", [record.table.oid, record.table.vector.number])
     statistics, compression = said["attstattarget"], said.get("attcompression")
-    made = [f"COMMENT ON COLUMN {relation}.{quoted(record.table.vector.name)} IS {literal(comment)}"] * bool(comment)
+    words = "NULL" if comment is None else literal(comment)  # in place of our mark
+    made = [f"COMMENT ON COLUMN {relation}.{quoted(record.table.vector.name)} IS {words}"]
     made += [f"{column} STATISTICS {statistics}"] * (statistics not in (None, -1))
     made += [f"{column} ({', '.join(said['attoptions'] or ())})"] * bool(said["attoptions"])
     made += [f"{column} COMPRESSION {_COMPRESSIONS.get(compression)}"] * (compression in _COMPRESSIONS)

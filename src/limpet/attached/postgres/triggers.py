@@ -121,7 +121,8 @@ def _trigger(entry: Entry, relation: str, what: str, when: str, condition: str =
     return [
         *([] if entry.record.aside else [f"DROP TRIGGER IF EXISTS {name} ON {relation}"]),
         f"CREATE TRIGGER {name} {when} ON {relation} FOR EACH {'STATEMENT' if what == 'truncate' else 'ROW'} "
-        f"{f'WHEN ({condition}) ' if condition else ''}EXECUTE FUNCTION {function}({literal(what)})",
+        f"{f'WHEN ({condition}) ' if condition else ''}EXECUTE FUNCTION {function}({literal(what)}, "
+        f"{literal(entry.record.token)})",
         *([] if entry.record.aside else [f"ALTER TABLE {relation} ENABLE ALWAYS TRIGGER {name}"]),
     ]
 

@@ -1,0 +1,141 @@
+"""How a table is known again after a dump and restore, which gives tables, columns and indexes other numbers.
+
+The token of an attachment is an argument of its triggers and stands in the comments on the columns that it added.
+Both follow the table and its columns through other names, and a dump carries them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from limpet.attached.postgres.layout import ADDED, MARK, layout_in, layout_of, marking
+from limpet.attached.postgres.ledger import SCHEMA, Entry, Ledger, Record
+from limpet.attached.postgres.session import Session, quoted
+from limpet.attached.postgres.table import Column
+from limpet.attached.postgres.triggers import function_statements
+from limpet.errors import GalleryError, StoreError
+
+
+def recognise(session: Session) -> dict[int, tuple[str, ...]]:
+    """Find the tables of attachments whose ledger was restored from a dump; within a transaction.
+
+    Only numbers are read anew: of the table that carries the token, and of its columns by their names.
+
+    Args:
+        session: To the database.
+
+    Returns:
+        What was found, in words, by attachment; nothing of those that are known or remain unknown.
+    """
+    found, ledger = dict[int, tuple[str, ...]](), Ledger(session)
+    for number in [one.id for one in ledger.entries() if one.restored]:
+        entry = ledger.entry(number, lock=True)
+        tables = _marked(session, entry) if entry.restored else []
+        if len(tables) != 1:
+            continue
+        ledger.describe(number, _renumbered(session, entry, tables[0]))
+        ledger.note(number, {"kind": "restored", "from": entry.relation, "to": tables[0]})
+        entry = ledger.entry(number)
+        relation = entry.record.table.identifier
+        layout = layout_in(entry, relation, entry.state)
+        try:
+            for name, _ in layout.added.values():
+                session.rows(marking(entry.record, relation, name))
+            layout_of(session, entry)
+            for statement in function_statements(entry, layout, entry.state):
+                session.rows(statement)
+        except StoreError:
+            raise
+        except GalleryError:
+            pass  # whoever goes on is told what is wrong with the table
+        found[number] = (
+            f"The database was restored from a dump. {entry.record.table.schema}.{entry.record.table.name} is the "
+            f"table of this attachment: it carries the token {entry.record.token}.",
+        )
+    return found
+
+
+def _marked(session: Session, entry: Entry) -> list[int]:
+    """Return the tables with triggers that carry the token; with columns that do where there is none."""
+    triggers = session.rows(
+        "SELECT DISTINCT tgrelid FROM pg_trigger WHERE tgparentid = 0 AND tgfoid IN "
+        "(to_regprocedure(%s), to_regprocedure(%s)) AND position(convert_to(%s, 'UTF8') IN tgargs) > 0",
+        [f"{SCHEMA}.on_write_{entry.id}()", f"{SCHEMA}.on_move_{entry.id}()", entry.record.token],
+    )
+    columns = "SELECT DISTINCT objoid FROM pg_description WHERE classoid = 'pg_class'::regclass AND objsubid > 0 " \
+              "AND strpos(description, %s) > 0"  # fmt: skip
+    return [int(oid) for (oid,) in triggers or session.rows(columns, [entry.record.token])]
+
+
+def _renumbered(session: Session, entry: Entry, oid: int) -> Record:
+    """Return the record with the numbers of a table; what the table lacks has the number -1."""
+    record = entry.record
+    [(schema, name)] = session.rows(
+        "SELECT nspname, relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
+        "WHERE pg_class.oid = %s", [oid],
+    )  # fmt: skip
+    columns = {
+        str(column): int(number)
+        for column, number in session.rows(
+            "SELECT attname, attnum FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped", [oid]
+        )
+    }
+    indexes = {
+        str(index): int(number)
+        for index, number in session.rows(
+            "SELECT relname, pg_class.oid FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid WHERE indrelid = %s",
+            [oid],
+        )
+    }
+    layout = layout_in(entry, quoted(str(schema), str(name)), entry.state)
+
+    def numbered(column: Column, name: str = "") -> Column:
+        return replace(column, number=columns.get(name or column.name, -1))
+
+    table = replace(
+        record.table, oid=oid, schema=str(schema), name=str(name), key=tuple(map(numbered, record.table.key)),
+        texts=tuple(map(numbered, record.table.texts)), vector=numbered(record.table.vector, layout.home),
+        indexes=tuple(replace(one, oid=indexes.get(one.name, 0)) for one in record.table.indexes),
+    )  # fmt: skip
+    added = {number: columns.get(name, -1) for number, (name, _) in layout.added.items()}
+    return replace(record, table=table, **added)  # type: ignore[arg-type]
+
+
+def leftovers(session: Session, oid: int | None = None) -> list[str]:
+    """Return what was left in tables by attachments that no ledger knows, such as of a table restored by itself.
+
+    Args:
+        session: To the database, within a transaction.
+        oid: Of one table; of all if left out.
+
+    Returns:
+        In words, with the statement that removes it.
+    """
+    tokens = {one.record.token for one in Ledger(session).entries()}
+    found = []
+    for relation, schema, name, column, said in session.rows(
+        "SELECT objoid, nspname, relname, attname, description FROM pg_description JOIN pg_attribute ON attrelid = "
+        "objoid AND attnum = objsubid JOIN pg_class ON pg_class.oid = objoid JOIN pg_namespace ON pg_namespace.oid = "
+        "relnamespace WHERE classoid = 'pg_class'::regclass AND starts_with(description, %s) AND NOT attisdropped "
+        "AND attname LIKE '%%\\_edited' AND objoid = coalesce(%s, objoid) ORDER BY objoid",
+        [f"{MARK} ", oid],
+    ):
+        if str(said).removeprefix(f"{MARK} ").partition(":")[0] in tokens:
+            continue
+        base = str(column).removesuffix("_limpet_edited")
+        columns = [quoted(str(one)) for (one,) in session.rows(
+            "SELECT attname FROM pg_attribute WHERE attrelid = %s AND attname = ANY(%s) AND NOT attisdropped",
+            [relation, [f"{base}_limpet_{what}" for what in ADDED]])]  # fmt: skip
+        lacks = [quoted(str(schema), str(one)) for (one,) in session.rows(
+            "SELECT relname FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid "
+            "WHERE indrelid = %s AND relname IN (%s, %s)",
+            [relation, f"{base}_limpet_lacks_old", f"{base}_limpet_lacks_new"])]  # fmt: skip
+        statements = [f"DROP INDEX {', '.join(lacks)}"] * bool(lacks)
+        statements.append(
+            f"ALTER TABLE {quoted(str(schema), str(name))} {', '.join(f'DROP COLUMN {one}' for one in columns)}"
+        )
+        found.append(
+            f"{schema}.{name} has columns of an attachment that the ledger does not know, as a table that was restored "
+            f"without it; this removes them and leaves the vectors that serve: {'; '.join(statements)};"
+        )
+    return found
