@@ -1,14 +1,17 @@
 """Upgrades beside an application, whose operator, application and server are killed in random order.
 
-What is killed and what is compared is told in `tests/crash/attached.py` and, of Milvus 2.3.5, in
-`tests/crash/collections.py`. Planted bugs have to be found, each within as many kills as are given for it: a trigger
+What is killed and what is compared is told in `tests/crash/attached.py`, of Milvus 2.3.5 in
+`tests/crash/collections.py`, and of folders of Qdrant, where it is one process, in `tests/crash/qdrant.py`. Planted bugs have to be found, each within as many kills as are given for it: a trigger
 that is missing, a renaming without a transaction, a stale row taken for a fresh one, a rollback to vectors of earlier
 texts; where vectors of both models share a column a kept vector that stays when its row is edited, and one that is put
-back without its mark; of a collection rows that are never filled again, and deleted ones that stay.
+back without its mark; of a collection rows that are never filled again, deleted ones that stay, a declaration without a
+pass, a side that is overwritten although it alone was written, and deletions of the last moment before a declaration
+that are forgotten; of two vectors of a point one that is taken for deleted when the other is written.
 
     python benchmarks/attached_trials.py --kills 1000             # writes benchmarks/results/attached_trials.txt
     python benchmarks/attached_trials.py one_column --kills 1000  # …/attached_trials_one_column.txt
     python benchmarks/attached_trials.py milvus --kills 200       # …/attached_trials_milvus.txt
+    python benchmarks/attached_trials.py qdrant --kills 400       # …/attached_trials_qdrant.txt
 
 After every round both the text and a JSON file beside it say what came of all rounds until then; with `--resume` the
 trials go on after the last whole one, as they would have without a halt.
@@ -33,7 +36,8 @@ from crash.server import Server
 from machine import describe
 
 RESULTS = Path(__file__).parent / "results"
-PLACES = ("columns", "one_column", "milvus")
+PLACES = ("columns", "one_column", "milvus", "qdrant")
+PACKAGES = {"milvus": ("pymilvus", "milvus"), "qdrant": ("qdrant-client",)}
 
 
 def told(tally: Tally) -> str:
@@ -55,6 +59,10 @@ def trials(
         from crash import collections  # which takes seconds, and every process of trials imports this file
 
         return collections.trials(kills, seed, bug, tell, so_far)
+    if place == "qdrant":
+        from crash import qdrant
+
+        return qdrant.trials(kills, seed, bug, tell, so_far)
     server = Server()
     try:
         return attached.trials(server, kills, seed, bug, tell, so_far, shared=place == "one_column")
@@ -68,6 +76,10 @@ def bugs(place: str) -> Iterable[str]:
         from crash import collections
 
         return collections.BUGS
+    if place == "qdrant":
+        from crash import qdrant
+
+        return qdrant.QDRANT_BUGS
     return attached.SHARED_BUGS if place == "one_column" else attached.BUGS
 
 
@@ -112,7 +124,7 @@ class Record:
         document = {"seed": self.seed, "tally": vars(self.tally), "bugs": self.bugs, "seconds": self.seconds,
                     "halts": self.halts}  # fmt: skip
         self.out.with_suffix(".json").write_text(json.dumps(document, indent=1) + "\n")
-        packages = ("pymilvus", "milvus") if self.place == "milvus" else ("psycopg",)
+        packages = PACKAGES.get(self.place, ("psycopg",))
         halts = f", in {self.halts + 1} parts" if self.halts else ""
         lines = [
             (__doc__ or "").splitlines()[0],

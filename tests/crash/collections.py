@@ -2,10 +2,14 @@
 
 As in `crash.attached`: an operator's process takes steps, two processes of the application write rows of their own and
 log what they are about to write and what was acknowledged, and SIGKILL ends the operator, an application or the server.
-A watcher reads, again and again, the whole collection that `current` names: each row has the vector that the model of
-that collection makes of its text. After every few kills the applications stop, and the collection that they write is
-compared with what they remember; then somebody may let them write the other one, as after a release. A round ends with
-`detach`, after which what serves holds exactly what they remember.
+Among the steps are declarations, swaps and rollbacks with and without one, in any order; the applications ask `current`
+before every write, and once more after it, and repeat the write where the answer changed. A watcher reads, again and
+again, the whole collection that `current` names: each row has the vector that the model of that collection makes of its
+text. After every few kills the applications stop, the operator goes on for two steps, and both collections are compared
+with what the applications remember. A round ends with `detach`, after which what serves holds exactly what they
+remember.
+
+`crash.qdrant` does the same in folders of Qdrant, with the steps and the planted bugs of this file.
 """
 
 from __future__ import annotations
@@ -33,13 +37,14 @@ from crash.attached import Memory, Tally, forking, remembered
 from limpet.attached.collections import attachment as passes
 from limpet.attached.collections.attachment import CollectionAttachment
 from limpet.attached.collections.opening import attach, current
-from limpet.attached.state import Side
+from limpet.attached.state import OTHER, Side
 from limpet.errors import GalleryError, LimpetError
 from milvus_server import FOLDER, GATE, GUARDIAN
 
 ROWS, APPLICATIONS, KILLS, CHECKED = 20, 2, 40, 10
-PAUSE = 0.03
-"""Seconds between two things that an application does: a swap needs a comparison that finds nothing to do."""
+PAUSES = (0.03, 0.3, 1.0)
+"""Seconds between two things that an application does in one of its lives: a swap needs a comparison that finds nothing
+to do."""
 PATIENCE = 300.0
 VICTIMS = ("operator",) * 13 + ("application",) * 5 + ("server",)
 Row = dict[str, Any]
@@ -128,24 +133,19 @@ def rows_of(client: MilvusClient, collection: str) -> dict[int, Row]:
 
 def application(service_url: str, url: str, log: Path, first: int, seed: int, stop: Any) -> None:
     """Write one's own rows into the collection that is to be written, until told to stop, and once more then."""
-    draw, own, side = random.Random(seed), remembered(log), side_of(url)
+    draw, own = random.Random(seed), remembered(log)
+    pause = draw.choice(PAUSES)
     client = patiently(lambda: MilvusClient(service_url))
-    target = current(url, for_="writes").collection
     with log.open("a", buffering=1) as told:
         stopping = False
         while not stopping:
             stopping = stop.is_set()
             try:
-                act(client, target, side, draw, own, told, first)
+                act(client, url, draw, own, told, first)
             except MilvusException:  # a server that died, or a connection to it
                 stopping = False
                 client = patiently(lambda: MilvusClient(service_url))
-            time.sleep(PAUSE)
-
-
-def side_of(url: str) -> Side:
-    """Return with which model applications are to write."""
-    return "old" if current(url, for_="writes").collection == first_of(url) else "new"
+            stop.wait(pause)
 
 
 def first_of(url: str) -> str:
@@ -153,18 +153,23 @@ def first_of(url: str) -> str:
     return url.partition("?")[0].rpartition("/")[2]
 
 
-def act(client: MilvusClient, target: str, side: Side, draw: random.Random, own: Memory, told: Any, first: int) -> None:
-    """Add, change or delete a row."""
+def act(client: MilvusClient, url: str, draw: random.Random, own: Memory, told: Any, first: int) -> None:
+    """Add, change or delete a row, and again where it was declared meanwhile to be written elsewhere."""
     alive = own.alive()
     kind = draw.choice(["add", "change", "change", "delete"]) if alive else "add"
     row = own.unused(first) if kind == "add" else draw.choice(alive)
     after = None if kind == "delete" else f"thing {first} {draw.getrandbits(40)}"
     told.write(json.dumps({"row": row, "after": after}) + "\n")
     own.about(row, after)
-    if after is None:
-        client.delete(target, ids=[row])
-    else:
-        client.upsert(target, [{"key": row, "emb": vector(side, after).tolist(), "text": after, "tags": [after, row]}])
+    asked, target = "", current(url, for_="writes").collection
+    while asked != target:
+        asked, side = target, "old" if target == first_of(url) else "new"
+        if after is None:
+            client.delete(target, ids=[row])
+        else:
+            values = {"key": row, "emb": vector(side, after).tolist(), "text": after, "tags": [after, row]}
+            client.upsert(target, [values])
+        target = current(url, for_="writes").collection
     told.write(json.dumps({"done": row}) + "\n")
     own.done(row)
 
@@ -193,26 +198,59 @@ def operator(url: str, log: Path, seed: int, last: bool, bug: str | None) -> Non
 
 def step(it: CollectionAttachment, draw: random.Random, log: Path, *, last: bool = False) -> bool:
     """Take one step and tell it; say whether it was the last."""
-    sides: tuple[Side, ...] = ("new", "old")
-    new, old = (source(it, side) for side in sides)
-    for side in sides:
-        it.backfill(source(it, side), of=side, batch=draw.choice([3, 8, 64]))
-    state = it.state
+    sources: dict[Side, Any] = {side: source(it, side) for side in OTHER}
+    for side in draw.sample(sorted(OTHER), 2):
+        if last or draw.random() < 0.7:  # a declaration makes the pass that it needs
+            it.backfill(sources[side], of=side, batch=draw.choice([None, 3, 8]))
+    state, writes = it.state, draw.choice([None, "old", "new"])
+    given = draw.random() < 0.8
     if state.phase in ("attached", "filling", "filled"):
-        kind = "index"
+        kind = draw.choice(["index", "index", "declare"])
     elif last:
         if state.writes == "old":
-            kind = "rollback" if state.phase == "swapped" else "detach"
+            kind = "rollback" if state.serving == "new" else "detach"
         else:
             kind = {"swapped": "complete", "completed": "detach"}.get(state.phase, "swap")
     else:
-        kind = "rollback" if state.phase == "swapped" else draw.choice(["swap", "swap", "swap", "index"])
-    steps = {"index": it.index, "swap": lambda: it.swap(new), "rollback": lambda: it.rollback(old),
-             "complete": it.complete, "detach": it.detach}  # fmt: skip
-    steps[kind]()
+        turn = "rollback" if state.serving == "new" else "swap"
+        kind = draw.choice([turn, turn, turn, "declare", "declare", "declare", "complete", "index"])
+    if kind == "declare":
+        side = OTHER[state.writes]
+        it.declare_writes(side, sources[side] if given else None)
+    elif kind in ("swap", "rollback"):
+        turns = it.swap if kind == "swap" else it.rollback
+        turns(sources["new" if kind == "swap" else "old"] if given or last else None, writes=None if last else writes)
+    else:
+        {"index": it.index, "complete": it.complete, "detach": it.detach}[kind]()
+    declared = it.state.writes != state.writes
     with log.open("a") as told:
-        told.write(kind + "\n")
+        told.write(kind + " and declare" * (declared and kind != "declare") + "\n")
     return kind == "detach"
+
+
+def settle(it: CollectionAttachment) -> None:
+    """Make passes until nothing is due; nobody else writes."""
+    for _ in range(2):
+        for side in OTHER:
+            it.backfill(source(it, side), of=side)
+    assert not any(it.status().lacking.values()), it.status()
+
+
+def differences(titles: dict[int, str], side: Side, logs: list[Path]) -> list[str]:
+    """Say what was lost, is back, or was never written, and note what is certain now."""
+    found, titles = [], dict(titles)
+    for row in range(ROWS):
+        if titles.pop(row, None) != f"item {row}":
+            found.append(f"row {row} of {side}, which nobody wrote, changed")
+    for log in logs:
+        memory = remembered(log)
+        for row in memory.titles.keys() | memory.doubt.keys():
+            if (title := titles.pop(row, None)) not in memory.possible(row):
+                found.append(f"row {row} of {side} is {title!r}, not one of {memory.possible(row)}")
+            if row in memory.doubt:
+                with log.open("a") as told:
+                    told.write(json.dumps({"row": row, "after": title}) + "\n" + json.dumps({"done": row}) + "\n")
+    return found + [f"row {row} of {side} is there, and nobody keeps it" for row in titles]
 
 
 # Planted bugs
@@ -222,8 +260,8 @@ def old_state_taken_for_the_new_one() -> None:
     """Rows that were filled once are never filled again."""
     whole = passes.due
 
-    def blind(old: Any, new: Any, pair: Any, writes: Side) -> Any:
-        found = whole(old, new, pair, writes)
+    def blind(old: Any, new: Any, *rest: Any, **further: Any) -> Any:
+        found = whole(old, new, *rest, **further)
         return "nothing" if found.startswith("fill") and None not in (old, new) else found
 
     passes.due = blind  # type: ignore[assignment]
@@ -233,14 +271,55 @@ def deleted_rows_stay() -> None:
     """Nobody removes what the application deleted, and nobody minds."""
     whole = passes.due
 
-    def blind(old: Any, new: Any, pair: Any, writes: Side) -> Any:
-        found = whole(old, new, pair, writes)
+    def blind(*values: Any, **further: Any) -> Any:
+        found = whole(*values, **further)
         return "nothing" if found.startswith("drop") else found
 
-    passes.due = blind  # type: ignore[assignment]
+    passes.due = blind
 
 
-BUGS = {one.__name__: one for one in (old_state_taken_for_the_new_one, deleted_rows_stay)}
+def declared_without_a_pass() -> None:
+    """It is declared at once who writes with what, and nobody looks at what was written until then."""
+    turned = CollectionAttachment._turned
+
+    def at_once(self: CollectionAttachment, model: str, *rest: Any, **further: Any) -> Side:
+        side = self.state.side_of(model)
+        turned(self, {"kind": "writes", "writes": side, "behind": 0})
+        return side
+
+    CollectionAttachment.declare_writes = at_once  # type: ignore[method-assign]
+    only_the_declared_side_counts()
+
+
+def only_the_declared_side_counts() -> None:
+    """What the other side holds is overwritten, also where it changed and the declared one did not."""
+
+    def strict(old: Any, new: Any, pair: Any, writes: Side, **further: Any) -> Any:
+        if old is None and new is None:
+            return "forget"
+        if None not in (old, new) and (old, new) == pair:
+            return "nothing"
+        if writes == "old":
+            return "fill new" if old is not None else "drop new" if pair is not None and pair.old else "fill old"
+        return "fill old" if new is not None else "drop old" if pair is not None and pair.new else "fill new"
+
+    passes.due = strict
+
+
+def deletions_of_the_last_moment_forgotten() -> None:
+    """What was deleted between the last comparison and a declaration is made again."""
+    whole = passes.due
+
+    def blind(*values: Any, late: Any = None, **further: Any) -> Any:
+        return whole(*values, **further)
+
+    passes.due = blind
+
+
+BUGS = {one.__name__: one for one in (
+    old_state_taken_for_the_new_one, deleted_rows_stay, declared_without_a_pass, only_the_declared_side_counts,
+    deletions_of_the_last_moment_forgotten,
+)}  # fmt: skip
 
 
 # Rounds
@@ -396,71 +475,35 @@ class Round:
     def look(self) -> None:
         """Stop the applications and compare what they write with what they remember; they may write another one."""
         self.pause()
-        self.compare()
+        self.end("operator")
         self.agree()
-        if self.draw.random() < 0.5:
-            self.end("operator")
-            self.release()
-            self.start("operator")
+        self.start("operator")
         self.applications()
 
-    def release(self) -> None:
-        """Let the applications write with the other model from now on."""
-
-        def turn() -> None:
-            with attach(self.url, old=OLD, new=NEW) as it:
-                side: Side = "new" if it.state.writes == "old" else "old"
-                it.backfill(source(it, side), of=side)
-                it.declare_writes(side)
-
-        if self.bug is None:
-            patiently(turn)
-
-    def compare(self) -> None:
-        """Look for what was lost, is back, or was never written, where the applications write; they are stopped."""
-        side = side_of(self.url)
-        client = patiently(lambda: MilvusClient(self.service.url))
-        found = patiently(lambda: rows_of(client, current(self.url, for_="writes").collection))
-        self.tally.violations += wrong(found, side)
-        titles = {key: row["text"] for key, row in found.items()}
-        for row in range(ROWS):
-            if titles.pop(row, None) != f"item {row}":
-                self.tally.violations.append(f"row {row}, which nobody wrote, changed")
-        for log in self.logs():
-            memory = remembered(log)
-            for row in memory.titles.keys() | memory.doubt.keys():
-                if (title := titles.pop(row, None)) not in memory.possible(row):
-                    self.tally.violations.append(f"row {row} is {title!r}, not one of {memory.possible(row)}")
-                if row in memory.doubt:  # it is certain now
-                    with log.open("a") as told:
-                        told.write(json.dumps({"row": row, "after": title}) + "\n" + json.dumps({"done": row}) + "\n")
-        self.tally.violations += [f"row {row} is there, and nobody keeps it" for row in titles]
-        self.tally.checks += 1
-
     def agree(self) -> None:
-        """Let the operator take two steps more, and see that both collections hold the same; nobody writes."""
-        steps = len(self.counts()[0])
-        until = time.monotonic() + PATIENCE
-        while len(self.counts()[0]) < steps + 2 and time.monotonic() < until:
-            time.sleep(0.05)
-        it = attach(self.url, old=OLD, new=NEW)
-        with it:
-            targets = {side: it.engine.target(side).collection for side in ("old", "new")}
+        """Make a pass for both sides, and compare both collections with what the applications remember."""
+
+        def settled() -> dict[Side, str]:
+            with attach(self.url, old=OLD, new=NEW) as it:
+                settle(it)
+                return {side: it.engine.target(side).collection for side in OTHER}
+
+        for side, collection in patiently(settled).items():
+            self.compare(collection, side)
+
+    def compare(self, collection: str, side: Side) -> None:
+        """Look for what was lost, is back, or was never written in a collection; the applications are stopped."""
         client = patiently(lambda: MilvusClient(self.service.url))
-        found = {side: patiently(lambda: rows_of(client, name)) for side, name in targets.items()}  # noqa: B023
-        self.tally.violations += [*wrong(found["old"], "old"), *wrong(found["new"], "new")]
-        texts = {side: {key: row["text"] for key, row in rows.items()} for side, rows in found.items()}
-        for key in sorted(texts["old"].keys() | texts["new"].keys()):
-            if texts["old"].get(key) != texts["new"].get(key):
-                self.tally.violations.append(
-                    f"row {key} is {texts['old'].get(key)!r} of old and {texts['new'].get(key)!r} of new"
-                )
+        found = patiently(lambda: rows_of(client, collection))
+        titles = {key: row["text"] for key, row in found.items()}
+        self.tally.violations += [*wrong(found, side), *differences(titles, side, self.logs())]
+        self.tally.checks += 1
 
     def finish(self) -> None:
         """Let the upgrade end with nobody killed any more, and compare all there is."""
         self.pause()
         self.end("operator")
-        self.compare()
+        self.agree()
         self.start("operator", last=True)
         process = self.processes.pop("operator")
         process.join(PATIENCE)
@@ -468,8 +511,9 @@ class Round:
             self.tally.violations.append(f"the operator did not come to an end: {process.exitcode}")
             process.kill()
             return
-        assert current(self.url) == current(self.url, for_="writes")
-        self.compare()
+        serves = current(self.url)
+        assert serves == current(self.url, for_="writes")
+        self.compare(serves.collection, "old" if serves.collection == first_of(self.url) else "new")
         self.tally.rounds += 1
 
 

@@ -134,7 +134,7 @@ class FillOptions(TypedDict, total=False):
     """How rows are filled; what is left out is chosen.
 
     Args:
-        batch: Rows embedded and written at a time.
+        batch: Rows embedded and written at a time; None for as many as are measured to be fast.
         budget: Embed at most so many in this run.
         rate: Embed at most so many a second.
         share: Work in the place of the vectors for at most such a share of the time, and rest after every write: the
@@ -143,7 +143,7 @@ class FillOptions(TypedDict, total=False):
         on_step: Told "done", "total", "embedded", "written", "missing" and "seconds" after every batch.
     """
 
-    batch: int
+    batch: int | None
     budget: int | None
     rate: float | None
     share: float | None
@@ -228,8 +228,14 @@ class Attachment(Protocol):
         """Let them find the old vectors again; the arguments are those of `swap`, for the old model."""
         ...
 
-    def declare_writes(self, model: str) -> Side:
-        """Declare with which model the application writes: old, new, or a fingerprint."""
+    def declare_writes(self, model: str, source: VectorSource | None = None, *, allow_missing: int = 0) -> Side:
+        """Declare with which model the application writes.
+
+        Args:
+            model: old, new, or a fingerprint.
+            source: Of that model, where no triggers bring over what the application wrote until now.
+            allow_missing: So many rows may lack a vector of that model.
+        """
         ...
 
     def verify(self, *, watch: float = 0.0) -> Verification:

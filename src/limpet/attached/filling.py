@@ -46,7 +46,7 @@ class Run:
         for name in options:
             if name not in FillOptions.__annotations__:
                 raise unknown_name("option of a backfill", name, FillOptions.__annotations__)
-        self.source, self.side, self.batch = source, side, options.get("batch", batch)
+        self.source, self.side, self.batch = source, side, batch if (said := options.get("batch")) is None else said
         self.budget, self.rate, self.seconds = options.get("budget"), options.get("rate"), options.get("seconds")
         self.share, self.on_step = options.get("share"), options.get("on_step")
         refuse(self.batch < 1, f"batch={self.batch}", "at least 1")

@@ -9,7 +9,9 @@
 
 ``detach`` is possible from everywhere but "swapped": that one is rolled back or completed first. Where the application
 has to change its own queries (a side table), there is no swap, and "indexed" is as far as it goes. Which model the
-application writes with is declared (``writes``) and independent of all this.
+application writes with is declared (``writes``) and independent of all this. Where nothing but a comparison tells what
+the application wrote (collections), a declaration says how many items the side that is written from then on is behind:
+a pass comes first that brings it up to date.
 
 Where vectors of both models share one column, whichever model's queries may meet them, the index that is there serves
 both: there is no step ``index``, ``swap`` and ``rollback`` are possible at any time, and again to go on with what was
@@ -32,6 +34,7 @@ Phase = Literal[
 ]  # fmt: skip
 Side = Literal["old", "new"]
 """One of the two models."""
+OTHER: dict[Side, Side] = {"old": "new", "new": "old"}
 Event = Mapping[str, object]
 
 
@@ -46,6 +49,9 @@ class AttachmentState:
         writes: With which of them the application makes the vectors that it writes, unless a session says otherwise.
         swappable: Whether the new vectors can take the place of the old ones, so that the application's queries stay.
         shared: Whether vectors of both models are in one column, which queries of either search.
+        compared: Whether what the application writes is found by comparing both sides.
+        late: With which model the application wrote until a moment ago: deletions of that side count until a pass has
+            looked for them; None where one has.
     """
 
     phase: Phase = "none"
@@ -54,6 +60,8 @@ class AttachmentState:
     writes: Side = "old"
     swappable: bool = True
     shared: bool = False
+    compared: bool = False
+    late: Side | None = None
 
     @property
     def serving(self) -> Side:
@@ -89,9 +97,10 @@ def advance(state: AttachmentState, event: Event) -> AttachmentState:
 
     Args:
         state: Before.
-        event: Plain values with "kind" and what the kind needs: "attach" (old, new, swappable, shared), "fill",
-            "filled", "index", "swap" (writes, if it changes), "rollback" (the same), "writes" (writes), "complete",
-            "detach".
+        event: Plain values with "kind" and what the kind needs: "attach" (old, new, swappable, shared, compared),
+            "fill", "filled", "index", "swap" (writes, if it changes), "rollback" (the same), "writes" (writes),
+            "settled" (late), "complete", "detach". Where sides are compared, events that change who writes with what
+            say how many items the side that is to be written is "behind", and how many may be ("allow_missing").
 
     Raises:
         UpgradeStateError: The step is not possible from here; the message says what is.
@@ -130,6 +139,7 @@ _FROM: dict[str, tuple[Phase, ...]] = {
     "swap": ("indexed", "rolled back"),
     "rollback": ("swapped", "completed"),
     "writes": ("attached", "filling", "filled", "indexed", "swapped", "rolled back", "completed"),
+    "settled": ("attached", "filling", "filled", "indexed", "swapped", "rolled back", "completed"),
     "complete": ("swapped", "completed"),
     "detach": ("attached", "filling", "filled", "indexed", "rolled back", "completed"),
 }
@@ -157,7 +167,7 @@ def _attach(state: AttachmentState, event: Event) -> AttachmentState:
     if old == new:
         raise ConfigError(f"Both models are {old}.", expected="two models", to_do="name the new one by --new-model.")
     swappable, shared = bool(event.get("swappable", True)), bool(event.get("shared"))
-    return AttachmentState("attached", old, new, "old", swappable, shared)
+    return AttachmentState("attached", old, new, "old", swappable, shared, bool(event.get("compared")))
 
 
 def _fill(state: AttachmentState, event: Event) -> AttachmentState:
@@ -188,7 +198,22 @@ def _rollback(state: AttachmentState, event: Event) -> AttachmentState:
 
 
 def _writing(state: AttachmentState, event: Event) -> AttachmentState:
-    return replace(state, writes=state.side_of(str(event["writes"]))) if event.get("writes") else state
+    side = state.side_of(str(event["writes"])) if event.get("writes") else state.writes
+    if side == state.writes:
+        return state
+    behind, allowed = event.get("behind"), event.get("allow_missing", 0)
+    if state.compared and not (isinstance(behind, int) and isinstance(allowed, int) and behind <= allowed):
+        raise UpgradeStateError(
+            f"Cannot declare that the application writes with {state.fingerprint(side)}: what it wrote with "
+            f"{state.fingerprint(state.writes)} was not brought over.",
+            expected="a pass over what it wrote, before the declaration",
+            to_do=f"`limpet attach writes --model {side} --text-model MODEL` makes both; nothing was changed.",
+        )
+    return replace(state, writes=side, late=state.writes if state.compared else None)
+
+
+def _settled(state: AttachmentState, event: Event) -> AttachmentState:
+    return replace(state, late=None) if state.late == event.get("late") else state
 
 
 def _complete(state: AttachmentState, event: Event) -> AttachmentState:
@@ -222,6 +247,7 @@ _STEPS: dict[str, Callable[[AttachmentState, Event], AttachmentState]] = {
     "swap": _swap,
     "rollback": _rollback,
     "writes": _writing,
+    "settled": _settled,
     "complete": _complete,
     "detach": _detach,
 }

@@ -304,7 +304,7 @@ def backfill(
     source: NewVectors,
     api: Api,
     of: Model = "new",
-    batch: int = 512,
+    batch: int | None = None,
     budget: int | None = None,
     rate: float | None = None,
     share: float | None = None,
@@ -319,7 +319,8 @@ def backfill(
 
     Args:
         of: Whose vectors: new; or old, so that nothing is missing after a rollback.
-        batch: Rows embedded and written at a time.
+        batch: Rows embedded and written at a time. Of a table 512 when left out; of a collection as many as are measured
+            to be fast.
         budget: Embed at most so many now.
         rate: Embed at most so many rows a second.
         share: Spend at most such a share of the time on writing, such as 0.1, and rest after every transaction: the
@@ -348,8 +349,10 @@ def backfill(
                                    seconds=seconds, on_step=on_step)  # fmt: skip
             if done.embedded or watch is None:
                 speed = f", {done.embedded / done.seconds:,.0f} rows/s" if done.embedded and done.seconds else ""
-                console.print(f"{done.written:,} rows filled in {duration(done.seconds)}{speed}; {done.lacking:,} lack "
-                              f"a vector of the {of} model.")  # fmt: skip
+                changed = done.embedded - done.written
+                again = f"; {changed:,} more changed or were deleted meanwhile" if changed else ""
+                console.print(f"{done.written:,} rows filled in {duration(done.seconds)}{speed}{again}; "
+                              f"{done.lacking:,} lack a vector of the {of} model.")  # fmt: skip
             if watch is None or done.stopped != "done":
                 break
             time.sleep(watch)
@@ -433,17 +436,27 @@ def rollback(on: Attached, source: NewVectors, api: Api, writes: Model | None = 
         return _tell(it, on, {})
 
 
-def writes(on: Attached, model: str) -> int:
+def writes(on: Attached, source: NewVectors, api: Api, model: str, allow_missing: int = 0) -> int:
     """Declare with which model the application writes, where its sessions do not say it by limpet.writes_with.
 
+    A collection has no triggers. A pass therefore brings over what the application wrote until now, and the command is
+    refused where that needs a model and none is given.
+
     Args:
+        source: What makes vectors of that model, for items of a collection that were written since the last pass.
         model: old, new, or what the models are called.
+        allow_missing: So many items of a collection may lack a vector of that model.
 
     Examples:
         limpet attach writes "postgresql://shop@db/shop?table=shop.items" --model new
+        limpet attach writes "qdrant://db:6333/items?ledger=upgrade.db" --model new --text-model MODEL
     """
+    source.refuse_files()
+    _refuse_negative(allow_missing)
     with on.opened() as it:
-        it.declare_writes(model)
+        opened = source.opened(it, it.state.side_of(model), api)
+        with console.status("bringing over what was written"):
+            it.declare_writes(model, opened, allow_missing=allow_missing)
         return _tell(it, on, {})
 
 

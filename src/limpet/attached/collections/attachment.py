@@ -5,8 +5,10 @@ the moment when they last agreed; an edit or a deletion between two passes is fo
 until a comparison finds nothing, so that what was acknowledged before that comparison began is in the new side; what is
 written later comes with the next pass, before and after the swap alike.
 
-The application writes one side, the one that `AttachmentState.writes` names; what is written into the other one is
-overwritten by the next pass. Rows are compared and written one by one: no step changes many at once.
+The application writes one side, the one that `AttachmentState.writes` names. Before another one is declared, a pass
+brings that side up to date, or the declaration is refused. Processes of the application may write the former side for a
+moment longer: what they write there still travels, unless the same item was written on the declared side as well
+(`due`). Rows are compared and written one by one: no step changes many at once.
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Self, Unpack, get_args
@@ -24,10 +26,10 @@ import numpy as np
 
 from limpet.attached.base import AttachmentStatus, FillOptions, ModelIdentity, Verification, rest_after
 from limpet.attached.collections.due import Due, Pair, due
-from limpet.attached.collections.engine import AT_ONCE, Engine
+from limpet.attached.collections.engine import AT_ONCE, Engine, Pace, Row, digest_of
 from limpet.attached.collections.ledger import Entry, Ledger
 from limpet.attached.filling import Run, check_model
-from limpet.attached.state import AttachmentState, Event, Side, advance
+from limpet.attached.state import OTHER, AttachmentState, Event, Side, advance
 from limpet.embeddings import EmbeddingSet
 from limpet.embeddings.embedding_set import shown
 from limpet.errors import (
@@ -45,7 +47,8 @@ from limpet.sources.schemaless import value_at
 
 PASSES = 4
 """Comparisons of one backfill or swap, after which what others keep changing is left for the next one."""
-_OTHER: dict[Side, Side] = {"old": "new", "new": "old"}
+_SAME = 1e-3
+"""By how much the cosine of a vector that was written and read again is less than 1, at most."""
 _log = logging.getLogger("limpet")
 
 
@@ -54,16 +57,22 @@ class Comparison:
     """What a comparison of both sides found.
 
     Args:
+        writes: The side that the application wrote when it began.
+        late: The side whose deletions counted as well, see `AttachmentState.late`.
         items: Items that have a vector on the side that is written, or were never on both.
         empty: Items without a vector on the side that is written.
         due: Ids by what is to be done about them.
         changed: Those that were on both sides before, and had another state.
+        before: Digests of what there is already on the side where something is to be done, by id.
     """
 
+    writes: Side
+    late: Side | None = None
     items: int = 0
     empty: int = 0
     due: dict[Due, list[str]] = field(default_factory=dict)
     changed: set[str] = field(default_factory=set)
+    before: dict[str, bytes] = field(default_factory=dict)
 
     def lacking(self, side: Side) -> list[str]:
         """Return the items that lack an up-to-date vector of a side."""
@@ -72,6 +81,15 @@ class Comparison:
     def leftover(self, side: Side) -> list[str]:
         """Return the items that a side still has, and the application has deleted."""
         return self.due.get("drop old" if side == "old" else "drop new", [])
+
+    @property
+    def leftovers(self) -> bool:
+        """Whether there are any on either side."""
+        return bool(self.leftover("old") or self.leftover("new"))
+
+    def behind(self, side: Side) -> int:
+        """Return by how many items a side is behind the other one."""
+        return max(len(self.lacking(side)), len(self.leftover(side)))
 
 
 class CollectionAttachment:
@@ -86,6 +104,10 @@ class CollectionAttachment:
 
     def __init__(self, engine: Engine, ledger: Ledger, number: int, url: str) -> None:
         self.engine, self.ledger, self.number, self.url = engine, ledger, number, url
+        record = self.entry.record
+        self.dim = max(record.old.dim, record.new.dim)
+        self.pace = Pace(self.dim)
+        self._held: tuple[Side, Mapping[str, Row]] = ("old", {})
 
     def __enter__(self) -> Self:
         return self
@@ -116,18 +138,37 @@ class CollectionAttachment:
     @property
     def texts(self) -> WithText:
         """Texts of the items as the application keeps them at the moment, for models that embed them anew."""
-        return WithText(StoredTexts(self.engine, self.entry.record.text, self.state.writes))
+        return WithText(StoredTexts(self))
 
     @property
     def stored(self) -> StoredVectors:
         """The old vectors as they are at the moment, for adapters and heads."""
-        return StoredVectors(self.engine, self.entry.record.old)
+        return StoredVectors(self, self.entry.record.old)
+
+    @contextmanager
+    def holding(self, side: Side, rows: Mapping[str, Row]) -> Iterator[None]:
+        """Let sources of texts and of stored vectors take rows that were just read, instead of reading them again."""
+        self._held = side, rows
+        try:
+            yield
+        finally:
+            self._held = side, {}
+
+    def rows(self, ids: Sequence[str], side: Side | None = None) -> dict[str, Row]:
+        """Return those of the rows that are there, of one side, or of the one that is filled from or written."""
+        held, rows = self._held
+        if side not in (None, held):
+            rows = {}
+        read = [one for one in ids if one not in rows]
+        found = self.engine.fetch(side or self.state.writes, read) if read else []
+        return {one: rows[one] for one in ids if one in rows} | {row.id: row for row in found}
 
     # What is to be done
 
     def _compare(self) -> Comparison:
         """Read both sides, the one that follows first."""
-        writes, found = self.state.writes, Comparison()
+        state = self.state
+        writes, found = state.writes, Comparison(state.writes, state.late)
         with closing(sqlite3.connect("")) as scratch:  # a file without a name
             scratch.execute("CREATE TABLE seen (id TEXT PRIMARY KEY, old BLOB, new BLOB, was_old BLOB, was_new BLOB, "
                             "paired INTEGER) WITHOUT ROWID")  # fmt: skip
@@ -135,8 +176,8 @@ class CollectionAttachment:
                 "INSERT INTO seen VALUES (?, NULL, NULL, ?, ?, 1)",
                 ((identifier, *pair) for identifier, pair in self.ledger.pairs(self.number)),
             )
-            for side in (_OTHER[writes], writes):
-                for rows in self.engine.scan(side):
+            for side in (OTHER[writes], writes):
+                for rows in self.engine.scan(side, self.pace):
                     found.empty += sum(digest is None for _, digest in rows) if side == writes else 0
                     scratch.executemany(
                         f"INSERT INTO seen (id, {side}) VALUES (?, ?) "
@@ -145,23 +186,32 @@ class CollectionAttachment:
             for identifier, old, new, was_old, was_new, paired in scratch.execute("SELECT * FROM seen ORDER BY id"):
                 pair = Pair(was_old, was_new) if paired else None
                 there = old if writes == "old" else new
-                kind = due(old, new, pair, writes)
+                kind = due(old, new, pair, writes, late=found.late, shared=self.engine.shared)
                 found.items += there is not None or kind in ("fill old", "fill new")
                 if pair is not None and None not in pair and kind != "nothing":
                     found.changed.add(identifier)
                 if kind != "nothing":
                     found.due.setdefault(kind, []).append(identifier)
+                    before = new if kind in ("fill new", "drop new") else old
+                    if before is not None and kind != "forget":
+                        found.before[identifier] = before
         return found
 
     def _tidy(self, found: Comparison) -> None:
         """Remove what the application deleted, after another look for it."""
         for side in get_args(Side):
             for ids in _parts(found.leftover(side), AT_ONCE):
-                back = {row.id for row in self.engine.fetch(_OTHER[side], ids) if row.digest is not None}
-                gone = [one for one in ids if one not in back]
-                self.engine.remove(side, gone)
-                self.ledger.forget(self.number, gone)
+                with self.ledger.alone(self.number):
+                    if self.state.writes != found.writes:
+                        return  # another process declared it: the next comparison knows better
+                    back = {row.id for row in self.engine.fetch(OTHER[side], ids) if row.digest is not None}
+                    left = {row.id for row in self.engine.fetch(side, ids) if row.digest == found.before[row.id]}
+                    gone = [one for one in ids if one in left and one not in back]
+                    self.engine.remove(side, gone)
+                    self.ledger.forget(self.number, gone)
         self.ledger.forget(self.number, found.due.get("forget", []))
+        if found.late is not None:
+            self.ledger.step(self.number, {"kind": "settled", "late": found.late})
 
     # Steps
 
@@ -260,35 +310,56 @@ class CollectionAttachment:
     def _turn(self, kind: str, side: Side, source: VectorSource | None, writes: Side | None, allow: int) -> None:
         event: dict[str, object] = {"kind": kind, "allow_missing": allow} | ({"writes": writes} if writes else {})
         state = self.state
-        if state.phase == ("swapped" if side == "new" else "rolled back") and self._point_alias():
+        written = state.side_of(writes) if writes else state.writes
+        turned = state.phase == ("swapped" if side == "new" else "rolled back") and written == state.writes
+        if turned and self._point_alias():
             return  # what an interruption left to be done
-        advance(state, event)
-        if source is not None:
-            self._check_source(source, side)
-            found = _Filling(self, source, side, {}).run()
-        else:
-            found = self._compare()
+        advance(state, {**event, "behind": 0})
+        found = self._pass(side, source)
         self._refuse_lacking(kind, side, found, allow)
+        if written != state.writes:
+            self._refuse_lacking(kind, written, found, allow)
         if side == "new" and not all(one.built for one in self.engine.indexes()):
             raise UpgradeStateError(
                 f"Cannot swap: the index over {self.engine.target('new').collection} is not complete.",
                 expected="one that is",
                 to_do="wait for it, or `limpet attach index`; nothing was changed.",
             )
-        self.ledger.step(self.number, {**event, "lacking": len(found.lacking(side))})
+        self._turned({**event, "lacking": len(found.lacking(side)), "behind": found.behind(written)})
         _log.info("%s of %s: %s serves", kind, self.place, self.state.fingerprint(side))
         self._point_alias()
+        self._settle(side, source)
+
+    def _pass(self, side: Side, source: VectorSource | None) -> Comparison:
+        """Bring a side up to date as far as that is possible, and return what is left to do; embed only by a source."""
+        if source is not None:
+            self._check_source(source, side)
+            return _Filling(self, source, side, {}).run()
+        found = self._compare()
+        self._tidy(found)
+        return self._compare() if found.leftovers else found
+
+    def _turned(self, event: Event) -> None:
+        with self.ledger.alone(self.number):  # not between a reading and a writing of another pass
+            self.ledger.step(self.number, event)
+
+    def _settle(self, side: Side, source: VectorSource | None) -> None:
+        """Bring over what the application wrote between the last comparison and a declaration."""
+        state = self.state
+        if state.late is not None:
+            self._pass(side, source if side == state.writes else None)
 
     def _refuse_lacking(self, kind: str, side: Side, found: Comparison, allow: int) -> None:
         lacking = found.lacking(side)
         if len(lacking) > allow:
+            embeds = "" if kind in ("complete", "detach") else f"or add it to `{kind}`: "
             raise UpgradeStateError(
                 f"Cannot {kind}: {len(lacking):,} items have no up-to-date vector of the {side} model, and would not "
                 f"be found: {shown(lacking)}.",
                 expected="a vector for every item",
-                to_do=f"`limpet attach backfill --of {side}` fills them; or give {kind} the source; where the "
-                f"application writes faster than that, let it pause; or allow it: --allow-missing {len(lacking)}. "
-                "Nothing was changed.",
+                to_do=f"`limpet attach backfill --of {side} --text-model MODEL` fills them; {embeds}"
+                f"{'--text-model MODEL (or --release, --adapter); ' * bool(embeds)}where the application writes faster "
+                f"than that, let it pause; or allow it: --allow-missing {len(lacking)}. Nothing that serves was changed.",
             )
         leftover = found.leftover(side)
         if len(leftover) > allow:
@@ -312,13 +383,26 @@ class CollectionAttachment:
             return False
         return True
 
-    def declare_writes(self, model: str) -> Side:
-        """Declare which side the application writes: old, new, or the fingerprint of its model.
+    def declare_writes(self, model: str, source: VectorSource | None = None, *, allow_missing: int = 0) -> Side:
+        """Declare which side the application writes, after a pass that brings over what it wrote until now.
 
-        From then on that side is the truth: what the other one has changed since the last pass is overwritten.
+        Args:
+            model: old, new, or the fingerprint of its model.
+            source: Of that model, for what changed since the last pass.
+            allow_missing: So many items may lack a vector of that model.
+
+        Raises:
+            UpgradeStateError: Items lack one.
         """
-        side = self.state.side_of(model)
-        self.ledger.step(self.number, {"kind": "writes", "writes": side})
+        state = self.state
+        side = state.side_of(model)
+        event: dict[str, object] = {"kind": "writes", "writes": side, "allow_missing": allow_missing}
+        advance(state, {**event, "behind": 0})
+        if side != state.writes:
+            found = self._pass(side, source)
+            self._refuse_lacking("writes", side, found, allow_missing)
+            self._turned({**event, "behind": found.behind(side)})
+        self._settle(side, source)
         return side
 
     def verify(self, *, watch: float = 0.0) -> Verification:
@@ -343,7 +427,7 @@ class CollectionAttachment:
         """
         event = {"kind": "complete", "allow_missing": allow_missing}
         advance(self.state, event)
-        self._refuse_lacking("complete", "new", self._compare(), allow_missing)
+        self._refuse_lacking("complete", "new", self._pass("new", None), allow_missing)
         self.ledger.step(self.number, event)
 
     def detach(self, *, allow_missing: int = 0, abandon: bool = False) -> None:
@@ -360,8 +444,8 @@ class CollectionAttachment:
         stays: Side = "new" if state.phase == "completed" else "old"
         if state.phase != "detached":
             advance(state, {"kind": "detach"})
-            if stays == "new" and not abandon:
-                self._refuse_lacking("detach", stays, self._compare(), allow_missing)
+            if not abandon:
+                self._refuse_lacking("detach", stays, self._pass(stays, None), allow_missing)
             self.ledger.step(self.number, {"kind": "detach", "stays": stays})
         if self.entry.serves == "old":
             self.engine.drop()
@@ -386,13 +470,11 @@ class StoredTexts:
     """Texts of items as the application keeps them at the moment: an `ItemSource`.
 
     Args:
-        engine: Where they are.
-        name: Of the text.
-        side: The side that the application writes.
+        attachment: To the items.
     """
 
-    def __init__(self, engine: Engine, name: str | None, side: Side) -> None:
-        self._engine, self._name, self._side = engine, name, side
+    def __init__(self, attachment: CollectionAttachment) -> None:
+        self._attachment, self._name = attachment, attachment.entry.record.text
 
     def read(self, ids: Sequence[str]) -> tuple[list[str], list[str]]:
         """Return those of the ids that are there, in the order given, and their texts; an empty one where none is.
@@ -406,7 +488,7 @@ class StoredTexts:
                 expected="what vectors are made of",
                 to_do="detach, and attach with &text=NAME in the URL; or give vectors as files.",
             )
-        found = {row.id: value_at(row.values, self._name) for row in self._engine.fetch(self._side, ids)}
+        found = {one: value_at(row.values, self._name) for one, row in self._attachment.rows(ids).items()}
         there = [one for one in ids if one in found]
         return there, [text if isinstance(text := found[one], str) else "" for one in there]
 
@@ -415,19 +497,19 @@ class StoredVectors:
     """The old vectors of items as they are at the moment, as directions: a `VectorSource`.
 
     Args:
-        engine: Where they are.
+        attachment: To the items.
         model: Whose they are.
     """
 
-    def __init__(self, engine: Engine, model: ModelIdentity) -> None:
-        self._engine, self.fingerprint = engine, model.fingerprint
+    def __init__(self, attachment: CollectionAttachment, model: ModelIdentity) -> None:
+        self._attachment, self.fingerprint = attachment, model.fingerprint
         self.space: Space = Hypersphere(model.dim)
 
     def embed(self, ids: Sequence[str]) -> EmbeddingSet:
         """Return the directions of those of the items that have a vector other than zero, in the order given."""
-        rows = {row.id: row.vector for row in self._engine.fetch("old", ids) if row.vector is not None}
-        there = [one for one in ids if one in rows and np.linalg.norm(rows[one]) > 0]
-        vectors = np.array([rows[one] for one in there], np.float32).reshape(-1, self.space.dim)
+        found = {one: row.vector for one, row in self._attachment.rows(ids, "old").items() if row.vector is not None}
+        there = [one for one, vector in found.items() if np.linalg.norm(vector) > 0]
+        vectors = np.array([found[one] for one in there], np.float32).reshape(-1, self.space.dim)
         return points_of(self, there, vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
 
 
@@ -445,6 +527,7 @@ class _Filling(Run):
     ) -> None:
         super().__init__(source, of, options, batch=AT_ONCE, items="items")
         self.at, self.changed, self.rest = attachment, changed, 0.0
+        self.measured = Pace(attachment.dim) if options.get("batch") is None else None
 
     def run(self) -> Comparison:
         """Return what the last comparison found."""
@@ -453,54 +536,83 @@ class _Filling(Run):
             wanted = [one for one in found.lacking(self.side) if self.changed or one not in found.changed]
             self.total, self.left_out = self.written + len(wanted), LeftOut(self.source)
             self.at._tidy(found)
-            for ids in _parts(wanted, self.batch):
-                if not self._fill(ids):
+            while wanted and self.at.state.writes == found.writes:
+                size = self.measured.rows if self.measured else self.batch
+                ids, wanted = wanted[:size], wanted[size:]
+                began = time.monotonic()
+                if not self._fill(ids, found):
                     return self.at._compare()
-            if self.written == written and not found.due.keys() & {"drop old", "drop new"}:
+                if self.measured:
+                    self.measured.took(len(ids), time.monotonic() - began)
+            if not wanted and self.written == written and not found.leftovers:
                 return found
         return self.at._compare()
 
-    def _fill(self, ids: Sequence[str]) -> bool:
+    def _fill(self, ids: Sequence[str], found: Comparison) -> bool:
         """Fill items, and return whether to go on."""
         left = len(ids) if self.budget is None else min(len(ids), self.budget - self.embedded)
         self.pace(self.embedded, self.rest)
         if not self.in_time():
             return False
-        engine, ledger, number = self.at.engine, self.at.ledger, self.at.number
-        other = _OTHER[self.side]
-        rows = {row.id: row for row in engine.fetch(other, ids[:left])}
-        known = {one: row.digest for one, row in rows.items() if row.vector is not None}
+        other = OTHER[self.side]
+        rows = {row.id: row for row in self.at.engine.fetch(other, ids[:left]) if row.vector is not None}
         try:
-            made = self.source.embed(list(known)) if known else None
+            with self.at.holding(other, rows):
+                made = self.source.embed(list(rows)) if rows else None
         except BudgetError:
             self.stopped = "budget"
             return False
-        made_ids = set[str]() if made is None else set(made.ids)
         if made is not None and len(made):
-            self._check_made(made, known)
+            self._check_made(made, rows)
             self.embedded += len(made)
             began = time.monotonic()
-            # A vector may be of a later text than was read here: items that changed meanwhile come with the next pass.
-            now = {row.id: row.digest for row in engine.fetch(other, list(made.ids))}
-            made = made.select([place for place, one in enumerate(made.ids) if now.get(one) == known[one]])
-            ledger.keep(number, {one: self._pair(known[one], None) for one in made.ids})
-            vectors = zip(made.ids, made.vectors, strict=True)
-            engine.put(self.side, [replace(rows[one], vector=vector) for one, vector in vectors])
-            read = {row.id: row.digest for row in engine.fetch(self.side, list(made.ids))}
-            pairs = {one: self._pair(known[one], read[one]) for one in made.ids if read.get(one) is not None}
-            ledger.keep(number, pairs)
-            self.written += len(pairs)
+            with self.at.ledger.alone(self.at.number):
+                self.written += self._write(made, rows, found)
             self.rest = rest_after(time.monotonic() - began, self.share)
-        self.left_out.add(known.keys() - made_ids)
+        self.left_out.add(rows.keys() - set(() if made is None else made.ids))
         self.tell()
         if left < len(ids):
             self.stopped = "budget"
         return left == len(ids)
 
+    def _write(self, made: EmbeddingSet, rows: Mapping[str, Row], found: Comparison) -> int:
+        """Write vectors beside what they were made of, and return how many; items that changed meanwhile wait."""
+        engine, ledger, number, other = self.at.engine, self.at.ledger, self.at.number, OTHER[self.side]
+        if self.at.state.writes != found.writes:
+            return 0
+        vectors = dict(zip(made.ids, made.vectors, strict=True))
+        now = {row.id: row.digest for row in engine.fetch(other, list(vectors))}
+        put = [replace(rows[one], vector=vectors[one]) for one in vectors if now.get(one) == rows[one].digest]
+        truth = self.side == found.writes  # what the application writes is overwritten by nothing else
+        if truth:
+            there = {row.id: row.digest for row in engine.fetch(self.side, [row.id for row in put])}
+            put = [row for row in put if there.get(row.id) == found.before.get(row.id)]
+        if not put:
+            return 0
+        ledger.keep(number, {row.id: self._pair(row.digest, None) for row in put if row.id not in found.changed})
+        engine.put(self.side, put)
+        read = {row.id: row for row in engine.fetch(self.side, [row.id for row in put])}
+        pairs = {
+            row.id: self._pair(row.digest, there.digest)
+            for row in put
+            if (there := read.get(row.id)) is not None and there.digest is not None
+            and not (truth and self._rewritten(row, there))
+        }  # fmt: skip
+        ledger.keep(number, pairs)
+        return len(pairs)
+
+    def _rewritten(self, put: Row, there: Row) -> bool:
+        """Return whether a row is another one than was put there."""
+        if put.vector is None or there.vector is None:
+            return True
+        length = float(np.linalg.norm(put.vector) * np.linalg.norm(there.vector))
+        same = float(put.vector @ there.vector) >= (1 - _SAME) * length
+        return not same or digest_of(put.rest) != digest_of(there.rest)
+
     def _pair(self, other: bytes | None, own: bytes | None) -> Pair:
         return Pair(other, own) if self.side == "new" else Pair(own, other)
 
-    def _check_made(self, made: EmbeddingSet, asked: dict[str, bytes | None]) -> None:
+    def _check_made(self, made: EmbeddingSet, asked: Mapping[str, Row]) -> None:
         strangers = [one for one in made.ids if one not in asked]
         if strangers:
             raise DataError(f"The source made vectors of {shown(strangers)}.", expected="the items it was asked for")

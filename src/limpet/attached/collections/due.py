@@ -1,24 +1,30 @@
-"""What is to be done about one item of two sides, of which an application writes one: a pure function.
+"""What to do about one item of two sides, of which an application writes one: a pure function.
 
-Each side is known by the digest of what it holds of the item, and by the digest it had when both last agreed. What the
-application writes counts: the side it writes is the truth, as `AttachmentState.writes` declares it, and the other one
-follows. A row that was never on both sides is nobody's copy: it is filled in where it lacks, on whichever side.
+Each side is known by a digest of what it holds of the item now, and by the digest that it had when both sides last
+agreed. A side that changed since then was written by the application, and the other side follows it. Where both
+changed, the side that the application is declared to write wins (`AttachmentState.writes`). An item that was never on
+both sides is filled in where it lacks, on whichever side.
+
+Only deletions are told by the declaration alone: an item that is missing on the side that the application does not
+write is made again there, whatever removed it.
 """
 
 from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from limpet.attached.state import Side
+from limpet.attached.state import OTHER, Side
 
 Due = Literal["nothing", "fill old", "fill new", "drop old", "drop new", "forget"]
+HALF = 8
+"""Bytes of a digest that tell the fields of an item; those that follow tell its vector."""
 
 
 class Pair(NamedTuple):
     """Digests of an item when both sides last agreed.
 
     Args:
-        old: Of the old side; None while that one is being filled, also where the process ended meanwhile.
+        old: Of the old side; None while that side is filled for the first time, also where the process ended meanwhile.
         new: Of the new side; the same.
     """
 
@@ -26,7 +32,15 @@ class Pair(NamedTuple):
     new: bytes | None
 
 
-def due(old: bytes | None, new: bytes | None, pair: Pair | None, writes: Side) -> Due:
+def due(
+    old: bytes | None,
+    new: bytes | None,
+    pair: Pair | None,
+    writes: Side,
+    *,
+    late: Side | None = None,
+    shared: bool = False,
+) -> Due:
     """Return what is to be done about an item.
 
     Args:
@@ -34,20 +48,46 @@ def due(old: bytes | None, new: bytes | None, pair: Pair | None, writes: Side) -
         new: The same of the new side.
         pair: When both last agreed; None where they never did, and nothing was ever begun.
         writes: The side that the application writes.
+        late: The side that it wrote until a moment ago, whose deletions count as well; None where that is over.
+        shared: Whether both sides are vectors of the same items, which share their fields. A write of the one vector
+            may then remove the other one, so a missing vector is no deletion; a deleted item has neither.
 
     >>> due(b"1", b"a", Pair(b"1", b"a"), "old"), due(b"2", b"a", Pair(b"1", b"a"), "old"), due(b"1", None, None, "old")
     ('nothing', 'fill new', 'fill new')
     >>> due(None, b"a", Pair(b"1", b"a"), "old"), due(None, b"a", Pair(b"1", b"a"), "new"), due(None, b"a", None, "old")
     ('drop new', 'fill old', 'fill old')
+    >>> due(b"2", b"a", Pair(b"1", b"a"), "new"), due(b"2", b"b", Pair(b"1", b"a"), "new")
+    ('fill new', 'fill old')
     """
+    now: dict[Side, bytes | None] = {"old": old, "new": new}
+    follows = OTHER[writes]
     if old is None and new is None:
         return "forget"
-    if None not in (old, new) and (old, new) == pair:
+    if shared and None in (old, new):
+        return _fill("old" if old is None else "new")
+    if pair is None or None in pair:
+        if now[writes] is not None:
+            return _fill(follows)
+        return _fill(writes) if pair is None or getattr(pair, writes) is None else _drop(follows)
+    was: dict[Side, bytes | None] = {"old": pair.old, "new": pair.new}
+    if now == was:
         return "nothing"
-    if writes == "old":
-        if old is not None:
-            return "fill new"
-        return "fill old" if pair is None or pair.old is None else "drop new"
-    if new is not None:
-        return "fill old"
-    return "fill new" if pair is None or pair.new is None else "drop old"
+    vectors = shared and {side for side in now if _vector(now[side]) != _vector(was[side])}
+    changed = vectors or {side for side in now if now[side] != was[side]}
+    if now[follows] is None and follows == late and writes not in changed:
+        return _drop(writes)
+    if now[follows] is not None and writes not in changed:
+        return _fill(writes)
+    return _fill(follows) if now[writes] is not None else _drop(follows)
+
+
+def _vector(digest: bytes | None) -> bytes:
+    return (digest or b"")[HALF:]
+
+
+def _fill(side: Side) -> Due:
+    return "fill old" if side == "old" else "fill new"
+
+
+def _drop(side: Side) -> Due:
+    return "drop old" if side == "old" else "drop new"

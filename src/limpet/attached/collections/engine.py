@@ -13,12 +13,43 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limpet.attached.base import IndexStatus
+from limpet.attached.collections.due import HALF
 from limpet.attached.state import Side
 from limpet.sources.address import Address
 
 AT_ONCE = 256
-"""Rows read at a time."""
+"""Rows read, or written, at a time at first."""
+_MOST, _BYTES = 16_384, 16 * 2**20
+_HELPS, _LONG = 1.2, 2.0
 _NUMBERED = re.compile(r"_upgrade\d+$")
+
+
+class Pace:
+    """How many rows to take at a time: twice as many as long as that makes it faster.
+
+    Services answer a reading of a thousand rows hardly later than one of ten, until vectors become many: how many rows
+    that is depends on the service, the vectors and the way to it.
+
+    Args:
+        dim: Numbers of a vector; at most about 16 MiB of vectors, as they are sent, are taken at a time.
+    """
+
+    def __init__(self, dim: int) -> None:
+        self.rows = AT_ONCE
+        self._most = max(AT_ONCE, min(_MOST, _BYTES // (24 * dim + 1024)))
+        self._best, self._chances = 0.0, 2
+
+    def took(self, rows: int, seconds: float) -> None:
+        """Learn how long so many rows took; fewer than were asked for tell nothing."""
+        if rows < self.rows or not self._chances:
+            return
+        speed = rows / max(seconds, 1e-9)
+        if speed >= _HELPS * self._best:
+            self._best, self._chances = speed, 2
+            if seconds < _LONG:
+                self.rows = min(2 * self.rows, self._most)
+        else:  # a busy moment, or as fast as it gets
+            self._chances -= 1
 
 
 @dataclass(frozen=True)
@@ -83,11 +114,14 @@ class Row:
 
 
 def digest_of(value: Any, vector: NDArray[np.float32] | None = None) -> bytes:
-    """Return 16 bytes that differ where what JSON writes of a value, or the vector, does."""
-    told = hashlib.blake2b(_written(value), digest_size=16)
-    if vector is not None:
-        told.update(np.ascontiguousarray(vector, np.float32).tobytes())
-    return told.digest()
+    """Return 16 bytes: the first half differs where what JSON writes of a value does, the second where the vector does.
+
+    >>> digest_of({"text": "a"}, np.ones(2))[:HALF] == digest_of({"text": "a"}, np.zeros(2))[:HALF]
+    True
+    """
+    numbers = b"" if vector is None else np.ascontiguousarray(vector, np.float32).tobytes()
+    parts = hashlib.blake2b(_written(value), digest_size=HALF), hashlib.blake2b(numbers, digest_size=HALF)
+    return b"".join(part.digest() for part in parts)
 
 
 def _written(value: Any) -> bytes:
@@ -109,6 +143,8 @@ class Engine(Protocol):
 
     place: str
     """What is attached to, in words."""
+    shared: bool
+    """Whether both sides are vectors of the same items."""
 
     def __init__(self, address: Address, old: Target, new: Target, dim: int, version: str | None = None) -> None: ...
 
@@ -140,17 +176,17 @@ class Engine(Protocol):
     def is_there(self) -> bool:
         """Say whether the place of the new side is there."""
 
-    def scan(self, side: Side) -> Iterator[Sequence[tuple[str, bytes | None]]]:
-        """Yield ids and digests of all rows of a side, some at a time."""
+    def scan(self, side: Side, pace: Pace) -> Iterator[Sequence[tuple[str, bytes | None]]]:
+        """Yield ids and digests of all rows of a side, as many at a time as the pace says, which is told."""
 
     def fetch(self, side: Side, ids: Sequence[str]) -> Sequence[Row]:
         """Return those of the rows that are there."""
 
     def put(self, side: Side, rows: Sequence[Row]) -> None:
-        """Write rows as a whole."""
+        """Write rows as a whole; where both sides are vectors of the same items, those of items that are there."""
 
     def remove(self, side: Side, ids: Sequence[str]) -> None:
-        """Remove rows of a side."""
+        """Remove rows of a side; never asked where both sides are vectors of the same items."""
 
     def build(self) -> None:
         """Build the index of the new side as that of the old one is, and let the side be searched."""

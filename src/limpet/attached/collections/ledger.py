@@ -6,6 +6,7 @@ set after it, as a courtesy to programs that know nothing of it.
 
 from __future__ import annotations
 
+import fcntl
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -190,6 +191,7 @@ class Ledger:
     """
 
     def __init__(self, place: str, *, make: bool = True) -> None:
+        self.place = place
         postgres = place.startswith(("postgresql:", "postgres:"))
         missing = NoLedgerError(
             f"There is no ledger '{place}'.",
@@ -294,6 +296,24 @@ class Ledger:
                 "ON CONFLICT (attachment, id) DO UPDATE SET old = excluded.old, new = excluded.new",
                 [(number, identifier, *pair) for identifier, pair in pairs.items()],
             )
+
+    @contextmanager
+    def alone(self, number: int) -> Iterator[None]:
+        """Let one process at a time write rows of an attachment, or declare who writes them; it ends with the process.
+
+        Between reading a row and writing its copy no other pass may write it, and no declaration may change whose copy
+        it is: the engines have no transaction that would say so.
+        """
+        if isinstance(self.database, PostgresDatabase):
+            self.database.execute("SELECT pg_advisory_lock(hashtext('limpet_collections'), ?)", [number])
+            try:
+                yield
+            finally:
+                self.database.execute("SELECT pg_advisory_unlock(hashtext('limpet_collections'), ?)", [number])
+            return
+        with Path(f"{self.place}.lock").open("w") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
 
     def forget(self, number: int, ids: Sequence[str]) -> None:
         """Forget items."""

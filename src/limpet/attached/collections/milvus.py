@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,7 +12,7 @@ import numpy as np
 from pymilvus import DataType, MilvusClient, MilvusException
 
 from limpet.attached.base import IndexStatus
-from limpet.attached.collections.engine import AT_ONCE, Row, Target, Wanted, digest_of
+from limpet.attached.collections.engine import Pace, Row, Target, Wanted, digest_of
 from limpet.attached.state import Side
 from limpet.errors import GalleryError, without_secrets
 from limpet.sources.address import Address
@@ -35,6 +36,7 @@ class MilvusEngine:
     """
 
     beside: ClassVar[Collection[str]] = ()
+    shared = False
 
     def __init__(self, address: Address, old: Target, new: Target, dim: int, version: str | None = None) -> None:
         self._address, self._targets, self._dim, self._version = address, {"old": old, "new": new}, dim, version
@@ -176,24 +178,30 @@ class MilvusEngine:
 
     # Rows
 
-    def scan(self, side: Side) -> Iterator[Sequence[tuple[str, bytes | None]]]:
-        """Yield ids and digests of all rows of a side."""
+    def scan(self, side: Side, pace: Pace) -> Iterator[Sequence[tuple[str, bytes | None]]]:
+        """Yield ids and digests of all rows of a side, in the order of their keys."""
         if side == "new" and not self.is_there():
             return
-        with translated(self._address):
-            iterator = self._client.query_iterator(
-                self._targets[side].collection, batch_size=AT_ONCE, filter="",
-                output_fields=[self._key["name"], *self._compared], **_STRONG,
-            )  # fmt: skip
-        try:
-            while True:
-                with translated(self._address):
-                    page = iterator.next()
-                if not page:
-                    return
-                yield [(row.id, row.digest) for row in map(self._row, page)]
-        finally:
-            iterator.close()
+        key, after = self._key["name"], ""
+        while True:
+            size = pace.rows  # an iterator keeps the size of its pages
+            with translated(self._address):
+                iterator = self._client.query_iterator(
+                    self._targets[side].collection, batch_size=size, filter=after,
+                    output_fields=[key, *self._compared], **_STRONG,
+                )  # fmt: skip
+            try:
+                while pace.rows == size:
+                    began = time.monotonic()
+                    with translated(self._address):
+                        page = iterator.next()
+                    if not page:
+                        return
+                    pace.took(len(page), time.monotonic() - began)
+                    yield [(row.id, row.digest) for row in map(self._row, page)]
+                    after = f"{key} > {literal(page[-1][key])}"
+            finally:
+                iterator.close()
 
     def fetch(self, side: Side, ids: Sequence[str]) -> Sequence[Row]:
         """Return those of the rows that are there."""

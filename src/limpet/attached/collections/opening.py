@@ -207,7 +207,8 @@ def attach(url: str, *, old: ModelIdentity, new: ModelIdentity) -> CollectionAtt
             if known is None:
                 record = it.record(len(ledger.entries()) + 1)
                 it.refuse(record)
-                known = ledger.add(record, {"kind": "attach", "old": old.fingerprint, "new": new.fingerprint})
+                known = ledger.add(record, {"kind": "attach", "old": old.fingerprint, "new": new.fingerprint,
+                                            "compared": True})  # fmt: skip
         attachment = CollectionAttachment(_engine(place.address, known.record), ledger, known.id, without_secrets(url))
     except BaseException:
         ledger.close()

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from http import HTTPStatus
 from typing import Any, ClassVar
 
 import numpy as np
 from qdrant_client import QdrantClient, models
+from qdrant_client.http.exceptions import UnexpectedResponse
 
 from limpet.attached.base import IndexStatus
-from limpet.attached.collections.engine import AT_ONCE, Row, Target, Wanted, digest_of
+from limpet.attached.collections.engine import Pace, Row, Target, Wanted, digest_of
 from limpet.attached.state import Side
-from limpet.errors import DataError, refuse, without_secrets
+from limpet.errors import DataError, StoreError, reason, refuse, without_secrets
 from limpet.sources.address import Address
 from limpet.sources.qdrant import UNNAMED, connected, point_id, translated, vectors_of
 
 _CONSISTENCY = models.ReadConsistencyType.MAJORITY
 _NAMED_SINCE = (1, 18)
+_ATTEMPTS = 8
 
 
 def adds_vectors(client: QdrantClient) -> bool:
@@ -44,7 +48,7 @@ class QdrantEngine:
     def __init__(self, address: Address, old: Target, new: Target, dim: int, version: str | None = None) -> None:
         self._address, self._targets, self._dim, self._version = address, {"old": old, "new": new}, dim, version
         self.place = f"collection '{old.collection}' of Qdrant at {without_secrets(address.place)}"
-        self._same = old.collection == new.collection
+        self.shared = old.collection == new.collection
         self._names = {side: one.vector or UNNAMED for side, one in self._targets.items()}
         self._open = ExitStack()
         self._client: QdrantClient = self._open.enter_context(connected(address))
@@ -99,7 +103,7 @@ class QdrantEngine:
             warnings.simplefilter("ignore")  # about payload indexes, which folders have not
             info = self._client.get_collection(old)
             params, own = info.config.params, vectors_of(info.config.params)[0][self._names["old"]]
-            if self._same:
+            if self.shared:
                 config = models.DenseVectorConfig(size=self._dim, distance=own.distance, datatype=own.datatype)
                 self._client.create_vector_name(old, self._names["new"], models.DenseVectorNameConfig(dense=config))
                 return
@@ -121,7 +125,7 @@ class QdrantEngine:
         if not self.is_there():
             return
         with translated(self._address):
-            if self._same:
+            if self.shared:
                 self._client.delete_vector_name(self._targets["new"].collection, self._names["new"])
             else:
                 self._client.delete_collection(self._targets["new"].collection)
@@ -153,13 +157,13 @@ class QdrantEngine:
 
     # Points
 
-    def scan(self, side: Side) -> Iterator[Sequence[tuple[str, bytes | None]]]:
+    def scan(self, side: Side, pace: Pace) -> Iterator[Sequence[tuple[str, bytes | None]]]:
         """Yield ids and digests of all points of a side; where vectors are not compared, of those that have one."""
         if side == "new" and not self.is_there():
             return
         offset: Any = None
         name = self._names[side]
-        unseen = self._same or (self._version is not None and name != UNNAMED)  # whether a point has one
+        unseen = self.shared or (self._version is not None and name != UNNAMED)  # whether a point has one
         where = models.Filter(must=[models.HasVectorCondition(has_vector=name)]) if unseen else None
         what: dict[str, Any] = (
             {"with_payload": [self._version], "with_vectors": False}
@@ -167,11 +171,13 @@ class QdrantEngine:
             else {"with_payload": True, "with_vectors": True}
         )
         while True:
+            began = time.monotonic()
             with translated(self._address):
                 points, offset = self._client.scroll(
-                    self._targets[side].collection, scroll_filter=where, limit=AT_ONCE, offset=offset,
+                    self._targets[side].collection, scroll_filter=where, limit=pace.rows, offset=offset,
                     consistency=_CONSISTENCY, **what,
                 )  # fmt: skip
+            pace.took(len(points), time.monotonic() - began)
             yield [(row.id, row.digest) for row in (self._row(side, point) for point in points)]
             if offset is None:
                 return
@@ -196,22 +202,18 @@ class QdrantEngine:
             gone = vector is None and point.vector is not None  # and not only left unread
             digest = None if gone else digest_of(payload.get(self._version))
             return Row(str(point.id), vector, {"payload": payload, "vectors": vectors}, digest, payload)
-        if self._same:
+        if self.shared:
             vectors.pop(other, None)
         rest = {"payload": payload, "vectors": vectors}
-        seen = {} if self._same and side == "new" else rest
-        return Row(str(point.id), vector, rest, None if vector is None else digest_of(seen, vector), payload)
+        return Row(str(point.id), vector, rest, None if vector is None else digest_of(rest, vector), payload)
 
     def put(self, side: Side, rows: Sequence[Row]) -> None:
         """Write points as a whole; of two vectors of the same points the one, where the point is still there."""
         name, collection = self._names[side], self._targets[side].collection
+        if self.shared:
+            self._update(collection, {row.id: {name: _numbers(row)} for row in rows})
+            return
         with translated(self._address):
-            if self._same:
-                there = {str(one.id) for one in self._client.retrieve(collection, [_id(row.id) for row in rows])}
-                self._client.update_vectors(collection, [
-                    models.PointVectors(id=_id(row.id), vector={name: _numbers(row)}) for row in rows if row.id in there
-                ])  # fmt: skip
-                return
             self._client.upsert(collection, [
                 models.PointStruct(
                     id=_id(row.id), payload=dict(row.rest["payload"]),
@@ -219,17 +221,31 @@ class QdrantEngine:
                 ) for row in rows
             ])  # fmt: skip
 
+    def _update(self, collection: str, vectors: Mapping[str, Mapping[str, list[float]]]) -> None:
+        """Write vectors of those points that are there; the application may delete some in this very moment."""
+        for attempt in range(_ATTEMPTS):
+            with translated(self._address):
+                there = self._client.retrieve(collection, list(map(_id, vectors)), with_payload=False)
+                found = [models.PointVectors(id=one.id, vector=dict(vectors[str(one.id)])) for one in there]
+                try:
+                    if found:
+                        self._client.update_vectors(collection, found)
+                    return
+                except (KeyError, UnexpectedResponse) as error:  # of a folder, and of a service
+                    if not isinstance(error, KeyError) and error.status_code != HTTPStatus.NOT_FOUND:
+                        raise
+                    if attempt + 1 == _ATTEMPTS:
+                        raise StoreError(
+                            f"Points of '{collection}' are deleted faster than vectors are written: {reason(error)}.",
+                            expected="a moment without deletions",
+                            to_do="repeat the command; it goes on where it stopped.",
+                        ) from error
+
     def remove(self, side: Side, ids: Sequence[str]) -> None:
-        """Remove points; of two vectors of the same points the one."""
-        found = list(map(_id, ids))
-        if not found:
-            return
-        with translated(self._address):
-            if self._same:
-                there = [one.id for one in self._client.retrieve(self._targets[side].collection, found)]
-                self._client.delete_vectors(self._targets[side].collection, [self._names[side]], there)
-            else:
-                self._client.delete(self._targets[side].collection, found)
+        """Remove points of a collection."""
+        if ids:
+            with translated(self._address):
+                self._client.delete(self._targets[side].collection, list(map(_id, ids)))
 
 
 def _id(text: str) -> Any:

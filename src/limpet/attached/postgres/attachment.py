@@ -57,7 +57,7 @@ from limpet.attached.postgres.verify import queries_of, table_problems
 from limpet.attached.state import AttachmentState, Event, Side, advance
 from limpet.embeddings import EmbeddingSet
 from limpet.embeddings.embedding_set import shown
-from limpet.errors import GalleryError, StoreError, UpgradeStateError
+from limpet.errors import GalleryError, StoreError, UpgradeStateError, refuse
 from limpet.evaluation.results import Evaluation
 from limpet.galleries.backfill import Backfilled
 from limpet.galleries.sources import VectorSource, WithText
@@ -558,16 +558,20 @@ class PostgresAttachment:
                 to_do="`limpet attach index` builds them; nothing was changed.",
             )
 
-    def declare_writes(self, model: str) -> Side:
+    def declare_writes(self, model: str, source: VectorSource | None = None, *, allow_missing: int = 0) -> Side:
         """Declare with which model the application writes, where a session does not say it by limpet.writes_with.
 
         Args:
             model: old, new, or a fingerprint.
+            source: None: triggers keep what the application writes with either model.
+            allow_missing: 0, for the same reason.
 
         Raises:
-            ConfigError: Neither of the two.
+            ConfigError: Neither of the two; or a source, or rows that may lack a vector.
             UpgradeStateError: The dimension of the column says it, and something else.
         """
+        refuse(source is not None or allow_missing > 0, "A model, or --allow-missing, for a declaration of a table.",
+               "neither: triggers keep what the application writes with either model")  # fmt: skip
 
         def attempt() -> Side:
             with self._session.transaction(LOCK_TIMEOUT):

@@ -1,0 +1,177 @@
+"""How long passes over attached collections take, today and at an earlier commit, side by side.
+
+A collection of a real server of Milvus, and a folder of Qdrant's local mode, are filled with rows of a text and a
+vector. Then, by turns for each commit, a process of its own attaches, compares both sides for the first time, and fills
+some rows with vectors that cost nothing to make, from the texts in the collection. Every library fills as many rows at
+a time as it does when nobody says how many.
+
+    python benchmarks/attached_collections.py              # writes benchmarks/results/attached_collections.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results" / "attached_collections.md"
+BEFORE = "d79955e"
+PLACES = {"milvus": "Milvus 2.3.5, a server", "qdrant": "Qdrant, a folder, two vectors of a point",
+          "qdrant&beside=collection": "Qdrant, a folder, two collections"}  # fmt: skip
+ONCE = 1000
+
+
+def measure(url: str, dim: int, budget: int) -> dict[str, float]:
+    """Attach, compare and fill; return seconds of the first comparison, and rows filled a second."""
+    from limpet.attached.base import ModelIdentity
+    from limpet.attached.collections.opening import attach
+    from limpet.galleries.sources import CallableVectors
+    from limpet.geometry import Hypersphere
+
+    draw = np.random.default_rng(0)
+    ready = draw.normal(size=(20_000, dim)).astype(np.float32)
+    ready /= np.linalg.norm(ready, axis=1, keepdims=True)
+    steps: list[tuple[float, int]] = []
+    with attach(url, old=ModelIdentity("declared:old", 0), new=ModelIdentity("declared:new", dim)) as it:
+        began = time.monotonic()
+        status = it.status()
+        compared = time.monotonic() - began
+        source = CallableVectors(lambda texts: ready[: len(texts)], "declared:new", Hypersphere(dim), it.texts)
+        done = it.backfill(source, budget=budget, on_step=lambda step: steps.append((step["seconds"], step["written"])))
+        it.detach(abandon=True)
+    (first, before), (last, after) = steps[0], steps[-1]
+    assert done.written == budget and status.lacking["new"] == status.items
+    return {"rows": status.items, "compared": compared, "filled": (after - before) / (last - first)}
+
+
+@contextmanager
+def milvus(rows: int, dim: int) -> Iterator[str]:
+    """Give the URL of a collection of Milvus."""
+    from pymilvus import DataType, MilvusClient
+
+    from milvus_server import milvus_server
+
+    with milvus_server() as http:
+        client = MilvusClient(http)
+        schema = client.create_schema(enable_dynamic_field=True)
+        schema.add_field("key", DataType.INT64, is_primary=True)
+        schema.add_field("emb", DataType.FLOAT_VECTOR, dim=dim)
+        schema.add_field("text", DataType.VARCHAR, max_length=200)
+        index = client.prepare_index_params()
+        index.add_index("emb", index_type="FLAT", metric_type="COSINE")
+        name = f"measured_{os.getpid()}"
+        client.create_collection(name, schema=schema, index_params=index)
+        for page in pages(rows, dim):
+            client.insert(name, [{"key": key, "emb": vector, "text": text} for key, vector, text in page])
+        client.flush(name)
+        yield f"{http.replace('http', 'milvus')}/{name}?text=text"
+        client.drop_collection(name)
+
+
+@contextmanager
+def qdrant(rows: int, dim: int) -> Iterator[str]:
+    """Give the URL of a collection in a folder of Qdrant."""
+    import warnings
+
+    from qdrant_client import QdrantClient, models
+
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as folder:
+        client = QdrantClient(path=folder)
+        client.create_collection("items", {"emb": models.VectorParams(size=dim, distance=models.Distance.COSINE)})
+        warnings.simplefilter("ignore")  # that a folder is not for many points
+        for page in pages(rows, dim):
+            client.upsert("items", [models.PointStruct(id=key, vector={"emb": vector}, payload={"text": text})
+                                    for key, vector, text in page])  # fmt: skip
+        client.close()
+        yield f"qdrant:{folder}#items?vector=emb&text=text"
+
+
+def pages(rows: int, dim: int) -> Iterator[list[tuple[int, list[float], str]]]:
+    """Yield keys, vectors and texts."""
+    draw = np.random.default_rng(1)
+    for start in range(0, rows, ONCE):
+        keys = range(start, min(start + ONCE, rows))
+        vectors = draw.normal(size=(len(keys), dim)).round(4).tolist()
+        yield [(key, vector, f"a text about thing {key}") for key, vector in zip(keys, vectors, strict=True)]
+
+
+def run(source: Path, url: str, dim: int, budget: int) -> dict[str, float]:
+    """Measure with the library in a folder, in a process of its own."""
+    words = [sys.executable, "-W", "ignore", __file__, "--measure", url, "--dim", str(dim), "--budget", str(budget)]
+    done = subprocess.run(words, env={**os.environ, "PYTHONPATH": str(source)}, stdout=subprocess.PIPE, check=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def table(lines: list[dict[str, Any]], footer: str) -> str:
+    """Return what is written down."""
+    head = [
+        "Passes over attached collections",
+        "",
+        f"Before is commit {BEFORE}. Vectors cost nothing to make; each library reads and writes as many rows at a time "
+        "as it does by itself.",
+        "",
+        "| collection | rows | numbers of a vector | first comparison before | after | filled before | after |",
+        "|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    body = []
+    for one in lines:
+        was, now = one["before"], one["after"]
+        body.append(
+            f"| {one['place']} | {now['rows']:,.0f} | {one['dim']} | {was['compared']:.1f} s | {now['compared']:.1f} s "
+            f"({was['compared'] / now['compared']:.1f} times as fast) | {was['filled']:,.0f} rows/s | "
+            f"{now['filled']:,.0f} rows/s ({now['filled'] / was['filled']:.1f} times) |"
+        )
+    return "\n".join([*head, *body, "", footer, ""])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rows", type=int, nargs=2, default=(50_000, 4_000), help="of Milvus, and of Qdrant's folders")
+    parser.add_argument("--dim", type=int, default=384)
+    parser.add_argument(
+        "--budget", type=int, default=8_000, help="rows that are filled, of Milvus; of folders half of all"
+    )
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--measure", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.measure:
+        print(json.dumps(measure(given.measure, given.dim, given.budget)))
+        return 0
+    sys.path[:0] = [str(ROOT / "tests")]
+    from machine import describe
+
+    began, lines = time.monotonic(), list[dict[str, Any]]()
+    with tempfile.TemporaryDirectory() as folder:
+        archive = subprocess.run(["git", "-C", str(ROOT), "archive", BEFORE, "src"], stdout=subprocess.PIPE, check=True)
+        subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
+        sources = {"before": Path(folder) / "src", "after": ROOT / "src"}
+        for place, name in PLACES.items():
+            kind, sign, further = place.partition("&")
+            rows, budget = (given.rows[0], given.budget) if kind == "milvus" else (given.rows[1], given.rows[1] // 2)
+            with (milvus if kind == "milvus" else qdrant)(rows, given.dim) as url:
+                found: dict[str, Any] = {"place": name, "dim": given.dim}
+                for when, source in sources.items():
+                    with tempfile.TemporaryDirectory() as ledger:
+                        address = f"{url}&ledger={ledger}/ledger.db{sign}{further}"
+                        found[when] = run(source, address, given.dim, budget)
+                    print(name, when, found[when], flush=True)
+            lines.append(found)
+            footer = f"{time.monotonic() - began:.0f} s. {describe('pymilvus', 'milvus', 'qdrant-client')}"
+            given.out.write_text(table(lines, f"{footer}\n\npython benchmarks/attached_collections.py"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,333 @@
+"""Upgrades of a collection in a folder of Qdrant that are killed at random, beside an application that goes on.
+
+A folder is open in one process, so operator and application share it: before and after every call that the upgrade
+makes of Qdrant, and before every step that it writes into its ledger, the application may ask `current`, write what it
+asked for before, or look at everything that serves. Writes that were asked for before a declaration come after it, too.
+SIGKILL ends the process. The steps, the planted bugs and the comparisons are those of `crash.collections`; rounds take
+turns with two collections, and with two vectors of the same points.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from qdrant_client import QdrantClient, models
+
+from attached.collections import QdrantApplication
+from attached.shop import NEW, OLD, made_by, vector
+from crash.attached import Tally, forking, remembered
+from crash.collections import BUGS, ROWS, differences, settle, step
+from limpet.attached.collections import due as rules
+from limpet.attached.collections.engine import Target
+from limpet.attached.collections.ledger import Ledger
+from limpet.attached.collections.opening import attach, current
+from limpet.attached.state import OTHER, Side
+from limpet.errors import LimpetError
+from limpet.sources.address import read_address
+from limpet.sources.qdrant import connected
+
+KILLS, CHECKED, MOST = 25, 5, 60
+PATIENCE = 120.0
+FIRST = 1_000_000
+BETWEEN = {QdrantClient: ["scroll", "retrieve", "upsert", "update_vectors", "delete"], Ledger: ["step", "keep"]}
+"""Calls between which the application does something."""
+
+
+class Application:
+    """Writes rows and looks at them, a little at a time.
+
+    Args:
+        url: Of the attachment.
+        first: What is to be written before anything is declared.
+        log: Where it remembers what it wrote.
+        draw: Decides.
+    """
+
+    def __init__(self, url: str, first: Target, log: Path, draw: random.Random) -> None:
+        self.url, self.first, self.draw, self.own = url, first, draw, remembered(log)
+        self.told = log.open("a", buffering=1)
+        self.often = draw.choice([0.01, 0.05, 0.3])
+        self.waits: tuple[int, str | None, Target] | None = None
+        self.busy = False
+
+    def turn(self, client: QdrantClient) -> None:
+        """Do a part of something, or nothing."""
+        if self.busy or self.draw.random() > self.often:
+            return
+        self.busy = True
+        try:
+            if self.waits is not None:
+                self.write(client)
+            elif self.draw.random() < 0.2:
+                self.look(client)
+            else:
+                self.ask()
+                if self.draw.random() < 0.5:
+                    self.write(client)
+        finally:
+            self.busy = False
+
+    def ask(self) -> None:
+        """Decide on a row to add, change or delete, and ask where it is to be written."""
+        alive = self.own.alive()
+        kinds = ["change", "change", "delete"] + ["add"] * (len(alive) < MOST)
+        kind = self.draw.choice(kinds) if alive else "add"
+        row = self.own.unused(FIRST) if kind == "add" else self.draw.choice(alive)
+        after = None if kind == "delete" else f"thing {self.draw.getrandbits(40)}"
+        self.waits = row, after, current(self.url, for_="writes")
+
+    def write(self, client: QdrantClient) -> None:
+        """Write what was decided, and again where it is to be written elsewhere by now."""
+        assert self.waits is not None
+        row, after, target = self.waits
+        self.tell({"row": row, "after": after})
+        self.own.about(row, after)
+        asked = None
+        while asked != target:
+            asked = target
+            put(client, target, side_of(target, self.first), row, after)
+            target = current(self.url, for_="writes")
+        self.tell({"done": row})
+        self.own.done(row)
+        self.waits = None
+
+    def look(self, client: QdrantClient) -> None:
+        """Read everything that serves."""
+        target = current(self.url)
+        found = rows_of(client, target)
+        whole = target.collection != self.first.collection or target == self.first
+        self.tell({"wrong": wrong(found, side_of(target, self.first), whole=whole)})
+
+    def tell(self, entry: dict[str, Any]) -> None:
+        self.told.write(json.dumps(entry) + "\n")
+
+
+def side_of(target: Target, first: Target) -> Side:
+    """Return whose vectors a target has."""
+    return "old" if target == first else "new"
+
+
+def put(client: QdrantClient, target: Target, side: Side, row: int, after: str | None) -> None:
+    """Write a point as a whole, or delete it."""
+    if after is None:
+        client.delete(target.collection, [row])
+        return
+    vectors = {str(target.vector): vector(side, after).tolist(), "other": [float(row), 1.0]}
+    payload = {"text": after, "tags": [after, row]}
+    client.upsert(target.collection, [models.PointStruct(id=row, vector=vectors, payload=payload)])
+
+
+def rows_of(client: QdrantClient, target: Target) -> dict[int, tuple[str, Any]]:
+    """Return texts and vectors of all points that a search would find."""
+    points, _ = client.scroll(target.collection, limit=10_000, with_vectors=True)
+    return {
+        int(str(point.id)): ((point.payload or {})["text"], point.vector[str(target.vector)])
+        for point in points
+        if isinstance(point.vector, dict) and target.vector in point.vector
+    }
+
+
+def wrong(rows: dict[int, tuple[str, Any]], side: Side, *, whole: bool) -> list[str]:
+    """Say which rows have a vector of the other model; where text and vector are written as one, of another text."""
+    return [
+        f"row {key} of {side} has a vector of {made_by(found)} and the text '{text}'"
+        for key, (text, found) in rows.items()
+        if made_by(found) != side or (whole and abs(vector(side, text) - found).max() > 1e-4)
+    ]
+
+
+def life(url: str, base: str, first: Target, folder: Path, seed: int, last: bool, bug: str | None) -> None:
+    """Take random steps that are possible, for ever, beside the application; the last one only goes on to the end."""
+    if bug is not None:
+        QDRANT_BUGS[bug]()
+    draw = random.Random(seed)
+    with connected(read_address(base)) as client:
+        it = Application(url, first, folder / "log", draw)
+        with between(lambda: it.turn(client)):
+            until = time.monotonic() + PATIENCE
+            while time.monotonic() < until:
+                try:
+                    with attach(url, old=OLD, new=NEW) as attachment:
+                        while not step(attachment, draw, folder / "steps", last=last):
+                            it.busy = last  # the end is without an application
+                    return
+                except LimpetError:
+                    it.busy = last
+        raise AssertionError("no step was possible")
+
+
+@contextmanager
+def between(turn: Callable[[], None]) -> Iterator[None]:
+    """Do something before and after calls that an upgrade makes; the application's own calls do not count."""
+    whole = {(kind, name): getattr(kind, name) for kind, names in BETWEEN.items() for name in names}
+
+    def beside(method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def call(*values: Any, **named: Any) -> Any:
+            turn()
+            done = method(*values, **named)
+            turn()
+            return done
+
+        return call
+
+    for (kind, name), method in whole.items():
+        setattr(kind, name, beside(method))
+    try:
+        yield
+    finally:
+        for (kind, name), method in whole.items():
+            setattr(kind, name, method)
+
+
+def missing_vector_taken_for_a_deletion() -> None:
+    """Of two vectors of a point, the one that a write of the other removed is taken for deleted, and both go."""
+    from limpet.attached.collections import attachment as passes
+    from limpet.attached.collections.qdrant import QdrantEngine
+
+    whole, remove = rules.due, QdrantEngine.remove
+
+    def blind(*values: Any, shared: bool = False, **further: Any) -> Any:
+        return whole(*values, **further)
+
+    def both(self: QdrantEngine, side: Side, ids: Any) -> None:
+        if self.shared and ids:
+            self._client.delete_vectors(self.target(side).collection, [self._names[side]], [*map(int, ids)])
+        elif ids:
+            remove(self, side, ids)
+
+    passes.due, QdrantEngine.remove = blind, both  # type: ignore[assignment,method-assign]
+
+
+QDRANT_BUGS = {**BUGS, missing_vector_taken_for_a_deletion.__name__: missing_vector_taken_for_a_deletion}
+
+
+class Round:
+    """One upgrade in one folder.
+
+    Args:
+        folder: For the points, logs and the ledger.
+        tally: Is told.
+        seed: Of everything random.
+        beside: Where the new vectors are: "vector" or "collection".
+        bug: Planted into the process.
+    """
+
+    def __init__(self, folder: Path, tally: Tally, seed: int, beside: str, bug: str | None = None) -> None:
+        self.folder, self.tally, self.bug, self.draw = folder, tally, bug, random.Random(seed)
+        self.base = f"qdrant:{folder / 'q'}"
+        shop = QdrantApplication(self.base, str(folder / "ledger.db"), f"&text=text&beside={beside}")
+        self.url, self.first = shop.url, shop.first
+        for row in range(ROWS):
+            put(shop.client, shop.first, "old", row, f"item {row}")
+        attach(self.url, old=OLD, new=NEW).close()
+        shop._context.__exit__(None, None, None)
+        self.context = forking("crash.qdrant")
+
+    @property
+    def address(self) -> str:
+        return f"{self.base}#{self.first.collection}"
+
+    def counts(self) -> tuple[int, int, int]:
+        """Return the steps that came to an end, the writes that were acknowledged, and readings of all that serves."""
+        log, steps = (
+            path.read_text() if path.exists() else "" for path in (self.folder / "log", self.folder / "steps")
+        )
+        return len(steps.splitlines()), log.count('"done"'), log.count('"wrong"')
+
+    def start(self, *, last: bool = False) -> Any:
+        given = (self.url, self.address, self.first, self.folder, self.draw.getrandbits(32), last, self.bug)
+        process = self.context.Process(target=life, args=given, daemon=True)
+        process.start()
+        return process
+
+    def run(self, kills: int) -> None:
+        """Kill so often, then go on to the end and compare."""
+        try:
+            for number in range(kills):
+                process = self.start()
+                try:
+                    self.went_on(process, self.draw.choice([0, 1, 2]), self.draw.choice([0, 1, 4, 15]))
+                    time.sleep(0.05 * self.draw.random())
+                finally:
+                    process.kill()
+                    process.join()
+                if process.exitcode is not None and process.exitcode > 0:
+                    self.tally.violations.append(f"the process ended by itself, with {process.exitcode}")
+                self.tally.kills["process"] = self.tally.kills.get("process", 0) + 1
+                if number % CHECKED == CHECKED - 1:
+                    self.agree()
+                if self.tally.violations:
+                    return
+            self.finish()
+        finally:
+            steps, writes, reads = self.counts()
+            if steps:
+                self.tally.steps.update((self.folder / "steps").read_text().splitlines())
+            self.tally.writes += writes
+            self.tally.reads += reads
+
+    def went_on(self, process: Any, steps: int, writes: int) -> None:
+        """Wait until so much more was done; not for ever, if nothing is possible."""
+        done, wrote, _ = self.counts()
+        until = time.monotonic() + PATIENCE / 40
+        while process.is_alive() and time.monotonic() < until:
+            now = self.counts()
+            if now[0] >= done + steps and now[1] >= wrote + writes:
+                return
+            time.sleep(0.005)
+
+    def agree(self) -> None:
+        """Make a pass for both sides, and compare both with what the application remembers."""
+        with closing(attach(self.url, old=OLD, new=NEW)) as it:
+            settle(it)
+            for side in OTHER:
+                self.compare(it.engine.target(side), side)
+
+    def compare(self, target: Target, side: Side) -> None:
+        with connected(read_address(self.address)) as client:
+            rows = rows_of(client, target)
+        texts = {key: text for key, (text, _) in rows.items()}
+        self.tally.violations += [*wrong(rows, side, whole=True), *differences(texts, side, [self.folder / "log"])]
+        for line in (self.folder / "log").read_text().splitlines():
+            if line.startswith('{"wrong"') and line.endswith("}"):
+                self.tally.violations += json.loads(line)["wrong"]
+        self.tally.checks += 1
+
+    def finish(self) -> None:
+        """Let the upgrade end with nobody killed any more, and compare all there is."""
+        self.agree()
+        process = self.start(last=True)
+        process.join(PATIENCE)
+        if process.exitcode != 0:
+            self.tally.violations.append(f"the operator did not come to an end: {process.exitcode}")
+            process.kill()
+            return
+        serves = current(self.url)
+        assert serves == current(self.url, for_="writes")
+        self.compare(serves, side_of(serves, self.first))
+        self.tally.rounds += 1
+
+
+def trials(
+    kills: int, seed: int = 0, bug: str | None = None, told: Any = lambda tally: None, so_far: Tally | None = None
+) -> Tally:
+    """Kill so often, in as many rounds as it takes after those until now; stop at the first violation."""
+    tally = so_far or Tally()
+    number = tally.rounds
+    while tally.killed < kills and not tally.violations:
+        memory = Path("/dev/shm")  # the client syncs every point
+        with tempfile.TemporaryDirectory(prefix="limpet-trials-", dir=memory if memory.is_dir() else None) as folder:
+            beside = "vector" if number % 2 == 0 else "collection"
+            Round(Path(folder), tally, 1_000 * seed + number, beside, bug).run(min(KILLS, kills - tally.killed))
+        told(tally)
+        number += 1
+    return tally
