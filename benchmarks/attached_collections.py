@@ -119,8 +119,8 @@ def table(lines: list[dict[str, Any]], footer: str) -> str:
     head = [
         "Passes over attached collections",
         "",
-        f"Before is commit {BEFORE}. Vectors cost nothing to make; each library reads and writes as many rows at a time "
-        "as it does by itself.",
+        f"Before is commit {BEFORE}. Vectors cost nothing to make; rows read and written at a time are as many as when "
+        "nobody says how many.",
         "",
         "| collection | rows | numbers of a vector | first comparison before | after | filled before | after |",
         "|---|--:|--:|--:|--:|--:|--:|",

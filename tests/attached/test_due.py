@@ -1,39 +1,77 @@
-"""What is to be done about an item: every case of two sides, a pair and who writes, against the promises in words."""
+"""What to do about an item: every case of two sides, a pair, who writes and who wrote until a moment ago."""
 
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import pytest
 
-from limpet.attached.collections.due import Pair, due
-from limpet.attached.state import Side
+from limpet.attached.collections.due import HALF, Pair, due
+from limpet.attached.state import OTHER, Side
 
 STATES = [None, b"1", b"2"]
 PAIRS = [None, *(Pair(old, new) for old in (None, b"1") for new in (None, b"1"))]
-CASES = [(old, new, pair, writes) for old, new, pair, writes in product(STATES, STATES, PAIRS, ("old", "new"))]
+SIDES: tuple[Side, ...] = ("old", "new")
+CASES = [
+    (old, new, pair, writes, late)
+    for old, new, pair, writes in product(STATES, STATES, PAIRS, SIDES)
+    for late in (None, OTHER[writes])
+]
 
 
-@pytest.mark.parametrize(("old", "new", "pair", "writes"), CASES)
-def test_nothing_is_lost_overwritten_or_resurrected(
-    old: bytes | None, new: bytes | None, pair: Pair | None, writes: Side
+def expected(now: dict[Side, Any], pair: Pair | None, writes: Side, late: Side | None) -> str:
+    """Say in the words of the promises what is to be done."""
+    follows = OTHER[writes]
+    if now["old"] is None and now["new"] is None:
+        return "forget"
+    was = None if pair is None else {"old": pair.old, "new": pair.new}
+    agreed = was is not None and None not in was.values()
+    if agreed and now == was:
+        return "nothing"
+    touched = {side for side in SIDES if was is not None and now[side] != was[side]} if agreed else set()
+    if touched == {follows} and now[follows] is not None:
+        return f"fill {writes}"  # written by who did not know yet what is declared
+    if touched == {follows} and follows == late:
+        return f"drop {writes}"  # deleted in the last moment before the declaration
+    if now[writes] is not None:
+        return f"fill {follows}"  # what is declared is neither removed nor overwritten
+    was_there = was is not None and was[writes] is not None
+    return f"drop {follows}" if was_there else f"fill {writes}"  # never on both sides is no deletion
+
+
+@pytest.mark.parametrize(("old", "new", "pair", "writes", "late"), CASES)
+def test_due_keeps_the_promises(
+    old: bytes | None, new: bytes | None, pair: Pair | None, writes: Side, late: Side | None
 ) -> None:
-    found = due(old, new, pair, writes)
-    truth, follower, other = (old, new, "new") if writes == "old" else (new, old, "old")
-    agreed = pair is not None and None not in (old, new) and (old, new) == pair
-    assert (found == "nothing") == agreed
-    assert (found == "forget") == (old is None and new is None)
-    if truth is not None:  # what the application wrote is neither removed nor overwritten
-        assert found in ("nothing", f"fill {other}")
-    elif (
-        follower is not None
-    ):  # once it was on both sides, the application deleted it; before, it is only not there yet
-        was = pair is not None and (pair.old if writes == "old" else pair.new) is not None
-        assert found == (f"drop {other}" if was else f"fill {writes}")
+    assert due(old, new, pair, writes, late=late) == expected({"old": old, "new": new}, pair, writes, late)
 
 
-@pytest.mark.parametrize(("old", "new", "pair", "writes"), CASES)
-def test_both_sides_are_treated_alike(old: bytes | None, new: bytes | None, pair: Pair | None, writes: Side) -> None:
-    turned = due(new, old, pair and Pair(pair.new, pair.old), "new" if writes == "old" else "old")
+@pytest.mark.parametrize("shared", [False, True])
+def test_due_treats_both_sides_alike(shared: bool) -> None:
     names = {"fill old": "fill new", "fill new": "fill old", "drop old": "drop new", "drop new": "drop old"}
-    assert names.get(turned, turned) == due(old, new, pair, writes)
+    for old, new, pair, writes, late in CASES:
+        turned = due(new, old, pair and Pair(pair.new, pair.old), OTHER[writes], late=late and OTHER[late],
+                     shared=shared)  # fmt: skip
+        assert names.get(turned, turned) == due(old, new, pair, writes, late=late, shared=shared)
+
+
+def digest(fields: str, vector: str) -> bytes:
+    return fields.encode().ljust(HALF) + vector.encode().ljust(HALF)
+
+
+def test_due_never_takes_a_missing_vector_of_a_point_for_a_deletion() -> None:
+    for old, new, pair, writes, late in CASES:
+        found = due(old, new, pair, writes, late=late, shared=True)
+        assert not found.startswith("drop")
+        if (old is None) != (new is None):
+            assert found == ("fill old" if old is None else "fill new")
+
+
+@pytest.mark.parametrize("writes", SIDES)
+def test_due_of_a_point_follows_the_vector_that_was_written_beside_its_fields(writes: Side) -> None:
+    pair = Pair(digest("a", "1"), digest("a", "2"))
+    assert due(digest("b", "3"), digest("b", "2"), pair, writes, shared=True) == "fill new"
+    assert due(digest("b", "1"), digest("b", "4"), pair, writes, shared=True) == "fill old"
+    assert due(digest("b", "1"), digest("b", "2"), pair, writes, shared=True) == f"fill {OTHER[writes]}"
+    assert due(digest("b", "3"), digest("b", "4"), pair, writes, shared=True) == f"fill {OTHER[writes]}"

@@ -59,6 +59,22 @@ def test_swaps_may_change_who_writes_with_what() -> None:
         advance(back, {"kind": "writes", "writes": "c"})
 
 
+def test_where_sides_are_compared_a_declaration_takes_a_pass() -> None:
+    """An event that does not say how far a side is behind is refused, as is one by which it is."""
+    compared = replay([{**ATTACH, "compared": True}, *({"kind": kind} for kind in WAYS["indexed"])])
+    for event in ({"kind": "writes"}, {"kind": "swap"}):
+        for said in ({}, {"behind": 1}, {"behind": 2, "allow_missing": 1}):
+            with pytest.raises(UpgradeStateError, match="was not brought over"):
+                advance(compared, {**event, "writes": "new", **said})
+        for said in ({"behind": 0}, {"behind": 1, "allow_missing": 1}):
+            declared = advance(compared, {**event, "writes": "new", **said})
+            assert (declared.writes, declared.late) == ("new", "old")
+    assert advance(compared, {"kind": "writes", "writes": "old"}) == compared
+    declared = advance(compared, {"kind": "writes", "writes": "new", "behind": 0})
+    assert advance(declared, {"kind": "settled", "late": "new"}) == declared
+    assert advance(declared, {"kind": "settled", "late": "old"}).late is None
+
+
 def test_nothing_ends_with_an_application_that_writes_the_other_model() -> None:
     swapped = at("swapped")
     with pytest.raises(UpgradeStateError, match="writes with declared:a"):

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import base64
 import pickle
+import shutil
+import signal
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -192,6 +196,24 @@ def test_code_in_a_folder_is_not_run(tmp_path: Path, name: str) -> None:
     with pytest.raises(DataError, match="something that Qdrant does not write"):
         open_source(f"qdrant:{tmp_path / 'data'}#named")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_whose_process_was_killed_in_a_transaction_is_read(folder: Path, tmp_path: Path) -> None:
+    """What SQLite has to undo then is undone, as the client of Qdrant would do; every point is there."""
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    file = copy / "collection/plain/storage.sqlite"
+    before = file.read_bytes()
+    code = (
+        "import os, sqlite3, sys\n"
+        "database = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+        "database.execute('PRAGMA cache_size = 1')\n"
+        "database.execute('BEGIN')\n"
+        "database.execute('UPDATE points SET point = zeroblob(20000)')\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(file)]).returncode == -signal.SIGKILL
+    assert file.with_name("storage.sqlite-journal").exists() and file.read_bytes() != before
+    assert open_source(f"qdrant:{copy}#plain").rows == ROWS
 
 
 def test_a_folder_whose_list_is_damaged(tmp_path: Path) -> None:

@@ -319,8 +319,8 @@ def backfill(
 
     Args:
         of: Whose vectors: new; or old, so that nothing is missing after a rollback.
-        batch: Rows embedded and written at a time. Of a table 512 when left out; of a collection as many as are measured
-            to be fast.
+        batch: Rows embedded and written at a time. When left out, 512 of a table; of a collection as many as are
+            measured to be fast.
         budget: Embed at most so many now.
         rate: Embed at most so many rows a second.
         share: Spend at most such a share of the time on writing, such as 0.1, and rest after every transaction: the

@@ -338,7 +338,8 @@ def _refuse_code(path: Path) -> None:
         file = path / "collection" / name / "storage.sqlite"
         if not file.is_file():
             continue
-        with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as database:
+        # Read alone; but what a process was writing when it was killed SQLite has to undo before it reads anything.
+        with closing(sqlite3.connect(f"{file.as_uri()}?mode=rw", uri=True)) as database:
             for (point,) in database.execute("SELECT point FROM points"):
                 try:
                     _Points(BytesIO(point)).load()

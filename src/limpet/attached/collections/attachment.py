@@ -233,7 +233,7 @@ class CollectionAttachment:
     def some(self, limit: int) -> list[str]:
         """Return ids of some items that have an old vector, at most so many."""
         found: list[str] = []
-        for rows in self.engine.scan("old"):
+        for rows in self.engine.scan("old", self.pace):
             found += [identifier for identifier, digest in rows if digest is not None]
             if len(found) >= limit:
                 break
@@ -352,14 +352,14 @@ class CollectionAttachment:
     def _refuse_lacking(self, kind: str, side: Side, found: Comparison, allow: int) -> None:
         lacking = found.lacking(side)
         if len(lacking) > allow:
-            embeds = "" if kind in ("complete", "detach") else f"or add it to `{kind}`: "
+            embeds = "" if kind in ("complete", "detach") else f"or let `{kind}` do it: add --text-model MODEL; "
             raise UpgradeStateError(
                 f"Cannot {kind}: {len(lacking):,} items have no up-to-date vector of the {side} model, and would not "
                 f"be found: {shown(lacking)}.",
                 expected="a vector for every item",
-                to_do=f"`limpet attach backfill --of {side} --text-model MODEL` fills them; {embeds}"
-                f"{'--text-model MODEL (or --release, --adapter); ' * bool(embeds)}where the application writes faster "
-                f"than that, let it pause; or allow it: --allow-missing {len(lacking)}. Nothing that serves was changed.",
+                to_do=f"`limpet attach backfill --of {side} --text-model MODEL` (or --release, --adapter) fills them; "
+                f"{embeds}where the application writes faster than that, let it pause; or allow it: "
+                f"--allow-missing {len(lacking)}. Nothing that serves was changed.",
             )
         leftover = found.leftover(side)
         if len(leftover) > allow:
@@ -585,8 +585,8 @@ class _Filling(Run):
         put = [replace(rows[one], vector=vectors[one]) for one in vectors if now.get(one) == rows[one].digest]
         truth = self.side == found.writes  # what the application writes is overwritten by nothing else
         if truth:
-            there = {row.id: row.digest for row in engine.fetch(self.side, [row.id for row in put])}
-            put = [row for row in put if there.get(row.id) == found.before.get(row.id)]
+            own = {row.id: row.digest for row in engine.fetch(self.side, [row.id for row in put])}
+            put = [row for row in put if own.get(row.id) == found.before.get(row.id)]
         if not put:
             return 0
         ledger.keep(number, {row.id: self._pair(row.digest, None) for row in put if row.id not in found.changed})
