@@ -11,10 +11,13 @@ from typing import Any
 
 import pytest
 
-from attached.shop import Shop, indexed, source, written
-from attached.test_rights import LAYOUTS
+from attached.shop import GOODS, Shop, indexed, source, written
+from attached.test_rights import LAYOUTS, People, reached
+from attached.test_rights import insert as insert_as
+from attached.test_rights import people as people  # a fixture
 from crash.server import PROGRAMS
 from limpet.attached.postgres.attachment import PostgresAttachment, open_attachment
+from limpet.errors import GalleryError
 
 PHASES = "attached", "filling", "filled", "indexed", "swapped", "rolled back", "completed"
 FEWER = {"one column": {"indexed"}, "aside": {"swapped", "rolled back", "completed"}}
@@ -98,13 +101,6 @@ def brought(it: PostgresAttachment, phase: str) -> None:
         it.complete()
 
 
-def same_tables(one: str, other: str) -> bool:
-    """Return whether two dumps say the same, in any order of columns."""
-    return sorted(line.strip(" ,") for line in one.splitlines()) == sorted(
-        line.strip(" ,") for line in other.splitlines()
-    )
-
-
 @pytest.mark.parametrize(("layout", "phase"), CASES)
 def test_an_upgrade_goes_on_after_a_restore(
     layout: str, phase: str, make_shop: Callable[..., Shop], copies: Copies
@@ -146,3 +142,159 @@ def test_an_upgrade_goes_on_after_a_restore(
     assert other.dump() == schema
     titles = dict(other.execute("SELECT id, title FROM shop.items"))
     assert titles == {0: "b", ROWS: "a"} | {row: f"item {row}" for row in range(1, ROWS)}
+
+
+def test_pgvector_in_a_schema_of_its_own(shop: Shop, copies: Copies) -> None:
+    shop.fill(3)
+    shop.execute("CREATE SCHEMA extensions; ALTER EXTENSION vector SET SCHEMA extensions")
+    try:
+        with shop.attach() as it:
+            brought(it, "swapped")
+            other = copies.restore(shop)
+        with open_attachment(other.url) as it:
+            other.execute("UPDATE shop.items SET title = 'a', emb = %s WHERE id = 1", [written("new", "a")])
+            assert it.status().lacking == {"old": 1, "new": 0}
+            it.rollback(source(it, "old"), writes="old")
+            it.detach()
+    finally:
+        shop.execute("ALTER EXTENSION vector SET SCHEMA public; DROP SCHEMA extensions")
+
+
+def test_roles_write_after_a_restore_as_before(people: People, copies: Copies) -> None:
+    shop = people.shop
+    people.own()
+    with shop.attach():
+        other = copies.restore(shop)
+    people.shop = other
+    insert_as(people, people.inserts, "2", "item 2", "new", "SET limpet.writes_with = 'declared:new'")
+    assert reached(people, people.stranger) == {"limpet_attached.model_of(regclass,text)"}
+    with open_attachment(other.url) as it:
+        insert_as(people, people.inserts, "3", "item 3", "new", "SET limpet.writes_with = 'declared:new'")
+        assert it.status().lacking == {"old": 2, "new": 0} and set(other.sides().values()) == {None}
+    people.shop = shop
+
+
+def test_two_attachments_of_a_database(shop: Shop, copies: Copies) -> None:
+    shop.fill(3)
+    shop.execute("CREATE TABLE shop.words (id int PRIMARY KEY, title text, gone int, emb vector(8)); "
+                 "INSERT INTO shop.words SELECT id, title, 1, emb FROM shop.items; "
+                 "ALTER TABLE shop.words DROP COLUMN gone")  # fmt: skip
+    schema = shop.dump()
+    with shop.attach() as one, shop.attach(shop.at("shop.words", "text=title")) as two:
+        brought(one, "swapped")
+        brought(two, "filled")
+        other = copies.restore(shop)
+    for table, phase, serving in (("items", "swapped", "new"), ("words", "filled", "old")):
+        assert other.execute(f"SELECT limpet_attached.model_of('shop.{table}', 'emb')") == [(f"declared:{serving}",)]
+        with open_attachment(other.at(f"shop.{table}")) as it:
+            assert it.state.phase == phase
+            if phase == "swapped":
+                it.rollback(writes="old")
+            it.detach()
+    assert other.dump() == schema
+
+
+ORDERS = """
+CREATE TABLE shop.orders (id bigint PRIMARY KEY, customer text, what text, emb vector(8), paid boolean, emb_limpet_new
+    text, emb_limpet_edited text);
+INSERT INTO shop.orders VALUES (1, 'Ann', 'lamp', NULL, true, 'Main St', '4111');
+"""
+
+
+@pytest.mark.parametrize("how", [{}, {"aside": True}])
+def test_a_number_of_another_table_means_nothing(how: dict[str, Any], shop: Shop, copies: Copies) -> None:
+    """The table is gone when the dump is made, which leaves its number, and that is another table's afterwards."""
+    shop.fill(3)
+    shop.execute(ORDERS)
+    with shop.attach(**how) as it:
+        brought(it, "filled")
+        shop.execute("DROP TABLE shop.items")
+        other = copies.restore(shop)
+    other.execute("UPDATE limpet_attached.attachments SET relation = 'shop.orders'::regclass")
+    before, rows = other.dump(), other.contents("shop.orders")
+    with open_attachment(other.url) as it:
+        for call in (it.status, it.index, lambda: it.backfill(source(it)), it.detach, lambda: it.declare_writes("new")):
+            with pytest.raises(GalleryError, match="restored from a dump, and not the table"):
+                call()
+        it.detach(abandon=True)
+    assert other.contents("shop.orders") == rows
+    assert [line for line in before.splitlines() if "orders" in line] == [
+        line for line in other.dump().splitlines() if "orders" in line
+    ]
+
+
+def test_the_schema_alone_is_of_no_table(shop: Shop, copies: Copies) -> None:
+    shop.fill(3)
+    with shop.attach() as it:
+        brought(it, "swapped")
+    nothing = copies.restore(shop, "--schema=limpet_attached", fails=True)
+    assert nothing.execute("SELECT to_regnamespace('limpet_attached')") == [(None,)]
+    other = copies.empty(shop)
+    other.execute(f"CREATE EXTENSION vector; {GOODS}")
+    other.fill(5)
+    schema, rows = other.dump(), other.contents()
+    copies.restore(shop, "--schema=limpet_attached", into=other)
+    with open_attachment(other.url) as it:
+        for call in (it.status, it.rollback, it.complete):
+            with pytest.raises(GalleryError, match="and not the table"):
+                call()
+        with pytest.raises(GalleryError, match="and not the table"):
+            other.attach()
+        it.detach(abandon=True)
+    assert other.contents() == rows and other.dump() == schema
+    other.attach().close()
+
+
+@pytest.mark.parametrize("phase", ["filled", "swapped"])
+def test_a_table_alone_is_told_with_what_removes_the_rest(phase: str, shop: Shop, copies: Copies) -> None:
+    shop.fill(3)
+    with shop.attach() as it:
+        brought(it, "indexed")
+        if phase == "swapped":
+            it.swap(writes="new")
+    other = copies.empty(shop)
+    other.execute("CREATE EXTENSION vector; CREATE SCHEMA shop")
+    dump = str(copies.folder / "one.dump")
+    _run("pg_dump", "-Fc", "-f", dump, "--table=shop.items", shop.database)
+    _run("pg_restore", "-d", other.database, dump, fails=True)  # its triggers, whose functions are not there
+    serving = other.sides()
+    for opened in (lambda: open_attachment(other.url), other.attach):
+        with pytest.raises(GalleryError, match="columns of an attachment that the ledger does not know") as refused:
+            opened()
+    statement = refused.value.given.partition("leaves the vectors that serve: ")[2].removesuffix(".")
+    other.execute(statement)
+    assert other.sides() == serving and "limpet" not in other.dump().replace("items_emb_limpet_new", "")
+    other.attach().close()
+
+
+def test_a_copy_of_the_table_is_not_taken_for_it(shop: Shop, copies: Copies) -> None:
+    shop.fill(3)
+    with shop.attach() as it:
+        brought(it, "filled")
+        shop.execute("CREATE TABLE shop.copy (LIKE shop.items INCLUDING ALL)")
+        shop.execute("ALTER TABLE shop.items RENAME TO wares")
+        other = copies.restore(shop)
+    with open_attachment(other.at("shop.wares")) as it:
+        assert it.status().lacking == {"old": 0, "new": 0} and it.place == "shop.wares.emb"
+        it.detach()
+    assert other.execute("SELECT count(*) FROM pg_attribute WHERE attrelid = 'shop.copy'::regclass AND attname LIKE "
+                         "'%limpet%' AND NOT attisdropped") == [(2,)]  # fmt: skip
+
+
+def test_the_mark_of_a_table_is_demanded(shop: Shop) -> None:
+    shop.fill(3)
+    with shop.attach() as it:
+        shop.execute("COMMENT ON COLUMN shop.items.emb_limpet_edited IS NULL")
+        with pytest.raises(GalleryError, match="by which the table is known, is gone") as refused:
+            it.detach()
+        shop.execute(refused.value.expected)
+        it.detach()
+
+
+def test_an_abandoned_upgrade_that_was_completed_leaves_the_new_vectors(shop: Shop) -> None:
+    shop.fill(3)
+    with shop.attach() as it:
+        brought(it, "completed")
+        it.detach(abandon=True)
+    assert set(shop.sides().values()) == {"new"}
+    assert "emb_limpet" not in shop.dump().replace("items_emb_limpet_new", "")

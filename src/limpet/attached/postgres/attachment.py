@@ -731,6 +731,11 @@ class PostgresAttachment:
                     self._session.rows(f"ALTER TABLE {relation} {parts}")
                 for index in left_indexes(self._session, entry):
                     self._session.rows(f"DROP INDEX {index}")
+                for (name,) in self._session.rows(
+                    "SELECT quote_ident(attname) FROM pg_attribute WHERE attrelid = %s AND NOT attisdropped "
+                    "AND strpos(col_description(attrelid, attnum), %s) > 0", [record.table.oid, record.token],
+                ):  # fmt: skip
+                    self._session.rows(f"COMMENT ON COLUMN {relation}.{name} IS NULL")
             self._ledger.note(entry.id, {"kind": "detach", "abandoned": True})
             self._ledger.remove(self.number)
 

@@ -122,20 +122,29 @@ def leftovers(session: Session, oid: int | None = None) -> list[str]:
     ):
         if str(said).removeprefix(f"{MARK} ").partition(":")[0] in tokens:
             continue
-        base = str(column).removesuffix("_limpet_edited")
-        columns = [quoted(str(one)) for (one,) in session.rows(
-            "SELECT attname FROM pg_attribute WHERE attrelid = %s AND attname = ANY(%s) AND NOT attisdropped",
-            [relation, [f"{base}_limpet_{what}" for what in ADDED]])]  # fmt: skip
-        lacks = [quoted(str(schema), str(one)) for (one,) in session.rows(
-            "SELECT relname FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid "
-            "WHERE indrelid = %s AND relname IN (%s, %s)",
-            [relation, f"{base}_limpet_lacks_old", f"{base}_limpet_lacks_new"])]  # fmt: skip
-        statements = [f"DROP INDEX {', '.join(lacks)}"] * bool(lacks)
-        statements.append(
-            f"ALTER TABLE {quoted(str(schema), str(name))} {', '.join(f'DROP COLUMN {one}' for one in columns)}"
-        )
+        base, table = str(column).removesuffix("_limpet_edited"), quoted(str(schema), str(name))
+        added = [f"{base}_limpet_{what}" for what in ADDED]
+        columns = {
+            str(one): bool(marked)
+            for one, marked in session.rows(
+                "SELECT attname, coalesce(col_description(attrelid, attnum), '') = %s FROM pg_attribute "
+                "WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped", [said, relation],
+            )
+        }  # fmt: skip
+        lacks = session.rows(
+            "SELECT relname FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid WHERE indrelid = %s "
+            "AND relname = ANY(%s)", [relation, [f"{base}_limpet_lacks_{side}" for side in ("old", "new")]],
+        )  # fmt: skip
+        statements = [f"DROP INDEX {', '.join(quoted(str(schema), str(one)) for (one,) in lacks)}"] * bool(lacks)
+        dropped = ", ".join(f"DROP COLUMN {quoted(one)}" for one in columns if one in added)
+        statements.append(f"ALTER TABLE {table} {dropped}")
+        statements += [
+            f"COMMENT ON COLUMN {table}.{quoted(one)} IS NULL"
+            for one, marked in columns.items()
+            if marked and one not in added
+        ]
         found.append(
             f"{schema}.{name} has columns of an attachment that the ledger does not know, as a table that was restored "
-            f"without it; this removes them and leaves the vectors that serve: {'; '.join(statements)};"
+            f"without it; this removes them and leaves the vectors that serve: {'; '.join(statements)}"
         )
     return found

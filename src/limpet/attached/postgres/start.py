@@ -84,6 +84,11 @@ class Preparation:
         fire_triggers: bool,
     ) -> None:
         refuse(aside and mixing is not None, "New vectors aside, and in the column of the old ones.", "one of the two")
+        left = leftovers(session, relation_named(session, address.table)[0])
+        if left:
+            raise GalleryError(
+                f"{left[0]}.", expected="a table without these", to_do="run that, then repeat; nothing was changed."
+            )
         table = inspect(session, address)
         if old.dim and old.dim != table.dim:
             raise ConfigError(
@@ -120,10 +125,8 @@ class Preparation:
             [self.table.oid, sorted(names)],
         )
         if taken:
-            left = leftovers(self.session, self.table.oid)
             self.refusals.append(
                 f"it has columns of the names that are to be added: {', '.join(str(name) for (name,) in taken)}"
-                + "".join(f"; {one}" for one in left)
             )
 
     def refuse(self) -> None:

@@ -249,6 +249,8 @@ def _not_null(session: Session, oid: int, vector: Column) -> str:
 
 
 def _indexes(session: Session, oid: int, vector: Column) -> tuple[VectorIndex, ...]:
+    [(path,)] = session.rows("SELECT current_setting('search_path')")
+    session.rows("SELECT set_config('search_path', 'pg_catalog', true)")  # definitions then name pgvector's schema
     found = session.rows(
         "SELECT relname, pg_get_indexdef(indexrelid), indexrelid, coalesce((SELECT ' TABLESPACE ' || quote_ident("
         "spcname) FROM pg_tablespace WHERE oid = reltablespace), '') FROM pg_index "
@@ -256,6 +258,7 @@ def _indexes(session: Session, oid: int, vector: Column) -> tuple[VectorIndex, .
         "SELECT 1 FROM pg_depend WHERE classid = 'pg_class'::regclass AND objid = indexrelid AND refobjid = indrelid "
         "AND refobjsubid = %s) ORDER BY relname", [oid, vector.number],
     )  # fmt: skip
+    session.rows("SELECT set_config('search_path', %s, true)", [path])
     indexes = []
     for name, definition, index, place in found:
         using, where, condition = str(definition).partition(" USING ")[2].partition(" WHERE ")
