@@ -10,9 +10,12 @@ import pytest
 from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet
+from limpet.errors import ConfigError
+from limpet.evaluation.evaluate import evaluate
 from limpet.evaluation.metrics import FAMILIES, METRICS, TIED, metrics_named
 from limpet.evaluation.protocols import ByCamera, ByLabel, Landmarks, Protocol, SeenClasses
 from limpet.evaluation.ranking.engine import Ranked
+from limpet.evaluation.results import Evaluation
 from limpet.evaluation.retrieval import rank_metrics
 from limpet.geometry import Hypersphere
 
@@ -159,3 +162,80 @@ def test_only_open_places_hang_on_ties() -> None:
     """Tied items that all answer may come in any order; so may those that none answers."""
     cases = Ranked.of([[0, 0], [0], [1], []], [4, 4, 4, 4], tied=[[2, 2], [2], [1], []])
     np.testing.assert_array_equal(metrics_named([TIED])[TIED](cases), [0, 1, 0, np.nan])
+
+
+def copies(size: int = 120) -> EmbeddingSet:
+    """Labelled items that are queries among themselves, in classes that overlap."""
+    rng = np.random.default_rng(4)
+    labels = np.arange(size) % 6
+    vectors = rng.normal(size=(6, 8))[labels] + 1.5 * rng.normal(size=(size, 8))
+    names = [f"i{row}" for row in range(size)]
+    return EmbeddingSet(names, vectors.astype(np.float32), "declared:old", Hypersphere(8), labels=labels)
+
+
+def evaluated(old: EmbeddingSet, vectors: NDArray[Any], **options: Any) -> Evaluation:
+    new = old.replace(vectors=vectors.astype(np.float32), fingerprint="declared:new")
+    return evaluate(old, old, new, new, exclude_same_id=True, curve=False, resamples=100, **options)
+
+
+def test_an_evaluation_says_what_hangs_on_ties() -> None:
+    old = copies()
+    found = evaluated(old, old.vectors[np.arange(120) // 2 * 2]).ties
+    assert found.queries == {"self_old": 0, "cross": 0, "self_new": 1}
+    assert (found.repeated, found.constant) == ({"old": 0, "new": 0.5}, ())
+    constant = evaluated(old, np.ones((120, 8)))
+    assert constant.ties.constant == ("new queries", "new gallery")
+    assert constant.ties.repeated["new"] == 119 / 120
+    assert constant.self_new["recall@1"] == pytest.approx(19 / 119)
+    assert constant.verdict == "not compatible"
+
+
+@pytest.mark.parametrize("options", [{}, {"guards": ()}, {"metrics": ["ndcg"], "gate_metric": "ndcg"}])
+def test_first_hits_stand_beside_every_verdict(options: dict[str, Any]) -> None:
+    """Whatever was asked for: their net change is what breaks subtracted from what heals."""
+    old = copies()
+    shift = 0.5 * np.random.default_rng(1).normal(size=old.vectors.shape).astype(np.float32)
+    found = evaluated(old, old.vectors + shift, **options)
+    new = old.replace(vectors=old.vectors + shift, fingerprint="declared:new")
+    before, after = (rank_metrics(query, old, ("recall@1",), exclude_same_id=True)["recall@1"] for query in (old, new))
+    hits = found.first_hits
+    assert hits.metric == "recall@1"
+    assert (hits.broken, hits.healed) == (((before > after).mean()), (after > before).mean())
+    assert hits.net == pytest.approx(hits.healed - hits.broken)
+    assert hits.net == pytest.approx(hits.after - hits.before)
+    assert hits.interval[0] <= hits.net <= hits.interval[1]
+    written = found.to_dict()
+    assert [*written][:2] == ["verdict", "first_hits"]
+    assert written["first_hits"]["net"] == hits.net
+
+
+def test_a_copy_in_16_bits_gains_no_more_than_rounding() -> None:
+    """It passes by the sign of its gain, and the evaluation knows that rounding gives as much."""
+    old = copies()
+    for scale in np.linspace(1, 2, 40):  # rounding falls out otherwise for every scale of the vectors
+        found = evaluated(old, (old.vectors * scale).astype(np.float16), gate="point")
+        gain = found.gain()
+        assert gain is not None
+        if gain > 0:
+            break
+    assert 0 < gain < 0.002
+    assert found.verdict in ("compatible", "mixed")
+    assert found.within_rounding
+    assert found.rounding >= gain
+    better = evaluated(old, np.eye(8)[old.labels] + old.vectors, gate="point")
+    assert (better.rounding, better.within_rounding) == (None, False)
+
+
+def test_a_smallest_effect_turns_a_smaller_gain_down() -> None:
+    old = copies()
+    better = old.vectors + 0.2 * np.eye(8)[old.labels]
+    found = evaluated(old, better, gate="point")
+    gain = found.gain()
+    assert gain > 0
+    assert found.min_effect is None
+    for effect, passes in ((gain / 2, True), (gain * 2, False)):
+        judged = evaluated(old, better, gate="point", min_effect=effect)
+        assert (judged.verdict != "not compatible") == passes
+        assert judged.min_effect == effect
+    with pytest.raises(ConfigError, match=r"smallest effect of 1\.5"):
+        evaluated(old, better, min_effect=1.5)

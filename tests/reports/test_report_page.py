@@ -54,14 +54,16 @@ def test_every_measured_number_is_on_the_page(results: EvaluationResults, page: 
     text = Page(page).text
     count = 0
     for record in results.to_dict()["evaluations"].values():
-        elsewhere = ("protocol", "negative_flip_rate", "positive_flip_rate", "upgrade_curve", "class_change")
+        shown = ("negative_flip_rate", "positive_flip_rate", "upgrade_curve", "class_change", "first_hits")
+        elsewhere = ("protocol", "ties", *shown)
         parts = {key: record[key] for key in record if key not in elsewhere}
         curve = {key: record["upgrade_curve"][key] for key in ("values", "area")}
         for number in numbers([parts, curve]):
             assert f"{abs(number):.3f}" in text or abs(number) < 0.0005, number
             count += 1
         shares = {key: record["class_change"][key] for key in ("better", "worse")}
-        for number in numbers([record["negative_flip_rate"], record["positive_flip_rate"], shares]):
+        hits = {key: abs(record["first_hits"][key]) for key in ("healed", "broken", "net")}
+        for number in numbers([record["negative_flip_rate"], record["positive_flip_rate"], shares, hits]):
             assert f"{100 * number:.1f} %" in text
         for one in (*record["class_change"]["worst"], *record["class_change"]["best"]):
             assert one["name"] in text

@@ -7,7 +7,7 @@ import pytest
 
 from limpet.evaluation.protocols import PROTOCOLS
 from limpet.evaluation.results import Evaluation, EvaluationResults
-from limpet.reports.evaluation import finding, headline, metric_rows, summary_rows
+from limpet.reports.evaluation import finding, first_hits, headline, metric_rows, summary_rows, tie_notes
 from limpet.reports.formats import probability
 from limpet.reports.markdown import markdown_table
 from limpet.reports.words import metric_note
@@ -132,7 +132,8 @@ def test_headlines_count_and_name(
 
     assert of("p2s", "same", "independent") == "1 of 3 new models can search your old gallery today: p2s."
     assert of("same", "independent").startswith("None of 2 new models")
-    assert of("p2s") == "p2s can search your old gallery today."
+    beside = first_hits(results.evaluations["p2s"])
+    assert of("p2s") == f"p2s can search your old gallery today. F{beside[1:]}."
     assert "not decided" in of("same")
     assert "cannot" in of("independent")
     assert "no labels" in headline(make_results({"p2s": unlabelled}))
@@ -150,7 +151,8 @@ def test_the_summary_is_ascii_and_exact(results: EvaluationResults) -> None:
     assert row["self (independent)"] == f"{record.self_independent['map']:.3f}"
     assert row["P_comp"] == f"{record.p_comp['raw']['map']:+.3f}"
     assert row["P_up"] == "0.000"
-    assert row["negative flips"] == f"{100 * record.negative_flip_rate['cross']:.1f} %"
+    before, after = record.self_old["recall@1"], record.cross["recall@1"]
+    assert row["first hits (net)"] == f"{before:.3f} to {after:.3f} ({after - before:+.3f})"
     assert row["verdict"] == "not compatible"
     assert all(cell.isascii() for row in rows for cell in row)
 
@@ -204,3 +206,56 @@ def test_every_metric_of_every_protocol_has_a_name_and_a_meaning() -> None:
     assert [metric_name(name) for name in ("tar@1e-4", "tpir@1e-2", "rank@5", "mp@10", "map-trapezoid")] == [
         "TAR@1e-4", "TPIR@1e-2", "rank@5", "mP@10", "mAP by trapezoids",
     ]  # fmt: skip
+
+
+def test_first_hits_stand_beside_every_verdict_and_temper_what_to_do(results: EvaluationResults) -> None:
+    """A gain in the gate metric is no reason to swap at once where more first hits break than heal."""
+    for name, record in results.evaluations.items():
+        assert finding(name, record).headline.startswith(f"{record.verdict}, first hits net ")
+    record = results.evaluations["p2s"]
+    loss = record.first_hits.model_copy(update={"healed": 0.154, "broken": 0.168, "net": -0.014})
+    losing = record.model_copy(update={"first_hits": loss})
+    assert "16.8\N{NO-BREAK SPACE}% break, 15.4\N{NO-BREAK SPACE}% heal" in finding("p2s", losing).headline
+    assert "net −1.4\N{NO-BREAK SPACE}%" in headline(results.model_copy(update={"evaluations": {"p2s": losing}}))
+    (step,) = finding("p2s", losing).next_steps
+    assert "more first hits break than heal" in step
+    assert "Swap the query model now" not in step
+
+
+def test_a_gain_that_rounding_may_give_is_said(results: EvaluationResults) -> None:
+    record = results.evaluations["p2s"]
+    gain = {"cross": {**record.cross, "map": record.self_old["map"] + 2e-5}, "rounding": 4e-5}
+    tiny = record.model_copy(update=gain)
+    assert tiny.within_rounding
+    said = finding("p2s", tiny)
+    assert "no more than rounding" in headline(results.model_copy(update={"evaluations": {"p2s": tiny}}))
+    assert any("+0.00002" in sentence and "0.00004" in sentence for sentence in said.sentences[1:])
+    assert "Keep the old model" in said.next_steps[0]
+    assert not tiny.model_copy(update={"rounding": 1e-5}).within_rounding
+
+
+def test_the_smallest_effect_is_named_with_the_interval(evaluated: Callable[..., Evaluation]) -> None:
+    assert "is above the smallest effect, 0.010." in finding("p2s", evaluated("p2s", min_effect=0.01)).sentences[0]
+    refused = evaluated("p2s", min_effect=0.9)
+    assert refused.verdict == "not compatible"
+    assert "is not above the smallest effect, 0.900." in finding("p2s", refused).sentences[0]
+
+
+def test_ties_constants_and_whole_galleries_are_said(results: EvaluationResults) -> None:
+    record = results.evaluations["p2s"]
+    assert tie_notes(record) == []
+    met = record.ties.model_copy(
+        update={
+            "queries": {"self_old": 0.005, "cross": 0.37, "self_new": 1.0},
+            "repeated": {"old": 0.12, "new": 0.99},
+            "constant": ("new gallery",),
+        }
+    )
+    scores = {**record.self_old, "recall@96": 1.0, "recall@95": 1.0}
+    hanging = record.model_copy(update={"ties": met, "self_old": scores})
+    notes = [note.replace("\N{NO-BREAK SPACE}", " ") for note in tie_notes(hanging)]
+    assert notes[0] == "All vectors of the new gallery are equal: that model tells nothing apart."
+    assert "12.0 % of the gallery vectors of the old model" in notes[1]
+    assert "37.0 % (new queries on the old gallery) and 100.0 % (new queries and gallery) of queries" in notes[2]
+    assert "With 96 gallery items, recall@96 finds everything" in notes[3]
+    assert len(notes) == 4

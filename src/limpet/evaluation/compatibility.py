@@ -208,20 +208,25 @@ def compatible(cross: ArrayLike, old_self: ArrayLike) -> NDArray[np.bool_]:
     return np.asarray(_floats(cross) > _floats(old_self))
 
 
-def verdict(interval: tuple[float, float] | Sequence[float], worse: Collection[str] = ()) -> Verdict:
+def verdict(
+    interval: tuple[float, float] | Sequence[float], worse: Collection[str] = (), min_effect: float = 0.0
+) -> Verdict:
     """Judge an interval of cross - old_self: all of it above 0, none of it above 0, or neither.
 
     Args:
         interval: Of the metric that decides.
         worse: What else is clearly worse than it was, see `clearly_worse`: better and worse at once is "mixed".
+        min_effect: The smallest gain that counts, in place of 0.
 
     >>> verdict((0.01, 0.03)), verdict((-0.01, 0.03)), verdict((-0.03, 0.0)), verdict((0.01, 0.03), ["recall@1"])
     ('compatible', 'inconclusive', 'not compatible', 'mixed')
+    >>> verdict((0.01, 0.03), min_effect=0.02), verdict((0.01, 0.03), min_effect=0.05)
+    ('inconclusive', 'not compatible')
     """
     low, high = interval
-    if low > 0:
+    if low > min_effect:
         return "mixed" if worse else "compatible"
-    return "not compatible" if high <= 0 else "inconclusive"
+    return "not compatible" if high <= min_effect else "inconclusive"
 
 
 def clearly_worse(intervals: Mapping[str, Sequence[float | None] | None]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import refuse, unknown_name
@@ -28,11 +29,15 @@ from limpet.evaluation.intervals import Draws, Resampled, clusters_of, p_values
 from limpet.evaluation.mixing import measure_mixing
 from limpet.evaluation.protocols.base import Protocol
 from limpet.evaluation.protocols.by_label import ByLabel
-from limpet.evaluation.results import GAIN, Evaluation, Gate, PerQuery, ProtocolRecord, System
+from limpet.evaluation.results import GAIN, Evaluation, FirstHits, Gate, PerQuery, ProtocolRecord, System
 from limpet.evaluation.retrieval import NoRelevant, check_no_relevant
 from limpet.evaluation.sides import MatchedModels, Sides, matched
+from limpet.evaluation.ties import ties_of
 from limpet.evaluation.uncertainty import gallery_uncertainty
 from limpet.evaluation.upgrade import UpgradeCurves, upgrade_curves
+
+SMALL_GAIN = 0.002
+"""A gain below this is compared with what rounding gives."""
 
 DIFFERENCES = (("cross", "self_old"), ("self_new", "self_independent"))
 
@@ -50,6 +55,7 @@ def evaluate(
     metrics: Sequence[str] | None = None,
     gate_metric: str | None = None,
     gate: Gate = "interval",
+    min_effect: float = 0.0,
     guards: Sequence[str] | None = None,
     exclude_same_id: bool = False,
     no_relevant: NoRelevant = "exclude",
@@ -82,6 +88,8 @@ def evaluate(
         metrics: Names that the protocol knows, its own choice when left out; the gate metric is added where missing.
         gate_metric: The metric that decides the verdict; the protocol's own when left out.
         gate: "interval" judges the paired interval of cross - self_old, "point" only its sign.
+        min_effect: The smallest gain in the gate metric that is called compatible; the interval or point must lie above
+            it.
         guards: Metrics that must not be clearly worse in the cross-test, whatever the gate metric says: the whole
             interval of cross - self_old below 0 turns "compatible" into "mixed". Every metric, and that of the first
             hit, when left out; () for none.
@@ -114,6 +122,7 @@ def evaluate(
     for kind, given, known in (("gate", gate, get_args(Gate)), ("resample", resample, get_args(Resampled))):
         if given not in known:
             raise unknown_name(kind, given, known)
+    refuse(not 0 <= min_effect < 1, f"A smallest effect of {min_effect:g}.", "a fraction from 0 to below 1")
     draws = Draws(resamples, level, seed)
     third = independent_query, independent_gallery
     models = matched((old_query, old_gallery), (new_query, new_gallery), third, cross)
@@ -124,6 +133,7 @@ def evaluate(
     about: dict[str, Any] = {
         "gate": gate,
         "gate_metric": gate_metric,
+        "min_effect": min_effect or None,
         "fingerprints": models.fingerprints(),
         "uncertainty": gallery_uncertainty(models.old[1], models.new[1], old_classes),
         "mapped": models.mapped(),
@@ -146,11 +156,11 @@ def evaluate(
         return Evaluation(**{**unscored, **about, "verdict": "unlabelled", "protocol": protocol_record, "guards": ()})
     classes = protocol.unit_labels(models.old[0])
     draws = replace(draws, clusters=clusters_of(classes, resample, protocol.units, protocol.name))
-    asked = [*names, *protocol.answer_metrics()]
+    asked = [*names, *protocol.answer_metrics(), *([] if protocol.ties is None else [protocol.ties])]
     values = {system: protocol.measure(*sides, asked, device=device) for system, sides in models.systems().items()}
     deciding = values["cross"][gate_metric]
     draws = draws.counting(deciding, resample)
-    judgement = _judgement(values, names, gate, gate_metric, guarded, draws)
+    judgement = _judgement(values, names, gate, gate_metric, guarded, draws, min_effect)
     mixed = None
     if mixing is not None:
         mixed = measure_mixing(
@@ -165,7 +175,9 @@ def evaluate(
         **about,
         protocol=ProtocolRecord.of(protocol, models.old, draws, metrics=names, counted=deciding),
         **_scores(values, names),
-        **_flips(values, protocol),
+        **_flips(values, protocol, draws),
+        ties=ties_of(values, models),
+        rounding=_rounding(values, models, protocol, gate_metric, device),
         **{**judgement, "verdict": judgement["verdict"] if protocol.judges else "unlabelled"},
         class_change=change,
         upgrade_curve=_curve(models, protocol, gate_metric, seed) if has_curve else None,
@@ -221,14 +233,44 @@ def _scores(values: Mapping[str, PerQuery], names: Sequence[str]) -> dict[str, A
     }
 
 
-def _flips(values: Mapping[str, PerQuery], protocol: Protocol) -> dict[str, Any]:
+def _flips(values: Mapping[str, PerQuery], protocol: Protocol, draws: Draws) -> dict[str, Any]:
     """Return how many answers turned wrong, and right, where single answers are right or wrong."""
     rates: dict[str, Any] = {"negative_flip_rate": None}
     for answer in protocol.answer_metrics():
         before, now = values["self_old"][answer], {name: values[name][answer] for name in ("cross", "self_new")}
         for rate in (negative_flip_rate, positive_flip_rate):
             rates[rate.__name__] = {name: rate(before, after) for name, after in now.items()}
+        rates["first_hits"] = FirstHits(
+            metric=answer,
+            before=float(np.nanmean(before)),
+            after=float(np.nanmean(now["cross"])),
+            healed=rates["positive_flip_rate"]["cross"],
+            broken=rates["negative_flip_rate"]["cross"],
+            net=float(np.nanmean(now["cross"] - before)),
+            interval=draws.intervals({answer: now["cross"] - before})[answer],
+        )
     return rates
+
+
+def _rounding(
+    values: Mapping[str, PerQuery], models: MatchedModels, protocol: Protocol, metric: str, device: str | None
+) -> float | None:
+    """Return how much the score of a query changes, on average, if old vectors are rounded to 16 bits.
+
+    None where the gain is so large that rounding cannot give it, or where there is none.
+    """
+    old = values["self_old"][metric]
+    if not 0 < float(np.nanmean(values["cross"][metric] - old)) < SMALL_GAIN:
+        return None
+    query, gallery = (one.replace(vectors=_in_16_bits(one.vectors)) for one in models.old)
+    return float(np.nanmean(np.abs(protocol.measure(query, gallery, [metric], device=device)[metric] - old)))
+
+
+def _in_16_bits(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Round to the 11 significant bits of float16, whatever the size of the numbers."""
+    fraction, exponent = np.frexp(vectors)
+    rounded: NDArray[np.float32] = np.ldexp(np.rint(fraction * 2048) / 2048, exponent).astype(np.float32)
+    return rounded
 
 
 def _judgement(
@@ -238,6 +280,7 @@ def _judgement(
     gate_metric: str,
     guards: Sequence[str],
     draws: Draws,
+    min_effect: float,
 ) -> dict[str, Any]:
     """Return the intervals of scores and differences, and the verdict on the gate metric and its guards."""
     differences = {f"{first}_minus_{second}": (first, second) for first, second in DIFFERENCES}
@@ -256,7 +299,7 @@ def _judgement(
         gain = (point, point)
     worse = clearly_worse({name: intervals[GAIN, name] for name in guards})
     return {
-        "verdict": verdict(gain, worse),
+        "verdict": verdict(gain, worse, min_effect),
         "guards": tuple(guards),
         "worse": worse,
         "interval": {name: {one: intervals.get((one, name)) for one in differences} for name in names},

@@ -16,6 +16,7 @@ from limpet.evaluation.class_change import ClassChangeSummary
 from limpet.evaluation.compatibility import Variant, Verdict, clearly_worse
 from limpet.evaluation.intervals import Drawn, Draws, groups_drawn
 from limpet.evaluation.mixing import Mixing
+from limpet.evaluation.ties import Ties
 from limpet.evaluation.uncertainty import Uncertainty
 from limpet.evaluation.upgrade import UpgradeCurves
 from limpet.results import Data, Disagreement, Interval, ModelIdentity, Number, Part, Results
@@ -118,6 +119,28 @@ class ProtocolRecord(Part):
         return dict(self.model_extra or {})
 
 
+class FirstHits(Part):
+    """How many first hits a swap breaks and heals: what stands beside every verdict.
+
+    Args:
+        metric: What says that a first hit is right, such as recall@1.
+        before: Share of right ones with old queries on the old gallery.
+        after: With new queries on the old gallery.
+        healed: Share of queries wrong before and right after.
+        broken: Share of queries right before and wrong after.
+        net: Healed minus broken, which is after minus before.
+        interval: Paired interval of that.
+    """
+
+    metric: str
+    before: Number
+    after: Number
+    healed: Number
+    broken: Number
+    net: Number
+    interval: Interval
+
+
 class EarlierAgreement(Part):
     """The overlap alone, as earlier versions wrote it, under a name such as "overlap@10"."""
 
@@ -137,8 +160,13 @@ class Evaluation(Part):
     Args:
         verdict: "compatible", "mixed" (better by the metric that decides, clearly worse by a guard), "inconclusive",
             "not compatible", or "unlabelled" where nothing could be judged.
+        first_hits: How first hits fare, where single answers are right or wrong; None where none are.
         gate: What decides: the "interval" of cross - self_old, or the "point".
         gate_metric: The metric that decides.
+        min_effect: The smallest gain that is called compatible, where one was asked for.
+        rounding: How much the gate metric of a query changes, on average, if the old vectors are rounded to 16 bits;
+            measured where a gain is so small that rounding may give it.
+        ties: What ties there are; None where nothing was scored.
         fingerprints: Which models: "old", "new" and "independent", which may be None.
         protocol: How it was measured: sizes, options, resamples, seed.
         uncertainty: How uncertain the models are of the gallery, where their embeddings say; see `gallery_uncertainty`.
@@ -173,8 +201,12 @@ class Evaluation(Part):
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
     verdict: Verdict
+    first_hits: FirstHits | None = None
     gate: Gate
     gate_metric: str
+    min_effect: Number = None
+    rounding: Number = None
+    ties: Ties | None = None
     fingerprints: dict[str, ModelIdentity | None]
     protocol: ProtocolRecord
     uncertainty: Uncertainty | None = None
@@ -205,6 +237,12 @@ class Evaluation(Part):
     def __eq__(self, other: object) -> bool:
         """Say whether two say the same; values per query, which are never written, do not count."""
         return isinstance(other, Evaluation) and self.to_dict() == other.to_dict()
+
+    @property
+    def within_rounding(self) -> bool:
+        """Whether rounding the old vectors to 16 bits changes queries by as much as new queries gain."""
+        gain = self.gain()
+        return gain is not None and self.rounding is not None and 0 < gain <= self.rounding
 
     @property
     def scored(self) -> bool:

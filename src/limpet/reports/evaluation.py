@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -45,6 +46,7 @@ from limpet.reports.page import PHONE, Drawing, page_template, protocol_rows, wr
 from limpet.reports.pictures import Picture, data_uris
 from limpet.reports.words import (
     CLICKS,
+    FIRST_HIT,
     MARKS,
     TERMS,
     Finding,
@@ -73,7 +75,28 @@ def finding(name: str, record: Evaluation) -> Finding:
         sentence = agreement_finding(record.agreement, level(record))
         return Finding(verdict, (sentence, *_mapped_notes(record)[:1]), (_UNLABELLED_NEXT,), verdict, name)
     sentences = (_scores(record), *_notes(record))
-    return Finding(spoken_verdict(record), sentences, (_next_step(record),), verdict, name)
+    said = ", ".join(part for part in (spoken_verdict(record), first_hits(record)) if part)
+    return Finding(said, sentences, (_next_step(record),), verdict, name)
+
+
+def first_hits(record: Evaluation) -> str:
+    """Say what becomes of first hits, to stand beside a verdict; nothing where no single answer is right or wrong.
+
+    >>> from types import SimpleNamespace
+    >>> found = FirstHits(metric="recall@1", before=0.712, after=0.698, healed=0.154, broken=0.168, net=-0.014,
+    ...                   interval=(-0.02, -0.01))
+    >>> first_hits(SimpleNamespace(first_hits=found)).replace("\N{NO-BREAK SPACE}", " ")
+    'first hits net −1.4 % (16.8 % break, 15.4 % heal; recall@1 0.712 → 0.698)'
+    """
+    found = record.first_hits
+    if found is None:
+        return ""
+    what = "first hits" if found.metric in FIRST_HIT else "answers"
+    net = found.net or 0.0
+    sign = "" if abs(net) < 0.0005 else "−" if net < 0 else "+"
+    shares = f"{percent(found.broken)} break, {percent(found.healed)} heal"
+    scores = f"{metric_name(found.metric)} {score(found.before)} → {score(found.after)}"
+    return f"{what} net {sign}{percent(abs(net))} ({shares}; {scores})"
 
 
 def headline(results: EvaluationResults) -> str:
@@ -110,7 +133,12 @@ def _headline_of(name: str, record: Evaluation) -> str:
     }.get(record.verdict, f"{name} cannot search your old gallery.")
     if _equal(record) and not worse:
         said = f"In {metric}, {name} scores on your old gallery just what the old model does: a swap gains nothing."
-    return f"{said} It is clearly worse {worse}." if worse and record.verdict == "inconclusive" else said
+    elif record.within_rounding:
+        said = f"{said.rstrip('.')}, and gains no more than rounding of numbers may give."
+    if worse and record.verdict == "inconclusive":
+        said = f"{said} It is clearly worse {worse}."
+    beside = first_hits(record)
+    return f"{said} {beside[:1].upper()}{beside[1:]}." if beside else said
 
 
 def _equal(record: Evaluation) -> bool:
@@ -182,17 +210,23 @@ def _scores(record: Evaluation) -> str:
 def _judged(record: Evaluation, metric: str) -> str:
     found = interval(record.gain_interval(metric), sign=True)
     if record.gate == "point":
-        return f"{found} is judged by its sign alone, as asked"
+        least = f"against {score(record.min_effect)}" if record.min_effect else "by its sign alone"
+        return f"{found} is judged {least}, as asked"
+    if record.min_effect:
+        bar, below = f"the smallest effect, {score(record.min_effect)}", "is not above"
+        above, around_it = f"is above {bar}", f"holds {bar}"
+    else:
+        bar, below, above, around_it = "zero", "has no part above", "excludes zero", "includes zero"
     verdict = {
         "unlabelled": "is not judged",
-        "compatible": "excludes zero",
-        "mixed": "excludes zero",
-        "inconclusive": f"includes zero: {record.protocol.queries_counted or 0:,} {units(record)} cannot tell",
+        "compatible": above,
+        "mixed": above,
+        "inconclusive": f"{around_it}: {record.protocol.queries_counted or 0:,} {units(record)} cannot tell",
     }
     chance = record.chance(metric)
     around = f"{level(record)} interval over {drawn(record)}"
     measured = around if chance is None else f"{around}; {p_words(chance)}"
-    return f"{found} ({measured}) {verdict.get(record.verdict, 'has no part above zero')}"
+    return f"{found} ({measured}) {verdict.get(record.verdict, f'{below} {bar}')}"
 
 
 def _next_step(record: Evaluation) -> str:
@@ -220,6 +254,17 @@ def _next_step(record: Evaluation) -> str:
             "Do not search the old gallery with this model: re-embed the gallery first, or train with a "
             "compatibility method (limpet methods lists them)."
         )
+    if record.within_rounding:
+        return (
+            "Keep the old model, or measure what the new one is to be better at (--gate-metric): by these numbers a "
+            "swap gains nothing that rounding could not give. “--min-effect” sets the smallest gain that counts."
+        )
+    if record.first_hits is not None and (record.first_hits.net or 0) < 0:
+        return (
+            f"Decide what counts for your users before you swap: {metric_name(record.gate_metric)} rises, and more "
+            "first hits break than heal. The report shows such queries; “--gate-metric "
+            f"{record.first_hits.metric}” judges by the first hit."
+        )
     if "gallery" in (record.mapped or {}):
         return "Map the old gallery (“limpet embed stored GALLERY --adapter ADAPTER”), then swap the query model."
     if (record.score("self_new") or 0) <= (record.score("cross") or 0):
@@ -234,7 +279,8 @@ def _no_better(record: Evaluation) -> bool:
 
 
 def _notes(record: Evaluation) -> list[str]:
-    notes = [*_guard_notes(record), *_mapped_notes(record), *_class_notes(record), *_mixing_notes(record)]
+    notes = [*_guard_notes(record), *_rounding_notes(record), *tie_notes(record)]
+    notes += [*_mapped_notes(record), *_class_notes(record), *_mixing_notes(record)]
     told = flips(record.negative_flip_rate, record.positive_flip_rate, units(record))
     if told:
         notes.append(told)
@@ -263,6 +309,56 @@ def _guard_notes(record: Evaluation) -> list[str]:
         f"{interval(record.gain_interval(metric), sign=True)}."
         for metric, said in told
     ]
+
+
+def _rounding_notes(record: Evaluation) -> list[str]:
+    """Say that a gain may come from rounding, where it may."""
+    if not record.within_rounding:
+        return []
+    return [
+        f"A gain of {signed(record.gain())} is no evidence of a better model: rounding the old vectors to 16 bits "
+        f"changes the {metric_name(record.gate_metric)} of a query by {score(record.rounding)} on average, up or down."
+    ]
+
+
+_SEARCHES = {
+    "self_old": "old queries",
+    "cross": "new queries on the old gallery",
+    "self_new": "new queries and gallery",
+}
+_TOLD = 0.01  # share of queries or vectors from which on ties are told
+
+
+def tie_notes(record: Evaluation) -> list[str]:
+    """Warn of ties, of vectors that are equal, and of depths that hold the whole gallery."""
+    ties, notes = record.ties, []
+    if ties is not None:
+        notes += [f"All vectors of the {side} are equal: that model tells nothing apart." for side in ties.constant]
+        notes += [
+            f"{percent(share)} of the gallery vectors of the {model} model repeat another one: it cannot tell their "
+            "items apart."
+            for model, share in ties.repeated.items()
+            if share >= _TOLD and f"{model} gallery" not in ties.constant
+        ]
+        hanging = [
+            f"{percent(ties.queries[name])} ({words})"
+            for name, words in _SEARCHES.items()
+            if ties.queries.get(name, 0) >= _TOLD
+        ]
+        if hanging:
+            notes.append(
+                f"Ties: the order of items with equal scores decides the result of {listed(hanging)} of "
+                f"{units(record)}. All scores are means over these orders; an index returns one of them."
+            )
+    items = record.protocol.gallery
+    deep = [
+        metric_name(metric)
+        for metric in record.self_old or {}
+        if (found := re.fullmatch(r"(recall|cmc)@(\d+)", metric)) and int(found[2]) >= items
+    ]
+    if deep:
+        notes.append(f"With {items:,} gallery items, {listed(deep)} finds everything: ask for fewer places.")
+    return notes
 
 
 def _mixing_notes(record: Evaluation) -> list[str]:
@@ -457,8 +553,8 @@ _YES_NO = {True: "yes", False: "no", None: MISSING}
 def summary_rows(results: EvaluationResults, *, typeset: bool = False) -> Table:
     """Return columns and rows on the gate metric, one row per new model; a dash stands for what is missing.
 
-    Scores are fractions; "cross - self (old)" is followed by its interval, P_up and P_comp are raw, negative flips
-    those of new queries on the old gallery. Minus signs are hyphens unless ``typeset``.
+    Scores are fractions; "cross - self (old)" is followed by its interval, P_up and P_comp are raw, first hits those
+    before and after the swap, with their net change and its interval. Minus signs are hyphens unless ``typeset``.
     """
     metric = results.first.gate_metric
     columns = [
@@ -467,7 +563,7 @@ def summary_rows(results: EvaluationResults, *, typeset: bool = False) -> Table:
         "cross − self (old)",
         "P_up",
         "P_comp",
-        "negative flips",
+        "first hits (net)",
         "verdict",
     ]
     rows = [
@@ -477,7 +573,7 @@ def summary_rows(results: EvaluationResults, *, typeset: bool = False) -> Table:
             f"{signed(record.gain())} {interval(record.gain_interval(), sign=True)}".strip(),
             signed(record.p("p_up")),
             signed(record.p("p_comp")),
-            percent((record.negative_flip_rate or {}).get("cross")),
+            _first_hit_cell(record),
             short_verdict(record),
         ]
         for name, record in results.evaluations.items()
@@ -485,6 +581,11 @@ def summary_rows(results: EvaluationResults, *, typeset: bool = False) -> Table:
     if typeset:
         return columns, rows
     return [*map(plain_text, columns)], [[row[0], *map(plain_text, row[1:])] for row in rows]
+
+
+def _first_hit_cell(record: Evaluation) -> str:
+    found = record.first_hits
+    return MISSING if found is None else f"{score(found.before)} to {score(found.after)} ({signed(found.net)})"
 
 
 def metric_rows(record: Evaluation) -> Table:

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import ConfigError, refuse
-from limpet.evaluation.metrics import metrics_named
+from limpet.evaluation.metrics import TIED, metrics_named
 from limpet.evaluation.ranking.row_lists import RowLists
 from limpet.evaluation.retrieval import NoRelevant, rank_metrics
 from limpet.evaluation.sides import same_id
@@ -81,6 +81,8 @@ class Protocol(ABC):
     """Whether the labels of the embeddings say who answers what."""
     has_curve: ClassVar[bool] = False
     """Whether a gallery that is half old and half new can be measured; see `curve_options`."""
+    ties: ClassVar[str | None] = None
+    """The metric that says of every unit whether its values hang on ties; None where none does."""
     ground_truth: ClassVar[str | None] = None
     """Which file or folder says who answers what; None where the embeddings say it."""
     ground_truth_needed: ClassVar[bool] = True
@@ -196,6 +198,7 @@ class RankingProtocol(Protocol):
     metrics: ClassVar[tuple[str, ...]] = ("recall@1", "recall@5", "map", "map@r")
     gate_metric: ClassVar[str] = "map"
     has_curve: ClassVar[bool] = True
+    ties: ClassVar[str | None] = TIED
 
     leave_one_out: bool = False
     no_relevant: NoRelevant = "exclude"

@@ -130,11 +130,15 @@ class Part:
 
     def counts(self) -> Counts:
         """Return what was counted for every relevant item (m,)."""
-        keys, begins = self.keys, self.offsets[self.owner]
-        first, behind = keys.searchsorted(keys), keys.searchsorted(keys, "right")
-        entered = np.append(0, np.cumsum(self.entered[:-1]))
+        entered, begins = np.append(0, np.cumsum(self.entered[:-1])), self.offsets[self.owner]
+        first = np.arange(len(self.values))
+        relevant: Integers | int = 1
+        equal = (self.values[1:] == self.values[:-1]) & (self.owner[1:] == self.owner[:-1])
+        if equal.any():
+            group = np.append(0, np.cumsum(~equal))
+            first, relevant = np.flatnonzero(np.append(True, ~equal))[group], np.bincount(group)[group]
         above = self.before + entered[1:] - entered[begins] + first - begins
-        return Counts(above, behind - first + self.beside[first])
+        return Counts(above, relevant + self.beside[first])
 
     def add(self, start: int, products: Scores, way: str | None) -> None:
         """Count the items of a tile in the cheapest way."""
