@@ -4,19 +4,42 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import psycopg
 import pytest
 
-from attached.shop import Shop, source, vector, written
+from attached.shop import DIM, NEW, OLD, Shop, source, vector, written
+from crash.distance import Distance
 from crash.server import Server
 from limpet.attached.postgres import attachment, filling
+from limpet.attached.postgres.attachment import PostgresAttachment, attach
 from limpet.attached.postgres.session import Session
-from limpet.embeddings import EmbeddingSet
+from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.errors import StoreError, UpgradeStateError
 from limpet.galleries.sources import CallableVectors
+from limpet.geometry import Hypersphere
+
+
+@pytest.fixture
+def far(postgres_server: Server) -> Iterator[Distance]:
+    """The server behind a network; how far away, tests say."""
+    distance = Distance(postgres_server.sockets)
+    yield distance
+    distance.close()
+
+
+class Ready:
+    """A source whose vectors are at hand, so that nothing but the database takes time."""
+
+    def __init__(self, it: PostgresAttachment, rows: int) -> None:
+        self.fingerprint, self.space = it.state.new, Hypersphere(DIM)
+        self._made = np.stack([vector("new", f"item {row}") for row in range(rows)])
+
+    def embed(self, ids: Sequence[str]) -> EmbeddingSet:
+        return EmbeddingSet(StringArray.of(ids), self._made[list(map(int, ids))], self.fingerprint, self.space)
 
 
 def test_all_the_way_and_back(shop: Shop) -> None:
@@ -235,25 +258,53 @@ def test_few_rows_are_written_while_everybody_waits_for_a_swap(shop: Shop, monke
         assert sum(locked) <= attachment.FEW and set(shop.sides().values()) == {"new"}
 
 
-def test_waiting_for_the_table_makes_no_smaller_transactions(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    shop.fill(100)
-    sizes: list[int] = []
-    whole_held, whole_write = filling.held, filling.write_batch
+def test_a_backfill_far_from_the_server_takes_few_round_trips_and_large_transactions(
+    far: Distance, shop: Shop, monkeypatch: pytest.MonkeyPatch, how: dict[str, Any]
+) -> None:
+    rows, sizes = 2000, list[int]()
+    shop.fill(rows)
+    whole = filling.write_batch
 
-    def slow(*arguments: Any) -> Any:
-        if not sizes and "ROW EXCLUSIVE" in arguments:
-            time.sleep(50 * filling.HELD)
-        return whole_held(*arguments)
-
-    def noted(*arguments: Any) -> int:
+    def noted(*arguments: Any) -> Any:
         sizes.append(len(arguments[-1]))
-        return whole_write(*arguments)
+        return whole(*arguments)
 
-    monkeypatch.setattr(filling, "held", slow)
-    monkeypatch.setattr(filling, "write_batch", noted)
-    with shop.attach() as it:
-        it.backfill(source(it))
-    assert sizes[0] == filling.FIRST and sizes[1] > filling.FIRST / 2
+    with attach(far.url(shop.name) + "&table=shop.items&text=title", old=OLD, new=NEW, **how) as it:
+        made = Ready(it, rows)
+        far.set(0.1)
+        began = time.monotonic()
+        it.backfill(made, budget=0)
+        alone = time.monotonic() - began
+        monkeypatch.setattr(filling, "write_batch", noted)
+        began = time.monotonic()
+        done = it.backfill(made)
+        took = time.monotonic() - began
+        far.set(0)
+        assert done.written == rows and set(it.status().lacking.values()) == {0}
+    assert min(sizes[:-1]) >= 16 and sum(sizes) == rows
+    batches = rows / 512 + 1
+    assert took - alone < 0.1 * 8 * batches + 5  # round trips of 0.1 s; where each transaction takes one, far longer
+
+
+def test_portions_grow_where_rows_are_written_fast_and_shrink_only_where_that_helps() -> None:
+    for fixed, each, expected in ((0.001, 0.00002, 512), (0.001, 0.0002, 64), (0.0, 1.0, 16), (0.5, 0.0, 512),
+                                  (0.05, 0.00005, 512)):  # fmt: skip
+        portions = filling.Portions(512, 0.02)
+        sizes = []
+        for _ in range(200):
+            sizes.append(portions.rows)
+            portions.took(portions.rows, fixed + each * portions.rows)
+        assert sorted(sizes[20:])[len(sizes[20:]) // 2] == expected, (fixed, each, sizes)
+        assert min(sizes) == 16
+
+
+def test_portions_forget_that_a_server_was_busy() -> None:
+    portions = filling.Portions(512, 0.02)
+    for number in range(400):
+        portions.took(portions.rows, portions.rows * (0.01 if number < 200 else 0.00001))
+        if number == 199:
+            assert portions.rows <= 32
+    assert portions.rows == 512
 
 
 @pytest.mark.slow

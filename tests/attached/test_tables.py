@@ -276,7 +276,7 @@ def test_texts_that_are_missing(shop: Shop) -> None:
     shop.execute("UPDATE shop.items SET title = NULL WHERE id = 2")
     with shop.attach() as it:
         done = it.backfill(source(it))
-        assert (done.written, done.missing_ids, done.lacking) == (3, ("2",), 1)
+        assert (done.written, done.without_text_ids, done.lacking) == (3, ("2",), 1)
         it.index()
         with pytest.raises(UpgradeStateError, match=r"1 rows have no up-to-date vector of the new model.*'2'"):
             it.swap()

@@ -425,7 +425,8 @@ class PostgresAttachment:
                 entry, layout = held(self._session, self.number, "ACCESS EXCLUSIVE")
                 self._session.rows("SELECT set_config('statement_timeout', %s, true)", [f"{round(1000 * HELD)}ms"])
                 if ready.made is not None and len(ready.made):
-                    write_batch(self._session, entry, layout, side, ready.batch, ready.made)
+                    made = ready.made
+                    write_batch(self._session, entry, layout, side, ready.batch.of(made), made.vectors)
                     self._session.rows("SELECT set_config('limpet.filling', '', true)")
                 lacking = lacking_rows(self._session, layout, side)
                 if lacking > allow:

@@ -12,25 +12,30 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NamedTuple, Unpack
 
+import numpy as np
+from numpy.typing import NDArray
+
 from limpet.attached.base import FillOptions, rest_after
 from limpet.attached.filling import Run, check_model
-from limpet.attached.postgres.layout import Layout, OneColumn, arrays, held, key_texts, keys
-from limpet.attached.postgres.ledger import Entry, Ledger
+from limpet.attached.postgres.layout import AnyLayout, Layout, OneColumn, arrays, held, key_texts, keys
+from limpet.attached.postgres.ledger import SCHEMA, Entry, Ledger
 from limpet.attached.postgres.rows import id_of
-from limpet.attached.postgres.session import RETRIES, Result, Session
-from limpet.attached.postgres.table import firing_triggers
+from limpet.attached.postgres.session import RETRIES, Result, Row, Session
+from limpet.attached.postgres.table import FIRING
 from limpet.attached.state import Side
 from limpet.embeddings import EmbeddingSet
 from limpet.embeddings.embedding_set import shown
-from limpet.errors import BudgetError, DataError
+from limpet.errors import BudgetError, DataError, LastingStoreError
 from limpet.galleries.backfill import Backfilled, LeftOut
 from limpet.galleries.sources import VectorSource
 
 MOST_PASSES = 4  # each up to the last row of its beginning, so that it ends however fast an application writes
 LOCK_TIMEOUT = 5.0  # seconds; a swap holds the table for less
-HELD = 0.02  # seconds that a transaction should hold the rows that it writes, since the application waits for them
+HELD = 0.02  # seconds that a transaction should take to write its rows, since the application waits for them
 HELD_AT_A_SHARE = 0.005  # seconds, where whoever runs it cares more for the application than for an early end
-FIRST = 16  # rows of the first transaction, from whose seconds those of the next ones follow
+FEWEST = 16  # rows of a transaction, and of the first one
+WORTH = 0.75  # half as many rows have to take no more than this share of the time, else shrinking does not help
+KNOWN_FOR = 50  # transactions, after which one of another size may take another time by now
 
 
 class Batch(NamedTuple):
@@ -48,6 +53,61 @@ class Batch(NamedTuple):
     def ids(self) -> list[str]:
         """What the rows are called outside of the table."""
         return [id_of(key) for key in self.keys]
+
+    def of(self, made: EmbeddingSet) -> Batch:
+        """Return those of the rows of which there are vectors, in their order.
+
+        Raises:
+            DataError: There are vectors of other rows.
+        """
+        place = {identifier: row for row, identifier in enumerate(self.ids)}
+        rows = [place.get(identifier, -1) for identifier in made.ids]
+        strangers = [identifier for identifier, row in zip(made.ids, rows, strict=True) if row < 0]
+        if strangers:
+            raise DataError(f"The source made vectors of {shown(strangers)}.", expected="the rows it was asked for")
+        return Batch([self.keys[row] for row in rows], [self.edited[row] for row in rows])
+
+    def part(self, start: int, size: int) -> Batch:
+        """Return some of the rows."""
+        return Batch(self.keys[start : start + size], self.edited[start : start + size])
+
+
+class Portions:
+    """How many rows a transaction writes, by how long those before held theirs.
+
+    Half as many where that is too long, unless half as many are hardly held shorter: on a busy server most of the time
+    is spent waiting for its turn. Twice as many where that is short enough, or hardly longer.
+
+    Args:
+        most: Rows, at most.
+        held: Seconds for which rows should be held.
+    """
+
+    def __init__(self, most: int, held: float) -> None:
+        self.rows = min(most, FEWEST)
+        self._most, self._held, self._number = most, held, 0
+        self._took: dict[int, tuple[float, int]] = {}
+
+    def _known(self, rows: int) -> float | None:
+        """Return how long so many rows were held of late."""
+        seconds, number = self._took.get(rows, (0.0, -KNOWN_FOR))
+        return seconds if self._number - number < KNOWN_FOR else None
+
+    def took(self, rows: int, seconds: float) -> None:
+        """Learn how long a transaction held its rows; one of another size than the present one tells nothing."""
+        if rows != self.rows:
+            return
+        before = self._known(rows)
+        now = seconds if before is None else (before + seconds) / 2
+        self._number += 1
+        self._took[rows] = now, self._number
+        more, fewer = min(self._most, 2 * rows), max(min(self._most, FEWEST), rows // 2)
+        shorter, longer = (self._known(one) for one in (fewer, more))
+        helps = fewer < rows and (shorter is None or shorter <= WORTH * now)
+        if now <= self._held / 2 or (not helps and (longer is None or longer * WORTH <= now)):
+            self.rows = more
+        elif now > self._held and helps:
+            self.rows = fewer
 
 
 def read_batch(
@@ -97,8 +157,10 @@ def last_key(session: Session, entry: Entry, layout: Layout) -> list[str] | None
     return [str(part) for part in rows[0]] if rows else None
 
 
-def write_batch(session: Session, entry: Entry, layout: Layout, side: Side, batch: Batch, made: EmbeddingSet) -> int:
-    """Write vectors into rows that are as they were read, and return how many; within a transaction.
+def write_batch(
+    session: Session, entry: Entry, layout: Layout, side: Side, batch: Batch, vectors: NDArray[np.float32]
+) -> Callable[[], list[Row] | None]:
+    """Write vectors into rows that are as they were read; within a transaction.
 
     Args:
         session: To the database.
@@ -106,24 +168,69 @@ def write_batch(session: Session, entry: Entry, layout: Layout, side: Side, batc
         layout: Its layout.
         side: Of which model.
         batch: The rows.
-        made: Vectors of some of them.
+        vectors: One for each (n, D).
+
+    Returns:
+        See `Session.send`: one row with how many were written, and in how many seconds.
     """
-    place = {identifier: row for row, identifier in enumerate(batch.ids)}
-    strangers = [identifier for identifier in made.ids if identifier not in place]
-    if strangers:
-        raise DataError(f"The source made vectors of {shown(strangers)}.", expected="the rows it was asked for")
-    rows = [place[identifier] for identifier in made.ids]
     unnoticed(session, entry)
-    values = [*arrays(entry.record, [batch.keys[row] for row in rows]), [batch.edited[row] for row in rows],
-              list(made.vectors)]  # fmt: skip
-    return session.count(layout.write(side), values)
+    values = [*arrays(entry.record, batch.keys), batch.edited, list(vectors)]
+    seconds = "extract(epoch FROM clock_timestamp() - statement_timestamp())::float8"  # by the clock of the server
+    return session.send(f"WITH done AS ({layout.write(side)} RETURNING 1) SELECT count(*), {seconds} FROM done", values)
 
 
 def unnoticed(session: Session, entry: Entry) -> None:
     """Let what is written in this transaction not count as written by the application, nor fire its triggers."""
-    session.rows("SELECT set_config('limpet.filling', 'on', true)")
-    if not entry.record.aside and not entry.record.fires and firing_triggers(session, entry.record.table):
-        session.rows("SELECT set_config('session_replication_role', 'replica', true)")
+    record = entry.record
+    session.send("SELECT set_config('limpet.filling', 'on', true)")
+    if not record.aside and not record.fires:
+        session.send(f"SELECT set_config('session_replication_role', 'replica', true) WHERE EXISTS ({FIRING})",
+                     [record.table.oid, record.table.vector.number])  # fmt: skip
+
+
+class Known(NamedTuple):
+    """What a transaction takes a table for, and finds out before it reads or writes a row.
+
+    Args:
+        entry: The attachment.
+        layout: Its layout.
+        seal: A digest of the ledger's entry and of the names and types of the table's columns.
+    """
+
+    entry: Entry
+    layout: AnyLayout
+    seal: str
+
+    @classmethod
+    def read(cls, session: Session, number: int) -> Known:
+        """Read what is so now, see `held`."""
+        with session.transaction(LOCK_TIMEOUT):
+            entry, layout = held(session, number)
+            [(seal,)] = session.rows(f"SELECT {_seal(entry)}")
+        return cls(entry, layout, str(seal))
+
+    def lock(self, session: Session, mode: str = "ACCESS SHARE") -> None:
+        """Lock the table as `held` does, without waiting for an answer; within a transaction.
+
+        A table that has changed fails the transaction: the cast fails, which is how a statement can do that.
+        """
+        if self.entry.record.shared and mode == "ROW EXCLUSIVE":
+            Ledger(session).hold(self.entry.id)
+        mode = "ACCESS SHARE" if self.entry.record.aside else mode
+        session.send(f"LOCK TABLE {self.layout.relation} IN {mode} MODE")
+        session.send(
+            f"SELECT (CASE WHEN {_seal(self.entry)} = %s THEN NULL ELSE 'changed' END)::text::uuid", [self.seal]
+        )
+
+
+def _seal(entry: Entry) -> str:
+    oid = f"{entry.record.table.oid}::oid"
+    return (
+        f"(SELECT md5(concat_ws(' ', record, state, (SELECT concat_ws('.', relnamespace::regnamespace, relname) "
+        f"FROM pg_class WHERE pg_class.oid = {oid}), (SELECT string_agg(concat_ws(' ', attnum, attname, atttypid, "
+        f"atttypmod), ',' ORDER BY attnum) FROM pg_attribute WHERE attrelid = {oid} AND attnum > 0 "
+        f"AND NOT attisdropped))) FROM {SCHEMA}.attachments WHERE id = {entry.id})"
+    )
 
 
 def put_back_batch(
@@ -179,7 +286,7 @@ class Filling(Run):
     ) -> None:
         super().__init__(source, side, options, batch=512, items="rows")
         self.session, self.ledger, self.number, self.made = session, Ledger(session), number, made
-        self.held, self.at_a_time = HELD if self.share is None else HELD_AT_A_SHARE, min(self.batch, FIRST)
+        self.portions = Portions(self.batch, HELD if self.share is None else HELD_AT_A_SHARE)
 
     def run(self) -> Backfilled:
         """Fill rows, as far as budget and time go.
@@ -190,6 +297,7 @@ class Filling(Run):
             StoreError: The database stayed out of reach; another run goes on where this one stopped.
         """
         entry = self._reach(self._begin)
+        self.known = self._reach(lambda: Known.read(self.session, self.number))
         shared = self.side == "new" and self.made is None
         for passes in range(MOST_PASSES):  # a further one finds what others left
             embedded, written, self.left_out = self.embedded, self.written, LeftOut(self.source)
@@ -244,7 +352,7 @@ class Filling(Run):
             self.embedded += len(made)
             self.left_out.add(set(batch.ids) - set(made.ids))
             if len(made):
-                self.written += self._write(batch, made)
+                self._write(batch, made)
             self.tell()
         return True
 
@@ -255,36 +363,63 @@ class Filling(Run):
 
     def _next(self, after: Sequence[str] | None, upto: Sequence[str], limit: int, *, shared: bool) -> Batch:
         """Return the next rows; of a pass that others share, those that nobody else was given."""
-        with self.session.transaction(LOCK_TIMEOUT):
+        with self.session.pipeline(), self.session.transaction(LOCK_TIMEOUT):
+            self.known.lock(self.session)
             if shared:
                 after = self.ledger.reached(self.number)
-            entry, layout = held(self.session, self.number)
+            entry, layout, _ = self.known
             batch = read_batch(self.session, entry, layout, self.side, limit, after=after, upto=upto, made=self.made)
             if shared:
                 self.ledger.set_reached(self.number, batch.keys[-1] if batch.keys else None)
-            return batch
+        return batch
 
-    def _write(self, batch: Batch, made: EmbeddingSet) -> int:
-        """Write the vectors in transactions so short that whoever waits for one of their rows hardly notices."""
-        done = written = 0
+    def _write(self, batch: Batch, made: EmbeddingSet) -> None:
+        """Write the vectors in transactions so short that whoever waits for one of their rows hardly notices.
+
+        All of them are sent at once, unless there are rests between: rows are locked while the server works, and not
+        while an answer is on its way.
+        """
+        done, at_once, batch = 0, self.share is None and self.rate is None, batch.of(made)
         while done < len(made):
-            part, began = made.select(slice(done, done + self.at_a_time)), time.monotonic()
-            written += self._reach(lambda: self._write_part(batch, part))  # noqa: B023
-            done += len(part)
+            size, began = self.portions.rows, time.monotonic()
+            starts = range(done, len(made) if at_once else done + size, size)
+            parts = [(batch.part(start, size), made.vectors[start : start + size]) for start in starts]
+            done += sum(len(vectors) for _, vectors in parts)
+            self._reach(lambda: self._write_parts(parts))  # noqa: B023
             self.pace(self.embedded - len(made) + done, rest_after(time.monotonic() - began, self.share))
-        return written
 
-    def _write_part(self, batch: Batch, part: EmbeddingSet) -> int:
-        with self.session.transaction(LOCK_TIMEOUT):
-            entry, layout = held(self.session, self.number, "ROW EXCLUSIVE")
-            started = time.monotonic()  # before that no row is locked
-            written = write_batch(self.session, entry, layout, self.side, batch, part)
-        fitting = int(len(part) * self.held / max(time.monotonic() - started, 1e-6))
-        self.at_a_time = min(self.batch, max(1, (self.at_a_time + fitting) // 2))
-        return written
+    def _write_parts(self, parts: list[tuple[Batch, NDArray[np.float32]]]) -> None:
+        """Write vectors in a transaction for each part; what was written is taken from the list."""
+        sent: list[Callable[[], list[Row] | None]] = []
+        entry, layout, _ = self.known
+        try:
+            with self.session.pipeline():
+                for batch, vectors in parts:
+                    with self.session.transaction(LOCK_TIMEOUT):
+                        self.known.lock(self.session, "ROW EXCLUSIVE")
+                        sent.append(write_batch(self.session, entry, layout, self.side, batch, vectors))
+        finally:
+            done = [rows[0] for one in sent if (rows := one())]
+            for (written, seconds), (_, vectors) in zip(done, parts, strict=False):
+                self.written += int(written)
+                self.portions.took(len(vectors), seconds)
+            del parts[: len(done)]
 
     def _reach(self, call: Callable[[], Result]) -> Result:
-        return self.session.patiently(lambda: self.session.reached(call, RETRIES), RETRIES)
+        return self.session.patiently(lambda: self.session.reached(lambda: self._as_known(call), RETRIES), RETRIES)
+
+    def _as_known(self, call: Callable[[], Result]) -> Result:
+        """Call again with what the table is now, where it was turned over or changed meanwhile."""
+        while True:
+            try:
+                return call()
+            except LastingStoreError:
+                before = getattr(self, "known", None)
+                if before is None:
+                    raise
+                self.known = Known.read(self.session, self.number)
+                if self.known.seal == before.seal:
+                    raise
 
 
 def lacking_rows(session: Session, layout: Layout, side: Side) -> int:

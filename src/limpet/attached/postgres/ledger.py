@@ -266,7 +266,7 @@ class Ledger:
 
     def hold(self, number: int) -> None:
         """Let nobody change the state of an attachment within this transaction; others may hold it too."""
-        self.session.rows(f"SELECT FROM {SCHEMA}.attachments WHERE id = {number} FOR SHARE")
+        self.session.send(f"SELECT FROM {SCHEMA}.attachments WHERE id = {number} FOR SHARE")
 
     def entries(self) -> list[Entry]:
         """Return all attachments of the database."""
@@ -328,7 +328,7 @@ class Ledger:
 
     def set_reached(self, number: int, key: Sequence[str] | None) -> None:
         """Note up to which key rows were handed out; None for a pass that ended."""
-        self.session.rows(
+        self.session.send(
             f"UPDATE {SCHEMA}.attachments SET reached = %s::text[] WHERE id = %s", [key if key is None else list(key),
                                                                                   number]
         )  # fmt: skip

@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, TypeVar
 
 import psycopg
@@ -56,6 +56,7 @@ class Session:
         self.address = address
         self._connection: Connection | None = None
         self._lock = threading.RLock()
+        self._pipeline: psycopg.Pipeline | None = None
         self.kept: set[str] | None = None
         """Names of what this transaction has read, and so keeps from being removed; None outside of one."""
 
@@ -71,22 +72,59 @@ class Session:
             StoreError: The database fails, or refuses.
         """
         with self._lock, self._translated():
-            connection = self._opened()
-            connection.execute(f"{_BEGIN}; {_SETTINGS.format(round(1000 * lock_timeout))}".encode())
+            connection, settings = self._opened(), _SETTINGS.format(round(1000 * lock_timeout))
+            for statement in (_BEGIN, settings) if self._pipeline else (f"{_BEGIN}; {settings}",):
+                connection.execute(statement.encode())
             self.kept = set()
             try:
                 yield
                 connection.execute(b"COMMIT")
             finally:
                 self.kept = None
-                if connection.info.transaction_status != TransactionStatus.IDLE:
-                    with suppress(psycopg.Error):
-                        connection.execute(b"ROLLBACK")
+                if self._pipeline is None:
+                    self._roll_back(connection)
+
+    @contextmanager
+    def pipeline(self) -> Iterator[None]:
+        """Send the statements of transactions without waiting for answers: in one round trip, if none is asked for.
+
+        What `send` returns is known afterwards. Nothing is done after a statement that fails: a transaction that was
+        committed before stays so.
+
+        Raises:
+            StoreError: See `transaction`.
+        """
+        with self._lock, self._translated():
+            connection = self._opened()
+            try:
+                with connection.pipeline() if psycopg.Pipeline.is_supported() else nullcontext() as self._pipeline:
+                    yield
+            finally:
+                self._pipeline = None
+                self._roll_back(connection)
+
+    @staticmethod
+    def _roll_back(connection: Connection) -> None:
+        if connection.info.transaction_status != TransactionStatus.IDLE:
+            with suppress(psycopg.Error):
+                connection.execute(b"ROLLBACK")
+
+    def send(self, statement: str, values: Sequence[Any] = ()) -> Callable[[], list[Row] | None]:
+        """Run one statement within a transaction, whose rows are not needed yet.
+
+        Returns:
+            What returns the rows; within a `pipeline` known once that has ended: None where it was not got to.
+        """
+        with self._lock, self._translated():
+            cursor = self._opened().execute(statement.encode(), values or None)
+        return lambda: cursor.fetchall() if cursor.description else None
 
     def rows(self, statement: str, values: Sequence[Any] = (), *, binary: bool = False) -> list[Row]:
         """Run one statement within a transaction and return its rows, if it has any."""
         with self._lock, self._translated():
             cursor = self._opened().execute(statement.encode(), values or None, binary=binary)
+            if self._pipeline is not None:
+                self._pipeline.sync()
             return cursor.fetchall() if cursor.description else []
 
     def read(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:

@@ -368,15 +368,14 @@ def row_types(session: Session, table: Table) -> list[str]:
 
 def firing_triggers(session: Session, table: Table) -> list[str]:
     """Return the application's triggers that every update of a row fires, also one that fills a vector in."""
-    return [
-        str(name)
-        for (name,) in session.rows(
-            "SELECT tgname FROM pg_trigger WHERE tgrelid = %s AND NOT tgisinternal AND tgtype & 16 <> 0 "
-            "AND tgenabled IN ('O', 'A') AND (tgattr = '' OR %s = ANY(tgattr::int2[])) "
-            "AND tgname NOT LIKE 'zz\\_limpet\\_%%' ORDER BY 1",
-            [table.oid, table.vector.number],
-        )
-    ]
+    return [str(name) for (name,) in session.rows(f"{FIRING} ORDER BY 1", [table.oid, table.vector.number])]
+
+
+FIRING = (
+    "SELECT tgname FROM pg_trigger WHERE tgrelid = %s AND NOT tgisinternal AND tgtype & 16 <> 0 "
+    "AND tgenabled IN ('O', 'A') AND (tgattr = '' OR %s = ANY(tgattr::int2[])) AND tgname NOT LIKE 'zz\\_limpet\\_%%'"
+)
+"""See `firing_triggers`; it takes the table and the number of its column of vectors."""
 
 
 @dataclass(frozen=True)
