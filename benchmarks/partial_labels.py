@@ -45,8 +45,7 @@ from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.embeddings.storage import load, save
 from limpet.evaluation.intervals import mean_interval
 from limpet.evaluation.retrieval import rank_metrics
-from limpet.models.text_encoders import open_text_encoder
-from limpet.training.encode import embed_texts
+from limpet.models.text_encoders import embed_texts, open_text_encoder
 from machine import describe
 
 RESULTS = Path(__file__).parent / "results"

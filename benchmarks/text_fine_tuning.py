@@ -35,10 +35,9 @@ from limpet.data.texts import load_texts
 from limpet.embeddings import EmbeddingSet, Role
 from limpet.evaluation.retrieval import rank_metrics
 from limpet.experiment import TEXT_RECIPE, Experiment, Recipe, Trainable, head_recipe
-from limpet.models.text_encoders import TextEncoder, open_text_encoder
+from limpet.models.text_encoders import TextEncoder, embed_texts, open_text_encoder
 from limpet.reports.markdown import markdown_table
 from limpet.training.compatible_head import train_head
-from limpet.training.encode import embed_texts
 from limpet.training.fine_tuning import fine_tune
 from machine import describe
 

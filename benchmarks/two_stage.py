@@ -45,8 +45,7 @@ from limpet.evaluation.two_stage import rescored, rescored_metrics
 from limpet.galleries import Gallery
 from limpet.galleries.sources import TextItems, TextVectors
 from limpet.galleries.two_stage import Rescoring
-from limpet.models.text_encoders import open_text_encoder
-from limpet.training.encode import embed_texts
+from limpet.models.text_encoders import embed_texts, open_text_encoder
 from machine import describe
 from partial_labels import embedded
 from text_collections import chosen_by_halves

@@ -18,8 +18,7 @@ import numpy as np
 from limpet.adapters.adapt import Choice, adapt, open_link, save_link
 from limpet.data import TextSet, load_texts
 from limpet.embeddings import EmbeddingSet, StringArray
-from limpet.models.text_encoders import open_text_encoder
-from limpet.training.encode import embed_texts
+from limpet.models.text_encoders import embed_texts, open_text_encoder
 
 REQUESTS = Path(__file__).parent / "requests.csv"
 QUESTIONS = ("my parcel did not come", "when do you open at the weekend", "I forgot how to log in")

@@ -30,10 +30,10 @@ from PIL import Image
 import limpet
 import limpet.testing
 from api_server import serving, vector_of
+from bare_python import Done, run_with_exactly
 from crash.server import Server
 from limpet import load_embeddings
 from limpet.bench.suite import read_suite
-from limpet.cli import main
 from limpet.extras import installing
 from limpet.methods import METHODS
 from limpet.models.published_weights import quietly
@@ -73,6 +73,13 @@ def commands(page: str, word: str = "limpet") -> list[list[str]]:
     return [shlex.split(line, comments=True)[1:] for line in lines if line]
 
 
+def ran(page: str, lines: list[list[str]]) -> list[Done]:
+    """Run commands of a page in a Python that has what its first `pip install` brings, and nothing else."""
+    named = re.search(r"pip install (?:\.|'\.\[([\w,-]+)\]')(?=`)", TEXTS[page])
+    assert named, f"{page} does not say which extras it needs"
+    return run_with_exactly((named[1] or "").split(",") if named[1] else [], Path("run.py"), *lines)
+
+
 @pytest.fixture(scope="module")
 def site() -> ModuleType:
     """The hook that makes pages."""
@@ -102,7 +109,7 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_three_commands(photos: Path) -> None:
     lines = commands("docs/tutorials/images.md")
     assert [line[0] for line in lines] == ["train", "embed", "evaluate"]
-    codes = [main(line) for line in lines]
+    codes = [done.code for done in ran("docs/tutorials/images.md", lines)]
     assert codes[:2] == [0, 0] and codes[2] in (0, 1)
     assert (photos / "runs/report/report.html").exists() and (photos / "runs/report/results.json").exists()
 
@@ -110,7 +117,8 @@ def test_the_three_commands(photos: Path) -> None:
 def test_the_command_for_sessions(photos: Path) -> None:
     """As printed, but for the epochs, of which one is enough to see it run."""
     (line,) = commands("docs/tutorials/sessions.md")
-    assert main([*line, "--recipe.epochs", "1"]) == 0
+    (done,) = ran("docs/tutorials/sessions.md", [[*line, "--recipe.epochs", "1"]])
+    assert done.code == 0, done.said
     assert {"cvs", "finetune", "joint", "report.html", "results.json"} <= {
         path.name for path in (photos / "runs/sessions").iterdir()
     }
@@ -125,24 +133,24 @@ def two_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(ROOT / "examples" / "requests.csv", folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        assert [main(line) for line in begin] == [0, 0]
+        assert [done.code for done in ran("docs/tutorials/text_models.md", begin)] == [0, 0]
     return folder
 
 
 @pytest.mark.slow
 def test_the_commands_for_two_frozen_models_and_a_live_gallery(
-    two_models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    two_models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(two_models, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     lines = commands("docs/tutorials/text_models.md")[2:]
     assert [line[0] for line in lines] == ["embed", "evaluate"]
-    assert [main(line) for line in lines] == [0, 0]
+    assert [done.code for done in ran("docs/tutorials/text_models.md", lines)] == [0, 0]
     made = {"old": "wordllama", "new": "head"}
     old, new = (load_embeddings(Path("runs") / side / made[side] / "embeddings.safetensors") for side in made)
     assert new.space == old.space and new.ids == old.ids and new.fingerprint != old.fingerprint
     assert Path("runs/link/report.html").exists() and Path("runs/link-report/report.html").exists()
-    live_gallery(capsys)
+    live_gallery()
 
 
 @pytest.mark.slow
@@ -153,7 +161,7 @@ def test_the_commands_and_the_code_for_serving(
     monkeypatch.chdir(tmp_path)
     lines = commands(SERVING)[2:]
     assert [line[0] for line in lines] == ["export", "export", "export"]
-    assert [main(line) for line in lines] == [0] * 3
+    assert [done.code for done in ran(SERVING, lines)] == [0] * 3
     monkeypatch.syspath_prepend("served/npz")
     found = []
     for block in blocks(SERVING, "python"):
@@ -169,29 +177,25 @@ def test_the_reader_of_arrays_is_the_one_that_exports_have() -> None:
     assert (ROOT / "src/limpet/export/reader.py").read_text(encoding="utf-8") in blocks(SERVING, "python")
 
 
-def live_gallery(capsys: pytest.CaptureFixture[str]) -> None:
+def live_gallery() -> None:
     """The commands that go on from there."""
     lines = commands("docs/tutorials/gallery.md")
     first = ["create", "prepare", "swap", "search", "backfill", "status", "rollback"]
     assert [line[1] for line in lines] == [*first, "search"]
-    said = []
-    for line in lines:
-        capsys.readouterr()
-        assert main(line) == 0
-        said.append(capsys.readouterr().err)
+    done = ran("docs/tutorials/gallery.md", lines)
+    assert [one.code for one in done] == [0] * 8, done
+    said = [one.said for one in done]
     assert "my parcel" in said[3] and "300 items are left" in said[4]
     assert "200 of 500 items (40 %)" in said[5] and "g1 is active again" in said[6]
     assert "my parcel" in said[7] and "g2 scored the candidates again" in said[7]
 
 
-def test_the_commands_for_files_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_commands_for_files_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_logs(tmp_path / "logs")
-    assert [main(line) for line in commands("docs/tutorials/files.md")] == [1, 1, 0]
-    said = capsys.readouterr().err
-    assert "get another first hit" in said and "ijbc-verification" in said
+    done = ran("docs/tutorials/files.md", commands("docs/tutorials/files.md"))
+    assert [one.code for one in done] == [1, 1, 0], done
+    assert "get another first hit" in done[0].said and "ijbc-verification" in done[2].said
     verdicts = [
         json.loads(Path(f"runs/{name}/results.json").read_text())["evaluations"] for name in ("files", "clicks")
     ]
@@ -199,9 +203,7 @@ def test_the_commands_for_files_alone(
     assert verdicts[1]["new"]["cross"]["map"] > verdicts[1]["new"]["self_old"]["map"]
 
 
-def test_the_commands_for_a_model_behind_an_api(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_commands_for_a_model_behind_an_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As printed, but for the adapters, of which one is enough to see it run, and the port."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -212,8 +214,9 @@ def test_the_commands_for_a_model_behind_an_api(
         lines = [[word.replace("http://127.0.0.1:8000/v1", server.url) for word in line] for line in commands(page)]
         assert len(lines) == 5
         lines[1] += ["--adapter", "ridge", "--report", "none"]
-        assert [main(line) for line in lines] == [0, 1, 0, 0, 0]
-        assert "Searched 150 of 150 items" in capsys.readouterr().err
+        done = ran(page, lines)
+        assert [one.code for one in done] == [0, 1, 0, 0, 0], done
+        assert "Searched 150 of 150 items" in done[-1].said
         (block,) = blocks(page, "python")
         names: dict[str, Any] = {"__name__": page}
         exec(compile(block.replace("http://127.0.0.1:8000/v1", server.url), page, "exec"), names)
@@ -225,6 +228,7 @@ def test_the_commands_for_a_table_of_ones_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres_server: Server
 ) -> None:
     """As printed, but for the address of the database and of the server."""
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     page = "docs/tutorials/attach.md"
@@ -234,12 +238,13 @@ def test_the_commands_for_a_table_of_ones_own(
         assert [line[1] for line in lines] == [
             "start", "start", "backfill", "index", "swap", "status", "rollback", "detach"
         ]  # fmt: skip
+        for printed, real in places.items():
+            lines = [[word.replace(printed, real) for word in line] for line in lines]
         with psycopg.connect(database, autocommit=True) as connection:
-            for line in lines:
-                for printed, real in places.items():
-                    line = [word.replace(printed, real) for word in line]
-                assert main(line) == 0
-                if line[1] == "swap":
+            for part in (lines[:5], lines[5:]):
+                done = ran(page, part)
+                assert [one.code for one in done] == [0] * len(part), done
+                if part[-1][1] == "swap":
                     (asked,) = blocks(page, "sql")
                     vectors = connection.execute("SELECT emb FROM items").fetchall()
                     rows = connection.execute(asked.replace("$1", "%s").encode(), [vectors[0][0]]).fetchall()
@@ -275,7 +280,7 @@ def test_the_commands_for_fine_tuning(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "faq.csv").write_text("\n".join(["question,answer", *asked]), encoding="utf-8")
     for line in (lines[1], lines[5]):
         line += ["--recipe.epochs", "1", "--recipe.accelerator", "cpu"]
-    codes = [main(line) for line in lines]
+    codes = [done.code for done in ran("docs/tutorials/fine_tune_texts.md", lines)]
     assert [*codes[:3], *codes[4:]] == [0] * 5 and codes[3] in (0, 1)
     assert (tmp_path / "served/tuned/modules.json").exists() and (tmp_path / "runs/tuned/start/config.json").exists()
 
@@ -298,7 +303,8 @@ def test_the_commands_for_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         for line in commands("docs/tutorials/tables.md")
     ]
     lines[1] += ["--adapter", "ridge", "--report", "none"]
-    assert [main(line) for line in lines] == [0, 1, 0, 0, 0, 0, 0]
+    done = ran("docs/tutorials/tables.md", lines)
+    assert [one.code for one in done] == [0, 1, 0, 0, 0, 0, 0], done
     with limpet.Gallery.open("live") as gallery:
         assert gallery.status().lacking == len(rows) - 200
 
@@ -316,15 +322,15 @@ def write_products(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_bench(  # with one seed, which is enough to see it run
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_commands_of_the_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As printed, but with one seed, which is enough to see it run."""
     monkeypatch.chdir(tmp_path)
     suite, chain = blocks("docs/tutorials/suite.md", "yaml")
     (tmp_path / "mine.yaml").write_text(suite.replace("seeds: [0, 1]", "seeds: [0]"), encoding="utf-8")
-    assert [main([*line, "--processes", "1"]) for line in commands("docs/tutorials/suite.md")] == [0, 0]
-    said = capsys.readouterr().err
-    assert "bct, half the weight" in said and "10 steps to run" in said
+    page = "docs/tutorials/suite.md"
+    done = ran(page, [[*line, "--processes", "1"] for line in commands(page)])
+    assert [one.code for one in done] == [0, 0], done
+    assert "bct, half the weight" in done[0].said and "10 steps to run" in done[0].said
     board = json.loads(Path("runs/bench/mine/results.json").read_text(encoding="utf-8"))
     assert len(board["rows"]) == 2 and Path("runs/bench/mine/leaderboard.html").exists()
     (tmp_path / "chain.yaml").write_text(chain, encoding="utf-8")
@@ -380,7 +386,7 @@ def dinov2_small(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_models_of_ones_own_in_at_most_five_commands(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_models_of_ones_own_in_at_most_five_commands(photos: Path) -> None:
     page = "docs/tutorials/own_models.md"
     lines = commands(page)
     (photos / "encoder.py").write_text(next(block for block in blocks(page, "python") if "# encoder.py" in block))
@@ -388,10 +394,9 @@ def test_models_of_ones_own_in_at_most_five_commands(photos: Path, capsys: pytes
     own = [line for line in lines if any("encoder.py" in word for word in line) or line[0] == "evaluate"]
     tower = [line for line in lines if line not in own]
     assert len(own) == 4 and len(tower) == 5
-    codes = [main(line) for line in own]
-    assert codes[:3] == [0, 0, 0] and codes[3] in (0, 1), capsys.readouterr().err
-    capsys.readouterr()
-    assert [main(line) for line in tower] == [0] * 5, capsys.readouterr().err
+    done = ran(page, [*own, *tower])
+    codes = [one.code for one in done]
+    assert codes[:3] == [0, 0, 0] and codes[3] in (0, 1) and codes[4:] == [0] * 5, done
 
 
 RUN = {

@@ -13,7 +13,7 @@ DataOnDevice = Literal["auto", "always", "never"]
 """Where the items of a training set are kept: all on the device, all with the host, or on the device if they fit."""
 
 
-def device_named(name: str) -> torch.device:
+def device_named(name: str | torch.device) -> torch.device:
     """Return a device that is there.
 
     Raises:

@@ -20,10 +20,9 @@ from limpet.data.texts import TEXT_DATASETS, Dataset
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import ConfigError
 from limpet.evaluation.retrieval import rank_metrics
-from limpet.models.text_encoders import open_text_encoder
+from limpet.models.text_encoders import embed_texts, open_text_encoder
 from limpet.reports.leaderboard_tables import footnotes, summary
 from limpet.training.compatible_head import load_head
-from limpet.training.encode import embed_texts
 from tiny_text_model import some_texts, write_tiny_model
 
 ROWS: dict[str, dict[str, Any]] = {

@@ -4,68 +4,32 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 
+from bare_python import Done, run_without
 from limpet.cli import COMMANDS
 from limpet.extras import EXTRAS, extra_of, installing
 
 CORE = {"numpy", "scipy", "threadpoolctl", "safetensors", "pydantic", "PyYAML", "jsonargparse", "rich", "pyarrow"}
 DRAWN_BY_OTHERS = {"markupsafe", "lightning", "lightning_utilities", "sympy", "lancedb", "datasets", "pandas"}
 """What the packages of extras bring with them, and a base installation does not have."""
-RUNNER = """
-import contextlib, io, json, sys
-from importlib.machinery import PathFinder
-
-class Installed(PathFinder):
-    @classmethod
-    def find_spec(cls, name, path=None, target=None):
-        return None if name.partition(".")[0] in ABSENT else super().find_spec(name, path, target)
-
-if __name__ == "__main__":
-    ABSENT, code, commands = json.loads(sys.argv[1])
-    sys.meta_path[:] = [Installed if finder is PathFinder else finder for finder in sys.meta_path]
-    exec(code)
-    from limpet.cli import console, main
-    done = []
-    for words in commands:
-        out, console.console.file = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out):
-            try:
-                code = main(words)
-            except SystemExit as ended:  # of --help
-                code = ended.code or 0
-        done.append([code, out.getvalue(), console.console.file.getvalue()])
-    print(json.dumps(done))
-"""
 ROOT = Path(__file__).parents[2]
 ITEMS, CLASSES = 120, 12
-
-
-class Done(NamedTuple):
-    code: int
-    out: str
-    said: str
 
 
 def without_extras(
     script: Path, *commands: list[Any], present: tuple[str, ...] = ("train", "gallery"), code: str = ""
 ) -> list[Done]:
     """Run code, then commands one after another, in a new Python that finds no package but those of some extras."""
-    script.write_text(RUNNER)
     absent = {package for extra, packages in EXTRAS.items() if extra not in present for package in packages}
     absent |= set() if "train" in present else DRAWN_BY_OTHERS
-    words = json.dumps([sorted(absent), code, [[*map(str, command)] for command in commands]])
-    ended = subprocess.run([sys.executable, str(script), words], capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stderr
-    return [Done(*one) for one in json.loads(ended.stdout.splitlines()[-1])]
+    return run_without(absent, script, *commands, code=code)
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,7 @@ from limpet.embeddings import EmbeddingSet
 from limpet.export.sentence_transformers_folder import PROBE_TEXTS
 from limpet.geometry import Hypersphere
 from limpet.models.sentence_models import of_library
-from limpet.models.text_encoders import TextEncoder, open_text_encoder
-from limpet.training.encode import embed_texts
+from limpet.models.text_encoders import TextEncoder, embed_texts, open_text_encoder
 
 Sets = tuple[EmbeddingSet, EmbeddingSet]
 DIM = 6

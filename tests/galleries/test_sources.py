@@ -33,8 +33,8 @@ from limpet.models.encoder import Encoder
 from limpet.models.release import Release, make_release
 from limpet.models.seeding import seeded
 from limpet.models.specs import EncoderSpec, FeatureSpec
-from limpet.models.text_encoders import TextEncoder, open_text_encoder
-from limpet.training.encode import embed_features, embed_images, embed_texts
+from limpet.models.text_encoders import TextEncoder, embed_texts, open_text_encoder
+from limpet.training.encode import embed_features, embed_images
 
 Embed = Callable[..., EmbeddingSet]
 NEW = "declared:new"

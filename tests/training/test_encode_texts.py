@@ -9,8 +9,7 @@ from limpet.data import TextSet
 from limpet.embeddings import StringArray, storage
 from limpet.errors import ConfigError, DataError
 from limpet.geometry import Hypersphere
-from limpet.models.text_encoders import TextEncoder, open_text_encoder
-from limpet.training.encode import embed_texts
+from limpet.models.text_encoders import TextEncoder, embed_texts, open_text_encoder
 
 
 @pytest.fixture(scope="module")

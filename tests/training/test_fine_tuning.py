@@ -22,9 +22,8 @@ from limpet.geometry import Hypersphere
 from limpet.methods import METHODS
 from limpet.models.release import load_release
 from limpet.models.specs import EncoderSpec, FeatureSpec
-from limpet.models.text_encoders import TextEncoder, open_text_encoder
+from limpet.models.text_encoders import TextEncoder, embed_texts, open_text_encoder
 from limpet.training.compatible_head import load_head
-from limpet.training.encode import embed_texts
 from limpet.training.events import TrainingStep
 from limpet.training.fine_tuning import FineTuned, Start, fine_tune, load_fine_tuned
 from tiny_text_model import WORDS, some_texts, write_tiny_model

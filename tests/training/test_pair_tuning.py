@@ -18,8 +18,7 @@ from limpet.experiment import TEXT_RECIPE, Experiment
 from limpet.geometry import Hypersphere
 from limpet.methods import METHODS
 from limpet.models.pair_losses import TripletLoss
-from limpet.models.text_encoders import TextEncoder, open_text_encoder
-from limpet.training.encode import embed_texts
+from limpet.models.text_encoders import TextEncoder, embed_texts, open_text_encoder
 from limpet.training.events import TrainingStep
 from limpet.training.fine_tuning import FineTuned, fine_tune
 from tiny_text_model import WORDS, write_tiny_model

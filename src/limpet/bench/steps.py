@@ -33,6 +33,7 @@ from limpet.data.image_set import ImageSet
 from limpet.data.text_set import TextSet
 from limpet.disk import whole_folder
 from limpet.embeddings import EmbeddingSet, StringArray, storage
+from limpet.embeddings.embedding_set import as_points
 from limpet.errors import DataError
 from limpet.evaluation.accuracy import accuracy as classification_accuracy
 from limpet.evaluation.compatibility import Verdict, clearly_worse, verdict
@@ -57,7 +58,7 @@ from limpet.methods.predecessor import labelled_features
 from limpet.models.lifting import lift_embeddings
 from limpet.models.named_models import needs_module, open_release
 from limpet.models.release import Release, load_record
-from limpet.training.encode import as_points, cached_embeddings, embed_images, embed_texts
+from limpet.training.encode import cached_embeddings, embed_images
 
 SEARCHED = ("query", "gallery")
 RUN, LEARNER = "run", "learner"
@@ -355,7 +356,7 @@ def each_part(settings: Settings, place: Place, opened: Callable[[Settings, Plac
 
 
 def _text_embedder(settings: Settings, place: Place) -> Embedder:
-    from limpet.models.text_encoders import open_text_encoder
+    from limpet.models.text_encoders import embed_texts, open_text_encoder
 
     encoder = open_text_encoder(settings["model"], device=place.device, api=place.api)
     return partial(embed_texts, encoder, cache=place.cache)

@@ -332,7 +332,7 @@ def texts(
         limpet embed texts requests.csv --text-model openai:bge-m3@http://localhost:8000/v1 --out runs/new
     """
     from limpet.adapters.storage import load_adapter
-    from limpet.training.encode import embed_features, embed_texts
+    from limpet.models.text_encoders import embed_texts
 
     refuse(
         adapter is not None and bool(release),
@@ -346,6 +346,8 @@ def texts(
     )
     jobs: list[_Embedding] = []
     if release:
+        from limpet.training.encode import embed_features
+
         named = text_model[0] if text_model else None
         for path, folder in destination.folders(release, "release").items():
             head, encoder = model.head(path, named, device, api)

@@ -14,7 +14,6 @@ from limpet.cli.evidence import Sides
 from limpet.cli.pages import Report
 from limpet.cli.places import Place
 from limpet.config import Options, Settings
-from limpet.devices import device_named
 from limpet.embeddings import EmbeddingSet, storage
 from limpet.embeddings.files import FileColumns, model_folder
 from limpet.errors import ConfigError, ReleaseError, refuse, unknown_name
@@ -342,11 +341,11 @@ class TextModel(Options):
         from limpet.models.text_encoders import open_text_encoder
 
         with console.status(f"opening {model}"):
-            return open_text_encoder(model, device=device_named(device), api=api.settings, known=known, **vars(self))
+            return open_text_encoder(model, device=device, api=api.settings, known=known, **vars(self))
 
     def embedded(self, model: str, texts: TextSet, device: str, api: Api, *, role: Role, cache: Path) -> EmbeddingSet:
         """Embed texts with a frozen model, showing progress; a folder keeps what was embedded."""
-        from limpet.training.encode import embed_texts
+        from limpet.models.text_encoders import embed_texts
 
         encoder = self.opened(model, device, api)
         with counting_progress(encoder.name, len(texts)) as on_batch:

@@ -424,6 +424,12 @@ def _labels(sets: Sequence[EmbeddingSet]) -> tuple[NDArray[np.int64] | None, Str
     return np.concatenate([names.find(part)[labels] for labels, part in named]), names
 
 
+def as_points(features: EmbeddingSet) -> EmbeddingSet:
+    """Return features as the points of their space, with its uncertainty where the space knows one."""
+    points = features.space.project_array(np.asarray(features.vectors))
+    return with_uncertainty(features.replace(vectors=points, form="points"))
+
+
 def with_uncertainty(embeddings: EmbeddingSet) -> EmbeddingSet:
     """Return points with the column "uncertainty", float32 (N,) in [0, 1]; as they are on a space that knows none."""
     if embeddings.form != "points" or not len(embeddings):

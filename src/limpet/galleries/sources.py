@@ -433,7 +433,7 @@ class TextVectors:
     def embed(self, ids: Sequence[str]) -> EmbeddingSet:
         """Return what the model makes of those of the texts that are there."""
         from limpet.data import TextSet
-        from limpet.training.encode import embed_texts
+        from limpet.models.text_encoders import embed_texts
 
         known, texts = self.items.read(ids)
         if not known:

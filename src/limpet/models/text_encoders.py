@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +11,13 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.embeddings import Role
-from limpet.errors import ConfigError, refuse
+from limpet.data.text_files import OnEmpty
+from limpet.data.text_set import TextSet
+from limpet.devices import device_named
+from limpet.embeddings import EmbeddingSet, Form, Role, StringArray, storage
+from limpet.embeddings.embedding_set import as_points
+from limpet.errors import ConfigError, DataError, refuse
+from limpet.geometry import Hypersphere
 from limpet.models.api.settings import ApiSettings
 from limpet.models.names import called
 from limpet.models.text_folders import PREFIX, SOURCES, find_model
@@ -208,7 +214,7 @@ def open_text_encoder(
         refuse(value is not None and value < 1, f"{name} = {value}.", "at least 1")
     service = _service_of(model)
     if service is None:
-        network = _network(find_model(model), max_length, truncate_dim, device)
+        network = _network(find_model(model), max_length, truncate_dim, device_named(device))
     else:
         opener, place = service
         settings = api or ApiSettings()
@@ -228,7 +234,7 @@ def open_text_encoder(
     )
 
 
-def _network(folder: Path, max_length: int | None, truncate_dim: int | None, device: torch.device | str) -> TextNetwork:
+def _network(folder: Path, max_length: int | None, truncate_dim: int | None, device: torch.device) -> TextNetwork:
     """Build what the files of a folder describe; that of model2vec may have ``modules.json`` too, so it goes first."""
     from limpet.models.static_words import StaticWords, static_files
 
@@ -246,3 +252,69 @@ def _network(folder: Path, max_length: int | None, truncate_dim: int | None, dev
         "word embeddings (a .safetensors file and tokenizer.json)",
         to_do=f"give {SOURCES}.",
     )
+
+
+def embed_texts(
+    encoder: TextEncoder,
+    texts: TextSet,
+    *,
+    role: Role = "both",
+    form: Form = "points",
+    batch_size: int = BATCH_SIZE,
+    cache: Path | None = None,
+    on_empty: OnEmpty = "fail",
+    on_batch: Callable[[int], object] | None = None,
+) -> EmbeddingSet:
+    """Embed a set of texts; rows, ids, labels and classes are those of the texts.
+
+    Args:
+        encoder: The model.
+        texts: What to embed.
+        role: What they are to the model, which decides the text it puts before each.
+        form: "points" of the hypersphere for queries and galleries, "features" as the model returned them.
+        batch_size: Texts at a time.
+        cache: Folder that keeps the features; what it has of this model, role, prefix and these texts is opened
+            instead of embedding anything.
+        on_empty: What to do with a text of which the model knows nothing, so that it makes a vector of zeros: "fail",
+            or "skip", which leaves it out.
+        on_batch: Told the number of texts of every finished batch; not called for what is in the cache.
+
+    Raises:
+        ConfigError: The texts are both query and document, and the model has different prefixes for the two.
+        DataError: There are no texts, or a vector is zero or not finite.
+    """
+    if len(texts) == 0:
+        raise DataError("There is nothing to encode.", expected="at least one text")
+    path = None if cache is None else cache / _cache_name(encoder, texts, role)
+    if path is not None and path.exists():
+        features = storage.load(path)
+    else:
+        vectors = encoder.encode(texts.texts, role=role, batch_size=batch_size, on_batch=on_batch)
+        if on_empty == "skip":
+            known = np.flatnonzero(np.any(vectors != 0, axis=1))
+            vectors, texts = vectors[known], texts.select(known)
+        features = _with_identity(vectors, encoder, texts, role)
+        if path is not None:
+            storage.save(features, path)
+    return features if form == "features" else as_points(features)
+
+
+def _with_identity(vectors: NDArray[np.float32], encoder: TextEncoder, texts: TextSet, role: Role) -> EmbeddingSet:
+    return EmbeddingSet(
+        ids=texts.ids,
+        vectors=vectors,
+        fingerprint=encoder.fingerprint,
+        space=Hypersphere(encoder.dim),
+        role=role,
+        form="features",
+        labels=texts.labels,
+        class_names=None if texts.labels is None else StringArray.of(texts.class_names),
+        prefix=encoder.prefix(role),
+    )
+
+
+def _cache_name(encoder: TextEncoder, texts: TextSet, role: Role) -> str:
+    """Return a name that no other model, role, prefix or texts share."""
+    asked = hashlib.sha256(repr((role, encoder.prefix(role))).encode()).hexdigest()
+    parts = (encoder.fingerprint.split(":")[1], asked, texts.digest())
+    return f"texts-{'-'.join(part[:16] for part in parts)}.safetensors"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,17 +19,14 @@ from limpet.data.image_set import ImageSet
 from limpet.data.items import LabelledItems
 from limpet.data.loading import encoding_loader
 from limpet.data.resident import moved
-from limpet.data.text_files import OnEmpty
-from limpet.data.text_set import TextSet
 from limpet.embeddings import EmbeddingSet, Form, Role, StringArray, storage
 from limpet.embeddings.embedding_set import with_uncertainty
 from limpet.errors import DataError, ReleaseError, refuse
-from limpet.geometry import Hypersphere, Space
+from limpet.geometry import Space
 from limpet.geometry.segments import add_by_class
 from limpet.methods.base import Batch
 from limpet.models.release import Release
 from limpet.models.specs import FeatureSpec
-from limpet.models.text_encoders import BATCH_SIZE, TextEncoder
 from limpet.training.layout import laid_out
 
 ROWS_AT_ONCE = 16_384
@@ -275,75 +271,3 @@ def embed_features(release: Release, embeddings: EmbeddingSet, *, form: Form = "
             vectors=vectors, fingerprint=release.fingerprint, space=release.space, form=form, columns=columns
         )
     )
-
-
-def embed_texts(
-    encoder: TextEncoder,
-    texts: TextSet,
-    *,
-    role: Role = "both",
-    form: Form = "points",
-    batch_size: int = BATCH_SIZE,
-    cache: Path | None = None,
-    on_empty: OnEmpty = "fail",
-    on_batch: Callable[[int], object] | None = None,
-) -> EmbeddingSet:
-    """Embed a set of texts; rows, ids, labels and classes are those of the texts.
-
-    Args:
-        encoder: The model.
-        texts: What to embed.
-        role: What they are to the model, which decides the text it puts before each.
-        form: "points" of the hypersphere for queries and galleries, "features" as the model returned them.
-        batch_size: Texts at a time.
-        cache: Folder that keeps the features; what it has of this model, role, prefix and these texts is opened
-            instead of embedding anything.
-        on_empty: What to do with a text of which the model knows nothing, so that it makes a vector of zeros: "fail",
-            or "skip", which leaves it out.
-        on_batch: Told the number of texts of every finished batch; not called for what is in the cache.
-
-    Raises:
-        ConfigError: The texts are both query and document, and the model has different prefixes for the two.
-        DataError: There are no texts, or a vector is zero or not finite.
-    """
-    if len(texts) == 0:
-        raise DataError("There is nothing to encode.", expected="at least one text")
-    path = None if cache is None else cache / _cache_name(encoder, texts, role)
-    if path is not None and path.exists():
-        features = storage.load(path)
-    else:
-        vectors = encoder.encode(texts.texts, role=role, batch_size=batch_size, on_batch=on_batch)
-        if on_empty == "skip":
-            known = np.flatnonzero(np.any(vectors != 0, axis=1))
-            vectors, texts = vectors[known], texts.select(known)
-        features = _with_identity(vectors, encoder, texts, role)
-        if path is not None:
-            storage.save(features, path)
-    return features if form == "features" else as_points(features)
-
-
-def _with_identity(vectors: NDArray[np.float32], encoder: TextEncoder, texts: TextSet, role: Role) -> EmbeddingSet:
-    return EmbeddingSet(
-        ids=texts.ids,
-        vectors=vectors,
-        fingerprint=encoder.fingerprint,
-        space=Hypersphere(encoder.dim),
-        role=role,
-        form="features",
-        labels=texts.labels,
-        class_names=None if texts.labels is None else StringArray.of(texts.class_names),
-        prefix=encoder.prefix(role),
-    )
-
-
-def as_points(features: EmbeddingSet) -> EmbeddingSet:
-    """Return features as the points of their space, with its uncertainty where the space knows one."""
-    points = features.space.project(torch.from_numpy(np.array(features.vectors)))
-    return with_uncertainty(features.replace(vectors=np.ascontiguousarray(points.numpy()), form="points"))
-
-
-def _cache_name(encoder: TextEncoder, texts: TextSet, role: Role) -> str:
-    """Return a name that no other model, role, prefix or texts share."""
-    asked = hashlib.sha256(repr((role, encoder.prefix(role))).encode()).hexdigest()
-    parts = (encoder.fingerprint.split(":")[1], asked, texts.digest())
-    return f"texts-{'-'.join(part[:16] for part in parts)}.safetensors"

@@ -34,7 +34,7 @@ from limpet.models.pair_losses import PairLoss, RankingLoss
 from limpet.models.release import FrozenModel, Release, load_release
 from limpet.models.sentence_models import SentenceModel
 from limpet.models.specs import TextSpec
-from limpet.models.text_encoders import TextEncoder, open_text_encoder
+from limpet.models.text_encoders import TextEncoder, embed_texts, open_text_encoder
 from limpet.models.text_folders import TEXT_MODEL, WITHIN, recorded_place
 from limpet.models.text_tower import tokens_of
 from limpet.training.code import code_of
@@ -48,7 +48,7 @@ from limpet.training.compatible_head import (
     save_gallery_adapter,
     train_head,
 )
-from limpet.training.encode import embed_features, embed_texts
+from limpet.training.encode import embed_features
 from limpet.training.loggers import OpenLogger
 from limpet.training.record import set_aside
 from limpet.training.run_state import prefixed

@@ -90,13 +90,15 @@ class Queries(Embedding):
     def _texts(self, api: Api, known: Sequence[str]) -> EmbeddingSet:
         from limpet.data.text_set import TextSet
         from limpet.embeddings import StringArray
-        from limpet.training.encode import embed_features, embed_texts
+        from limpet.models.text_encoders import embed_texts
 
         refuse(self.release is None and self.text_model is None, "--text without a model.", KINDS["text"])
         texts = TextSet(StringArray.of(self.text), None, (), StringArray.of(self.text))
         model = TextModel(self.query_prefix, None, self.max_length, self.truncate_dim)
         if self.release is None:
             return embed_texts(model.opened(str(self.text_model), self.device, api, known), texts, role="query")
+        from limpet.training.encode import embed_features
+
         head, encoder = model.head(self.release, self.text_model, self.device, api)
         return embed_features(head, embed_texts(encoder, texts, role="query"))
 
