@@ -124,8 +124,8 @@ class Shop:
         return open_attachment(self.url)
 
     def dump(self) -> str:
-        """Return what pg_dump says of the schema, without what differs from run to run."""
-        words = [str(PROGRAMS / "pg_dump"), "--schema-only", self.database]
+        """Return what pg_dump says of the schema but our ledger, without what differs from run to run."""
+        words = [str(PROGRAMS / "pg_dump"), "--schema-only", "--exclude-schema=limpet_attached", self.database]
         done = subprocess.run(words, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return "\n".join(line for line in done.stdout.splitlines() if not line.startswith(("\\", "--")))

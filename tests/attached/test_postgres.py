@@ -93,6 +93,26 @@ def test_rows_without_text_are_counted_and_keep_no_other_row_from_its_vector(
             it.swap(source(it), allow_missing=3)
 
 
+@pytest.mark.parametrize("abandon", [False, True])
+def test_queries_that_ask_for_the_model_go_on_after_the_last_detach(abandon: bool, shop: Shop) -> None:
+    shop.fill(3)
+    schema = shop.dump()
+    search = "SELECT limpet_attached.model_of('shop.items', 'emb') AS model, id FROM shop.items ORDER BY id LIMIT 1"
+    with shop.attach() as it:
+        shop.execute(f"CREATE FUNCTION shop.search() RETURNS record LANGUAGE sql AS $${search}$$")
+        it.detach(abandon=abandon)
+        [note] = it.notes
+    assert shop.execute(search) == [(None, 0)] and shop.execute("SELECT shop.search()::text") == [("(,0)",)]
+    with shop.attach() as it:  # and it begins again
+        assert shop.execute(search) == [("declared:old", 0)]
+        it.detach()
+    shop.execute(f"DROP FUNCTION shop.search(); {note.partition('any more: ')[2]}")
+    assert shop.dump() == schema
+    assert shop.execute("SELECT to_regnamespace('limpet_attached')") == [(None,)]
+    with shop.attach() as it:
+        assert it.notes == ()
+
+
 def test_two_columns_of_one_table(shop: Shop) -> None:
     shop.execute("ALTER TABLE shop.items ADD COLUMN two vector(8)")
     shop.fill(4)

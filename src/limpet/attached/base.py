@@ -70,7 +70,6 @@ class AttachmentStatus:
             earlier texts not counted; empty elsewhere.
         without_text: How many of those that lack a vector have no text to make one of, by side; of a collection, as the
             last backfill found.
-        notes: What was noticed when it was opened, such as a dump and restore.
     """
 
     place: str
@@ -83,7 +82,6 @@ class AttachmentStatus:
     indexes: tuple[IndexStatus, ...]
     holding: dict[Side, int] = field(default_factory=dict)
     without_text: dict[Side, int] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -155,7 +153,12 @@ class Attachment(Protocol):
     """An upgrade that is carried out where the vectors are, beside an application that goes on.
 
     Every step is possible again after it was interrupted anywhere, by the same call.
+
+    Args:
+        notes: In words, what was noticed when it was opened, such as a dump and restore, or what `detach` left.
     """
+
+    notes: tuple[str, ...]
 
     @property
     def state(self) -> AttachmentState:

@@ -519,7 +519,9 @@ def detach(on: Attached, allow_missing: int = 0, abandon: bool = False) -> int:
         with console.status("removing what was added"):
             it.detach(allow_missing=allow_missing, abandon=abandon)
     console.print(f"Detached; the vectors of {stays} stay.")
-    on.print_json({"detached": True, "stays": stays})
+    for note in it.notes:
+        console.print(f"Note: {note}")
+    on.print_json({"detached": True, "stays": stays, "notes": it.notes})
     return 0
 
 
@@ -549,7 +551,7 @@ def _tell(it: Attachment, on: Attached, document: Mapping[str, object]) -> int:
         f"{found.place}: {state.phase}. {serving}, and "
         f"the application writes with {called[state.writes]} unless a session says otherwise."
     )
-    for note in found.notes:
+    for note in it.notes:
         console.print(f"Note: {note}")
     if found.holding:
         held = " and ".join(f"{count:,} of {called[side]}" for side, count in found.holding.items())
@@ -568,7 +570,7 @@ def _tell(it: Attachment, on: Attached, document: Mapping[str, object]) -> int:
     steps = [(purpose, _filled_in(words, found)) for purpose, words in _next_steps(found)]
     for purpose, words in steps:
         console.print(f"Next, to {purpose}: {on.command(*words)}")
-    on.print_json({**document, **asdict(found), "serving": state.serving, "queries": dict(queries),
+    on.print_json({**document, **asdict(found), "notes": it.notes, "serving": state.serving, "queries": dict(queries),
                    "next": [on.command(*words) for _, words in steps]})  # fmt: skip
     return 0
 

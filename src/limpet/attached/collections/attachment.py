@@ -104,6 +104,7 @@ class CollectionAttachment:
 
     def __init__(self, engine: Engine, ledger: Ledger, number: int, url: str) -> None:
         self.engine, self.ledger, self.number, self.url = engine, ledger, number, url
+        self.notes: tuple[str, ...] = ()
         record = self.entry.record
         self.dim = max(record.old.dim, record.new.dim)
         self.pace = Pace(self.dim)

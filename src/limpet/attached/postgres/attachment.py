@@ -219,7 +219,7 @@ class PostgresAttachment:
 
     def __init__(self, address: TableAddress, session: Session, number: int) -> None:
         self.address, self.number = address, number
-        self.notes: tuple[str, ...] = ()
+        self.notes: tuple[str, ...] = ()  # in words: what was noticed when it was opened, or what detach left
         self._session, self._ledger, self._reader = session, Ledger(session), Session(address.database)
         entry = self._entry()
         self.texts, self.stored = WithText(TableTexts(self._reader, entry)), TableVectors(self._reader, entry)
@@ -274,7 +274,7 @@ class PostgresAttachment:
         return AttachmentStatus(
             f"{table.schema}.{table.name}.{table.vector.name}", entry.state, entry.record.old, entry.record.new,
             int(items), {"old": int(old), "new": int(new)}, int(empty), indexes, holding if entry.record.shared else {},
-            {"old": int(blank_old), "new": int(blank_new)}, self.notes,
+            {"old": int(blank_old), "new": int(blank_new)},
         )  # fmt: skip
 
     def some(self, limit: int) -> list[str]:
@@ -644,6 +644,7 @@ class PostgresAttachment:
             advance(entry.state, {"kind": "detach"})
         if abandon:
             self._session.patiently(lambda: self._abandon(stays), ATTEMPTS)
+            self.notes = self._left()
             return
         if entry.record.shared:
             if entry.state.turns != stays:
@@ -690,7 +691,17 @@ class PostgresAttachment:
         if renewed:
             self._session.patiently(lambda: self._check_not_null(stays, check), ATTEMPTS)
         self._session.patiently(attempt, ATTEMPTS)
+        self.notes = self._left()
         _log.log(INFO, "detached %s: %s stays", self.address.url, entry.state.fingerprint(stays))
+
+    def _left(self) -> tuple[str, ...]:
+        """Return, in words, what stays in the database after the last attachment."""
+        with self._session.transaction():
+            others = self._ledger.entries()
+        return () if others else (
+            f"{SCHEMA}.model_of stays for queries that call it, and answers NULL. When none does any more: "
+            f"DROP SCHEMA {SCHEMA} CASCADE;",
+        )  # fmt: skip
 
     def _check_not_null(self, stays: Side, check: str) -> None:
         """Let the server see, beside reads and writes, that no vector is missing."""

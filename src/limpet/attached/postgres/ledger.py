@@ -334,12 +334,5 @@ class Ledger:
         )  # fmt: skip
 
     def remove(self, number: int) -> None:
-        """Remove an attachment, and the ledger with the last one."""
+        """Remove an attachment; `model_of` stays, which stored functions and queries of the application may call."""
         self.session.rows(f"DELETE FROM {SCHEMA}.attachments WHERE id = %s", [number])
-        if not self.session.rows(f"SELECT 1 FROM {SCHEMA}.attachments"):
-            self.session.rows(
-                f"DROP FUNCTION {SCHEMA}.model_of; "
-                f"DROP TABLE {SCHEMA}.attachments, {SCHEMA}.journal, {SCHEMA}.format; DROP SCHEMA {SCHEMA}"
-            )
-            if self.session.kept is not None:
-                self.session.kept.discard(SCHEMA)
