@@ -2,7 +2,7 @@
 
 Every run is a process of its own over the same file of vectors; runs of both codes alternate. The earlier code orders
 tied items by their row in the gallery, so that its scores depend on the order of the file: both orders are shown.
-Usage: python benchmarks/ties.py [--items 13180] [--repeats 5] [--before d79955e]
+Usage: python benchmarks/ties.py [--items 13180] [--repeats 3] [--before d79955e]
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ NAMES = ("map", "map@r", "recall@1", "recall@10", "ndcg", "mrr")
 
 NOTES = """\
 Every item searches all others. All of {names} are measured at once.
-Seconds: medians of {repeats} alternating runs, each a process of its own, after a small warm-up; processor seconds are
-those of all threads together, which other work on the machine changes less.
+Seconds: medians of {repeats} alternating runs (three times as many of the first two rows), each a process of its own,
+after a small warm-up. Processor seconds are those of all threads together, which other work on the machine changes less.
 mAP: of the gallery in a file sorted by class / in the same file shuffled.
 """
 
@@ -49,6 +49,10 @@ KINDS: dict[str, Callable[[NDArray[np.int64], int, np.random.Generator], Vectors
     "signs of 16 numbers": lambda labels, dim, rng: np.sign(untied(labels, 16, rng)),
     "one vector for all": lambda labels, dim, rng: np.ones((len(labels), dim), np.float32),
 }
+
+
+FAST = ("no ties", "every vector twice")
+"""These have all items and three times the repeats; the others half of the items: equal scores are scored again."""
 
 
 def measured(vectors: Vectors, labels: NDArray[np.int64]) -> dict[str, float]:
@@ -99,14 +103,15 @@ def table(record: dict[str, Any]) -> str:
     head = (
         f"{'':24}{'before':>9}{'now':>9}{'ratio':>8}   {'before':>9}{'now':>9}{'ratio':>8}   mAP before       mAP now"
     )
-    lines = [record["task"], record["machine"], "", f"{'':24}{'seconds':>26}   {'processor seconds':>26}", head]
+    lines = [record["task"], record["machine"], "", f"{'':28}{'seconds':>26}   {'processor seconds':>26}", head]
     for kind, row in record["kinds"].items():
+        kind = f"{kind}, {row['items']:,}"
         times = "   ".join(
             f"{row[unit]['before']:9.2f}{row[unit]['now']:9.2f}{row[unit]['now'] / row[unit]['before']:8.2f}"
             for unit in ("seconds", "processor_seconds")
         )
         maps = "   ".join(f"{row['map'][code][0]:.4f} / {row['map'][code][1]:.4f}" for code in ("before", "now"))
-        lines.append(f"{kind:24}{times}   {maps}")
+        lines.append(f"{kind:28}{times}   {maps}")
     return "\n".join([*lines, "", *record["notes"]])
 
 
@@ -115,7 +120,7 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=13_180)
     parser.add_argument("--classes", type=int, default=659)
     parser.add_argument("--dim", type=int, default=128)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--before", default="d79955e", help="a commit to compare with")
     parser.add_argument("--data", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -124,22 +129,25 @@ def main() -> None:
         return
     from machine import describe
 
-    labels = np.sort(np.arange(options.items) % options.classes)
     kinds: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         sources = {"before": unpacked(options.before, folder), "now": HERE.parent / "src"}
         for kind, draw in KINDS.items():
-            rng = np.random.default_rng(0)
-            vectors, order = draw(labels, options.dim, rng), rng.permutation(options.items)
-            for path, rows in (("sorted", np.arange(options.items)), ("shuffled", order)):
+            slow = kind not in FAST
+            items, repeats = (options.items // 2, options.repeats) if slow else (options.items, 3 * options.repeats)
+            labels, rng = np.sort(np.arange(items) % options.classes), np.random.default_rng(0)
+            vectors, order = draw(labels, options.dim, rng), rng.permutation(items)
+            for path, rows in (("sorted", np.arange(items)), ("shuffled", order)):
                 np.savez(folder / f"{path}.npz", vectors=vectors[rows], labels=labels[rows])
             runs: dict[str, list[dict[str, Any]]] = {code: [] for code in sources}
-            for _ in range(options.repeats):
+            for _ in range(repeats):
                 for code, source in sources.items():
                     runs[code].append(run_apart(source, folder / "sorted.npz"))
             shuffled = {code: run_apart(source, folder / "shuffled.npz") for code, source in sources.items()}
             kinds[kind] = {
+                "items": items,
+                "repeats": repeats,
                 **{
                     unit: {code: statistics.median(run[unit] for run in of_code) for code, of_code in runs.items()}
                     for unit in ("seconds", "processor_seconds")
@@ -151,7 +159,7 @@ def main() -> None:
             }
             print(kind, kinds[kind], file=sys.stderr)
     record = {
-        "task": f"{options.items:,} items x {options.dim}, {options.classes} classes; before: commit {options.before}",
+        "task": f"Items of {options.dim} dimensions in {options.classes} classes; before: commit {options.before}",
         "machine": describe(),
         "kinds": kinds,
         "notes": NOTES.format(names=", ".join(NAMES), repeats=options.repeats).splitlines(),

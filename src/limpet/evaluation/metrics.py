@@ -38,6 +38,8 @@ Metric = Callable[[Ranked], NDArray[np.float64]]
 
 TIED = "hangs on ties"
 """The name of `hangs_on_ties`, which is measured beside metrics and offered to nobody as one."""
+HANGS = 0.01
+"""How much of its average precision makes a query hang on ties."""
 
 
 def average_precision(ranked: Ranked) -> NDArray[np.float64]:
@@ -282,16 +284,20 @@ def _metric_named(name: str) -> Metric:
 
 
 def hangs_on_ties(ranked: Ranked) -> NDArray[np.float64]:
-    """Whether the order of tied items decides where relevant items stand: 1 or 0.
+    """Whether the order of tied items changes the average precision of a query by `HANGS` or more: 1 or 0.
 
-    >>> hangs_on_ties(Ranked.of([[0], [0, 0]], [4, 4], tied=[[2], [2, 2]])).tolist()
-    [1.0, 0.0]
+    The best order has the relevant ones of every group first, the worst one has them last. One relevant item in a tie
+    of two for the first place gives 1 or 1/2:
+
+    >>> hangs_on_ties(Ranked.of([[0], [0, 0], [500]], [600] * 3, tied=[[2], [2, 2], [2]])).tolist()
+    [1.0, 0.0, 0.0]
     """
-    open_groups = ranked.tied[ranked.groups.first] > ranked.groups.relevant  # all relevant: any order is the same
-    found = np.full(len(ranked), np.nan)
-    found[ranked.relevant > 0] = 0
-    found[ranked.owner[ranked.groups.first[open_groups]]] = 1
-    return found
+    first, relevant = ranked.groups
+    within = np.arange(len(ranked.ranks)) - np.repeat(first, relevant)
+    best = ranked.ranks + within
+    worst = best + ranked.tied - np.repeat(relevant, relevant)
+    most, least = (average_precision(Ranked(ranks, ranked.offsets, ranked.gallery_sizes)) for ranks in (best, worst))
+    return np.where(np.isnan(most), np.nan, most - least >= HANGS)
 
 
 def _sum_of_precisions(ranked: Ranked, limit: NDArray[np.int64] | None = None) -> NDArray[np.float64]:

@@ -20,7 +20,8 @@ class Ties(Part):
     """What ties an evaluation met. Scores are means over all orders of tied items, see `metrics`.
 
     Args:
-        queries: Share of the queries for which tied items decide where right ones stand, by system.
+        queries: Share of the queries whose average precision hangs on the order of tied items, by system; see
+            `metrics.hangs_on_ties`.
         repeated: Share of the gallery vectors that are equal to an earlier one, by model, "old" and "new".
         constant: Sides of which all vectors are equal, such as "new queries".
     """

@@ -12,6 +12,7 @@ from limpet.evaluation.agreement import Agreement
 from limpet.evaluation.compatibility import Variant, clearly_worse
 from limpet.evaluation.examples import Example, Found
 from limpet.evaluation.intervals import FEW
+from limpet.evaluation.metrics import HANGS
 from limpet.evaluation.protocols import PROTOCOLS
 from limpet.evaluation.results import EarlierAgreement, Evaluation, EvaluationResults, System
 from limpet.evaluation.uncertainty import Disk, Histogram
@@ -133,8 +134,8 @@ def _headline_of(name: str, record: Evaluation) -> str:
     }.get(record.verdict, f"{name} cannot search your old gallery.")
     if _equal(record) and not worse:
         said = f"In {metric}, {name} scores on your old gallery just what the old model does: a swap gains nothing."
-    elif record.within_rounding:
-        said = f"{said.rstrip('.')}, and gains no more than rounding of numbers may give."
+    elif record.within_rounding and not worse:
+        said = f"In {metric}, {name} gains no more on your old gallery than rounding of numbers may give."
     if worse and record.verdict == "inconclusive":
         said = f"{said} It is clearly worse {worse}."
     beside = first_hits(record)
@@ -236,6 +237,11 @@ def _next_step(record: Evaluation) -> str:
             "your users. Name it (“--guard recall@1,recall@5”, or “--no-guard” for the gate metric alone) and evaluate "
             "again, or embed the gallery anew before you swap."
         )
+    if record.within_rounding:
+        return (
+            "Keep the old model, or measure what the new one is to be better at (--gate-metric): by these numbers a "
+            "swap gains nothing that rounding could not give. “--min-effect” sets the smallest gain that counts."
+        )
     if record.verdict == "inconclusive":
         return f"Measure more {units(record)} and evaluate again before you swap; no gallery has to change for that."
     if _equal(record):
@@ -253,11 +259,6 @@ def _next_step(record: Evaluation) -> str:
         return (
             "Do not search the old gallery with this model: re-embed the gallery first, or train with a "
             "compatibility method (limpet methods lists them)."
-        )
-    if record.within_rounding:
-        return (
-            "Keep the old model, or measure what the new one is to be better at (--gate-metric): by these numbers a "
-            "swap gains nothing that rounding could not give. “--min-effect” sets the smallest gain that counts."
         )
     if record.first_hits is not None and (record.first_hits.net or 0) < 0:
         return (
@@ -333,13 +334,18 @@ def tie_notes(record: Evaluation) -> list[str]:
     """Warn of ties, of vectors that are equal, and of depths that hold the whole gallery."""
     ties, notes = record.ties, []
     if ties is not None:
-        notes += [f"All vectors of the {side} are equal: that model tells nothing apart." for side in ties.constant]
-        notes += [
-            f"{percent(share)} of the gallery vectors of the {model} model repeat another one: it cannot tell their "
-            "items apart."
+        if ties.constant:
+            sides = listed([f"the {side}" for side in ties.constant])
+            notes.append(f"All vectors of {sides} are equal: that model tells nothing apart.")
+        repeated = [
+            f"{percent(share)} ({model} model)"
             for model, share in ties.repeated.items()
             if share >= _TOLD and f"{model} gallery" not in ties.constant
         ]
+        if repeated:
+            notes.append(
+                f"{listed(repeated)} of the gallery vectors repeat another one: their items cannot be told apart."
+            )
         hanging = [
             f"{percent(ties.queries[name])} ({words})"
             for name, words in _SEARCHES.items()
@@ -347,8 +353,8 @@ def tie_notes(record: Evaluation) -> list[str]:
         ]
         if hanging:
             notes.append(
-                f"Ties: the order of items with equal scores decides the result of {listed(hanging)} of "
-                f"{units(record)}. All scores are means over these orders; an index returns one of them."
+                f"Ties: the order of items with equal scores changes the average precision of {listed(hanging)} of "
+                f"{units(record)} by {HANGS} or more. Scores are means over all orders; an index returns one of them."
             )
     items = record.protocol.gallery
     deep = [

@@ -82,7 +82,7 @@ class Protocol(ABC):
     has_curve: ClassVar[bool] = False
     """Whether a gallery that is half old and half new can be measured; see `curve_options`."""
     ties: ClassVar[str | None] = None
-    """The metric that says of every unit whether its values hang on ties; None where none does."""
+    """The metric that says of every unit whether it hangs on the order of tied items; None where none does."""
     ground_truth: ClassVar[str | None] = None
     """Which file or folder says who answers what; None where the embeddings say it."""
     ground_truth_needed: ClassVar[bool] = True
