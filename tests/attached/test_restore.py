@@ -37,12 +37,14 @@ class Copies:
         self.folder = folder
         self.made: list[Shop] = []
 
-    def restore(self, shop: Shop, *options: str, into: Shop | None = None, fails: bool = False) -> Shop:
+    def restore(
+        self, shop: Shop, *options: str, into: Shop | None = None, fails: bool = False, how: tuple[str, ...] = ()
+    ) -> Shop:
         """Restore the dump of a database, or of what options name, into a fresh one or a given one, all or nothing."""
         dump = str(self.folder / f"{uuid.uuid4().hex}.dump")
         _run("pg_dump", "-Fc", "-f", dump, *options, shop.database)
         other = into or self.empty(shop)
-        _run("pg_restore", "--single-transaction", "--exit-on-error", "-d", other.database, dump, fails=fails)
+        _run("pg_restore", "--single-transaction", "--exit-on-error", *how, "-d", other.database, dump, fails=fails)
         return other
 
     def empty(self, shop: Shop) -> Shop:
@@ -165,13 +167,23 @@ def test_roles_write_after_a_restore_as_before(people: People, copies: Copies) -
     people.own()
     with shop.attach():
         other = copies.restore(shop)
-    people.shop = other
+    people = people.at(other)
     insert_as(people, people.inserts, "2", "item 2", "new", "SET limpet.writes_with = 'declared:new'")
     assert reached(people, people.stranger) == {"limpet_attached.model_of(regclass,text)"}
     with open_attachment(other.url) as it:
         insert_as(people, people.inserts, "3", "item 3", "new", "SET limpet.writes_with = 'declared:new'")
         assert it.status().lacking == {"old": 2, "new": 0} and set(other.sides().values()) == {None}
-    people.shop = shop
+
+
+def test_a_restore_without_owners_and_rights_opens_nothing(people: People, copies: Copies) -> None:
+    shop = people.shop
+    people.own()
+    with shop.attach():
+        other = copies.restore(shop, how=("--no-owner", "--no-privileges"))
+    people = people.at(other)
+    assert reached(people, people.stranger) == set()
+    with open_attachment(other.url):
+        assert reached(people, people.stranger) == {"limpet_attached.model_of(regclass,text)"}
 
 
 def test_two_attachments_of_a_database(shop: Shop, copies: Copies) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,6 +15,7 @@ from attached.shop import GOODS, Shop, source, written
 from attached.test_tables import PARTS
 from crash.server import Server
 from limpet.attached.postgres.attachment import PostgresAttachment
+from limpet.errors import LastingStoreError
 
 LAYOUTS: dict[str, tuple[str, dict[str, Any]]] = {
     "two columns": (GOODS, {}),
@@ -41,6 +43,12 @@ class People:
     @property
     def all(self) -> tuple[str, ...]:
         return self.stranger, self.owner, self.inserts, self.renames
+
+    def at(self, shop: Shop) -> People:
+        """Return the same roles in another database of the server."""
+        found = copy.copy(self)
+        found.shop = shop
+        return found
 
     def own(self) -> None:
         """Give the table to its owner, and rights to the others."""
@@ -115,7 +123,7 @@ def reached(people: People, role: str) -> set[str]:
         def can(statement: str) -> bool:
             try:
                 desk.execute(statement.encode())
-            except psycopg.errors.InsufficientPrivilege:
+            except (psycopg.errors.InsufficientPrivilege, psycopg.errors.DivisionByZero):
                 return False
             return True
 
@@ -131,9 +139,8 @@ def reached(people: People, role: str) -> set[str]:
         for relation in made_of(people.shop, "relation"):
             sequence = relation.endswith("_seq")
             asked = ("SELECT", "UPDATE", "USAGE") if sequence else KINDS
-            of = "sequence" if sequence else "table"
-            if any(desk.execute(f"SELECT has_{of}_privilege('{relation}', '{one}')").fetchone()[0] for one in asked):
-                found.add(relation)
+            held = [f"has_{'sequence' if sequence else 'table'}_privilege('{relation}', '{one}')" for one in asked]
+            can(f"SELECT 1 / ({' OR '.join(held)})::int") and found.add(relation)
             can(f"SELECT * FROM {relation}") and found.add(relation)
         can("CREATE TABLE limpet_attached.mine ()") and found.add("schema")
     return found
@@ -227,3 +234,36 @@ def test_triggers_of_the_owner_have_its_rights_alone(people: People) -> None:
         insert(people, people.inserts, "2", "item 2", "new", "SET limpet.writes_with = 'declared:new'")
     assert shop.execute("SELECT who FROM shop.seen") == [(people.owner,)]
     assert shop.sides()[2] is None
+
+
+def test_a_role_with_the_rights_of_the_owner_attaches(people: People) -> None:
+    """Neither a superuser nor the owner itself; what it makes goes to the owner as far as that needs it."""
+    shop, worker = people.shop, people.renames
+    people.own()
+    shop.execute(f"GRANT {people.owner} TO {worker}; GRANT CREATE ON DATABASE {shop.name} TO {worker}")
+    insert(people, people.inserts, "1", "item 1", "old")
+    with shop.attach(shop.at("shop.items", "text=title", user=worker)) as it:
+        insert(people, people.inserts, "2", "item 2", "new", "SET limpet.writes_with = 'declared:new'")
+        it.backfill(source(it))
+        it.index()
+        it.swap()
+        insert(people, people.inserts, "3", "item 3", "old", "SET limpet.writes_with = 'declared:old'")
+        assert it.status().lacking == {"old": 1, "new": 1} and shop.sides() == {1: "new", 2: "new", 3: None}
+        it.rollback(source(it, "old"))
+        assert not shop.execute(f"SELECT has_schema_privilege('{people.owner}', 'limpet_attached', 'CREATE')")[0][0]
+        with pytest.raises(LastingStoreError, match=f"belongs to {worker}, and postgres is a superuser"):
+            shop.open()
+        it.detach()
+
+
+def test_a_schema_that_somebody_planted_is_not_run_by_a_superuser(people: People) -> None:
+    shop, planter = people.shop, people.stranger
+    shop.execute(f"GRANT CREATE ON DATABASE {shop.name} TO {planter}")
+    people.send(planter, "CREATE SCHEMA limpet_attached", "CREATE TABLE limpet_attached.attachments (id int)",
+                "CREATE FUNCTION limpet_attached.evil() RETURNS int LANGUAGE plpgsql AS "
+                f"$$BEGIN EXECUTE 'ALTER ROLE {planter} SUPERUSER'; RETURN 1; END$$",
+                "CREATE VIEW limpet_attached.format AS SELECT limpet_attached.evil() AS version")  # fmt: skip
+    for call in (shop.attach, shop.open):
+        with pytest.raises(LastingStoreError, match=f"belongs to {planter}"):
+            call()
+    assert shop.execute(f"SELECT rolsuper FROM pg_roles WHERE rolname = '{planter}'") == [(False,)]

@@ -33,6 +33,7 @@ def recognise(session: Session) -> dict[int, tuple[str, ...]]:
         tables = _marked(session, entry) if entry.restored else []
         if len(tables) != 1:
             continue
+        ledger.renew_rights()
         ledger.describe(number, _renumbered(session, entry, tables[0]))
         ledger.note(number, {"kind": "restored", "from": entry.relation, "to": tables[0]})
         entry = ledger.entry(number)

@@ -77,6 +77,19 @@ FROM {SCHEMA}.attachments AS one WHERE one.relation = $1 AND one.vector = $2
 # that they have now. So the answer comes from the names, which the server looks up as of now, and not from a row. Right
 # after a restore the numbers of columns may be others, and nobody has turned anything over yet.
 
+_RIGHTS = f"""
+{
+    closed(
+        f"SCHEMA {SCHEMA}",
+        *(f"TABLE {SCHEMA}.{name}" for name in ("format", "attachments", "journal")),
+        *(f"SEQUENCE {SCHEMA}.{name}_seq" for name in ("attachments_id", "journal_number")),
+        f"FUNCTION {SCHEMA}.model_of(regclass, text)",
+    )
+};
+GRANT USAGE ON SCHEMA {SCHEMA} TO PUBLIC;
+GRANT EXECUTE ON FUNCTION {SCHEMA}.model_of TO PUBLIC;
+"""
+
 _TABLES = f"""
 CREATE SCHEMA {SCHEMA};
 CREATE TABLE {SCHEMA}.format (version integer NOT NULL);
@@ -93,17 +106,7 @@ CREATE TABLE {SCHEMA}.journal (
 CREATE FUNCTION {SCHEMA}.model_of(relation regclass, vector text) RETURNS text
     LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     AS $${_MODEL_OF}$$;
-{
-    closed(
-        f"SCHEMA {SCHEMA}",
-        *(f"TABLE {SCHEMA}.{name}" for name in ("format", "attachments", "journal")),
-        *(f"SEQUENCE {SCHEMA}.{name}_seq" for name in ("attachments_id", "journal_number")),
-        f"FUNCTION {SCHEMA}.model_of(regclass, text)",
-    )
-};
-GRANT USAGE ON SCHEMA {SCHEMA} TO PUBLIC;
-GRANT EXECUTE ON FUNCTION {SCHEMA}.model_of TO PUBLIC;
-"""
+{_RIGHTS}"""
 
 
 @dataclass(frozen=True)
@@ -190,18 +193,27 @@ class Ledger:
 
         Raises:
             GalleryError: There is one that this version does not know.
-            LastingStoreError: It is another role's.
+            LastingStoreError: It is another role's, which must not get the rights of a superuser.
         """
         kept = self.session.kept
         if kept is not None and SCHEMA in kept:
             return True
         there = self.session.rows(
-            "SELECT pg_has_role(nspowner, 'USAGE'), quote_ident(pg_get_userbyid(nspowner)), quote_ident(current_user) "
-            f"FROM pg_namespace WHERE nspname = '{SCHEMA}' AND to_regclass('{SCHEMA}.attachments') IS NOT NULL"
+            "SELECT pg_has_role(nspowner, 'USAGE'), quote_ident(pg_get_userbyid(nspowner)), quote_ident(current_user), "
+            "current_setting('is_superuser') = 'on' AND NOT rolsuper "
+            f"FROM pg_namespace JOIN pg_roles ON pg_roles.oid = nspowner WHERE nspname = '{SCHEMA}' "
+            f"AND to_regclass('{SCHEMA}.attachments') IS NOT NULL"
         )
         if not there:
             return False
-        [(held, owner, role)] = there
+        [(held, owner, role, lent)] = there
+        if lent:
+            raise LastingStoreError(
+                f"The ledger, the schema {SCHEMA}, belongs to {owner}, and {role} is a superuser, with whose rights "
+                "triggers and views of that role would run.",
+                expected=f"the role {owner}",
+                to_do=f"repeat it after: export PGOPTIONS='-c role={owner}'. Nothing was changed.",
+            )
         if not held:
             raise LastingStoreError(
                 f"The ledger, the schema {SCHEMA}, belongs to {owner}, and this role is {role}.",
@@ -235,6 +247,10 @@ class Ledger:
         )  # fmt: skip
         self.note(int(number), event)
         return self.entry(int(number))
+
+    def renew_rights(self) -> None:
+        """Give the rights on the ledger again, which a dump may have been restored without."""
+        self.session.rows(_RIGHTS)
 
     def describe(self, number: int, record: Record) -> None:
         """Replace what an attachment is made of, in this database."""
