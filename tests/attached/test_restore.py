@@ -122,14 +122,14 @@ def test_an_upgrade_goes_on_after_a_restore(
     insert(other, ROWS, "a", writes)  # the application goes on at once
     other.execute("UPDATE shop.items SET title = 'b', emb = %s WHERE id = 0", [written(writes, "b")])
     with open_attachment(other.url) as it:
-        [note] = it.status().notes
+        [note] = it.notes
         assert "restored from a dump" in note and "shop.items" in note
         assert it.state.phase == phase and other.execute(asked) == [(serving,)]
         assert it.status().lacking[lacking] >= 2
         assert not [one for one in it.verify().problems if "replaced rows" not in one]
         assert it.journal()[-1]["kind"] == "restored"
     with open_attachment(other.url) as it:
-        assert it.status().notes == ()
+        assert it.notes == ()
         aside = not it.state.swappable
         it.backfill(source(it))
         if not aside:
