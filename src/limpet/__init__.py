@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from limpet.adapters.adapt import adapt, open_link
     from limpet.data.datasets import load_dataset
     from limpet.embeddings import EmbeddingSet
-    from limpet.embeddings.storage import load as load_embeddings
     from limpet.embeddings.storage import save as save_embeddings
     from limpet.errors import LimpetError
     from limpet.evaluation.evaluate import evaluate
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from limpet.methods.base import CompatibilityMethod
     from limpet.models.named_models import open_release
     from limpet.models.release import Release, load_release, save_release
+    from limpet.sources.reading import load_embeddings
     from limpet.training.compatibility_loss import CompatibilityLoss
     from limpet.training.encode import embed_images, encode
     from limpet.training.loop import fit
@@ -52,7 +52,7 @@ _HOMES = {
     "evaluate": "limpet.evaluation.evaluate",
     "fit": "limpet.training.loop",
     "load_dataset": "limpet.data.datasets",
-    "load_embeddings": "limpet.embeddings.storage:load",
+    "load_embeddings": "limpet.sources.reading",
     "load_release": "limpet.models.release",
     "open_link": "limpet.adapters.adapt",
     "open_release": "limpet.models.named_models",

@@ -50,7 +50,7 @@ def test_a_set_that_keeps_its_promises() -> None:
         ({"form": "raw"}, DataError, "features, points"),
         ({"labels": np.array([0, 1, 2, 0])}, DataError, "from 0 to 2, with 2 class names"),
         ({"labels": np.array([0, -1, 0, 0])}, DataError, "from -1"),
-        ({"labels": np.array([0, 1, 0, 1], np.int32)}, DataError, "int32"),
+        ({"labels": np.array([0.0, 1, 0, 1])}, DataError, "float64"),
         ({"labels": np.array([0, 1])}, DataError, "2 labels"),
         ({"class_names": ["cat", "cat"]}, DataError, "'cat'"),
         ({"columns": {"camera": np.arange(3)}}, DataError, "3 column 'camera'"),

@@ -42,6 +42,7 @@ from limpet.adapters.score_map import ScoreMapError
 from limpet.adapters.storage import ADAPTER_FILE, load_adapter, save_adapter
 from limpet.adapters.two_stage import TwoStage, two_stage
 from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.embeddings.embedding_set import check_given
 from limpet.embeddings.same_items import refuse_lengths, refuse_one_model
 from limpet.errors import ConfigError, DataError, refuse, unknown_name
 from limpet.evaluation.intervals import Resampled
@@ -275,6 +276,7 @@ def adapt(
         EmptyOverlapError: No id occurs in both sets.
         SpaceMismatchError: A set is not on the hypersphere.
     """
+    check_given(old=old, new=new)
     unasked = left_out(old.labels is not None or new.labels is not None) if choice is None or choice.usual else ()
     choice = choice or Choice(suitable_adapters(old, new), heads=usual_heads(bool(unlabelled) or bool(unseen_pairs)))
     direction = choice.tested

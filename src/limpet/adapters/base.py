@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from limpet.adapters.moments import BLOCK, Floats, PairedVectors, unit_rows
 from limpet.adapters.pairs import Direction, PairReport, check_direction, matched, paired_vectors
 from limpet.embeddings import EmbeddingSet, StringArray
-from limpet.embeddings.embedding_set import shown
+from limpet.embeddings.conversion import array_of
+from limpet.embeddings.embedding_set import check_given, shown
 from limpet.embeddings.same_items import refuse_lengths, refuse_one_model
 from limpet.errors import ConfigError, DataError, SpaceMismatchError
 from limpet.geometry import Hypersphere, Space
@@ -314,6 +315,7 @@ class Adapter(OnHub):
             DataError: The embeddings are of another model than the source, or an image has no direction.
             SpaceMismatchError: They have another dimension.
         """
+        check_given(embeddings=embeddings)
         fitted = self.fitted
         _check_source(fitted, embeddings)
         images = self.map(embeddings.vectors)
@@ -377,10 +379,7 @@ def _floating(values: object, what: str) -> NDArray[Any]:
     """Return an array of floating numbers, or refuse what is none."""
     if isinstance(values, EmbeddingSet):
         raise DataError(f"{what} is a set of embeddings.", expected="an array", to_do="call apply(embeddings).")
-    try:
-        found = np.asarray(values)
-    except (TypeError, ValueError) as error:  # rows of different lengths, a tensor on a device
-        raise DataError(f"{what} is {_kind(values)} that makes no array: {error}.", expected="an array") from error
+    found = array_of(values, what)
     if not np.issubdtype(found.dtype, np.floating):
         raise DataError(
             f"{what} is {_kind(values)} of {found.dtype}, shape {found.shape}.",

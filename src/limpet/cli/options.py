@@ -14,7 +14,7 @@ from limpet.cli.evidence import Sides
 from limpet.cli.pages import Report
 from limpet.cli.places import Place
 from limpet.config import Options, Settings
-from limpet.embeddings import EmbeddingSet, storage
+from limpet.embeddings import EmbeddingSet
 from limpet.embeddings.files import FileColumns, model_folder
 from limpet.errors import ConfigError, ReleaseError, refuse, unknown_name
 from limpet.options import Keywords, bound, option_types
@@ -37,8 +37,6 @@ Similarity = Literal["cosine", "inner-product", "euclidean"]
 
 FITTED_ON = ("train", "embeddings", "gallery")
 """The files of a folder to fit a link on: what is not searched with or among, if that is there."""
-
-_IMPORTERS = {".npz": storage.from_npz, ".npy": storage.from_npz, ".parquet": storage.from_parquet}
 
 
 @dataclass(frozen=True)
@@ -116,7 +114,7 @@ class Reading(Options):
         path = model_folder(place.path)
         elsewhere = any(path.glob("*.parquet")) and not any(path.glob("*.safetensors"))
         if not path.is_dir() or elsewhere:
-            found = self._at(path, name, similarity)
+            found = self.file(Place(str(path)), name, similarity)
             return Sides(found, found)
         names = ("query", "gallery") if (path / "query.safetensors").exists() else ("embeddings",)
         files = [path / f"{part}.safetensors" for part in names]
@@ -127,7 +125,7 @@ class Reading(Options):
                 expected="query.safetensors and gallery.safetensors, or embeddings.safetensors, or .parquet files",
                 to_do="`limpet embed` writes the first.",
             )
-        opened = [self._at(file, name, similarity) for file in files]
+        opened = [self.file(Place(str(file)), name, similarity) for file in files]
         return Sides(opened[0], opened[-1])
 
     def file(self, place: Place, name: str | None = None, similarity: Similarity | None = None) -> EmbeddingSet:
@@ -145,45 +143,16 @@ class Reading(Options):
             DataError: It is damaged or breaks a promise of `EmbeddingSet`, or rows cannot be used.
             StoreError: The source is out of reach.
         """
-        if place.address is None:
-            return self._at(place.path, name, similarity)
-        from limpet.sources.reading import embeddings_of, open_with
+        from limpet.sources.reading import load_embeddings
 
-        source = open_with(place.address, self.columns)
-        said = source.record is not None or place.address.model is not None
-        made_by = f"declared:{name or place.address.called}" if name is not None or not said else None
-        return embeddings_of(source, fingerprint=made_by, similarity=similarity, cast=self.cast)
-
-    def _at(self, path: Path, name: str | None, similarity: Similarity | None = None) -> EmbeddingSet:
-        if not path.exists():
-            raise ConfigError(
-                f"There is no '{path}'.",
-                expected="a folder or file of embeddings",
-                to_do="`limpet embed` writes one.",
-            )
-        if path.suffix in _IMPORTERS or path.is_dir():
-            importer = _IMPORTERS[path.suffix if path.suffix in _IMPORTERS else ".parquet"]
-            made_by, names = f"declared:{name or path}", self.columns
-            return importer(path, fingerprint=made_by, similarity=similarity, cast=self.cast, names=names)
-        if similarity is not None:
-            raise ConfigError(
-                f"'{path}' says how its vectors are compared, and --similarity {similarity} was given.",
-                expected="a similarity only for .npz, .npy and .parquet files, which say nothing of their space",
-                to_do="leave --similarity out.",
-            )
-        found = storage.load(path, verify=True)
-        if name is not None and found.fingerprint != f"declared:{name}":
-            raise ConfigError(
-                f"'{path}' was to be of the model '{name}', and says that {found.fingerprint} made it.",
-                expected="a name only for .npz, .npy and .parquet files, which say nothing of their model",
-                to_do="leave the name out.",
-            )
-        return found
+        return load_embeddings(
+            place.given, model=name, similarity=similarity, cast=self.cast, columns=self.columns, verify=True
+        )
 
     def queries(self, place: Place, name: str | None = None) -> EmbeddingSet:
         """Open embedded queries: a file or source, or the queries of a folder, or whatever else it has to fit on."""
         file = model_folder(place.path) / "query.safetensors" if place.address is None else None
-        return self.part(place, name) if file is None or not file.exists() else self._at(file, name)
+        return self.part(place, name) if file is None or not file.exists() else self.file(Place(str(file)), name)
 
     def part(self, place: Place, name: str | None = None) -> EmbeddingSet:
         """Open the embeddings to fit a link on: a file or source, or of a folder what is not searched, if there.
@@ -195,10 +164,10 @@ class Reading(Options):
             return self.file(place, name)
         path = model_folder(place.path)
         if not path.is_dir():
-            return self._at(path, name)
+            return self.file(Place(str(path)), name)
         for part in FITTED_ON:
             if (path / f"{part}.safetensors").exists():
-                return self._at(path / f"{part}.safetensors", name)
+                return self.file(Place(str(path / f"{part}.safetensors")), name)
         there = ", ".join(sorted(file.name for file in path.iterdir())[:8]) or "nothing"
         raise ConfigError(
             f"The folder '{path}' holds {there}.",

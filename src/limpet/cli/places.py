@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,9 +10,6 @@ from limpet.errors import without_secrets
 
 if TYPE_CHECKING:
     from limpet.sources.address import Address
-
-IMPORTED = (".npz", ".npy", ".parquet")
-"""Endings of files that do not say which model made their vectors."""
 
 
 class Place:
@@ -50,13 +46,9 @@ class Place:
         """
         if ":" not in self.given:  # nearly every path, for which nothing is imported
             return None
-        from limpet.sources import SOURCES, read_address, scheme_of
+        from limpet.sources.address import address_of
 
-        scheme = scheme_of(self.given)
-        known = scheme is not None and (scheme in SOURCES or "://" in self.given)
-        with suppress(OSError):  # a URL may be longer than names of files are
-            known = known and not Path(self.given).exists()
-        return read_address(self.given) if known else None
+        return address_of(self.given)
 
     @property
     def path(self) -> Path:
@@ -66,6 +58,8 @@ class Place:
     @property
     def nameless(self) -> bool:
         """Whether the vectors there do not say which model made them."""
+        from limpet.embeddings.files import IMPORTED
+
         return self.address is not None or self.path.suffix in IMPORTED
 
     @property

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack, get_arg
 import numpy as np
 from numpy.typing import NDArray
 
+from limpet.embeddings.conversion import array_of, classes_of, ids_of, vectors_of
 from limpet.embeddings.string_array import StringArray
 from limpet.errors import DataError, SpaceMismatchError
 from limpet.geometry import Space
@@ -61,16 +62,19 @@ class TableOptions(TypedDict, total=False):
 class EmbeddingSet:
     """Vectors of N items with their identity, checked once when built.
 
+    Arrays, tensors of PyTorch and lists are taken. Nothing is rounded: vectors in float64 are refused.
+
     Args:
-        ids: One text per item (N), no two alike.
-        vectors: float32 (N, D), finite; D is the dimension of the space.
+        ids: One text per item (N), no two alike; whole numbers are written in decimal digits.
+        vectors: float32 (N, D), finite; D is the dimension of the space. float16 and bfloat16 are converted.
         fingerprint: Which model made them: ``<kind>:<sha256>``, or ``declared:<name>`` for vectors without a model.
         space: What the vectors are points of.
         role: What the items are to the model: "query", "document" or "both".
         prefix: Text that was put before every item because of its role; empty for most models.
         form: "points" of the space, or raw "features" as a model returned them (training needs their lengths).
-        labels: Class of every item, int64 (N,), a row of `class_names` where those are given; None without labels.
-        class_names: One name per class, no two alike.
+        labels: Class of every item, int64 (N,), a row of `class_names` where those are given; or its name. None
+            without labels.
+        class_names: One name per class, no two alike; those of the labels in order when left out.
         columns: Further values per item, such as camera or session, each an array of length N.
 
     Raises:
@@ -90,10 +94,18 @@ class EmbeddingSet:
     prefix: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ids", StringArray.of(self.ids))
+        if not isinstance(self.space, Space):
+            raise DataError(f"The space {self.space!r}.", expected="a Space, such as limpet.Hypersphere(dimension)")
+        object.__setattr__(self, "ids", ids_of(self.ids))
+        object.__setattr__(self, "vectors", vectors_of(self.vectors))
         if self.class_names is not None:
-            object.__setattr__(self, "class_names", StringArray.of(self.class_names))
-        object.__setattr__(self, "columns", MappingProxyType(dict(self.columns)))
+            object.__setattr__(self, "class_names", ids_of(self.class_names))
+        if self.labels is not None:
+            labels, names = classes_of(self.labels, self.class_names)
+            object.__setattr__(self, "labels", labels)
+            object.__setattr__(self, "class_names", names)
+        columns = {name: array_of(values, f"Values of '{name}'") for name, values in self.columns.items()}
+        object.__setattr__(self, "columns", MappingProxyType(columns))
         check(self)
 
     @classmethod
@@ -260,6 +272,23 @@ class EmbeddingSet:
         return digest.hexdigest()
 
 
+def check_given(**given: object) -> None:
+    """Refuse anything but sets of embeddings, by the names of the arguments.
+
+    Raises:
+        DataError: An argument is something else, such as an array, which says neither ids nor a model.
+    """
+    for name, value in given.items():
+        if not isinstance(value, EmbeddingSet):
+            shape = f" of shape {tuple(value.shape)}" if hasattr(value, "shape") else ""
+            raise DataError(
+                f"'{name}' is a {type(value).__name__}{shape}.",
+                expected="a limpet.EmbeddingSet, which says ids, model and space of its vectors",
+                to_do="EmbeddingSet(ids=ids, vectors=vectors, fingerprint='declared:my-model', "
+                "space=limpet.Hypersphere(dimension)) makes one of an array; limpet.load_embeddings(FILE) reads one.",
+            )
+
+
 def arrays_of(embeddings: EmbeddingSet) -> dict[str, NDArray[Any]]:
     """Return the arrays that a file holds, by the names they have there."""
     arrays: dict[str, NDArray[Any]] = {
@@ -297,7 +326,7 @@ def check_form(embeddings: EmbeddingSet) -> None:
 
 
 def _check_words(embeddings: EmbeddingSet) -> None:
-    if not _FINGERPRINT.fullmatch(embeddings.fingerprint):
+    if not (isinstance(embeddings.fingerprint, str) and _FINGERPRINT.fullmatch(embeddings.fingerprint)):
         raise DataError(
             f"The fingerprint '{embeddings.fingerprint}'.",
             expected="<kind>:<64 hexadecimal digits> from a release, or declared:<name>",
@@ -314,14 +343,12 @@ def _check_words(embeddings: EmbeddingSet) -> None:
 
 def _check_vectors(embeddings: EmbeddingSet) -> None:
     vectors = embeddings.vectors
-    if not isinstance(vectors, np.ndarray) or vectors.dtype != np.float32 or vectors.ndim != 2:
-        found = (
-            f"{vectors.dtype} of shape {vectors.shape}" if isinstance(vectors, np.ndarray) else type(vectors).__name__
-        )
+    if vectors.dtype != np.float32 or vectors.ndim != 2:
         raise DataError(
-            f"Vectors are {found}.",
-            expected="a NumPy array of float32 with shape (items, dimension)",
-            to_do="convert them yourself, so that no precision is lost unseen: vectors.astype(numpy.float32).",
+            f"Vectors are {vectors.dtype} of shape {vectors.shape}.",
+            expected="float32 of shape (items, dimension)",
+            to_do="convert them yourself, so that no precision is lost unseen: "
+            "vectors=numpy.asarray(vectors, numpy.float32).",
         )
     if vectors.shape[1] != embeddings.space.dim:
         raise SpaceMismatchError(

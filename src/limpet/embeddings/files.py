@@ -28,6 +28,8 @@ class Kind(NamedTuple):
     to_do: str
 
 
+IMPORTED = (".npz", ".npy", ".parquet")
+"""Endings of files that do not say which model made their vectors."""
 PARTS = ("query", "gallery", "embeddings", "train")
 """Names of the files of a model, without their ending."""
 _RELEASE = ("config.json", "model.safetensors")

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from limpet.documents import parsed_json
-from limpet.embeddings.embedding_set import EmbeddingSet, arrays_of, check, check_form, shown
+from limpet.embeddings.embedding_set import EmbeddingSet, arrays_of, check, check_form, check_given, shown
 from limpet.embeddings.files import FILES_OF_EMBEDDINGS, refuse_other_kind
 from limpet.embeddings.imports import from_npz, from_parquet
 from limpet.embeddings.string_array import StringArray
@@ -46,6 +46,7 @@ def save(embeddings: EmbeddingSet, path: str | Path) -> Path:
     Raises:
         DataError: The file could not be written; one that was there before is untouched.
     """
+    check_given(embeddings=embeddings)
     record = {
         "format": "limpet.EmbeddingSet",
         "format_version": FORMAT_VERSION,

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet
+from limpet.embeddings.embedding_set import check_given
 from limpet.errors import refuse, unknown_name
 from limpet.evaluation.agreement import agreement_of
 from limpet.evaluation.class_change import class_change
@@ -116,6 +117,7 @@ def evaluate(
         EmptyOverlapError: The models embedded different items, or no query has a relevant item.
         SpaceMismatchError: Old and new model have different spaces, and ``cross`` is missing; or its sides have.
     """
+    check_given(old_query=old_query, old_gallery=old_gallery, new_query=new_query, new_gallery=new_gallery)
     protocol = _protocol(protocol, exclude_same_id, no_relevant)
     gate_metric = gate_metric or protocol.gate_metric
     names, guarded = _metrics(protocol, metrics, gate_metric, guards)

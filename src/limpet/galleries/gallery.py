@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from limpet.disk import Disk
 from limpet.embeddings import EmbeddingSet
-from limpet.embeddings.embedding_set import shown
+from limpet.embeddings.conversion import vectors_of
+from limpet.embeddings.embedding_set import check_given, shown
 from limpet.errors import (
     ConfigError,
     DataError,
@@ -267,6 +268,7 @@ class Gallery:
         self, kind: str, sets: Sequence[EmbeddingSet], metadata: Metadata | None, on_step: Progress | None
     ) -> int:
         refuse(not sets, "No embeddings to write.", "one set or more")
+        check_given(**{f"set {number}": one for number, one in enumerate(sets, 1)})
         written = 0
         for batch in batches(self.state, sets, metadata, ROWS_AT_ONCE):
             with self.writing(kind):
@@ -771,7 +773,7 @@ def _as_set(queries: EmbeddingSet | NDArray[np.float32], fingerprint: str | None
             to_do="name the model that embedded the queries, or search with an EmbeddingSet; the gallery is intact.",
         )
     of = fingerprint or state.by_name[state.active].fingerprint
-    vectors = np.atleast_2d(queries)
+    vectors = np.atleast_2d(vectors_of(queries))
     space = state.made_by(of).geometry
     ids = [f"query {row}" for row in range(len(vectors))]
     return EmbeddingSet(ids=ids, vectors=vectors, fingerprint=of, space=space, role="query")  # type: ignore[arg-type]

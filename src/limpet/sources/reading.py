@@ -12,15 +12,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from limpet.embeddings import EmbeddingSet, Form, Role, StringArray
-from limpet.embeddings.files import FileColumns
+from limpet.embeddings import EmbeddingSet, Form, Role, StringArray, storage
+from limpet.embeddings.files import IMPORTED, USUAL, FileColumns, model_folder
 from limpet.embeddings.imports import Arrays, check_vectors, imported, space_named
 from limpet.embeddings.room import gather, rows_at_once
 from limpet.embeddings.table_pass import Pass
 from limpet.errors import ConfigError, DataError, refuse
 from limpet.geometry import Space, space_from_record
 from limpet.sources import open_source
-from limpet.sources.address import Address, Roles
+from limpet.sources.address import Address, Roles, address_of
 from limpet.sources.base import Source, check_readable, metadata_kind, needed, roles_of, texts_of_ids
 
 if TYPE_CHECKING:
@@ -30,6 +30,79 @@ if TYPE_CHECKING:
 
 _DIM = 1024  # of which batches are not too large, before the first vector tells
 _TEXTS_AT_ONCE = 8192
+
+
+def load_embeddings(
+    place: str | Path,
+    *,
+    model: str | None = None,
+    similarity: str | None = None,
+    cast: bool = False,
+    columns: FileColumns = USUAL,
+    verify: bool = False,
+) -> EmbeddingSet:
+    """Read embeddings from wherever the commands read them.
+
+    Args:
+        place: A file of limpet; an ``.npz``, ``.npy`` or ``.parquet`` file made elsewhere; a folder of such Parquet
+            files, or one that `limpet embed` wrote with embeddings.safetensors; or the URL of a table or collection.
+        model: What the model is called that made vectors which do not say it: ``declared:MODEL``. Their path when left
+            out.
+        similarity: How vectors made elsewhere are compared: "cosine", "inner-product" or "euclidean"; as a source says,
+            or by the cosine, when left out.
+        cast: Accept other floating types than float32 and round them.
+        columns: What vectors, ids and labels are called, where it is not "vectors", "ids", "labels" in NumPy files and
+            "vector", "id", "label" elsewhere.
+        verify: Read a file of limpet wholly, and compare it with its digest; others are always read wholly.
+
+    Raises:
+        ConfigError: There is nothing of the kind, the URL is wrong, or a model or similarity was given for a file that
+            says its own.
+        DataError: It is damaged or breaks a promise of `EmbeddingSet`, or rows cannot be used.
+        StoreError: A source is out of reach.
+    """
+    if not isinstance(place, str | Path):
+        raise ConfigError(
+            f"A {type(place).__name__} was given to read embeddings from.",
+            expected="the path of a file or folder, or a URL",
+            to_do="limpet.EmbeddingSet(ids=…, vectors=…, …) makes a set of an array.",
+        )
+    address = address_of(place) if isinstance(place, str) else None
+    if address is not None:
+        source = open_with(address, columns)
+        said = source.record is not None or address.model is not None
+        made_by = f"declared:{model or address.called}" if model is not None or not said else None
+        return embeddings_of(source, fingerprint=made_by, similarity=similarity, cast=cast)
+    path = model_folder(Path(place))
+    if not path.exists():
+        raise ConfigError(
+            f"There is no '{path}'.", expected="a folder or file of embeddings", to_do="`limpet embed` writes one."
+        )
+    if (path / "embeddings.safetensors").is_file():
+        path /= "embeddings.safetensors"
+    elif path.is_dir() and any(path.glob("*.safetensors")):
+        there = ", ".join(sorted(file.name for file in path.glob("*.safetensors"))[:8])
+        raise ConfigError(
+            f"The folder '{path}' holds {there}.", expected="one set of embeddings", to_do="name one file."
+        )
+    if path.suffix in IMPORTED or path.is_dir():
+        importer = storage.from_npz if path.suffix in (".npz", ".npy") else storage.from_parquet
+        made_by = f"declared:{model or place}"
+        return importer(path, fingerprint=made_by, similarity=similarity, cast=cast, names=columns)
+    if similarity is not None:
+        raise ConfigError(
+            f"'{path}' says how its vectors are compared, and the similarity {similarity} was given.",
+            expected="a similarity only for .npz, .npy and .parquet files, which say nothing of their space",
+            to_do="leave --similarity out, or similarity= in Python.",
+        )
+    found = storage.load(path, verify=verify)
+    if model is not None and found.fingerprint != f"declared:{model}":
+        raise ConfigError(
+            f"'{path}' was to be of the model '{model}', and says that {found.fingerprint} made it.",
+            expected="a name only for .npz, .npy and .parquet files, which say nothing of their model",
+            to_do="leave the name out.",
+        )
+    return found
 
 
 def open_with(address: Address, names: FileColumns) -> Source:

@@ -6,8 +6,8 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from limpet.cli.places import IMPORTED, Place
-from limpet.embeddings.files import USUAL, FileColumns, model_folder
+from limpet.cli.places import Place
+from limpet.embeddings.files import IMPORTED, USUAL, FileColumns, model_folder
 from limpet.errors import ConfigError, refuse, without_secrets
 
 if TYPE_CHECKING:
