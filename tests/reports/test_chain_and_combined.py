@@ -116,6 +116,21 @@ def test_pairs_within_chance_are_told(make_chain: MakeChain) -> None:
     assert ("chance alone may explain it" in told) == pair.violates
 
 
+def test_first_hits_stand_beside_the_verdict_on_every_pair_and_set(
+    make_chain: MakeChain, sets: CombinationResults
+) -> None:
+    found = make_chain({"e1": 1.6, "second": 1.0, "third": 0.8})
+    columns, rows = pair_table(found)
+    for pair, row in zip(found.pairs, rows, strict=True):
+        told = dict(zip(columns, row, strict=True))
+        hits = pair.first_hits
+        assert hits.net == pytest.approx(hits.after - hits.before)
+        assert told["first hits (net)"] == f"{hits.before:.3f} to {hits.after:.3f} ({hits.net:+.3f})"
+        assert told["by its interval"].startswith(pair.verdict)
+    for told_set, scores in zip(set_findings(sets), sets.sets.values(), strict=True):
+        assert told_set.headline.startswith(f"{scores.verdict}, first hits net ")
+
+
 def test_unjudged_chains_speak_no_verdict(make_chain: MakeChain) -> None:
     def unjudged(values: dict[str, Any]) -> None:
         values |= {"judged": False, "compatible": False}
@@ -178,7 +193,9 @@ def test_the_table_has_scores_sigmoids_in_per_cent_and_raw_ones(sets: Combinatio
         up, comp = found.p_up, found.p_comp
         assert row[6] == f"{100 * up['sigmoid']:.2f} [{up['raw']:+.3f}]"
         assert row[7] == f"{100 * comp['sigmoid']:.2f} [{comp['raw']:+.3f}]"
-        assert row[8:] == [f"{100 * found.p_score:.2f}", found.verdict]
+        hits = found.first_hits
+        told = f"{hits.before:.3f} to {hits.after:.3f} ({hits.after - hits.before:+.3f})"
+        assert row[8:] == [f"{100 * found.p_score:.2f}", told, found.verdict]
     assert rows[-1][0] == "average" and rows[-1][8] == f"{100 * sets.mean.p_score:.2f}"
     assert markdown_table(*combined_table(sets)).count("\n") == 2 + 3
     page = render_combined_report(sets)

@@ -24,7 +24,7 @@ from limpet.evaluation.compatibility import (
 from limpet.evaluation.intervals import Draws, Interval, Resampled, clusters_of
 from limpet.evaluation.protocols.base import PerUnit, Protocol
 from limpet.evaluation.protocols.by_label import ByLabel
-from limpet.evaluation.results import ProtocolRecord
+from limpet.evaluation.results import FirstHits, ProtocolRecord
 from limpet.evaluation.sides import Sides, check_one_model, check_sides, in_one_order
 from limpet.results import Data, Disagreement, ModelIdentity, Number, Part, Results
 from limpet.wording import INDEPENDENT
@@ -44,6 +44,7 @@ class ChainPair(Part):
         interval: Paired interval of the difference.
         violates: Whether cross is not above self_old.
         verdict: Of the interval, and of what is guarded.
+        first_hits: How first hits fare; None where no single answer is right or wrong.
         worse: Guarded metrics in which the newer model is clearly worse: the whole interval of the difference is below
             0.
     """
@@ -55,6 +56,7 @@ class ChainPair(Part):
     interval: tuple[float, float]
     violates: bool
     verdict: Verdict
+    first_hits: FirstHits | None = None
     worse: tuple[str, ...] = ()
 
     @property
@@ -150,6 +152,7 @@ class ChainEvaluation:
         gain_interval: Paired interval of M[i, j] - M[j, j], by (i, j) with j < i.
         guards: Further metrics, none of which may be clearly worse than with the older model's own queries.
         worse: Those of them that are, by (i, j) with j < i.
+        first_hits: How first hits fare, by (i, j) with j < i, where single answers are right or wrong.
         ac: Share of pairs with M[i, j] > M[j, j]; see `average_compatibility`.
         am: Mean of the triangle.
         violations: (T, T) bool: pairs with M[i, j] <= M[j, j].
@@ -172,6 +175,7 @@ class ChainEvaluation:
     violations: NDArray[np.bool_]
     guards: tuple[str, ...] = ()
     worse: Mapping[Pair, tuple[str, ...]] = field(default_factory=dict)
+    first_hits: Mapping[Pair, FirstHits] = field(default_factory=dict)
     independent_self: Array | None = None
     p: Mapping[Variant, Mapping[Baseline, ChainMetrics]] | None = None
 
@@ -222,6 +226,7 @@ class ChainEvaluation:
                     verdict=verdict(self.gain_interval[i, j], self.worse.get((i, j), ()))
                     if self.judged
                     else "unlabelled",
+                    first_hits=self.first_hits.get((i, j)),
                     worse=self.worse.get((i, j), ()),
                 )
                 for i, j in zip(*(rows.tolist() for rows in np.tril_indices(len(self.names), -1)), strict=True)
@@ -305,8 +310,9 @@ def evaluate_chain(
         )
     clusters = clusters_of(protocol.unit_labels(models[0][0]), resample, protocol.units, protocol.name)
     draws = Draws(resamples, level, seed, clusters)
+    asked = [metric, *guarded, *protocol.answer_metrics()]
     measured = {
-        (i, j): protocol.measure(models[i][0], models[j][1], [metric, *guarded], device=device)
+        (i, j): protocol.measure(models[i][0], models[j][1], asked, device=device)
         for i in range(len(models))
         for j in range(i + 1)
     }
@@ -325,6 +331,12 @@ def evaluate_chain(
         metric=metric,
         guards=tuple(guarded),
         worse=worse,
+        first_hits={
+            (i, j): FirstHits.of(answer, measured[j, j][answer], of_pair[answer], draws)
+            for answer in protocol.answer_metrics()
+            for (i, j), of_pair in measured.items()
+            if j < i
+        },
         judged=protocol.judges,
         protocol=ProtocolRecord.of(protocol, models[0], draws, counted=values[0, 0]),
         fingerprints=_fingerprints(names, models),

@@ -242,15 +242,7 @@ def _flips(values: Mapping[str, PerQuery], protocol: Protocol, draws: Draws) -> 
         before, now = values["self_old"][answer], {name: values[name][answer] for name in ("cross", "self_new")}
         for rate in (negative_flip_rate, positive_flip_rate):
             rates[rate.__name__] = {name: rate(before, after) for name, after in now.items()}
-        rates["first_hits"] = FirstHits(
-            metric=answer,
-            before=float(np.nanmean(before)),
-            after=float(np.nanmean(now["cross"])),
-            healed=rates["positive_flip_rate"]["cross"],
-            broken=rates["negative_flip_rate"]["cross"],
-            net=float(np.nanmean(now["cross"] - before)),
-            interval=draws.intervals({answer: now["cross"] - before})[answer],
-        )
+        rates["first_hits"] = FirstHits.of(answer, before, now["cross"], draws)
     return rates
 
 

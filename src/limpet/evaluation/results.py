@@ -13,7 +13,13 @@ from pydantic import ConfigDict, Field, JsonValue
 from limpet.errors import ConfigError, DataError
 from limpet.evaluation.agreement import Agreement
 from limpet.evaluation.class_change import ClassChangeSummary
-from limpet.evaluation.compatibility import Variant, Verdict, clearly_worse
+from limpet.evaluation.compatibility import (
+    Variant,
+    Verdict,
+    clearly_worse,
+    negative_flip_rate,
+    positive_flip_rate,
+)
 from limpet.evaluation.intervals import Drawn, Draws, groups_drawn
 from limpet.evaluation.mixing import Mixing
 from limpet.evaluation.ties import Ties
@@ -139,6 +145,26 @@ class FirstHits(Part):
     broken: Number
     net: Number
     interval: Interval
+
+    @classmethod
+    def of(cls, metric: str, before: NDArray[np.float64], after: NDArray[np.float64], draws: Draws) -> Self:
+        """Compare two systems on the same queries.
+
+        Args:
+            metric: What says that a first hit is right.
+            before: Whether it is for every query (Q,), by the old system; see `compatibility.negative_flip_rate`.
+            after: The same by the new one.
+            draws: How the interval is drawn.
+        """
+        return cls(
+            metric=metric,
+            before=float(np.nanmean(before)),
+            after=float(np.nanmean(after)),
+            healed=positive_flip_rate(before, after),
+            broken=negative_flip_rate(before, after),
+            net=float(np.nanmean(after - before)),
+            interval=draws.intervals({metric: after - before})[metric],
+        )
 
 
 class EarlierAgreement(Part):

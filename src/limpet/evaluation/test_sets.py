@@ -15,7 +15,7 @@ from limpet.evaluation.compatibility import (
     undefined_p_metrics,
     verdict,
 )
-from limpet.evaluation.results import Evaluation, EvaluationResults, Gate, ProtocolRecord, System
+from limpet.evaluation.results import Evaluation, EvaluationResults, FirstHits, Gate, ProtocolRecord, System
 from limpet.results import Data, Disagreement, Interval, ModelIdentity, Number, Part, Results
 
 _SYSTEMS: tuple[System, ...] = ("self_old", "self_independent", "self_new", "cross")
@@ -29,6 +29,7 @@ class SetScores(PMetrics):
         metric: The metric.
         gate: What decides: the "interval" of cross - self_old, or the "point".
         verdict: On this metric, and on what the evaluation guards.
+        first_hits: How first hits fare; None where no single answer is right or wrong.
         worse: Guarded metrics that are clearly worse in the cross-test.
         self_old: Old queries on the old gallery.
         self_independent: The independent model on its own gallery; None where there is none.
@@ -42,6 +43,7 @@ class SetScores(PMetrics):
     metric: str
     gate: Gate
     verdict: Verdict
+    first_hits: FirstHits | None = None
     worse: tuple[str, ...] = ()
     self_old: float
     self_independent: Number
@@ -241,6 +243,7 @@ def _scores(name: str, evaluation: Evaluation, metric: str) -> SetScores:
         "metric": metric,
         "gate": evaluation.gate,
         "verdict": _verdict(evaluation, metric, around, worse),
+        "first_hits": evaluation.first_hits,
         "worse": worse,
         "self_old": old,
         "self_independent": independent,
@@ -258,4 +261,5 @@ def _verdict(evaluation: Evaluation, metric: str, around: Interval, worse: Seque
         return "unlabelled"
     gain = evaluation.gain(metric)
     low, high = (gain, gain) if evaluation.gate == "point" else around
-    return "inconclusive" if low is None or high is None else verdict((low, high), worse)
+    least = (evaluation.min_effect or 0.0) if metric == evaluation.gate_metric else 0.0
+    return "inconclusive" if low is None or high is None else verdict((low, high), worse, least)

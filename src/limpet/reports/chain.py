@@ -15,7 +15,7 @@ from limpet.reports.charts.matrix import WRONG, heat_key, heat_map, heat_range
 from limpet.reports.formats import MISSING, interval, percent, plain_text, score, signed
 from limpet.reports.markdown import Table, markdown_of
 from limpet.reports.page import PHONE, in_both_widths, page_template, rule_rows, write_page
-from limpet.reports.words import CLICKS, MARKS, TERMS, Finding, metric_note, places
+from limpet.reports.words import CLICKS, MARKS, TERMS, Finding, first_hit_cell, metric_note, places
 from limpet.wording import listed, metric_name
 
 if TYPE_CHECKING:
@@ -176,7 +176,8 @@ def _cell(results: ChainResults, i: int, j: int) -> str:
 
 def pair_table(results: ChainResults, *, typeset: bool = False) -> Table:
     """Return every pair with its scores, their difference and its interval, and what the interval says."""
-    columns = ["new queries, old gallery", "cross", "self (old)", "cross − self (old)", "violates", "by its interval"]
+    columns = ["new queries, old gallery", "cross", "self (old)", "cross − self (old)", "violates"]
+    columns += ["first hits (net)", "by its interval"]
     rows = [
         [
             f"{pair.new} on {pair.old}",
@@ -184,6 +185,7 @@ def pair_table(results: ChainResults, *, typeset: bool = False) -> Table:
             score(pair.self_old),
             f"{signed(pair.gain)} {interval(pair.interval, sign=True)}",
             "yes" if pair.violates else "no",
+            first_hit_cell(pair.first_hits),
             f"{pair.verdict}, worse {listed(places(pair.worse))}" if pair.worse else pair.verdict,
         ]
         for pair in results.pairs

@@ -10,7 +10,17 @@ from limpet.reports.charts.forest import SYSTEMS, Gain, gain_plot, set_swatch, s
 from limpet.reports.formats import MISSING, interval, plain_text, score, signed
 from limpet.reports.markdown import Table, markdown_of
 from limpet.reports.page import in_both_widths, page_template, rule_rows, write_page
-from limpet.reports.words import CLICKS, MARKS, TERMS, Finding, metric_note, short_verdict, spoken_verdict
+from limpet.reports.words import (
+    CLICKS,
+    MARKS,
+    TERMS,
+    Finding,
+    first_hit_cell,
+    first_hits,
+    metric_note,
+    short_verdict,
+    spoken_verdict,
+)
 from limpet.wording import INDEPENDENT, listed, metric_name
 
 if TYPE_CHECKING:
@@ -57,7 +67,8 @@ def _finding(name: str, found: SetScores, results: CombinationResults) -> Findin
     clicks = f"{CLICKS} " if found.verdict == "unlabelled" else ""
     notes = [f"{P_METRICS[key]} is not defined: {reason}." for key, reason in found.undefined.items()]
     notes = list(dict.fromkeys(notes)) if _some(results) else []
-    return Finding(spoken_verdict(found), (clicks + sentence, *notes), verdict=found.verdict, name=name)
+    said = ", ".join(part for part in (spoken_verdict(found), first_hits(found.first_hits)) if part)
+    return Finding(said, (clicks + sentence, *notes), verdict=found.verdict, name=name)
 
 
 def _judged(found: SetScores) -> str:
@@ -103,18 +114,20 @@ def combined_table(results: CombinationResults, *, typeset: bool = False) -> Tab
     Scores are fractions. P_up, P_comp and P_1 are the sigmoid variant in per cent, P_up and P_comp followed by the raw
     one in brackets. Minus signs are hyphens unless ``typeset``.
     """
-    columns = ["test set", "metric", "self (old)", "self (independent)", "self (new)", "cross", *_P_HEADS, "verdict"]
+    columns = ["test set", "metric", "self (old)", "self (independent)", "self (new)", "cross", *_P_HEADS]
+    columns += ["first hits (net)", "verdict"]
     rows = [
         [
             name,
             metric_name(found.metric),
             *map(score, (found.self_old, found.self_independent, found.self_new, found.cross)),
             *_p_cells(found),
+            first_hit_cell(found.first_hits),
             short_verdict(found),
         ]
         for name, found in results.sets.items()
     ]
-    rows.append([AVERAGE, *[""] * 5, *_p_cells(results.mean), ""])
+    rows.append([AVERAGE, *[""] * 5, *_p_cells(results.mean), "", ""])
     return columns, rows if typeset else [[row[0], *map(plain_text, row[1:])] for row in rows]
 
 

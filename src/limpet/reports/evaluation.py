@@ -47,10 +47,11 @@ from limpet.reports.page import PHONE, Drawing, page_template, protocol_rows, wr
 from limpet.reports.pictures import Picture, data_uris
 from limpet.reports.words import (
     CLICKS,
-    FIRST_HIT,
     MARKS,
     TERMS,
     Finding,
+    first_hit_cell,
+    first_hits,
     metric_note,
     places,
     short_verdict,
@@ -76,28 +77,8 @@ def finding(name: str, record: Evaluation) -> Finding:
         sentence = agreement_finding(record.agreement, level(record))
         return Finding(verdict, (sentence, *_mapped_notes(record)[:1]), (_UNLABELLED_NEXT,), verdict, name)
     sentences = (_scores(record), *_notes(record))
-    said = ", ".join(part for part in (spoken_verdict(record), first_hits(record)) if part)
+    said = ", ".join(part for part in (spoken_verdict(record), first_hits(record.first_hits)) if part)
     return Finding(said, sentences, (_next_step(record),), verdict, name)
-
-
-def first_hits(record: Evaluation) -> str:
-    """Say what becomes of first hits, to stand beside a verdict; nothing where no single answer is right or wrong.
-
-    >>> from types import SimpleNamespace
-    >>> found = FirstHits(metric="recall@1", before=0.712, after=0.698, healed=0.154, broken=0.168, net=-0.014,
-    ...                   interval=(-0.02, -0.01))
-    >>> first_hits(SimpleNamespace(first_hits=found)).replace("\N{NO-BREAK SPACE}", " ")
-    'first hits net −1.4 % (16.8 % break, 15.4 % heal; recall@1 0.712 → 0.698)'
-    """
-    found = record.first_hits
-    if found is None:
-        return ""
-    what = "first hits" if found.metric in FIRST_HIT else "answers"
-    net = found.net or 0.0
-    sign = "" if abs(net) < 0.0005 else "−" if net < 0 else "+"
-    shares = f"{percent(found.broken)} break, {percent(found.healed)} heal"
-    scores = f"{metric_name(found.metric)} {score(found.before)} → {score(found.after)}"
-    return f"{what} net {sign}{percent(abs(net))} ({shares}; {scores})"
 
 
 def headline(results: EvaluationResults) -> str:
@@ -138,7 +119,7 @@ def _headline_of(name: str, record: Evaluation) -> str:
         said = f"In {metric}, {name} gains no more on your old gallery than rounding of numbers may give."
     if worse and record.verdict == "inconclusive":
         said = f"{said} It is clearly worse {worse}."
-    beside = first_hits(record)
+    beside = first_hits(record.first_hits)
     return f"{said} {beside[:1].upper()}{beside[1:]}." if beside else said
 
 
@@ -579,7 +560,7 @@ def summary_rows(results: EvaluationResults, *, typeset: bool = False) -> Table:
             f"{signed(record.gain())} {interval(record.gain_interval(), sign=True)}".strip(),
             signed(record.p("p_up")),
             signed(record.p("p_comp")),
-            _first_hit_cell(record),
+            first_hit_cell(record.first_hits),
             short_verdict(record),
         ]
         for name, record in results.evaluations.items()
@@ -587,11 +568,6 @@ def summary_rows(results: EvaluationResults, *, typeset: bool = False) -> Table:
     if typeset:
         return columns, rows
     return [*map(plain_text, columns)], [[row[0], *map(plain_text, row[1:])] for row in rows]
-
-
-def _first_hit_cell(record: Evaluation) -> str:
-    found = record.first_hits
-    return MISSING if found is None else f"{score(found.before)} to {score(found.after)} ({signed(found.net)})"
 
 
 def metric_rows(record: Evaluation) -> Table:

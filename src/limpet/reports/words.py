@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from limpet.evaluation.results import Evaluation
+from limpet.evaluation.results import Evaluation, FirstHits
 from limpet.evaluation.test_sets import SetScores
+from limpet.reports.formats import MISSING, percent, score, signed
 from limpet.wording import listed, metric_name
 
 Judged = Evaluation | SetScores
@@ -103,6 +104,29 @@ def spoken_verdict(record: Judged) -> str:
     if record.verdict != "mixed":
         return record.verdict
     return f"compatible in {metric_name(record.gate_metric)}, worse {listed(worse_places(record))}"
+
+
+def first_hits(found: FirstHits | None) -> str:
+    """Say what becomes of first hits, to stand beside a verdict; nothing where no single answer is right or wrong.
+
+    >>> found = FirstHits(metric="recall@1", before=0.712, after=0.698, healed=0.154, broken=0.168, net=-0.014,
+    ...                   interval=(-0.02, -0.01))
+    >>> first_hits(found).replace("\N{NO-BREAK SPACE}", " ")
+    'first hits net −1.4 % (16.8 % break, 15.4 % heal; recall@1 0.712 → 0.698)'
+    """
+    if found is None:
+        return ""
+    what = "first hits" if found.metric in FIRST_HIT else "answers"
+    net = found.net or 0.0
+    sign = "" if abs(net) < 0.0005 else "−" if net < 0 else "+"
+    shares = f"{percent(found.broken)} break, {percent(found.healed)} heal"
+    scores = f"{metric_name(found.metric)} {score(found.before)} → {score(found.after)}"
+    return f"{what} net {sign}{percent(abs(net))} ({shares}; {scores})"
+
+
+def first_hit_cell(found: FirstHits | None) -> str:
+    """Write first hits before and after a swap, and their net change, for a table."""
+    return MISSING if found is None else f"{score(found.before)} to {score(found.after)} ({signed(found.net)})"
 
 
 def short_verdict(record: Judged) -> str:
