@@ -41,6 +41,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServe
         frozen = {"old": old.name, "new": new.name}
         (tmp_path / "suite.yaml").write_text(yaml.safe_dump({**SUITE, "data": {"own": {}}, "frozen": frozen}))
         old.others = new  # type: ignore[attr-defined]
+        monkeypatch.setenv("LIMPET_API_HOSTS", "127.0.0.1")
         yield old
 
 

@@ -127,7 +127,7 @@ def test_the_key_is_in_no_file_and_no_word(server: ApiServer, capsys: pytest.Cap
     assert all(KEY.encode() not in path.read_bytes() for path in files)
 
 
-def test_a_head_opens_the_model_that_it_was_trained_over(
+def test_a_head_is_given_the_model_that_it_was_trained_over(
     server: ApiServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(f"embed texts products.csv --text-model {server.name} --out new") == 0
@@ -139,8 +139,9 @@ def test_a_head_opens_the_model_that_it_was_trained_over(
     experiment = Experiment(method="p2s", recipe=Recipe(epochs=1))
     train_head(old, new.replace(**labels), experiment, tmp_path / "head", frozen_model={"model": server.name})
     server.noise = 0.001
-    assert run(f"embed texts products.csv --release {tmp_path / 'head'} --api-cache other --out mapped") == 0
+    head = f"embed texts products.csv --release {tmp_path / 'head'} --text-model {server.name}"
+    assert run(f"{head} --api-cache other --out mapped") == 0
     assert "tokens in" in capsys.readouterr().err
     server.weights = "words-2"
-    assert run(f"embed texts products.csv --release {tmp_path / 'head'} --api-cache third --out changed") == 2
+    assert run(f"{head} --api-cache third --out changed") == 2
     assert "is not the model that it was" in " ".join(capsys.readouterr().err.split())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 
 from limpet.disk import Disk
 from limpet.errors import ConfigError, GalleryError, StoreError
-from limpet.stores import STORES, open_store
+from limpet.stores import STORES, open_store, restore_store
 from limpet.stores.base import Changes, NewGeneration, Rows, Upsert
 
 
@@ -93,6 +94,40 @@ def test_no_folder_is_named_after_a_password_and_no_message_repeats_it(
             open_store(url, create=create)
         assert "s3" not in str(refusal.value)
     assert contents(tmp_path) == {}
+
+
+@pytest.mark.parametrize("kind", ["lance", "memory"])
+@pytest.mark.parametrize("url", ["s3://bucket/g", "gs://bucket/g", "az://c/g", "file:///tmp/g", "s3:/bucket/g"])
+def test_no_folder_is_named_after_a_bucket(
+    kind: str, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for create in (True, False):
+        with pytest.raises(ConfigError, match="is a URL") as refusal:
+            open_store(f"{kind}:{url}", create=create)
+        assert "Nothing was made" in str(refusal.value)
+    with pytest.raises(ConfigError, match="is a URL"):
+        restore_store(f"{kind}:{url}", kind, None, None)  # type: ignore[arg-type]
+    assert contents(tmp_path) == {}
+
+
+@pytest.mark.parametrize("kind", ["lance", "memory"])
+def test_two_galleries_never_write_one_file(kind: str, tmp_path: Path) -> None:
+    """A copy by hard links shares the database; both are refused, and left alone."""
+    original, copy = tmp_path / "original", tmp_path / "copy"
+    open_store(f"{kind}:{original}", create=True).close()
+    subprocess.run(["cp", "-al", original, copy], check=True)
+    before = (original / "gallery.db").read_bytes()
+    for folder in (original, copy):
+        with pytest.raises(StoreError, match="2 names") as refusal:
+            open_store(str(folder)).pointer()
+        assert "limpet gallery backup" in str(refusal.value) and "Nothing was changed" in str(refusal.value)
+    assert (original / "gallery.db").read_bytes() == before
+    command = refusal.value.to_do.split("`")[1]
+    subprocess.run(command, shell=True, check=True)
+    open_store(f"{copy}.own").close()
+    shutil.rmtree(copy)
+    open_store(str(original)).close()
 
 
 def test_a_format_of_another_version_is_left_alone(tmp_path: Path) -> None:

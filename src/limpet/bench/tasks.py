@@ -47,7 +47,7 @@ from limpet.methods import build_method
 from limpet.models.named_models import open_release
 from limpet.models.release import Release
 from limpet.models.specs import EncoderSpec
-from limpet.models.text_encoders import is_service
+from limpet.models.text_encoders import is_service, refuse_named_in
 from limpet.models.text_folders import find_model
 from limpet.options import bound, option_types
 from limpet.source_code import digest_of, version_of
@@ -343,6 +343,7 @@ class Planner:
         """The frozen models of every scenario; those of texts are there, but for what may be on the hub or an API."""
         found = {scenario: self.suite.frozen_in(scenario) for scenario in self.suite.scenarios}
         for model in {model for frozen in found.values() for model in frozen.values()} if self.suite.of_texts else ():
+            refuse_named_in(self.suite.name, model)
             owner, _, name = model.partition("/")
             on_hub = owner[:1].isalnum() and name and "/" not in name and not Path(model).expanduser().exists()
             if not on_hub and not is_service(model):

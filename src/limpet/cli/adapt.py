@@ -269,12 +269,15 @@ class Pair:
             saved: The folder of the adapter or head.
             direction: What an adapter maps; None for a head.
         """
+        from limpet.models.text_encoders import is_service
+
         link = ["--release" if direction is None else "--adapter", str(saved), "--out", "DIR"]
         if direction == "old_to_new":
             return shlex.join(["limpet", "embed", "stored", "OLD_GALLERY", *self._read_again(self.old), *link])
         if self.frozen_model is None:
             return shlex.join(["limpet", "embed", "stored", "NEW_QUERIES", *self._read_again(self.new), *link])
-        model = [] if direction is None else ["--text-model", *_as_options(self.frozen_model)[1:]]
+        told = direction is not None or is_service(self.frozen_model["model"])  # a head opens no server of its own
+        model = ["--text-model", *_as_options(self.frozen_model)[1:]] if told else []
         return shlex.join(["limpet", "embed", "texts", "QUERIES", "--role", "query", *model, *link])
 
     def _read_again(self, embeddings: EmbeddingSet) -> list[str]:

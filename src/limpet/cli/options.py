@@ -277,7 +277,9 @@ class Api(Options):
 
         given = {name.removeprefix("api_"): getattr(self, name) for name in self.__dataclass_fields__}
         limits = Limits(**{name: given.pop(name) for name in Limits.__dataclass_fields__})
-        return ApiSettings(**{**given, "cache": self.api_cache or user_cache() / "api.sqlite"}, meter=Meter(limits))
+        return ApiSettings(
+            **{**given, "cache": self.api_cache or user_cache() / "api.sqlite"}, meter=Meter(limits), tell=console.print
+        )
 
     def tell(self) -> None:
         """Say what was spent, where something was asked for."""
@@ -327,15 +329,16 @@ class TextModel(Options):
             model: The text model; the one on record when left out.
 
         Raises:
-            ReleaseError: It is no head over a text model, that model cannot be opened, or it is another one.
+            ReleaseError: It is no head over a text model, that model cannot be opened or is another one, or it is
+                behind an API and only on record.
         """
         from limpet.models.named_models import open_release
         from limpet.models.specs import FeatureSpec
-        from limpet.models.text_folders import recorded_place
+        from limpet.models.text_encoders import recorded_place, refuse_another
 
         release = open_release(folder)
         recorded, spec = dict(release.record.frozen_model or {}), release.record.encoder
-        model = model or recorded.pop("model", None)
+        named, model = model, model or recorded.pop("model", None)
         if not isinstance(spec, FeatureSpec):
             raise ReleaseError(
                 f"The release '{folder}' takes {spec.input_words}, no texts.",
@@ -350,9 +353,12 @@ class TextModel(Options):
             )
         given = {name: value for name, value in vars(self).items() if value is not None}
         known = {name: value for name, value in recorded.items() if name in vars(self)}
-        model = recorded_place(folder, model)
+        settings = TextModel(**{**known, **given})
+        if named is None:
+            model = recorded_place(folder, str(model))
+        refuse_another(model, spec.frozen, spec.width, settings.truncate_dim, folder)
         try:
-            encoder = TextModel(**{**known, **given}).opened(model, device, api, [spec.frozen])
+            encoder = settings.opened(model, device, api, [spec.frozen])
         except ConfigError as error:
             raise ReleaseError(
                 f"The text model of the head '{folder}' cannot be opened: {error.given}",

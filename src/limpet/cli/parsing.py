@@ -336,7 +336,9 @@ def _settings(words: Sequence[str], known: Mapping[str, Any], command: str) -> I
     for name, values in groups:
         if name == "config":
             for path in values:
-                yield from leaves(read_yaml(Path(path), known), known)
+                found = read_yaml(Path(path), known)
+                _refuse_servers(found, path)
+                yield from leaves(found, known)
             continue
         if name not in known and (command, name) in MOVED:
             raise _moved(command, groups)
@@ -344,6 +346,23 @@ def _settings(words: Sequence[str], known: Mapping[str, Any], command: str) -> I
             raise _became_url(command, groups)
         refuse_unknown([name], known, f"of `limpet {command}`", as_typed)
         yield name, tuple(values)
+
+
+def _refuse_servers(values: object, file: str) -> None:
+    """Refuse servers that a file of settings names and the user did not list: they would receive texts or a key."""
+    if isinstance(values, Mapping):
+        values = list(values.values())
+    if isinstance(values, list):
+        for value in values:
+            _refuse_servers(value, file)
+    elif isinstance(values, str) and ":" in values:
+        from limpet.models.api.settings import refuse_unlisted
+        from limpet.models.text_encoders import refuse_named_in
+        from limpet.sources import scheme_of
+
+        refuse_named_in(file, values)
+        if "://" in values and values.rpartition("//")[2] and scheme_of(values) is not None:
+            refuse_unlisted(values, values, file)
 
 
 def _groups(words: Sequence[str], command: str) -> list[tuple[str, list[str]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +17,11 @@ from limpet.data.text_set import TextSet
 from limpet.devices import device_named
 from limpet.embeddings import EmbeddingSet, Form, Role, StringArray, storage
 from limpet.embeddings.embedding_set import as_points
-from limpet.errors import ConfigError, DataError, refuse
+from limpet.errors import ConfigError, DataError, ReleaseError, refuse, without_secrets
 from limpet.geometry import Hypersphere
-from limpet.models.api.settings import ApiSettings
+from limpet.models.api.settings import ApiSettings, refuse_unlisted
 from limpet.models.names import called
-from limpet.models.text_folders import PREFIX, SOURCES, find_model
+from limpet.models.text_folders import PREFIX, SOURCES, WITHIN, find_model, is_remote
 from limpet.registry import Registry
 
 if TYPE_CHECKING:
@@ -59,6 +60,17 @@ class TextService(Protocol):
         """
         ...
 
+    def may_be(self, place: str, fingerprint: str, dim: int, truncate_dim: int | None) -> bool:
+        """Say whether a model can have a fingerprint, as far as that can be told without asking its server.
+
+        Args:
+            place: What stands after the colon.
+            fingerprint: That the model is expected to have.
+            dim: Dimension of its vectors.
+            truncate_dim: Keep so many of the first values of every vector.
+        """
+        ...
+
     def open(
         self,
         place: str,
@@ -84,8 +96,8 @@ TEXT_SERVICES: Registry[TextService] = Registry(
     "service of text models",
     "text_services",
     {"openai": "limpet.models.api.openai:OPENAI"},
-    fits=lambda service: callable(getattr(service, "open", None)) and callable(getattr(service, "short_name", None)),
-    expected="an object with open() and short_name(), as limpet.models.text_encoders.TextService says",
+    fits=lambda service: all(callable(getattr(service, name, None)) for name in ("open", "may_be", "short_name")),
+    expected="an object with open(), may_be() and short_name(), as limpet.models.text_encoders.TextService says",
 )
 
 
@@ -100,6 +112,74 @@ def _service_of(model: str | Path) -> tuple[TextService, str] | None:
 def is_service(model: str | Path) -> bool:
     """Return whether a name speaks of a model behind an API."""
     return _service_of(model) is not None
+
+
+def refuse_named_in(file: str | Path, model: str) -> None:
+    """Refuse a model behind an API that a file of settings names, unless the user listed its server.
+
+    Raises:
+        ConfigError: LIMPET_API_HOSTS does not list it.
+    """
+    if is_service(model):
+        refuse_unlisted(model.rpartition("@")[2], model, file)
+
+
+def recorded_place(release: Path, recorded: str) -> str:
+    """Return where the text model is that a release's record names, if it is on this machine.
+
+    A folder that somebody else made must not decide which server receives texts and a key, nor what is downloaded.
+
+    Args:
+        release: Folder of the release.
+        recorded: What its record says.
+
+    Raises:
+        ReleaseError: It is behind an API, on the hub and not in its cache, or ``release:`` leads out of the folder.
+
+    >>> recorded_place(Path("runs/tuned"), "release:text_model"), recorded_place(Path("runs/head"), "minilm")
+    ('runs/tuned/text_model', 'minilm')
+    """
+    if recorded.startswith(WITHIN):
+        place = release / recorded.removeprefix(WITHIN)
+        if not place.resolve().is_relative_to(release.resolve()):
+            raise ReleaseError(
+                f"The release '{release}' names a text model outside of its folder: {recorded}.",
+                expected="one within it",
+                to_do="get the release again from where it came.",
+            )
+        return str(place)
+    service = is_service(recorded)
+    if service or is_remote(recorded):
+        raise ReleaseError(
+            f"The release '{release}' is a head over {without_secrets(recorded)}, which is "
+            f"{'behind an API' if service else 'neither on this machine nor in the cache of the hub'}.",
+            expected="a model on this machine, or one that you name: a folder does not decide what receives your "
+            "texts and your key, or what is downloaded",
+            to_do=f"if you trust it, add {shlex.join(['--text-model', recorded])}; nothing was sent.",
+        )
+    return recorded
+
+
+def refuse_another(model: str, fingerprint: str, dim: int, truncate_dim: int | None, owner: str | Path) -> None:
+    """Refuse a model behind an API that cannot be the one a folder was made with, before it is asked.
+
+    Args:
+        model: What the user named; models that are files are compared once they are open.
+        fingerprint: Of the model that the folder was made with.
+        dim: Dimension of its vectors.
+        truncate_dim: Keep so many of the first values of every vector.
+        owner: The folder, for the message.
+
+    Raises:
+        ReleaseError: The address or the dimension is another one.
+    """
+    service = _service_of(model)
+    if service is not None and not service[0].may_be(service[1], fingerprint, dim, truncate_dim):
+        raise ReleaseError(
+            f"'{owner}' was made with the model {fingerprint}, which is not {without_secrets(model)}.",
+            expected="the very model, at the same URL and with the same --truncate-dim",
+            to_do="pass --text-model with the model that it was made with; nothing was sent.",
+        )
 
 
 def short_name(model: str | Path) -> str:

@@ -31,7 +31,11 @@ SOURCES = (
 )
 _PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
-_WANTED = ("*.json", "*.safetensors", "*.txt", "*.model")
+_OF_TEXTS: dict[str, Any] = {
+    "allow_patterns": ["*.json", "*.safetensors", "*.txt", "*.model"],
+    "ignore_patterns": ["onnx/*", "openvino/*"],
+}
+"""Files of a model of texts that are fetched from the hub."""
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _DECIDING = (".json", ".safetensors", ".txt", ".model")
 _WITHOUT_EFFECT = ("config_sentence_transformers.json", "data_config.json", "requirements.txt")
@@ -56,13 +60,8 @@ def find_model(name: str | Path) -> Path:
     if _HUB_NAME.fullmatch(name) and not path.exists():
         with needing(f"'{name}' is no folder; to ask the hub for it"):
             from huggingface_hub import snapshot_download
-            from huggingface_hub.errors import LocalEntryNotFoundError
-        wanted: dict[str, Any] = {"allow_patterns": list(_WANTED), "ignore_patterns": ["onnx/*", "openvino/*"]}
         try:
-            try:
-                return Path(snapshot_download(name, local_files_only=True, **wanted))
-            except LocalEntryNotFoundError:
-                return Path(snapshot_download(name, **wanted))
+            return _in_cache(name, **_OF_TEXTS) or Path(snapshot_download(name, **_OF_TEXTS))
         except (OSError, ValueError) as error:
             raise ConfigError(
                 f"The text model '{name}' is no folder, is not in the cache of the hub, and cannot be downloaded: "
@@ -77,19 +76,6 @@ def find_model(name: str | Path) -> Path:
         expected=SOURCES,
         to_do="check the spelling; models of the hub are written with their owner, as in owner/name.",
     )
-
-
-def recorded_place(release: Path, recorded: str) -> str:
-    """Return where the text model is that a release's record names.
-
-    Args:
-        release: Folder of the release.
-        recorded: What its record says.
-
-    >>> recorded_place(Path("runs/tuned"), "release:text_model"), recorded_place(Path("runs/head"), "minilm")
-    ('runs/tuned/text_model', 'minilm')
-    """
-    return str(release / recorded.removeprefix(WITHIN)) if recorded.startswith(WITHIN) else recorded
 
 
 def cached_folder(name: str, what: str, file: str) -> Path:
@@ -124,7 +110,14 @@ def cached_folder(name: str, what: str, file: str) -> Path:
     return found
 
 
-def _in_cache(name: str) -> Path | None:
+def is_remote(name: str) -> bool:
+    """Return whether a name is one of the hub that this machine has no copy of, so that it would be downloaded."""
+    name = name.removeprefix(PREFIX)
+    fetched = _HUB_NAME.fullmatch(name) and not Path(name).expanduser().exists()
+    return bool(fetched) and _in_cache(name, **_OF_TEXTS) is None
+
+
+def _in_cache(name: str, **wanted: Any) -> Path | None:
     """Return the folder that the hub's cache has of a name; None where it has none."""
     try:
         from huggingface_hub import snapshot_download
@@ -132,7 +125,7 @@ def _in_cache(name: str) -> Path | None:
     except ImportError:
         return None
     try:
-        return Path(snapshot_download(name, local_files_only=True))
+        return Path(snapshot_download(name, local_files_only=True, **wanted))
     except (LocalEntryNotFoundError, OSError, ValueError):
         return None
 

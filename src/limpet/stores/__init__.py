@@ -111,10 +111,28 @@ def _parts(url: str) -> tuple[str, str]:
             to_do="write a database as postgresql://USER@HOST:PORT/DATABASE; nothing was made.",
         )
     if scheme in STORES and colon and rest:
-        return scheme, rest.removeprefix("//")
+        place = rest.removeprefix("//")
+        _refuse_url(place)
+        return scheme, place
     if not url or (named and (named[2].startswith("//") or scheme.isalnum()) and not Path(url).exists()):
         raise unknown_name("kind of gallery", f"{named[0]}…" if named and named[2] else url, _KNOWN)
     return "", url
+
+
+def _refuse_url(place: str) -> None:
+    """Refuse a place on another machine, of which a folder of that name would be made here.
+
+    Raises:
+        ConfigError: The place of a gallery that is kept in a folder begins with a scheme.
+    """
+    found = _SCHEME.match(place)
+    if found is not None and found[2].startswith("/") and len(found[1]) > 1:
+        raise ConfigError(
+            f"'{without_secrets(place)}' is a URL, and galleries of this kind are kept in a folder on this machine.",
+            expected="the path of a folder",
+            to_do=f"write ./{found[1]}:… for a folder of that name; for a bucket, keep the gallery in a local folder "
+            "and copy what `limpet gallery backup` writes. Nothing was made.",
+        )
 
 
 def _found_kind(kind: str, place: str) -> str:

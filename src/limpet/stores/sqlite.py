@@ -6,6 +6,7 @@ import ctypes
 import fcntl
 import json
 import os
+import shlex
 import socket
 import sqlite3
 import threading
@@ -152,6 +153,8 @@ class SqliteDatabase:
             )
         if self.read_only:
             return connect_read_only(Path(self.path))
+        if not self._in_ram:
+            _refuse_shared(Path(self.path))
         connection = sqlite3.connect(self.path, timeout=30, isolation_level=None, check_same_thread=False)
         try:
             [mode] = connection.execute("PRAGMA journal_mode = WAL").fetchone()
@@ -303,6 +306,27 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
         )
     url = f"{path.absolute().as_uri()}?{'mode=ro' if alone_there is None else 'immutable=1'}"
     return sqlite3.connect(url, uri=True, timeout=30, isolation_level=None, check_same_thread=False)
+
+
+def _refuse_shared(path: Path) -> None:
+    """Refuse to write to a database that has another name in another folder.
+
+    Both have a "-wal" and a lock of their own, so that each would lose what is written by the other name.
+
+    Raises:
+        LastingStoreError: It has.
+    """
+    links = max((one.stat().st_nlink for one in (path, path.with_name(f"{path.name}-wal")) if one.exists()), default=1)
+    if links > 1:
+        folder = path.absolute().parent
+        raise LastingStoreError(
+            f"'{path}' is one file with {links} names, as `cp -l` or a backup by hard links makes it: what is written "
+            "by one name, the other loses.",
+            expected="a database that this folder alone has",
+            to_do="end all processes that use either, make a copy with files of its own, "
+            f"`{shlex.join(['cp', '-r', str(folder), f'{folder}.own'])}`, and open that; or take copies by `limpet "
+            "gallery backup`. Nothing was changed.",
+        )
 
 
 def _writable(path: Path) -> bool:

@@ -34,8 +34,8 @@ from limpet.models.pair_losses import PairLoss, RankingLoss
 from limpet.models.release import FrozenModel, Release, load_release
 from limpet.models.sentence_models import SentenceModel
 from limpet.models.specs import TextSpec
-from limpet.models.text_encoders import TextEncoder, embed_texts, open_text_encoder
-from limpet.models.text_folders import TEXT_MODEL, WITHIN, recorded_place
+from limpet.models.text_encoders import TextEncoder, embed_texts, open_text_encoder, recorded_place
+from limpet.models.text_folders import TEXT_MODEL, WITHIN
 from limpet.models.text_tower import tokens_of
 from limpet.training.code import code_of
 from limpet.training.compatible_head import (
@@ -218,8 +218,9 @@ def load_fine_tuned(folder: Path, release: Release | None = None, *, device: tor
 
 def _text_model(folder: Path, release: Release, device: torch.device | str = "cpu") -> TextEncoder:
     recorded = dict(release.record.frozen_model or {})
-    place = recorded_place(folder, recorded.pop("model", f"{WITHIN}{TEXT_MODEL}"))
-    return open_text_encoder(place, device=device, **recorded)
+    place = recorded_place(folder, str(recorded.pop("model", f"{WITHIN}{TEXT_MODEL}")))
+    settings = {name: value for name, value in recorded.items() if name in FrozenModel.__annotations__}
+    return open_text_encoder(place, device=device, **settings)
 
 
 def refuse_untrainable(encoder: TextEncoder) -> SentenceModel:

@@ -37,6 +37,7 @@ class OpenAiModel:
     ) -> None:
         self.address, self.settings = address, settings
         self._client = ApiClient(address, settings, dimensions)
+        settings.tell(f"Texts go to {address.url}, {settings.key_in_words()}.")
         self._most: float = math.inf  # texts of a request that the server did not find too large
         self._cache = None if settings.cache is None else VectorCache(settings.cache)
         probes = self._client.embed(PROBES)
@@ -126,6 +127,10 @@ class OpenAiService:
     def short_name(self, place: str) -> str:
         """Return what a folder for the model's embeddings may be called."""
         return Address.read(place, allow_http=True).short_name
+
+    def may_be(self, place: str, fingerprint: str, dim: int, truncate_dim: int | None) -> bool:
+        """Say without asking it whether the model can have a fingerprint: one of its address and dimension."""
+        return bool(of_address([fingerprint], Address.read(place, allow_http=True), dim, truncate_dim))
 
     def open(
         self,

@@ -6,14 +6,17 @@ import ipaddress
 import math
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
-from limpet.errors import ConfigError, reason, refuse
+from limpet.errors import ConfigError, reason, refuse, without_secrets
+from limpet.logs import logger
 from limpet.models.api.meter import Meter
 
 FORM = "openai:MODEL@BASE_URL, such as openai:text-embedding-3-small@https://api.openai.com/v1"
+_log = logger("api")
 _PLACE = re.compile(r"(?P<model>\S+?)@(?P<url>[A-Za-z][A-Za-z0-9+.-]*://[^\s\x00-\x1f\x7f]*)")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -122,6 +125,32 @@ def _checked(parts: SplitResult) -> str:
 
 
 KEY_VARIABLE = "OPENAI_API_KEY"
+HOSTS_VARIABLE = "LIMPET_API_HOSTS"
+"""Environment variable with the servers that a file of settings may name, HOST or HOST:PORT, separated by commas."""
+
+
+def refuse_unlisted(url: str, named: str, file: str | Path) -> None:
+    """Refuse a server that a file names, unless the user listed it: it would receive texts, and a key.
+
+    Args:
+        url: A URL of it, with ``//`` before the host.
+        named: What the file says, for the message.
+        file: Which file says it.
+
+    Raises:
+        ConfigError: LIMPET_API_HOSTS does not list it.
+    """
+    server = url.partition("//")[2].partition("/")[0].partition("?")[0].rpartition("@")[2].lower()
+    listed = {one.strip().lower() for one in os.environ.get(HOSTS_VARIABLE, "").split(",")} - {""}
+    if server in listed or (server and SplitResult("", server, "", "", "").hostname in listed):
+        return
+    raise ConfigError(
+        f"'{file}' names the server of {without_secrets(named)}, which would receive your texts and your key.",
+        expected=f"a server that you name on the command line, or that the environment variable {HOSTS_VARIABLE} lists",
+        to_do=f"if you trust it, `export {HOSTS_VARIABLE}={server or 'HOST'}`. Nothing was sent.",
+    )
+
+
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -138,6 +167,7 @@ class ApiSettings:
         allow_http: Send texts and key without encryption to another machine.
         accept_change: Take a model that changed behind its name for another one, with a fingerprint of its own.
         meter: Counts tokens, keeps to limits, and knows the time.
+        tell: Told where texts and key will go, before anything is sent.
 
     Raises:
         ConfigError: A number is out of range, or something else than the name of a variable was given.
@@ -151,6 +181,7 @@ class ApiSettings:
     allow_http: bool = False
     accept_change: bool = False
     meter: Meter = field(default_factory=Meter)
+    tell: Callable[[str], object] = _log.info
 
     def __post_init__(self) -> None:
         refuse(not 0 < self.timeout < math.inf, f"--api-timeout {self.timeout}.", "more than 0 seconds")
@@ -162,6 +193,10 @@ class ApiSettings:
                 expected=f"a name such as {KEY_VARIABLE}; never the key itself",
                 to_do=f"export {KEY_VARIABLE}=…, and leave the option out. Nothing was sent.",
             )
+
+    def key_in_words(self) -> str:
+        """Say which key goes along with texts, without the key."""
+        return "without a key" if self.key() is None else f"with the key in {self.key_variable}"
 
     def key(self) -> str | None:
         """Return the key; None where the usual variable is not set, as servers of one's own need none.

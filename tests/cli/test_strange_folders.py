@@ -1,0 +1,212 @@
+"""Folders and files that somebody else made: none of them decides which server receives texts or a key."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from api_server import ApiServer, serving
+from attached.collections import QdrantApplication
+from limpet.cli import main
+from limpet.cli.commands import all_functions, function_of
+from limpet.config import known_options
+from limpet.errors import ReleaseError
+from limpet.geometry import Hypersphere
+from limpet.models.api.probe import PROBES, fingerprint_of, sketch, written
+from limpet.models.api.settings import Address
+from limpet.models.release import make_release, save_release
+from limpet.models.specs import FeatureSpec
+from limpet.training.fine_tuning import load_fine_tuned
+
+TEXTS = "id,text\n" + "".join(f"p{row},a text number {row}\n" for row in range(30))
+OF_IMAGES = {"embed images", "gallery create", "gallery prepare", "embed stored"}
+"""Commands that open a release and no text model."""
+
+
+def api_fingerprint(address: Address) -> str:
+    """Return a fingerprint that a stranger can make up, since all that goes into it is known."""
+    vectors = np.random.default_rng(0).normal(size=(len(PROBES), 24))
+    return fingerprint_of(address, 24, None, written(sketch(vectors)))
+
+
+def head_naming(folder: Path, model: str, frozen: str) -> Path:
+    """Save a sound head that says that the text model of its vectors is ``model``."""
+    network = FeatureSpec(frozen=frozen, width=24, dim=24).build()
+    release = make_release(network, Hypersphere(24), compatible_with="declared:old", frozen_model={"model": model})
+    return save_release(release, folder)
+
+
+@pytest.fixture
+def connects(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The addresses that any socket of this process was connected to, except those of this machine's own files."""
+    made: list[Any] = []
+
+    def guarded(name: str) -> None:
+        real = getattr(socket.socket, name)
+
+        def connect(self: socket.socket, address: Any) -> Any:
+            if self.family != socket.AF_UNIX:
+                made.append(address)
+            return real(self, address)
+
+        monkeypatch.setattr(socket.socket, name, connect)
+
+    guarded("connect")
+    guarded("connect_ex")
+    real_lookup = socket.getaddrinfo
+
+    def lookup(host: Any, *more: Any, **named: Any) -> Any:
+        made.append(host)
+        return real_lookup(host, *more, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    return made
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
+    """A server that waits for texts and keys, with texts.csv, vectors and a gallery in the current folder."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "of_the_user"))
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    for name in ("OPENAI_API_KEY", "QDRANT_API_KEY", "MILVUS_TOKEN", "HF_TOKEN"):
+        monkeypatch.setenv(name, "sk-very-secret")
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    Path("texts.csv").write_text(TEXTS)
+    vectors = np.random.default_rng(0).normal(size=(30, 24)).astype(np.float32)
+    np.savez("old.npz", ids=np.array([f"p{row}" for row in range(30)]), vectors=vectors)
+    with serving() as api:
+        yield api
+
+
+def commands_with_release(head: Path, collection: str) -> dict[str, list[str]]:
+    """Return for every command that opens a release words by which it would embed texts with the head ``head``."""
+    release = ["--release", str(head)]
+    gallery = ["--gallery", "memory:live", *release]
+    embedding = [*gallery, "--texts", "texts.csv"]
+    attached = [collection, *release]
+    return {
+        "embed texts": ["texts.csv", *release, "--out", "made"],
+        "export": [str(head), "--to", "sentence-transformers", "--out", "exported"],
+        "gallery create": ["--gallery", "memory:another", *release, "--texts", "texts.csv"],
+        "gallery import": ["--gallery", "memory:another", "--texts", "texts.csv", "--table", "texts.csv", *release],
+        "gallery add": embedding,
+        "gallery upsert": embedding,
+        "gallery search": [*gallery, "--text", "a text"],
+        "gallery doctor": embedding,
+        "gallery plan": embedding,
+        "gallery rehearse": [*embedding, "--report", "none"],
+        "gallery prepare": gallery,
+        "gallery backfill": embedding,
+        "attach": attached,
+        "attach start": attached,
+        "attach backfill": attached,
+        "attach swap": attached,
+        "attach rollback": attached,
+        "attach writes": [*attached, "--model", "new"],
+        "embed images": ["texts.csv", *release, "--out", "made"],
+        "embed stored": ["old.npz", "--model", "old", *release, "--out", "made"],
+    }
+
+
+def test_every_command_that_opens_a_release_sends_nothing_to_a_model_that_its_folder_names(
+    server: ApiServer, tmp_path: Path, connects: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    frozen = api_fingerprint(Address.read(server.name.partition(":")[2]))
+    head = head_naming(tmp_path / "stranger" / "head", server.name, frozen)
+    application = QdrantApplication(f"qdrant:{tmp_path / 'data'}", str(tmp_path / "ledger.db"))
+    try:
+        for item in range(3):
+            application.write(item, f"item {item}", "old")
+        collection = f"{application.url}&text=text"
+        commands = commands_with_release(head, collection)
+        having = {name for name in all_functions() if "release" in known_options(function_of(name))} | {"export"}
+        assert having == set(commands), "a command that opens a release is missing here"
+        assert main(["gallery", "create", "--gallery", "memory:live", "--embeddings", "old.npz", "--model", "old"]) == 0
+        assert main(["gallery", "prepare", "--gallery", "memory:live", "--release", str(head)]) == 0
+        for name, words in commands.items():
+            capsys.readouterr()
+            assert main([*name.split(), *words]) in (0, 2)
+            said = capsys.readouterr().err
+            assert not server.requests and not connects, (name, connects)
+            assert "Traceback" not in said and "sk-very-secret" not in said
+            if name in ("embed texts", "gallery search", "gallery backfill", "attach start"):
+                assert f"--text-model {server.name}" in said and "nothing was sent" in said, (name, said)
+    finally:
+        application.close()
+
+
+@pytest.mark.parametrize("model", ["someone/model", "st:someone/model"])
+def test_a_head_downloads_nothing_that_its_folder_names(
+    model: str, server: ApiServer, tmp_path: Path, connects: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    head = head_naming(tmp_path / "head", model, "text:" + 64 * "0")
+    assert main(["embed", "texts", "texts.csv", "--release", str(head), "--out", "made"]) == 2
+    assert "nor in the cache of the hub" in " ".join(capsys.readouterr().err.split()) and not connects
+
+
+def test_a_fine_tuned_model_is_opened_from_its_own_folder_alone(
+    server: ApiServer, tmp_path: Path, connects: list[Any]
+) -> None:
+    frozen = api_fingerprint(Address.read(server.name.partition(":")[2]))
+    for number, place in enumerate((server.name, "someone/model", "release:../../secret")):
+        folder = head_naming(tmp_path / str(number), place, frozen)
+        with pytest.raises(ReleaseError):
+            load_fine_tuned(folder)
+    assert not connects and not server.requests
+
+
+def test_a_model_that_cannot_be_the_one_of_a_head_is_not_asked(
+    server: ApiServer, tmp_path: Path, connects: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = Address.read(server.name.partition(":")[2])
+    others = ["text:" + 64 * "0", api_fingerprint(Address("another", address.url)), "api:of-no-form"]
+    for number, frozen in enumerate(others):
+        head = head_naming(tmp_path / str(number), "minilm", frozen)
+        words = ["--release", str(head), "--text-model", server.name, "--out", "made"]
+        assert main(["embed", "texts", "texts.csv", *words]) == 2
+        assert "nothing was sent" in capsys.readouterr().err
+    assert not server.requests and not connects
+
+
+def test_a_file_of_settings_names_no_server_that_is_not_listed(
+    server: ApiServer, connects: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    port = server.url.partition("127.0.0.1")[2].partition("/")[0]
+    named: list[tuple[str, dict[str, Any]]] = [
+        ("embed texts", {"texts": "texts.csv", "text_model": [server.name], "out": "made"}),
+        ("embed texts", {"texts": f"qdrant://127.0.0.1{port}/items?text=text", "text_model": ["x"], "out": "made"}),
+        ("embed texts", {"texts": f"milvus://127.0.0.1{port}/items?text=text", "text_model": ["x"], "out": "made"}),
+        ("gallery status", {"gallery": f"postgresql://me:secret-word@127.0.0.1{port}/db"}),
+    ]
+    for name, values in named:
+        Path("settings.yaml").write_text(yaml.safe_dump(values))
+        assert main([*name.split(), "--config", "settings.yaml"]) == 2
+        said = " ".join(capsys.readouterr().err.split())
+        assert f"export LIMPET_API_HOSTS=127.0.0.1{port}" in said and "secret-word" not in said
+    assert not server.requests and not connects
+    monkeypatch.setenv("LIMPET_API_HOSTS", f"api.openai.com, 127.0.0.1{port}")
+    Path("settings.yaml").write_text(yaml.safe_dump(named[0][1]))
+    assert main(["embed", "texts", "--config", "settings.yaml"]) == 0
+    assert f"Texts go to {server.url}, with the key in OPENAI_API_KEY." in capsys.readouterr().err
+
+
+def test_a_suite_names_no_server_that_is_not_listed(
+    server: ApiServer, connects: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    suite = {
+        "title": "of a stranger", "track": "features", "seeds": [0], "recipe": {"epochs": 1, "batch_size": 16},
+        "methods": {"independent": {}}, "gate_metric": "map", "data": {"clinc150": {}},
+        "frozen": {"old": server.name, "new": server.name},
+    }  # fmt: skip
+    Path("suite.yaml").write_text(yaml.safe_dump(suite))
+    for command in (["bench"], ["bench", "plan"]):
+        assert main([*command, "suite.yaml", "--cache", "cache"]) == 2
+        assert "LIMPET_API_HOSTS" in capsys.readouterr().err
+    assert not server.requests and not connects
