@@ -236,6 +236,32 @@ def test_triggers_of_the_owner_have_its_rights_alone(people: People) -> None:
     assert shop.sides()[2] is None
 
 
+@pytest.mark.parametrize("kind", ["ltree", "citext", "shop.short"])
+@pytest.mark.parametrize("how", [{}, {"aside": True}])
+def test_keys_are_compared_as_their_index_does(kind: str, how: dict[str, Any], shop: Shop) -> None:
+    """Whatever schemas writers see: the functions look for operators in none that others may create in."""
+    extension = f"CREATE EXTENSION {kind}" if kind != "shop.short" else "CREATE DOMAIN shop.short AS varchar(9)"
+    shop.execute(f"{extension}; CREATE TABLE shop.tags (id {kind} PRIMARY KEY, title text, emb vector(8)); "
+                 "CREATE FUNCTION shop.evil(varchar, varchar) RETURNS bool LANGUAGE plpgsql AS "
+                 "$$BEGIN RAISE 'evil'; END$$; "
+                 "CREATE OPERATOR public.= (FUNCTION = shop.evil, LEFTARG = varchar, RIGHTARG = varchar)")  # fmt: skip
+    try:
+        with shop.attach(shop.at("shop.tags", "text=title"), **how) as it:
+            shop.execute("SET limpet.writes_with = 'declared:new'; "
+                         f"INSERT INTO shop.tags VALUES ('a', 'a', '{written('new', 'a')}')")  # fmt: skip
+            lacking = {"old": 0, "new": 1} if how else {"old": 1, "new": 0}
+            assert it.status().lacking == lacking
+            it.backfill(source(it, "new" if how else "old"), of="new" if how else "old")
+            assert it.status().lacking == {"old": 0, "new": 0}
+            shop.execute("UPDATE shop.tags SET id = 'b'; DELETE FROM shop.tags")
+            assert it.status().items == 0
+            it.detach()
+    finally:
+        shop.execute("DROP TABLE shop.tags; DROP OPERATOR public.= (varchar, varchar)")
+        if kind != "shop.short":
+            shop.execute(f"DROP EXTENSION {kind}")
+
+
 def test_a_role_with_the_rights_of_the_owner_attaches(people: People) -> None:
     """Neither a superuser nor the owner itself; what it makes goes to the owner as far as that needs it."""
     shop, worker = people.shop, people.renames

@@ -102,7 +102,9 @@ def key_texts(record: Record) -> str:
 
 def same_key(record: Record, one: str, another: str) -> str:
     """Return whether two rows have one key."""
-    return " AND ".join(f"{one}.{quoted(column.name)} = {another}.{quoted(column.name)}" for column in record.table.key)
+    return " AND ".join(
+        f"{one}.{quoted(column.name)} {column.equals} {another}.{quoted(column.name)}" for column in record.table.key
+    )
 
 
 def given(record: Record, *further: tuple[str, str]) -> str:

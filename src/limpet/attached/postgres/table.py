@@ -27,11 +27,13 @@ class Column:
         name: Its name.
         type: Its type in SQL, such as ``vector(384)``.
         number: By which PostgreSQL knows it, whatever it is called.
+        equals: The operator in SQL by which the index of the key compares values, wherever types of extensions are.
     """
 
     name: str
     type: str
     number: int
+    equals: str = "="
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,11 @@ def inspect(session: Session, address: TableAddress) -> Table:
             expected="columns that the application writes",
             to_do="name those that it is computed from: &text=COLUMN,COLUMN; nothing was changed.",
         )
-    key = tuple(columns[one][0] for one in _key(session, oid, f"{schema}.{name}", address.key))
+    operators = _operators(session, oid)
+    key = tuple(
+        replace(columns[one][0], equals=operators.get(one, "="))
+        for one in _key(session, oid, f"{schema}.{name}", address.key)
+    )
     unfit = [one for one in (schema, name, vector.name, *(column.name for column in key)) if "%" in one or '"' in one]
     if unfit:
         raise ConfigError(f"The name {unfit[0]!r} of {schema}.{name}.", expected='names without " and %',
@@ -238,6 +244,22 @@ def _key(session: Session, oid: int, table: str, wanted: Sequence[str]) -> tuple
             "nothing was changed.",
         )
     return tuple(uniques[0][1])
+
+
+def _operators(session: Session, oid: int) -> dict[str, str]:
+    """Return by which operator the unique indexes of a table compare each of their columns, in SQL."""
+    return {
+        str(column): f"OPERATOR({schema}.{operator})"
+        for column, schema, operator in session.rows(
+            "SELECT attname, quote_ident(nspname), oprname FROM pg_index, "
+            "unnest(indkey::int2[], indclass::oid[]) AS part(number, class) "
+            "JOIN pg_opclass ON pg_opclass.oid = class JOIN pg_amop ON amopfamily = opcfamily AND amopstrategy = 3 "
+            "AND amoplefttype = opcintype AND amoprighttype = opcintype JOIN pg_operator ON pg_operator.oid = amopopr "
+            "JOIN pg_namespace ON pg_namespace.oid = oprnamespace JOIN pg_am ON pg_am.oid = opcmethod, pg_attribute "
+            "WHERE indrelid = %s AND indisunique AND amname = 'btree' AND attrelid = indrelid AND attnum = number",
+            [oid],
+        )
+    }  # fmt: skip
 
 
 def _not_null(session: Session, oid: int, vector: Column) -> str:
