@@ -101,7 +101,7 @@ def test_the_order_is_verdict_charts_examples_numbers_method(page: str) -> None:
         for name in ("scores", "classes", "trade-off", "curve", "examples", "numbers", "how")
     ]
     assert places == sorted(places)
-    assert page.index("1 of 3 new models can search your old gallery today: p2s.") < places[0]
+    assert page.index("1 of 3 new models can search your old gallery today: p2s (first hits net ") < places[0]
     assert page.index("p2s: <span") < places[0]
 
 

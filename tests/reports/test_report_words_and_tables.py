@@ -10,7 +10,7 @@ from limpet.evaluation.results import Evaluation, EvaluationResults
 from limpet.reports.evaluation import finding, headline, metric_rows, summary_rows, tie_notes
 from limpet.reports.formats import probability
 from limpet.reports.markdown import markdown_table
-from limpet.reports.words import first_hits, metric_note
+from limpet.reports.words import first_hits, metric_note, net_first_hits
 from limpet.wording import metric_name
 
 from .changes import changed
@@ -130,7 +130,8 @@ def test_headlines_count_and_name(
     def of(*names: str) -> str:
         return headline(make_results({name: results.evaluations[name] for name in names}))
 
-    assert of("p2s", "same", "independent") == "1 of 3 new models can search your old gallery today: p2s."
+    net = net_first_hits(results.evaluations["p2s"].first_hits)
+    assert of("p2s", "same", "independent") == f"1 of 3 new models can search your old gallery today: p2s ({net})."
     assert of("same", "independent").startswith("None of 2 new models")
     beside = first_hits(results.evaluations["p2s"].first_hits)
     assert of("p2s") == f"p2s can search your old gallery today. F{beside[1:]}."

@@ -53,6 +53,7 @@ from limpet.reports.words import (
     first_hit_cell,
     first_hits,
     metric_note,
+    net_first_hits,
     places,
     short_verdict,
     spoken_verdict,
@@ -100,7 +101,9 @@ def headline(results: EvaluationResults) -> str:
     if not good:
         return f"None of {len(verdicts)} new models is shown to be compatible with your old gallery.{''.join(worse)}"
     count = f"{len(good)} of {len(verdicts)} new models can search your old gallery today"
-    return f"{count}: {listed(good)}.{''.join(worse)}"
+    hits = {name: results.evaluations[name].first_hits for name in good}
+    named = [name if found is None else f"{name} ({net_first_hits(found)})" for name, found in hits.items()]
+    return f"{count}: {listed(named)}.{''.join(worse)}"
 
 
 def _headline_of(name: str, record: Evaluation) -> str:

@@ -116,12 +116,16 @@ def first_hits(found: FirstHits | None) -> str:
     """
     if found is None:
         return ""
-    what = "first hits" if found.metric in FIRST_HIT else "answers"
-    net = found.net or 0.0
-    sign = "" if abs(net) < 0.0005 else "−" if net < 0 else "+"
     shares = f"{percent(found.broken)} break, {percent(found.healed)} heal"
     scores = f"{metric_name(found.metric)} {score(found.before)} → {score(found.after)}"
-    return f"{what} net {sign}{percent(abs(net))} ({shares}; {scores})"
+    return f"{net_first_hits(found)} ({shares}; {scores})"
+
+
+def net_first_hits(found: FirstHits) -> str:
+    """Say how many more first hits a swap heals than breaks."""
+    what, net = "first hits" if found.metric in FIRST_HIT else "answers", found.net or 0.0
+    sign = "" if abs(net) < 0.0005 else "−" if net < 0 else "+"
+    return f"{what} net {sign}{percent(abs(net))}"
 
 
 def first_hit_cell(found: FirstHits | None) -> str:
