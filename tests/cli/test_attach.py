@@ -85,7 +85,7 @@ def test_an_upgrade_by_commands(terminal: Terminal, files: Callable[..., Path]) 
     assert set(terminal.shop.sides().values()) == {"new"}
     assert "limpet_attached.model_of('shop.items', 'emb')" in terminal.said
     terminal.run("detach", code=2)
-    assert "rollback` goes back to the old vectors" in terminal.said
+    assert "go back to the old vectors (rollback) or keep the new ones (complete)" in terminal.said
     terminal.run("rollback")
     assert [event["kind"] for event in terminal.run("journal")["journal"]] == [
         "attach", "fill", "filled", "index began", "index", "fill", "filled", "swap", "rollback",
@@ -101,7 +101,7 @@ def test_an_upgrade_that_stays(terminal: Terminal, files: Callable[..., Path]) -
     terminal.run("index")
     terminal.run("swap")
     terminal.run("complete", code=2)
-    assert "attach writes --model new" in terminal.said
+    assert "attach writes 'postgresql://" in terminal.said and "--model new`" in terminal.said
     terminal.run("writes", "--model", "new")
     assert terminal.run("complete")["state"]["phase"] == "completed"
     assert terminal.run("detach")["stays"] == "declared:new"

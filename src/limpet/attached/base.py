@@ -21,11 +21,13 @@ class ModelIdentity:
         fingerprint: Of the model; ``declared:<name>`` of one that only a person names.
         dim: Dimension of its vectors.
         note: What people call it.
+        options: Words that name what makes its vectors on the command line, such as ``--text-model minilm``.
     """
 
     fingerprint: str
     dim: int
     note: str = ""
+    options: str = ""
 
     @property
     def called(self) -> str:
@@ -70,6 +72,7 @@ class AttachmentStatus:
             earlier texts not counted; empty elsewhere.
         without_text: How many of those that lack a vector have no text to make one of, by side; of a collection, as the
             last backfill found.
+        texts: Whether it is known what vectors are made of.
     """
 
     place: str
@@ -82,6 +85,7 @@ class AttachmentStatus:
     indexes: tuple[IndexStatus, ...]
     holding: dict[Side, int] = field(default_factory=dict)
     without_text: dict[Side, int] = field(default_factory=dict)
+    texts: bool = False
 
 
 @dataclass(frozen=True)

@@ -150,15 +150,15 @@ _FROM_SHARED: dict[str, tuple[Phase, ...]] = {
     "detach": ("attached", "filling", "filled", "rolled back", "completed"),
 }
 _HINTS: dict[tuple[str, str], str] = {
-    ("index", ""): "the index that is there serves the vectors of both models; `limpet attach swap` is possible now",
-    ("index", "attached"): "fill it first: `limpet attach backfill`",
-    ("index", "filling"): "`limpet attach backfill` goes on until every row has a new vector",
-    ("swap", "attached"): "fill it first: `limpet attach backfill`, then `limpet attach index`",
-    ("swap", "filling"): "`limpet attach backfill` goes on, then comes `limpet attach index`",
-    ("swap", "filled"): "`limpet attach index` comes first",
-    ("swap", "swapped"): "the new vectors serve already; `limpet attach complete` ends it",
-    ("detach", "swapped"): "`limpet attach rollback` goes back to the old vectors, `complete` keeps the new ones; "
-    "then detach",
+    ("index", ""): "no other index is needed: the index that is there serves the vectors of both models",
+    ("index", "attached"): "fill it first: `limpet attach backfill --text-model MODEL`",
+    ("index", "filling"): "`limpet attach backfill --text-model MODEL` goes on until every row has a new vector",
+    ("swap", "attached"): "fill it first: `limpet attach backfill --text-model MODEL`; then build the indexes",
+    ("swap", "filling"): "`limpet attach backfill --text-model MODEL` goes on; then build the indexes",
+    ("swap", "filled"): "build the indexes first: `limpet attach index`",
+    ("swap", "swapped"): "the new vectors serve already; `limpet attach status` shows how to end the upgrade",
+    ("detach", "swapped"): "go back to the old vectors (rollback) or keep the new ones (complete) first; "
+    "`limpet attach status` shows both commands",
 }  # fmt: skip
 
 

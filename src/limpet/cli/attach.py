@@ -6,13 +6,15 @@ Every step has a way back until `detach`, which leaves the table as it was, or w
 from __future__ import annotations
 
 import json as json_text
+import re
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from limpet.cli.console import console, print_json, print_table, rate_progress
 from limpet.cli.gallery.common import DECLARED, duration, name_of, open_vectors
@@ -21,7 +23,7 @@ from limpet.cli.options import Api, TextModel
 from limpet.cli.places import Place
 from limpet.config import Options
 from limpet.embeddings.embedding_set import shown
-from limpet.errors import ConfigError, refuse, without_secrets
+from limpet.errors import ConfigError, LimpetError, refuse, without_secrets
 
 if TYPE_CHECKING:
     from limpet.attached.base import Attachment, AttachmentStatus, ModelIdentity
@@ -48,11 +50,27 @@ class Attached(Options):
     url: str
     json: bool = False
 
-    def opened(self) -> Attachment:
-        """Open the attachment."""
+    @contextmanager
+    def opened(self) -> Iterator[Attachment]:
+        """Open the attachment, and close it."""
         from limpet.attached.opening import open_attachment
 
-        return open_attachment(self.url)
+        with self.told(), open_attachment(self.url) as it:
+            yield it
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Let errors name commands as they are to be typed."""
+        try:
+            yield
+        except LimpetError as error:
+            LimpetError.__init__(error, error.given, error.expected, self.completed(error.to_do))
+            raise
+
+    def completed(self, text: str) -> str:
+        """Return a text whose commands between backticks name the URL."""
+        place = shlex.quote(without_secrets(self.url))
+        return re.sub(r"`limpet attach (\w+)", lambda found: f"`limpet attach {found[1]} {place}", text)
 
     def print_json(self, document: Mapping[str, object]) -> None:
         """Print a document for machines, if they asked for one."""
@@ -92,6 +110,15 @@ class NewVectors(Options):
     batch_size: int = 64
     device: str = "cpu"
     cast: bool = False
+
+    @property
+    def words(self) -> str:
+        """What to type to name the same again."""
+        one = {"--text-model": self.text_model, "--release": self.release, "--adapter": self.adapter,
+               "--document-prefix": self.document_prefix, "--max-length": self.max_length,
+               "--truncate-dim": self.truncate_dim}  # fmt: skip
+        words = [word for option, value in one.items() if value is not None for word in (option, str(value))]
+        return shlex.join([*words, *(["--vectors", *map(str, self.vectors)] if self.vectors else [])])
 
     @property
     def given(self) -> bool:
@@ -152,21 +179,20 @@ class NewVectors(Options):
 
             adapter = load_adapter(self.adapter)
             identity = adapter.mapped_fingerprint, adapter.fitted.target_space.dim, name or name_of(self.adapter)
-            return ModelIdentity(*identity), adapter.fitted.source
+            return ModelIdentity(*identity, self.words), adapter.fitted.source
         if self.vectors:
             made = open_vectors(
                 self.vectors[0], fingerprint=None if name is None else fingerprint(name), cast=self.cast
             )
-            return ModelIdentity(made.fingerprint, made.space.dim, name or name_of(self.vectors[0])), None
+            called = name or name_of(self.vectors[0])
+            return ModelIdentity(made.fingerprint, made.space.dim, called, self.words), None
         if self.release is not None:
             head, _ = self._model.head(self.release, self.text_model, self.device, api)
-            return ModelIdentity(head.fingerprint, head.space.dim, name or name_of(self.release)), None
+            return ModelIdentity(head.fingerprint, head.space.dim, name or name_of(self.release), self.words), None
         if self.text_model is not None:
             encoder = self._model.opened(self.text_model, self.device, api)
-            said = {"--document-prefix": self.document_prefix, "--max-length": self.max_length,
-                    "--truncate-dim": self.truncate_dim}  # fmt: skip
-            given = [word for option, value in said.items() if value is not None for word in (option, str(value))]
-            return ModelIdentity(encoder.fingerprint, encoder.dim, name or shlex.join([self.text_model, *given])), None
+            called = name or self.words.removeprefix("--text-model ")
+            return ModelIdentity(encoder.fingerprint, encoder.dim, called, self.words), None
         if name is None or dim is None:
             raise ConfigError(
                 "Nothing says which model takes over.",
@@ -233,35 +259,36 @@ def start(
     old = ModelIdentity(mapped or fingerprint(str(model)), 0, model or "")
     refuse(report is not None and not same_column, "--report without --same-column.", "both, or neither")
     mixing = _mixing_of(report) if same_column else None
-    if of_collections(on.url):
-        refuse(aside or same_column or fire_triggers,
-               "--aside, --same-column or --fire-triggers of a collection.",
-               "none of them: what is added is a collection, or a vector, of its own")  # fmt: skip
-        from limpet.attached.collections import opening
+    with on.told():
+        if of_collections(on.url):
+            refuse(aside or same_column or fire_triggers,
+                   "--aside, --same-column or --fire-triggers of a collection.",
+                   "none of them: what is added is a collection, or a vector, of its own")  # fmt: skip
+            from limpet.attached.collections import opening
+
+            if dry_run:
+                would = opening.plan(on.url, old=old, new=new)
+                for refusal in would.refusals:
+                    console.print(f"Refused: {refusal}")
+                for step, words in would.steps.items():
+                    console.print(f"{step}: {'; '.join(words)}.")
+                on.print_json(asdict(would))
+                return int(bool(would.refusals))
+            with opening.attach(on.url, old=old, new=new) as collection:
+                return _tell(collection, on, {})
+        from limpet.attached.postgres.attachment import attach
+        from limpet.attached.postgres.start import plan
 
         if dry_run:
-            would = opening.plan(on.url, old=old, new=new)
-            for refusal in would.refusals:
-                console.print(f"Refused: {refusal}")
-            for step, words in would.steps.items():
-                console.print(f"{step}: {'; '.join(words)}.")
-            on.print_json(asdict(would))
-            return int(bool(would.refusals))
-        with opening.attach(on.url, old=old, new=new) as collection:
-            return _tell(collection, on, {})
-    from limpet.attached.postgres.attachment import attach
-    from limpet.attached.postgres.start import plan
-
-    if dry_run:
-        found = plan(on.url, old=old, new=new, aside=aside, mixing=mixing, fire_triggers=fire_triggers)
-        _tell_plan(found)
-        on.print_json({"rights": [asdict(one) for one in found.rights], "refusals": found.refusals,
-                       "notes": found.notes, "steps": found.steps})  # fmt: skip
-        return int(bool(found.lacking or found.refusals))
-    with console.status("waiting for a moment to attach"):
-        it = attach(on.url, old=old, new=new, aside=aside, mixing=mixing, fire_triggers=fire_triggers)
-    with it:
-        return _tell(it, on, {})
+            found = plan(on.url, old=old, new=new, aside=aside, mixing=mixing, fire_triggers=fire_triggers)
+            _tell_plan(found)
+            on.print_json({"rights": [asdict(one) for one in found.rights], "refusals": found.refusals,
+                           "notes": found.notes, "steps": found.steps})  # fmt: skip
+            return int(bool(found.lacking or found.refusals))
+        with console.status("waiting for a moment to attach"):
+            it = attach(on.url, old=old, new=new, aside=aside, mixing=mixing, fire_triggers=fire_triggers)
+        with it:
+            return _tell(it, on, {})
 
 
 def _mixing_of(report: Path | None) -> Evaluation:
@@ -474,7 +501,7 @@ def verify(on: Attached, watch: float = 0.0) -> int:
     with on.opened() as it, console.status("watching queries"):
         found = it.verify(watch=watch)
     for problem in found.problems:
-        console.print(f"Problem: {problem}.")
+        console.print(f"Problem: {on.completed(problem)}.")
     if found.queries:
         print_table("Queries that should change", ["calls", "why", "query"],
                     [[f"{one.calls:,}", one.why, one.query] for one in found.queries])  # fmt: skip
@@ -552,7 +579,7 @@ def _tell(it: Attachment, on: Attached, document: Mapping[str, object]) -> int:
         f"the application writes with {called[state.writes]} unless a session says otherwise."
     )
     for note in it.notes:
-        console.print(f"Note: {note}")
+        console.print(f"Note: {on.completed(note)}")
     if found.holding:
         held = " and ".join(f"{count:,} of {called[side]}" for side, count in found.holding.items())
         console.print(f"Vectors of both models share the column: {held}.")
@@ -567,7 +594,7 @@ def _tell(it: Attachment, on: Attached, document: Mapping[str, object]) -> int:
     queries = it.client_queries()
     for purpose, query in queries:
         console.print(f"For the application, {purpose}:\n  {query}")
-    steps = [(purpose, _filled_in(words, found)) for purpose, words in _next_steps(found)]
+    steps = _next(found)
     for purpose, words in steps:
         console.print(f"Next, to {purpose}: {on.command(*words)}")
     on.print_json({**document, **asdict(found), "notes": it.notes, "serving": state.serving, "queries": dict(queries),
@@ -575,54 +602,86 @@ def _tell(it: Attachment, on: Attached, document: Mapping[str, object]) -> int:
     return 0
 
 
-def _next_steps(found: AttachmentStatus) -> list[Step]:
-    state = found.state
-    steps = _next_shared(found) if state.shared else _next(found.lacking, state.phase, state.swappable)
-    return [step for step in steps if step != _WRITES or state.writes == "old"]
+Step = tuple[str, list[str]]
 
 
-def _filled_in(words: tuple[str, ...], found: AttachmentStatus) -> tuple[str, ...]:
-    """Return words with the text model that was given at the start, and its options, where one was."""
-    new = found.new
-    known = shlex.split(new.note) if new.fingerprint.startswith("text:") and new.note else ["MODEL"]
-    return tuple(one for word in words for one in (known if word == "MODEL" else [word]))
+def _next(found: AttachmentStatus) -> list[Step]:
+    """Return what to type next, each with what it is for, the most sensible first.
 
+    Each is possible as it stands. Where it names a model that nobody named by options, the purpose says which one.
+    """
+    state, phase, named = found.state, found.state.phase, {"old": found.old.fingerprint, "new": found.new.fingerprint}
+    one_dim = found.old.dim == found.new.dim
+    lacking = {side: found.lacking[side] - found.without_text.get(side, 0) for side in get_args(Model)}
 
-Step = tuple[str, tuple[str, ...]]
-_FILL: Step = ("fill rows", ("backfill", "--text-model", "MODEL"))
-_FILL_OLD: Step = ("fill old vectors, for a way back", ("backfill", "--of", "old", "--text-model", "OLD_MODEL"))
-_WRITES: Step = ("declare who writes with what", ("writes", "--model", "new"))
+    def allowed(side: Model) -> list[str]:
+        """Return words that allow rows to lack a vector which nothing can be made for."""
+        left = found.lacking[side] - lacking[side]
+        return ["--allow-missing", str(left)] if left else []
 
+    def source(side: Model) -> tuple[str, list[str]]:
+        """Return words that name what makes vectors of a model, and what to put in for a word in capitals."""
+        known = found.new.options if side == "new" else found.old.options
+        if known:
+            return "", shlex.split(known)
+        place = "MODEL" if side == "new" else "OLD_MODEL"
+        if not found.texts or (side == "new" and named[side].startswith(DECLARED)):
+            file = "FILE" if side == "new" else "OLD_FILE"
+            return f" ({file} stands for vectors of {named[side]})", ["--vectors", file]
+        return f" ({place} stands for the text model {named[side]})", ["--text-model", place]
 
-def _next_shared(found: AttachmentStatus) -> list[Step]:
-    """Return what to type next where vectors of both models share a column."""
-    lacking, phase = found.lacking, found.state.phase
-    back, leave = ("go back", ("rollback",)), ("leave everything as it was", ("detach",))
+    def fresh(side: Model) -> list[str]:
+        """Return the same for rows that were written a moment ago: files hold no vectors of them."""
+        words = source(side)[1]
+        return [] if "--vectors" in words or words[-1] in ("MODEL", "OLD_MODEL") else words
+
+    def writing(side: Model) -> list[str]:
+        return [] if one_dim else ["--writes", side]
+
+    def fill(side: Model) -> list[Step]:
+        what, words = source(side)
+        purpose = "fill rows" if side == "new" else "fill old vectors, for a way back"
+        return [(f"{purpose}{what}", ["backfill", *(["--of", "old"] if side == "old" else []), *words])] * bool(
+            lacking[side]
+        )
+
+    def leave(side: Model, purpose: str) -> list[Step]:
+        if state.writes != side and (one_dim or state.serving == side):
+            return [(f"declare that the application writes with {named[side]} again", ["writes", "--model", side])]
+        counted = state.shared or phase not in ("attached", "filling", "filled")
+        if counted and lacking[side]:
+            return fill(side)
+        return [(purpose, ["detach", *(allowed(side) if counted else [])])]
+
+    what, words = source("old")
+    backwards: list[Step] = []
+    if state.shared or not lacking["old"]:
+        backwards.append(("go back", ["rollback", *writing("old"), *([] if state.shared else allowed("old"))]))
+    if "--vectors" not in words and (lacking["old"] or phase == "swapped"):
+        rest = [] if state.shared else allowed("old")
+        backwards.append(
+            (f"go back after rows were written with the new model{what}",
+             ["rollback", *words, *writing("old"), *rest])
+        )  # fmt: skip
+    forwards: Step = ("ask with the new model" if state.shared else "let them serve",
+                      ["swap", *fresh("new"), *writing("new"), *([] if state.shared else allowed("new"))])  # fmt: skip
+    declared: list[Step] = [("declare who writes with what", ["writes", "--model", "new"])] * (state.writes == "old")
+    end: list[Step] = [("end it", ["complete", *allowed("new")])] * (state.writes == "new" and not lacking["new"])
+    away = leave("old", "leave everything as it was")
     if phase == "completed":
-        return [("keep the new vectors alone", ("detach",)), back]
-    if phase == "rolled back":
-        old = [_FILL_OLD] if lacking["old"] else []
-        rest = [("put back the rest", ("rollback",))] if found.holding["new"] else []
-        return [*rest, *old, leave, ("ask with the new model", ("swap",))]
-    fill = [_FILL] if lacking["new"] else []
+        return [*fill("new"), *leave("new", "keep the new vectors alone"), *backwards]
     if phase == "swapped":
-        end = [] if lacking["new"] else [("end it", ("complete",))]
-        return [*fill, *([_FILL_OLD] if lacking["old"] else []), back, _WRITES, *end]
-    return [*fill, ("ask with the new model", ("swap",)), back if found.holding["new"] else leave]
-
-
-def _next(lacking: Mapping[Model, int], phase: str, swappable: bool) -> list[Step]:
-    """Return what to type next, each with what it is for, the most sensible first."""
-    back, leave = ("go back", ("rollback",)), ("leave everything as it was", ("detach",))
+        return [*fill("new"), *fill("old"), *backwards, *declared, *end]
+    if state.shared:
+        left: list[Step] = [("put back the rest", ["rollback"])] * bool(phase == "rolled back" and found.holding["new"])
+        if phase != "rolled back" and found.holding["new"]:
+            away = backwards[:1]
+        return [*left, *(fill("old") if phase == "rolled back" else fill("new")), forwards, *away]
     if phase in ("attached", "filling"):
-        return [_FILL, leave]
+        return [*(fill("new") or [(f"fill rows{source('new')[0]}", ["backfill", *source("new")[1]])]), *away]
     if phase == "filled":
-        return [("index them", ("index",)), leave]
-    if phase == "indexed" and not swappable:
-        return [("see which queries still search old vectors", ("verify",)), leave]
-    if phase in ("indexed", "rolled back"):
-        return [*([_FILL] if lacking["new"] else []), ("let them serve", ("swap",)), leave]
-    if phase == "swapped":
-        steps = [*([_FILL] if lacking["new"] else []), *([_FILL_OLD] if lacking["old"] else []), back]
-        return [*steps, _WRITES, ("end it", ("complete",))]
-    return [("keep the new vectors alone", ("detach",)), back]
+        return [*fill("new"), ("index them", ["index"]), *away]
+    if not state.swappable:
+        return [*fill("new"), ("see which queries still search old vectors", ["verify"]), *away]
+    possible = not lacking["new"] or bool(fresh("new"))
+    return [*fill("new"), *([forwards] if possible else []), *away]

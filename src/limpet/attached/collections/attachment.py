@@ -223,6 +223,7 @@ class CollectionAttachment:
             self.place, entry.state, entry.record.old, entry.record.new, found.items,
             {"old": len(found.lacking("old")), "new": len(found.lacking("new"))}, found.empty, self.engine.indexes(),
             without_text={side: self._without_text(side, len(found.lacking(side))) for side in get_args(Side)},
+            texts=entry.record.text is not None,
         )  # fmt: skip
 
     def _without_text(self, side: Side, lacking: int) -> int:
@@ -368,7 +369,7 @@ class CollectionAttachment:
                 f"Cannot {kind}: {len(leftover):,} items that the application deleted would be found again: "
                 f"{shown(leftover)}.",
                 expected="its items alone",
-                to_do=f"`limpet attach backfill --of {side}` removes them; nothing was changed.",
+                to_do=f"`limpet attach backfill --of {side} --text-model MODEL` removes them; nothing was changed.",
             )
 
     def _point_alias(self) -> bool:
@@ -412,7 +413,10 @@ class CollectionAttachment:
         problems = []
         for kind, ids in found.due.items():
             if kind != "forget":
-                problems.append(f"{len(ids):,} items are due for '{kind}': {shown(ids)}; `limpet attach backfill`")
+                problems.append(
+                    f"{len(ids):,} items are due for '{kind}': {shown(ids)}; "
+                    "`limpet attach backfill --text-model MODEL`"
+                )
         alias = entry.record.alias
         if alias is not None and (leads := self.engine.aliased(alias)) != entry.serving.collection:
             turn = "swap" if entry.state.serving == "new" else "rollback"

@@ -277,7 +277,7 @@ def open_attachment(url: str) -> CollectionAttachment:
             raise GalleryError(
                 f"The ledger knows no attachment to '{_named(place)}'.",
                 expected="the collection, or its alias, as it was attached",
-                to_do="begin: `limpet attach start`; nothing was changed.",
+                to_do="attach it; `limpet attach start --help` shows how. Nothing was changed.",
             )
         return CollectionAttachment(_engine(place.address, entry.record), ledger, entry.id, without_secrets(url))
     except BaseException:

@@ -161,9 +161,8 @@ def open_attachment(url: str) -> PostgresAttachment:
                 f"The database has {len(entries) or 'no'} attachments that '{address.url}' may mean"
                 f"{f'; attached: {listed}' if listed else ''}.",
                 expected="one",
-                to_do="name the table, …?table=SCHEMA.TABLE&vector=COLUMN; or begin: `limpet attach start`. "
-                + "".join(f"{one[0].upper()}{one[1:]}. " for one in left)
-                + "Nothing was changed.",
+                to_do="name the table, …?table=SCHEMA.TABLE&vector=COLUMN; or attach one, see `limpet attach start "
+                "--help`. " + "".join(f"{one[0].upper()}{one[1:]}. " for one in left) + "Nothing was changed.",
             )
         it = PostgresAttachment(address, session, entries[0].id)
         it.notes = tuple(restored.get(entries[0].id, ()))
@@ -274,7 +273,7 @@ class PostgresAttachment:
         return AttachmentStatus(
             f"{table.schema}.{table.name}.{table.vector.name}", entry.state, entry.record.old, entry.record.new,
             int(items), {"old": int(old), "new": int(new)}, int(empty), indexes, holding if entry.record.shared else {},
-            {"old": int(blank_old), "new": int(blank_new)},
+            {"old": int(blank_old), "new": int(blank_new)}, texts=bool(table.texts),
         )  # fmt: skip
 
     def some(self, limit: int) -> list[str]:
@@ -528,7 +527,8 @@ class PostgresAttachment:
             f"Cannot {kind}: {lacking:,} rows have no up-to-date vector of the {side} model, and would not be found: "
             f"{shown(ids, lacking)}.",
             expected="a vector for every row",
-            to_do=f"`limpet attach backfill --of {side}` fills them; "
+            to_do=f"`limpet attach backfill --of {side} --text-model {'MODEL' if side == 'new' else 'OLD_MODEL'}` (or "
+            "--release, --adapter, --vectors) fills them; "
             + (
                 f"or give {kind} the source, which fills the last ones by itself; where the application writes faster "
                 "than that, let it pause; "
@@ -583,11 +583,14 @@ class PostgresAttachment:
                         f"The column takes vectors of {entry.state.fingerprint(entry.state.serving)} only, whose "
                         "dimension is another.",
                         expected="a declaration in the moment of the swap",
-                        to_do=f"`limpet attach swap --writes {side}` (or rollback); nothing was changed.",
+                        to_do=f"say it with the step that changes the dimension: --writes {side} of swap or rollback; "
+                        "nothing was changed.",
                     )
                 entry, layout = held(self._session, self.number, "ACCESS EXCLUSIVE")
                 state = self._ledger.step(entry, {"kind": "writes", "writes": side})
-                for statement in create_statements(entry, layout, state):
+                made = create_statements(entry, layout, state)
+                # Who does not own the table may not drop a trigger, but may drop the function with what calls it.
+                for statement in [drop_statement(entry), *made] if entry.record.aside else made:
                     self._session.rows(statement)
                 return side
 

@@ -277,7 +277,7 @@ class Ledger:
         )
         if not found:
             raise GalleryError("The attachment is there no more: it was detached.", expected="one that is there",
-                               to_do="`limpet attach start` begins another one.")  # fmt: skip
+                               to_do="attach it again; `limpet attach start --help` shows how.")  # fmt: skip
         return found[0]
 
     def hold(self, number: int) -> None:
