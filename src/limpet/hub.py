@@ -20,7 +20,10 @@ from limpet.logs import logger
 
 _log = logger("hub")
 
-FILES = ("config.json", "README.md", "classes.json", "model.safetensors", "head.safetensors", "adapter.safetensors")
+FILES = (
+    "config.json", "README.md", "classes.json", "model.safetensors", "head.safetensors", "adapter.safetensors",
+    "trained-on.safetensors",
+)  # fmt: skip
 """All that a release or an adapter consists of."""
 
 

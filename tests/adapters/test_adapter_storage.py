@@ -32,8 +32,9 @@ def saved(adapter, tmp_path) -> Path:
     return save_adapter(adapter, tmp_path / "adapter")
 
 
-def test_two_files_with_all_that_is_known(saved, adapter) -> None:
-    assert sorted(file.name for file in saved.iterdir()) == ["adapter.safetensors", "config.json"]
+def test_files_with_all_that_is_known(saved, adapter) -> None:
+    files = ["adapter.safetensors", "config.json", "trained-on.safetensors"]
+    assert sorted(file.name for file in saved.iterdir()) == files
     record = json.loads((saved / "config.json").read_text())
     assert record["kind"] == "ridge" and record["options"] == {"penalty": 0.1} and record["pairs"] == 40
     assert (record["source"], record["target"]) == ("declared:new", "declared:old")

@@ -167,7 +167,7 @@ def test_every_part_is_told() -> None:
          "look at the examples"),
         ({"verdict": "worse"}, "the new model finds less: mAP 0.400 today", "not-compatible", "keep the old model"),
         ({"verdict": "ready", "linked": "none"}, "mAP stays at 0.400 until the swap, which comes last, and is 0.700",
-         "compatible", "`backfill` all items, then `swap`"),
+         "compatible", "`limpet gallery backfill`, then `limpet gallery swap`"),
         ({"verdict": "failed", "rollback_equal": False, "searches": SPOILED},
          "Do not upgrade yet: a search failed; 3 answers did not see every item once; 4 answers were not the nearest "
          "items; old queries find something else after the rollback.", "not-compatible", "doctor"),

@@ -20,6 +20,7 @@ from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.embeddings.conversion import array_of
 from limpet.embeddings.embedding_set import check_given, shown
 from limpet.embeddings.same_items import refuse_lengths, refuse_one_model
+from limpet.embeddings.trained_on import TrainedOn
 from limpet.errors import ConfigError, DataError, SpaceMismatchError
 from limpet.geometry import Hypersphere, Space
 from limpet.hub import HubPlace, OnHub, fetched
@@ -44,6 +45,7 @@ class Fitted:
         target_space: Where they arrive.
         pairs: How many items it was fitted on.
         state: The arrays that make up the map, by name.
+        trained_on: The items it was fitted on; None where that is not known.
     """
 
     source: str
@@ -52,6 +54,7 @@ class Fitted:
     target_space: Space
     pairs: int
     state: State
+    trained_on: TrainedOn | None = None
 
 
 class Adapter(OnHub):
@@ -206,7 +209,8 @@ class Adapter(OnHub):
         source, target = (new, old) if self.direction == "new_to_old" else (old, new)
         state = self.solve(paired_vectors(old, new, pairs))
         spaces = source.space, target.space
-        self.restore(Fitted(source.fingerprint, target.fingerprint, *spaces, pairs.report.pairs, state))
+        items = TrainedOn.of_pairs(old.select(pairs.old_rows), new.select(pairs.new_rows))
+        self.restore(Fitted(source.fingerprint, target.fingerprint, *spaces, pairs.report.pairs, state, items))
         self.report = pairs.report
         return self
 
@@ -327,7 +331,8 @@ class Adapter(OnHub):
                 expected="an image with a direction for every vector",
                 to_do="remove these items, or fit another adapter, such as procrustes; nothing was changed.",
             )
-        return embeddings.replace(
+        marked = embeddings if fitted.trained_on is None else fitted.trained_on.marked(embeddings)
+        return marked.replace(
             vectors=images, space=fitted.target_space, fingerprint=self.mapped_fingerprint, form="points"
         )
 

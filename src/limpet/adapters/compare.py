@@ -118,8 +118,8 @@ class CandidateScores(Part):
         seconds: Wall time of its fit.
         cross: Queries of the new model through the link, on the old gallery through the link.
         cross_minus_self_old: What it brings.
-        self_new_minus_cross: What re-embedding brings beyond it.
-        recovered: Share of the gain of re-embedding that it brings; None where re-embedding was not shown to gain.
+        self_new_minus_cross: What re-embedding brings beyond it; of a head, re-embedding with that head.
+        recovered: Share of the gain of this re-embedding that it brings; None where that was not shown to gain.
         own: The same queries on a gallery embedded anew for them; None where that is the new model's own.
         unseen: Means on unseen classes; None without any.
         failed: Why it could not be fitted or used; None where it could.
@@ -537,13 +537,14 @@ def _columns(old: Values, new: Values, fitted: Sequence[_Fitted], metric: str) -
     for one in fitted:
         name, cross = one.candidate.name, one.values["cross"][metric]
         columns |= {(name, system): values[metric] for system, values in one.values.items()}
-        columns |= {(name, "brings"): cross - old, (name, "lacks"): new - cross}
+        after = one.values["own"][metric] if "own" in one.values else new  # a head is compared with its own gallery
+        columns |= {(name, "brings"): cross - old, (name, "lacks"): after - cross, (name, "gain"): after - old}
     return columns
 
 
 def _measured(one: _Fitted, means: Mapping[Column, Mean], guarding: _Guarding) -> Measured:
     name = one.candidate.name
-    brings, gain = Gap.of(means[name, "brings"]), Gap.of(means["gain"])
+    brings, gain = Gap.of(means[name, "brings"]), Gap.of(means[name, "gain"])
     own = means.get((name, "own"))
     return Measured(
         name=name,

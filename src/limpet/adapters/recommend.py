@@ -223,7 +223,7 @@ class Words:
     def _rest(self, one: Measured) -> Iterator[str]:
         """Say what is missing, what it took, and how new classes fare."""
         share = "" if one.recovered is None else f" {whole_percent(one.recovered)} of its gain arrives without it."
-        yield f"{self._missing(one.self_new_minus_cross)}.{share}"
+        yield f"{self._missing(one)}.{share}"
         yield f"Fitting took {duration(one.seconds)} on {self.comparison.fitted_on:,} pairs."
         yield self._on_unseen(one)
 
@@ -235,11 +235,16 @@ class Words:
                 f"{self._points(loss.gain)}. Weigh that before you use it; “--guard” names what counts."
             )
 
-    def _missing(self, rest: Gap) -> str:
+    def _missing(self, one: Measured) -> str:
+        rest = one.self_new_minus_cross
         if self.comparison.metric == AGREEMENT:
             return f"Full re-embedding, which agrees with itself in all, has {self._points(rest)}"
         none = rest.interval[0] <= 0 <= rest.interval[1]
-        reached = f"Full re-embedding reaches {self._quality(self.comparison.self_new.mean)}"
+        reached = (
+            f"Full re-embedding reaches {self._quality(self.comparison.self_new.mean)}"
+            if one.own is None
+            else f"Full re-embedding with this head reaches {self._quality(one.own.mean)}"
+        )
         return f"{reached}, {self._points(rest)}{': no difference was shown' if none else ''}"
 
     def _on_unseen(self, one: Measured) -> str:

@@ -1,6 +1,7 @@
 """Fitted adapters in files.
 
-An adapter is a folder of two plain files: ``adapter.safetensors`` with the arrays of the map, and ``config.json``.
+An adapter is a folder of plain files: ``adapter.safetensors`` with the arrays of the map, ``trained-on.safetensors``
+with digests of the items it was fitted on, and ``config.json``.
 Galleries keep both as one value (`pack_adapter`). Loading proves that they are what was saved, runs none of
 their code and unpickles nothing.
 """
@@ -11,6 +12,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from limpet.adapters import ADAPTERS, build_adapter
 from limpet.adapters.base import Adapter, Fitted, State
 from limpet.adapters.pairs import Direction
 from limpet.embeddings.storage import write_atomically
+from limpet.embeddings.trained_on import TRAINED_ON_FILE, TrainedOn
 from limpet.errors import DataError, LimpetError, ReleaseError, SpaceMismatchError, reason
 from limpet.geometry import Hypersphere, space_from_record
 from limpet.hub import front_matter
@@ -55,6 +58,7 @@ class AdapterRecord(BaseModel):
         target_space: Where they arrive.
         pairs: How many items it was fitted on.
         fingerprint: Identity of the map, over all of the above but the pairs, and over all arrays.
+        trained_on: sha256 of the record of these items, in ``trained-on.safetensors``; None where that is not known.
         versions: Versions of limpet, NumPy, SciPy and Python; as "code" the digest of the code that fitted it.
         digest: sha256 of all values above, and so of everything.
     """
@@ -71,6 +75,7 @@ class AdapterRecord(BaseModel):
     target_space: dict[str, Any]
     pairs: int = Field(ge=1)
     fingerprint: str
+    trained_on: str | None = None
     versions: dict[str, str] = {}
     digest: str = ""
 
@@ -98,8 +103,14 @@ def save_adapter(adapter: Adapter, folder: str | Path) -> Path:
     folder, record = Path(folder), _record_of(adapter, versions)
     _refuse_another(folder, record)
     arrays = {name: np.ascontiguousarray(values) for name, values in adapter.fitted.state.items()}
+    items = adapter.fitted.trained_on
+    if items is not None:
+        record = record.model_copy(update={"trained_on": items.digest()})
+        record = record.model_copy(update={"digest": record.computed_digest()})
     config = record.model_dump_json(indent=2) + "\n"
     try:
+        if items is not None:
+            write_atomically(folder / TRAINED_ON_FILE, lambda part: save_file(items.arrays(), part))
         write_atomically(folder / ADAPTER_FILE, lambda part: save_file(arrays, part))
         write_atomically(folder / _CONFIG, lambda part: part.write_text(config, encoding="utf-8"))
     except DataError as error:
@@ -210,8 +221,19 @@ def load_adapter(folder: str | Path) -> Adapter:
     Raises:
         ReleaseError: The folder is no adapter, is incomplete, or a file was altered since it was saved.
     """
-    folder = Path(folder)
-    return _restored(_read_record(folder), lambda: load_file(folder / ADAPTER_FILE), str(folder))
+    folder, record = Path(folder), _read_record(Path(folder))
+    adapter = _restored(record, lambda: load_file(folder / ADAPTER_FILE), str(folder))
+    if record.trained_on is not None:
+        try:
+            items = TrainedOn.load(folder / TRAINED_ON_FILE)
+        except DataError as error:
+            raise _altered(
+                str(folder), f"the record of what it was fitted on cannot be read ({error.given})"
+            ) from error
+        if items.digest() != record.trained_on:
+            raise _altered(str(folder), f"{TRAINED_ON_FILE} is not the record that was saved")
+        adapter.restore(replace(adapter.fitted, trained_on=items))
+    return adapter
 
 
 def pack_adapter(adapter: Adapter) -> bytes:

@@ -32,7 +32,7 @@ from limpet.continual.runner import Ending, run_sessions
 from limpet.data.image_set import ImageSet
 from limpet.data.text_set import TextSet
 from limpet.disk import whole_folder
-from limpet.embeddings import EmbeddingSet, StringArray, storage
+from limpet.embeddings import EmbeddingSet, StringArray, embedding_set, storage
 from limpet.embeddings.embedding_set import as_points
 from limpet.errors import DataError
 from limpet.evaluation.accuracy import accuracy as classification_accuracy
@@ -272,6 +272,8 @@ def score(settings: Settings, place: Place) -> Scores:
     clusters = counted_clusters(clusters, "auto", gains[gate])
     intervals = mean_intervals(gains, seed=settings["seed"], clusters=clusters)
     worse = clearly_worse({metric: interval for metric, interval in intervals.items() if metric != gate})
+    marks = asked["cross"][0].trained_on
+    share = 0.0 if marks is None else float(marks.mean())
     return {
         "scores": {
             metric: {name: float(np.nanmean(found[metric])) for name, found in values.items()}
@@ -279,7 +281,7 @@ def score(settings: Settings, place: Place) -> Scores:
         },
         "interval": list(intervals[gate]),
         "drawn": groups_drawn(gains[gate], clusters)._asdict(),
-        "verdict": verdict(intervals[gate], worse) if protocol.judges else None,
+        "verdict": verdict(intervals[gate], worse, trained_share=share) if protocol.judges else None,
         "worse": worse,
         "queries": len(sides["old"][0]),
     }
@@ -430,9 +432,7 @@ def parts_in(folder: Path) -> dict[str, EmbeddingSet]:
 
 def joined(parts: Sequence[EmbeddingSet]) -> EmbeddingSet:
     """Return the rows of all parts as one set without labels."""
-    ids = StringArray.of(identifier for part in parts for identifier in part.ids)
-    vectors = np.concatenate([part.vectors for part in parts])
-    return parts[0].replace(ids=ids, vectors=vectors, labels=None, class_names=None)
+    return embedding_set.joined(parts).replace(labels=None, class_names=None)
 
 
 def embedded_of(whole: EmbeddingSet, part: TextSet | ImageSet) -> EmbeddingSet:

@@ -404,7 +404,8 @@ def _cross_sides(adapter: Adapter, old: Sides, new: Sides) -> tuple[EmbeddingSet
     """Return the queries and the gallery that meet in the cross-test."""
     if adapter.direction == "new_to_old":
         return adapter.apply(new.query), old.gallery
-    return new.query, adapter.apply(old.gallery)
+    items = adapter.fitted.trained_on
+    return new.query if items is None else items.marked(new.query), adapter.apply(old.gallery)
 
 
 def _record_of(adapter: Adapter) -> dict[str, object]:

@@ -15,6 +15,7 @@ from limpet.data.decoding import Fit, Pixels, Shape
 from limpet.data.images import Images, SelectedImages
 from limpet.data.items import check_class_rows, refuse_repeated
 from limpet.embeddings import StringArray
+from limpet.embeddings.trained_on import Digests
 from limpet.errors import DataError
 
 _NO_COLUMNS: Mapping[str, NDArray[Any]] = MappingProxyType({})
@@ -111,3 +112,7 @@ class ImageSet:
             digest.update(np.ascontiguousarray(values).data if values.size else b"")
         digest.update(self.images.content_digest(np.arange(len(self))))
         return digest.hexdigest()
+
+    def digests(self) -> Digests:
+        """Return the digest of every image (N,): of its pixels, encoded bytes or file."""
+        return self.images.digests(np.arange(len(self)))

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limpet.data.decoding import MODES, Fit, Pixels, Shape, check_target, decode, opened
+from limpet.embeddings.trained_on import Digests, digests_of
 from limpet.errors import DataError
 
 if TYPE_CHECKING:
@@ -48,6 +49,9 @@ class Images(Protocol):
 
     def content_digest(self, rows: Rows) -> bytes:
         """Return a sha256 that changes with the contents of the chosen rows, without decoding them."""
+
+    def digests(self, rows: Rows) -> Digests:
+        """Return the digest of each of the chosen rows, uint64 (n,): of pixels, encoded bytes, or whole files."""
 
     def preload(self, rows: Rows) -> None:
         """Read the chosen rows now if they are then kept in memory, so that a damaged one is told early."""
@@ -98,6 +102,10 @@ class ArrayImages:
         for part in chunks(rows):
             digest.update(np.ascontiguousarray(self._pixels[part]).data)
         return digest.digest()
+
+    def digests(self, rows: Rows) -> Digests:
+        """Return the digest of the pixels of each row."""
+        return digests_of(np.ascontiguousarray(self._pixels[row]).data for row in rows.tolist())
 
 
 class DecodedImages(ABC):
@@ -186,6 +194,10 @@ class EncodedImages(DecodedImages):
             digest.update(self._bytes(row))
         return digest.digest()
 
+    def digests(self, rows: Rows) -> Digests:
+        """Return the digest of the encoded bytes of each row."""
+        return digests_of(self._bytes(row) for row in rows.tolist())
+
 
 class FileImages(DecodedImages):
     """Images in files.
@@ -213,6 +225,10 @@ class FileImages(DecodedImages):
         A file is read once, and again only after its size or its time of change is another.
         """
         return hashlib.sha256(b"".join(self._file_digest(self._paths[row]) for row in rows.tolist())).digest()
+
+    def digests(self, rows: Rows) -> Digests:
+        """Return the digest of each file; it is read as `content_digest` reads it."""
+        return digests_of(self._file_digest(self._paths[row]) for row in rows.tolist())
 
     def _file_digest(self, path: Path) -> bytes:
         try:
@@ -277,6 +293,10 @@ class KeptImages(_StoreBefore):
         """Return the digest of the store behind."""
         return self._images.content_digest(rows)
 
+    def digests(self, rows: Rows) -> Digests:
+        """Return those of the store behind."""
+        return self._images.digests(rows)
+
 
 class SelectedImages(_StoreBefore):
     """Chosen rows of another store, in a chosen order, without copying pixels."""
@@ -301,6 +321,10 @@ class SelectedImages(_StoreBefore):
     def content_digest(self, rows: Rows) -> bytes:
         """Return the digest of the store behind."""
         return self._images.content_digest(self._rows[rows])
+
+    def digests(self, rows: Rows) -> Digests:
+        """Return those of the store behind."""
+        return self._images.digests(self._rows[rows])
 
 
 def keep_decoded(images: Images, *, limit_bytes: int = KEEP_LIMIT) -> Images:
@@ -366,6 +390,13 @@ class PreparedImages(FileImages):
         """Return the sha256 of the digests of the files and of the numbers."""
         numbers: NDArray[Any] = np.ascontiguousarray(self._numbers[rows])
         return hashlib.sha256(super().content_digest(rows) + numbers.tobytes()).digest()
+
+    def digests(self, rows: Rows) -> Digests:
+        """Return the digest of each file and of its numbers."""
+        return digests_of(
+            self._file_digest(self._paths[row]) + np.ascontiguousarray(self._numbers[row]).tobytes()
+            for row in rows.tolist()
+        )
 
     def _decoded(self, row: int) -> Pixels:
         with opened(self._paths[row], f"the file {self._paths[row]}") as image:

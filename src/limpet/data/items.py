@@ -43,6 +43,10 @@ class LabelledItems(Protocol):
         """Return a sha256 over all of it, 64 hexadecimal digits."""
         ...
 
+    def digests(self) -> NDArray[np.uint64] | None:
+        """Return the digest of every text or image (N,); None where only vectors or tokens are at hand."""
+        ...
+
 
 def check_class_rows(labels: NDArray[np.int64], classes: int, items: str) -> None:
     """Refuse labels that do not number class names.

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from limpet.data.decoding import Fit, Pixels, Shape, decode
 from limpet.data.images import DecodedImages, Rows
 from limpet.data.layout import read_columns
+from limpet.embeddings.trained_on import Digests, digests_of
 from limpet.errors import DataError
 
 MAGIC = 0xCED7230A
@@ -173,6 +174,10 @@ class RecordImages(DecodedImages):
         for row in self._rows[rows].tolist():
             digest.update(self._file.content(row))
         return digest.digest()
+
+    def digests(self, rows: Rows) -> Digests:
+        """Return the digest of each record, its header included."""
+        return digests_of(self._file.content(row) for row in self._rows[rows].tolist())
 
 
 def _mapped(path: Path) -> NDArray[np.uint8]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from limpet.data.items import check_class_rows, refuse_repeated
 from limpet.embeddings import StringArray
 from limpet.embeddings.embedding_set import shown
+from limpet.embeddings.trained_on import Digests, digests_of_texts
 from limpet.errors import DataError
 
 
@@ -131,6 +132,10 @@ class TextSet:
         for values in (labels, self.ids.offsets, self.ids.data, self.texts.offsets, self.texts.data):
             digest.update(np.ascontiguousarray(values).data if values.size else b"")
         return digest.hexdigest()
+
+    def digests(self) -> Digests:
+        """Return the digest of every text (N,)."""
+        return digests_of_texts(self.texts)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
 import numpy as np
@@ -30,6 +30,7 @@ class TokenSet:
         labels: Class of every text, int64 (N,), rows of `class_names`.
         class_names: One name per class.
         ids: One name per text (N).
+        contents: Digest of every text, uint64 (N,); None where the texts are not at hand.
 
     Raises:
         DataError: Parts do not fit together, a text has no token, or a label no class.
@@ -42,6 +43,7 @@ class TokenSet:
     labels: NDArray[np.int64]
     class_names: tuple[str, ...]
     ids: StringArray
+    contents: NDArray[np.uint64] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         lengths = {"offsets - 1": len(self.offsets) - 1, "labels": len(self.labels), "ids": len(self.ids)}
@@ -64,11 +66,12 @@ class TokenSet:
         labels: NDArray[np.int64],
         class_names: Sequence[str],
         ids: StringArray,
+        contents: NDArray[np.uint64] | None = None,
     ) -> Self:
         """Take one array of tokens per text."""
         offsets = np.concatenate([[0], np.cumsum([len(one) for one in tokens])]).astype(np.int64)
         flat = np.concatenate([np.empty(0, np.int64), *tokens]).astype(np.int32)
-        return cls(flat, offsets, labels, tuple(class_names), ids)
+        return cls(flat, offsets, labels, tuple(class_names), ids, contents=contents)
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -95,6 +98,10 @@ class TokenSet:
         for values in (self.tokens, self.offsets, self.labels, self.ids.offsets, self.ids.data):
             digest.update(np.ascontiguousarray(values).data if values.size else b"")
         return digest.hexdigest()
+
+    def digests(self) -> NDArray[np.uint64] | None:
+        """Return the digest of every text (N,); None where they are not at hand."""
+        return self.contents
 
 
 @dataclass(frozen=True, eq=False)

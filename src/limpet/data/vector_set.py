@@ -100,3 +100,7 @@ class VectorSet:
         if self.unlabelled is None:
             return self.embeddings.digest()
         return hashlib.sha256(f"{self.embeddings.digest()};{self.unlabelled.digest()}".encode()).hexdigest()
+
+    def digests(self) -> NDArray[np.uint64] | None:
+        """Return the digest of every item's content (N,); None where one of them is not known."""
+        return self.all.contents

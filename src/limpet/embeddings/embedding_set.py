@@ -71,6 +71,9 @@ class EmbeddingSet:
         space: What the vectors are points of.
         role: What the items are to the model: "query", "document" or "both".
         prefix: Text that was put before every item because of its role; empty for most models.
+        contents: Digest of every text or image as it was read, uint64 (N,); None where only vectors were at hand.
+        trained_on: Whether the model was trained or fitted on the item, bool (N,); None where that is not known. See
+            `limpet.embeddings.trained_on`.
         form: "points" of the space, or raw "features" as a model returned them (training needs their lengths).
         labels: Class of every item, int64 (N,), a row of `class_names` where those are given; or its name. None
             without labels.
@@ -92,6 +95,8 @@ class EmbeddingSet:
     class_names: StringArray | None = None
     columns: Mapping[str, NDArray[Any]] = field(default_factory=lambda: _NO_COLUMNS)
     prefix: str = ""
+    contents: NDArray[np.uint64] | None = None
+    trained_on: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.space, Space):
@@ -225,7 +230,7 @@ class EmbeddingSet:
                 **self._values(),
                 "ids": self.ids[index],
                 "vectors": self.vectors[index],
-                "labels": None if self.labels is None else self.labels[index],
+                **{name: values[index] for name, values in per_item(self).items()},
                 "columns": MappingProxyType({name: values[index] for name, values in self.columns.items()}),
             }
         )
@@ -262,7 +267,8 @@ class EmbeddingSet:
     def digest(self) -> str:
         """Return the sha256 of the contents, a text of 64 hexadecimal digits.
 
-        It covers everything but the fingerprint, so that equal data under two models' names can be told.
+        It covers everything but the fingerprint, contents and what the model was trained on, so that equal data under
+        two models' names can be told.
         """
         kind = (self.space.record(), self.role, self.form, *([self.prefix] if self.prefix else []))
         digest = hashlib.sha256(repr(kind).encode())
@@ -289,8 +295,14 @@ def check_given(**given: object) -> None:
             )
 
 
+def per_item(embeddings: EmbeddingSet) -> dict[str, NDArray[Any]]:
+    """Return the further arrays of one value per item, by their names, those that there are."""
+    found = {name: getattr(embeddings, name) for name in ("labels", "contents", "trained_on")}
+    return {name: values for name, values in found.items() if values is not None}
+
+
 def arrays_of(embeddings: EmbeddingSet) -> dict[str, NDArray[Any]]:
-    """Return the arrays that a file holds, by the names they have there."""
+    """Return the arrays that a digest covers, by the names they have in a file."""
     arrays: dict[str, NDArray[Any]] = {
         "vectors": embeddings.vectors,
         "id_bytes": embeddings.ids.data,
@@ -387,12 +399,18 @@ def _refuse_rows(embeddings: EmbeddingSet, rows: NDArray[np.int64], what: str, e
 
 def _check_lengths(embeddings: EmbeddingSet) -> None:
     lengths = {"vectors": len(embeddings.vectors), "ids": len(embeddings.ids)}
-    if embeddings.labels is not None:
-        lengths["labels"] = len(embeddings.labels)
+    lengths |= {name: len(values) for name, values in per_item(embeddings).items()}
     lengths |= {f"column '{name}'": len(values) for name, values in embeddings.columns.items()}
     if len(set(lengths.values())) > 1:
         found = ", ".join(f"{count} {name}" for name, count in lengths.items())
         raise DataError(f"Parts of different length: {found}.", expected="one row of each per item")
+
+    for name, kind in (("contents", np.uint64), ("trained_on", np.bool_)):
+        values = getattr(embeddings, name)
+        if values is not None and (values.dtype != kind or values.ndim != 1):
+            raise DataError(
+                f"'{name}' is {values.dtype} of shape {values.shape}.", expected=f"{np.dtype(kind)} of shape (items,)"
+            )
 
 
 def _check_labels(embeddings: EmbeddingSet) -> None:
@@ -433,12 +451,16 @@ def joined(sets: Sequence[EmbeddingSet]) -> EmbeddingSet:
         return first
     shared = [name for name in first.columns if all(name in other.columns for other in others)]
     labels, names = _labels(sets)
+    marks = [per_item(one) for one in sets]
+    known = {name: np.concatenate([one[name] for one in marks]) if all(name in one for one in marks) else None
+             for name in ("contents", "trained_on")}  # fmt: skip
     return first.replace(
         ids=StringArray.of(identifier for one in sets for identifier in one.ids),
         vectors=np.concatenate([one.vectors for one in sets]),
         labels=labels,
         class_names=names,
         columns={name: np.concatenate([one.columns[name] for one in sets]) for name in shared},
+        **known,
     )
 
 

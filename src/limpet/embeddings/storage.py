@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from limpet.documents import parsed_json
-from limpet.embeddings.embedding_set import EmbeddingSet, arrays_of, check, check_form, check_given, shown
+from limpet.embeddings.embedding_set import EmbeddingSet, arrays_of, check, check_form, check_given, per_item, shown
 from limpet.embeddings.files import FILES_OF_EMBEDDINGS, refuse_other_kind
 from limpet.embeddings.imports import from_npz, from_parquet
 from limpet.embeddings.string_array import StringArray
@@ -57,7 +57,9 @@ def save(embeddings: EmbeddingSet, path: str | Path) -> Path:
         "digest": embeddings.digest(),
         **({"prefix": embeddings.prefix} if embeddings.prefix else {}),
     }
-    arrays = {name: np.ascontiguousarray(values) for name, values in arrays_of(embeddings).items()}
+    arrays = {
+        name: np.ascontiguousarray(values) for name, values in (arrays_of(embeddings) | per_item(embeddings)).items()
+    }
     metadata = {"limpet": json.dumps(record, sort_keys=True)}
     return write_atomically(Path(path), lambda part: save_file(arrays, part, metadata=metadata))
 
@@ -141,6 +143,8 @@ def _assemble(arrays: Mapping[str, NDArray[Any]], record: Mapping[str, Any]) -> 
         class_names=StringArray(arrays["class_name_bytes"], arrays["class_name_offsets"]) if names else None,
         columns=MappingProxyType(columns),
         prefix=record.get("prefix", ""),
+        contents=arrays.get("contents"),
+        trained_on=arrays.get("trained_on"),
     )
     check_form(embeddings)
     return embeddings

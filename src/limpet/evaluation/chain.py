@@ -8,9 +8,11 @@ from typing import Any, ClassVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from limpet.errors import DataError, refuse, unknown_name
 from limpet.evaluation.compatibility import (
+    TRAINED_SHARE,
     Baseline,
     ChainMetrics,
     Variant,
@@ -26,7 +28,7 @@ from limpet.evaluation.protocols.base import PerUnit, Protocol
 from limpet.evaluation.protocols.by_label import ByLabel
 from limpet.evaluation.results import FirstHits, ProtocolRecord
 from limpet.evaluation.sides import Sides, check_one_model, check_sides, in_one_order
-from limpet.results import Data, Disagreement, ModelIdentity, Number, Part, Results
+from limpet.results import Data, Disagreement, ModelIdentity, Number, Part, Results, Share
 from limpet.wording import INDEPENDENT
 
 Array = NDArray[np.float64]
@@ -74,6 +76,7 @@ class ChainResults(Results):
         models: Names, oldest first.
         matrix: Rows are queries, columns galleries; None above the diagonal.
         independent_self: Self score of every model's recipe without alignment (T,).
+        trained_shares: Share of the queries that each model was trained on (T,), 0 where that is not known.
         pairs: Every newer model on every older gallery.
         guards: Further metrics, none of which may be clearly worse; None in documents of earlier versions.
         violations: How many pairs violate the criterion.
@@ -101,6 +104,7 @@ class ChainResults(Results):
     independent_fingerprints: dict[str, ModelIdentity]
     matrix: list[list[Number]]
     independent_self: list[Number] | None
+    trained_shares: list[Share] = Field(default_factory=list)
     pairs: list[ChainPair]
     ac: Number
     am: Number
@@ -129,7 +133,8 @@ class ChainResults(Results):
         count = sum(pair.violates for pair in self.pairs)
         if self.violations != count:
             yield "violations", self.violations, f"{count}, as the pairs say"
-        compatible = self.judged and not count and not any(pair.worse for pair in self.pairs)
+        held_out = all(share <= TRAINED_SHARE for share in self.trained_shares[1:])
+        compatible = self.judged and held_out and not count and not any(pair.worse for pair in self.pairs)
         if self.compatible != compatible:
             yield "compatible", self.compatible, f"{compatible}, as the pairs say"
         if (self.independent_self is None) != (self.p_comp is None):
@@ -159,6 +164,7 @@ class ChainEvaluation:
         independent_self: (T,) self score of every model's recipe without alignment, that of the first model its own;
             None where no independent models were given.
         p: P metrics per variant and reading of the old model, see `chain_metrics`; None without independent models.
+        trained_shares: Share of the queries that each model was trained on (T,), 0 where that is not known.
     """
 
     names: tuple[str, ...]
@@ -178,11 +184,16 @@ class ChainEvaluation:
     first_hits: Mapping[Pair, FirstHits] = field(default_factory=dict)
     independent_self: Array | None = None
     p: Mapping[Variant, Mapping[Baseline, ChainMetrics]] | None = None
+    trained_shares: tuple[float, ...] = ()
 
     @property
     def compatible(self) -> bool:
-        """Whether no pair violates the criterion or is clearly worse elsewhere, and scores say what is right."""
-        return self.judged and not self.violations.any() and not any(self.worse.values())
+        """Whether no pair violates the criterion or is clearly worse elsewhere, and scores say what is right.
+
+        No model but the first may have been trained on more of the queries than `TRAINED_SHARE`.
+        """
+        held_out = all(share <= TRAINED_SHARE for share in self.trained_shares[1:])
+        return self.judged and held_out and not self.violations.any() and not any(self.worse.values())
 
     def results(self, *, title: str, data: Data, old_baseline: Baseline = "own") -> ChainResults:
         """Return results for tables, a page and results.json.
@@ -215,6 +226,7 @@ class ChainEvaluation:
             independent_fingerprints=self.independent_fingerprints,
             matrix=self.matrix.tolist(),
             independent_self=None if self.independent_self is None else self.independent_self.tolist(),
+            trained_shares=list(self.trained_shares),
             pairs=[
                 ChainPair(
                     new=self.names[i],
@@ -223,7 +235,9 @@ class ChainEvaluation:
                     self_old=float(self.matrix[j, j]),
                     interval=self.gain_interval[i, j],
                     violates=bool(self.violations[i, j]),
-                    verdict=verdict(self.gain_interval[i, j], self.worse.get((i, j), ()))
+                    verdict=verdict(
+                        self.gain_interval[i, j], self.worse.get((i, j), ()), trained_share=self.trained_shares[i]
+                    )
                     if self.judged
                     else "unlabelled",
                     first_hits=self.first_hits.get((i, j)),
@@ -337,6 +351,9 @@ def evaluate_chain(
             for (i, j), of_pair in measured.items()
             if j < i
         },
+        trained_shares=tuple(
+            0.0 if query.trained_on is None else float(query.trained_on.mean()) for query, _ in models
+        ),
         judged=protocol.judges,
         protocol=ProtocolRecord.of(protocol, models[0], draws, counted=values[0, 0]),
         fingerprints=_fingerprints(names, models),

@@ -20,7 +20,7 @@ from limpet.evaluation.retrieval import rank_metrics
 from limpet.results import Number, Part
 
 Variant = Literal["raw", "sigmoid"]
-Verdict = Literal["compatible", "mixed", "inconclusive", "not compatible", "unlabelled"]
+Verdict = Literal["compatible", "mixed", "inconclusive", "not compatible", "not held out", "unlabelled"]
 Baseline = Literal["own", "independent"]
 Scores = np.float64 | NDArray[np.float64]  # a number for numbers, an array for arrays
 
@@ -208,8 +208,18 @@ def compatible(cross: ArrayLike, old_self: ArrayLike) -> NDArray[np.bool_]:
     return np.asarray(_floats(cross) > _floats(old_self))
 
 
+TRAINED_SHARE = 0.05
+"""Largest share of the queries that the new model may have been trained on in a verdict "compatible".
+
+Below it, such queries move a mean by 0.05 at most, even if each of them rises from 0 to 1.
+"""
+
+
 def verdict(
-    interval: tuple[float, float] | Sequence[float], worse: Collection[str] = (), min_effect: float = 0.0
+    interval: tuple[float, float] | Sequence[float],
+    worse: Collection[str] = (),
+    min_effect: float = 0.0,
+    trained_share: float = 0.0,
 ) -> Verdict:
     """Judge an interval of cross - old_self: all of it above 0, none of it above 0, or neither.
 
@@ -217,15 +227,19 @@ def verdict(
         interval: Of the metric that decides.
         worse: What else is clearly worse than it was, see `clearly_worse`: better and worse at once is "mixed".
         min_effect: The smallest gain that counts, in place of 0.
+        trained_share: Share of the queries that the new model was trained on. Above `TRAINED_SHARE` nothing is
+            "compatible": "not held out".
 
     >>> verdict((0.01, 0.03)), verdict((-0.01, 0.03)), verdict((-0.03, 0.0)), verdict((0.01, 0.03), ["recall@1"])
     ('compatible', 'inconclusive', 'not compatible', 'mixed')
     >>> verdict((0.01, 0.03), min_effect=0.02), verdict((0.01, 0.03), min_effect=0.05)
     ('inconclusive', 'not compatible')
+    >>> verdict((0.01, 0.03), trained_share=0.5)
+    'not held out'
     """
     low, high = interval
     if low > min_effect:
-        return "mixed" if worse else "compatible"
+        return "mixed" if worse else "compatible" if trained_share <= TRAINED_SHARE else "not held out"
     return "not compatible" if high <= min_effect else "inconclusive"
 
 

@@ -30,7 +30,7 @@ from limpet.evaluation.intervals import Draws, Resampled, clusters_of, p_values
 from limpet.evaluation.mixing import measure_mixing
 from limpet.evaluation.protocols.base import Protocol
 from limpet.evaluation.protocols.by_label import ByLabel
-from limpet.evaluation.results import GAIN, Evaluation, FirstHits, Gate, PerQuery, ProtocolRecord, System
+from limpet.evaluation.results import GAIN, Evaluation, FirstHits, Gate, PerQuery, ProtocolRecord, System, TrainedItems
 from limpet.evaluation.retrieval import NoRelevant, check_no_relevant
 from limpet.evaluation.sides import MatchedModels, Sides, matched
 from limpet.evaluation.ties import ties_of
@@ -132,7 +132,14 @@ def evaluate(
     agreement = None
     if blind or not protocol.judges:
         agreement = agreement_of(models, exclude_same_id=protocol.leaves_itself_out, draws=draws)
+    marks = models.trained_on()
+    trained = {
+        name: mark and TrainedItems(queries=int(mark[0].sum()), gallery=int(mark[1].sum()))
+        for name, mark in marks.items()
+    }
+    share = 0.0 if (of_new := marks["new"]) is None else float(of_new[0].mean())
     about: dict[str, Any] = {
+        "trained_on": trained,
         "gate": gate,
         "gate_metric": gate_metric,
         "min_effect": min_effect or None,
@@ -162,12 +169,13 @@ def evaluate(
     values = {system: protocol.measure(*sides, asked, device=device) for system, sides in models.systems().items()}
     deciding = values["cross"][gate_metric]
     draws = draws.counting(deciding, resample)
-    judgement = _judgement(values, names, gate, gate_metric, guarded, draws, min_effect)
+    judgement = _judgement(values, names, gate, gate_metric, guarded, draws, min_effect, share)
     mixed = None
     if mixing is not None:
         mixed = measure_mixing(
-            models, protocol, names, gate_metric, guards=guarded, draws=draws, tolerance=mixing, device=device
-        )
+            models, protocol, names, gate_metric, guards=guarded, draws=draws, tolerance=mixing, device=device,
+            trained_share=share,
+        )  # fmt: skip
     change = None
     if classes is not None:
         changes = class_change(values["self_old"][gate_metric], deciding, classes)
@@ -275,6 +283,7 @@ def _judgement(
     guards: Sequence[str],
     draws: Draws,
     min_effect: float,
+    trained_share: float,
 ) -> dict[str, Any]:
     """Return the intervals of scores and differences, and the verdict on the gate metric and its guards."""
     differences = {f"{first}_minus_{second}": (first, second) for first, second in DIFFERENCES}
@@ -293,7 +302,7 @@ def _judgement(
         gain = (point, point)
     worse = clearly_worse({name: intervals[GAIN, name] for name in guards})
     return {
-        "verdict": verdict(gain, worse, min_effect),
+        "verdict": verdict(gain, worse, min_effect, trained_share),
         "guards": tuple(guards),
         "worse": worse,
         "interval": {name: {one: intervals.get((one, name)) for one in differences} for name in names},

@@ -124,6 +124,7 @@ def measure_mixing(
     guards: Sequence[str] = (),
     draws: Draws,
     tolerance: float = TOLERANCE,
+    trained_share: float = 0.0,
     device: str | None = None,
 ) -> Mixing:
     """Measure queries of both models on galleries that are old, half new and new.
@@ -136,6 +137,7 @@ def measure_mixing(
         guards: Metrics that must not be clearly worse.
         draws: How intervals are drawn; mixed galleries are averaged over three draws of their new items.
         tolerance: What old queries may lose.
+        trained_share: Share of the queries that the new model was trained on.
         device: Where rankings are computed.
 
     Raises:
@@ -174,7 +176,7 @@ def measure_mixing(
                 difference=float(np.nanmean(gains[gate_metric])),
                 interval=intervals[gate_metric],
                 tolerated=tolerated,
-                verdict=verdict(raised[gate_metric], worse),
+                verdict=verdict(raised[gate_metric], worse, trained_share=trained_share),
                 worse=worse,
             )
         )

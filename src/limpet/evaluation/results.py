@@ -25,7 +25,7 @@ from limpet.evaluation.mixing import Mixing
 from limpet.evaluation.ties import Ties
 from limpet.evaluation.uncertainty import Uncertainty
 from limpet.evaluation.upgrade import UpgradeCurves
-from limpet.results import Data, Disagreement, Interval, ModelIdentity, Number, Part, Results
+from limpet.results import Count, Data, Disagreement, Interval, ModelIdentity, Number, Part, Results
 
 if TYPE_CHECKING:
     from limpet.evaluation.protocols.base import Protocol
@@ -178,6 +178,18 @@ class EarlierAgreement(Part):
         return next(iter((self.model_extra or {}).items()), None)
 
 
+class TrainedItems(Part):
+    """How many items of an evaluation a model was trained or fitted on.
+
+    Args:
+        queries: Of the queries.
+        gallery: Of the gallery.
+    """
+
+    queries: Count
+    gallery: Count
+
+
 class Evaluation(Part):
     """What was measured; every score is a mean over queries, a fraction in [0, 1]. Without labels scores are None.
 
@@ -185,7 +197,8 @@ class Evaluation(Part):
 
     Args:
         verdict: "compatible", "mixed" (better by the metric that decides, clearly worse by a guard), "inconclusive",
-            "not compatible", or "unlabelled" where nothing could be judged.
+            "not compatible", "not held out" (better, on queries that the new model was trained on), or "unlabelled"
+            where nothing could be judged.
         first_hits: How first hits fare, where single answers are right or wrong; None where none are.
         gate: What decides: the "interval" of cross - self_old, or the "point".
         gate_metric: The metric that decides.
@@ -221,6 +234,8 @@ class Evaluation(Part):
         upgrade_curve: Quality while the gallery is re-embedded. None where a map or a head made the queries of the
             cross-test.
         mixing: Queries of both models on galleries that hold vectors of both; None where it was not measured.
+        trained_on: How many queries and gallery items each model was trained on, by "old", "new" and "independent"; of
+            "new" with the map or head between the models. None where that is not known.
         per_query: One value per query, by system and metric, in the order of the old queries; never written.
     """
 
@@ -258,6 +273,7 @@ class Evaluation(Part):
     class_change: ClassChangeSummary | None = None
     upgrade_curve: UpgradeCurves | None
     mixing: Mixing | None = None
+    trained_on: dict[str, TrainedItems | None] = Field(default_factory=dict)
     per_query: dict[str, dict[str, NDArray[np.float64]]] = Field(default_factory=dict, exclude=True, repr=False)
 
     def __eq__(self, other: object) -> bool:
@@ -269,6 +285,12 @@ class Evaluation(Part):
         """Whether rounding the old vectors to 16 bits changes queries by as much as new queries gain."""
         gain = self.gain()
         return gain is not None and self.rounding is not None and 0 < gain <= self.rounding
+
+    @property
+    def trained_share(self) -> float | None:
+        """Share of the queries that the new model was trained on; None where that is not known."""
+        items = self.trained_on.get("new")
+        return None if items is None else items.queries / max(1, self.protocol.queries)
 
     @property
     def scored(self) -> bool:

@@ -185,6 +185,28 @@ class MatchedModels:
             if embeddings.fingerprint != model.fingerprint
         }
 
+    def trained_on(self) -> dict[str, tuple[NDArray[np.bool_], NDArray[np.bool_]] | None]:
+        """Return which queries and gallery items each model was trained on; None where that is not known.
+
+        Those of "new" are also those that a map or a head of the cross-test was fitted on, on either side: with a
+        mapped gallery, queries are the items of it that have their ids.
+        """
+        sides: dict[str, list[Sides]] = {"old": [self.old], "new": [self.new]}
+        if self.independent is not None:
+            sides["independent"] = [self.independent]
+        if self.cross is not None:
+            sides["new"].append(self.cross)
+        found: dict[str, tuple[NDArray[np.bool_], NDArray[np.bool_]] | None] = {}
+        for name, of_model in sides.items():
+            marks = [_marks(query, gallery) for query, gallery in of_model]
+            known = [mark for mark in marks if mark is not None]
+            found[name] = (
+                None
+                if not known
+                else (np.any([one[0] for one in known], axis=0), np.any([one[1] for one in known], axis=0))
+            )
+        return found
+
     def fingerprints(self) -> dict[str, ModelIdentity | None]:
         """Return who each model is; None without an independent model."""
         models = {"old": self.old, "new": self.new, "independent": self.independent}
@@ -192,6 +214,17 @@ class MatchedModels:
             name: sides and ModelIdentity(fingerprint=sides[1].fingerprint, declared=sides[1].declared)
             for name, sides in models.items()
         }
+
+
+def _marks(query: EmbeddingSet, gallery: EmbeddingSet) -> tuple[NDArray[np.bool_], NDArray[np.bool_]] | None:
+    """Return which queries and items of a gallery were trained on; None where neither side says so."""
+    if query.trained_on is None and gallery.trained_on is None:
+        return None
+    of_gallery = np.zeros(len(gallery), np.bool_) if gallery.trained_on is None else gallery.trained_on
+    if query.trained_on is not None:
+        return query.trained_on, of_gallery
+    rows = gallery.ids.find(query.ids)
+    return (rows >= 0) & of_gallery[rows], of_gallery
 
 
 def matched(

@@ -261,5 +261,7 @@ def _verdict(evaluation: Evaluation, metric: str, around: Interval, worse: Seque
         return "unlabelled"
     gain = evaluation.gain(metric)
     low, high = (gain, gain) if evaluation.gate == "point" else around
+    if low is None or high is None:
+        return "inconclusive"
     least = (evaluation.min_effect or 0.0) if metric == evaluation.gate_metric else 0.0
-    return "inconclusive" if low is None or high is None else verdict((low, high), worse, least)
+    return verdict((low, high), worse, least, evaluation.trained_share or 0.0)

@@ -39,8 +39,9 @@ def link_from_report(path: Path, query: Generation, gallery: Generation) -> Link
     """Return the link that a report of `limpet evaluate` gives to queries of one model on the vectors of another.
 
     A new model passes on old vectors with the verdict "compatible"; better in one metric and clearly worse in another
-    that is guarded is not enough. For the way back, old queries on new vectors, the report is one of the exchanged
-    models, and they pass if they find at least what they find in their own gallery.
+    that is guarded is not enough, nor is better on queries that it was trained on. For the way back, old queries on new
+    vectors, the report is one of the exchanged models, and they pass if they find at least what they find in their own
+    gallery.
 
     Args:
         path: results.json, or its folder.
@@ -50,14 +51,19 @@ def link_from_report(path: Path, query: Generation, gallery: Generation) -> Link
     Raises:
         GalleryError: It is no such report, it is about other models, or it says that they are not compatible.
     """
+    from limpet.evaluation.compatibility import TRAINED_SHARE
+
     evaluation = _evaluation_in(path, query, gallery)
     metric, worse = evaluation.gate_metric, evaluation.clearly_worse()
     scores: dict[str, float | None] = {system: evaluation.score(system) for system in _SYSTEMS}
     verdict = "mixed" if evaluation.verdict == "compatible" and worse else evaluation.verdict
-    evidence = {"metric": metric, "verdict": verdict, **scores}
+    trained = evaluation.trained_on.get("new")
+    counted = {} if trained is None else {f"trained on {side}": count for side, count in trained.to_dict().items()}
+    evidence = {"metric": metric, "verdict": verdict, **scores, **counted}
     backwards = _number(query) < _number(gallery)
     cross, own = scores["cross"], scores["self_new"]
-    reached = cross is not None and own is not None and cross >= own
+    held_out = (evaluation.trained_share or 0) <= TRAINED_SHARE
+    reached = held_out and cross is not None and own is not None and cross >= own
     if not (verdict == "compatible" or (backwards and reached)):
         shown = ", ".join(f"{name} {value:.3f}" for name, value in scores.items() if value is not None) or "no scores"
         lost = "".join(
@@ -65,12 +71,17 @@ def link_from_report(path: Path, query: Generation, gallery: Generation) -> Link
             f"{_written(evaluation.score('cross', name))} with new ones"
             for name in worse
         )
-        guards = "evaluate again with --guard and the metrics that count, " if verdict == "mixed" else ""
+        again = {
+            "mixed": "evaluate again with --guard and the metrics that count, ",
+            "not held out": "evaluate again with queries that the new model was not trained on, ",
+        }.get(verdict, "")
+        if trained is not None and not held_out:
+            lost += f"; the model was trained on {trained.queries:,} of {evaluation.protocol.queries:,} queries"
         raise GalleryError(
             f"'{path}' says that queries of {query.name} on vectors of {gallery.name} are "
             f"{'compatible in' if verdict == 'mixed' else verdict + ' in'} {metric} ({shown}){lost}.",
             expected="a report that they may",
-            to_do=f"{guards}fill the new generation before the swap, or force it with a reason that is recorded "
+            to_do=f"{again}fill the new generation before the swap, or force it with a reason that is recorded "
             "(--force REASON); the gallery is intact.",
         )
     return Link(query.name, gallery.name, "report", str(path), evidence)

@@ -122,9 +122,14 @@ class FileVectors:
         """Return the vectors of those of the ids that the files have."""
         known, rows = _known(self._index, ids)
         vectors = np.empty((len(rows), self.space.dim), np.float32)
+        marked = all(one.trained_on is not None for one in self._sets)
+        trained = np.zeros(len(rows), np.bool_)
         for part, which, places in self._index.by_part(rows):
-            vectors[which] = self._sets[part].vectors[places]
-        return points_of(self, known, vectors)
+            embeddings = self._sets[part]
+            vectors[which] = embeddings.vectors[places]
+            if marked and embeddings.trained_on is not None:
+                trained[which] = embeddings.trained_on[places]
+        return points_of(self, known, vectors).replace(trained_on=trained if marked else None)
 
 
 def _file_in(path: Path) -> Path:
@@ -558,4 +563,6 @@ def joined_points(source: VectorSource, parts: Sequence[EmbeddingSet]) -> Embedd
     """Return the points of several sets, one after another."""
     ids = [identifier for part in parts for identifier in part.ids]
     vectors = [np.empty((0, source.space.dim), np.float32), *(part.vectors for part in parts)]
-    return points_of(source, ids, np.concatenate(vectors))
+    marks = [part.trained_on for part in parts if part.trained_on is not None]
+    trained = np.concatenate(marks) if marks and len(marks) == len(parts) else None
+    return points_of(source, ids, np.concatenate(vectors)).replace(trained_on=trained)

@@ -15,6 +15,7 @@ from limpet.adapters.moments import PairedVectors, best_penalty, fold_moments, r
 from limpet.adapters.pairs import trusted_pairs
 from limpet.adapters.residual_mlp import NAMES, ResidualMLP
 from limpet.embeddings import EmbeddingSet
+from limpet.embeddings.trained_on import TrainedOn
 from limpet.errors import refuse
 from limpet.geometry import Space
 from limpet.geometry.hypersphere import normalise
@@ -154,7 +155,8 @@ class BothSides(CompatibilityMethod):
         """Return g as the adapter `residual_mlp`; its other options than ``hidden`` say nothing of how it was made."""
         state = {name: carried[name].numpy().astype(np.float64) for name in NAMES}
         adapter = ResidualMLP("old_to_new", hidden=state["inner"].shape[1])
-        adapter.restore(Fitted(old.fingerprint, new.fingerprint, old.space, new.space, len(old), state))
+        items = TrainedOn.of_pairs(old, new)
+        adapter.restore(Fitted(old.fingerprint, new.fingerprint, old.space, new.space, len(old), state, items))
         return adapter
 
     def _seen(self, rows: Tensor, generator: torch.Generator) -> Tensor:

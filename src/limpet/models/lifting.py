@@ -47,7 +47,9 @@ def lifted(release: Release, space: Space, zeta: float | None = None) -> Release
     encoder.requires_grad_(False)
     names = ("method", "method_options", "recipe", "old_view", "initial_weights", "frozen_backbone", "data", "seed")
     kept = {name: getattr(release.record, name) for name in names}
-    return make_release(encoder, space, classes=release.classes, lifted_from=release.fingerprint, **kept)
+    return make_release(
+        encoder, space, classes=release.classes, trained_on=release.trained_on, lifted_from=release.fingerprint, **kept
+    )
 
 
 def lift_embeddings(embeddings: EmbeddingSet, release: Release) -> EmbeddingSet:

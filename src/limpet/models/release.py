@@ -1,7 +1,8 @@
 """A saved model with its identity.
 
-A release is a folder of plain files: ``model.safetensors``, ``config.json``, ``README.md`` and, with a classifier,
-``head.safetensors`` and ``classes.json``. Loading runs no code from the folder and unpickles nothing.
+A release is a folder of plain files: ``model.safetensors``, ``config.json``, ``README.md``, with a classifier
+``head.safetensors`` and ``classes.json``, and ``trained-on.safetensors`` with digests of what it was trained on.
+Loading runs no code from the folder and unpickles nothing.
 """
 
 from __future__ import annotations
@@ -31,13 +32,15 @@ from limpet.extras import importing
 with importing(__name__):
     import torch
     from safetensors import SafetensorError, safe_open
+    from safetensors.numpy import save_file as save_arrays
     from safetensors.torch import load_file, save_file
     from torch import Tensor, nn
 
 from limpet.data.decoding import Fit
 from limpet.data.image_size import ImageSize
 from limpet.disk import Disk
-from limpet.errors import LimpetError, ReleaseError, SpaceMismatchError, reason, refuse
+from limpet.embeddings.trained_on import TRAINED_ON_FILE, TrainedOn
+from limpet.errors import DataError, LimpetError, ReleaseError, SpaceMismatchError, reason, refuse
 from limpet.geometry import Hypersphere, Space, space_from_record
 from limpet.hub import HubPlace, OnHub, fetched
 from limpet.methods.base import Head
@@ -104,6 +107,7 @@ class ReleaseRecord(BaseModel):
         data: Name and digest of the training set.
         seed: Seed of the run.
         code: Digest of the code that trained it; None where that was not recorded.
+        trained_on: sha256 of the record of the items that it was trained on; None where that is not known.
         versions: Versions of limpet, torch and Python.
         digest: sha256 of all values above and of the class names.
     """
@@ -133,6 +137,7 @@ class ReleaseRecord(BaseModel):
     data: dict[str, str] = {}
     seed: int | None = None
     code: str | None = None
+    trained_on: str | None = None
     versions: dict[str, str] = {}
     digest: str = ""
 
@@ -140,7 +145,7 @@ class ReleaseRecord(BaseModel):
     def _without_origin(self, to_values: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what most releases do not have, so that they keep their digest."""
         values: dict[str, Any] = to_values(self)
-        optional = ("lifted_from", "curvature_start", "frozen_model", "code", "probe", "padded_from")
+        optional = ("lifted_from", "curvature_start", "frozen_model", "code", "probe", "padded_from", "trained_on")
         unused = {name for name in optional if getattr(self, name) is None}
         return {name: value for name, value in values.items() if name not in unused}
 
@@ -154,12 +159,14 @@ class Release(OnHub):
         record: Its description.
         head: The classifier it was trained with; None if discarded.
         classes: Names of the classes it was trained on, in the order of the classifier's rows; empty if not kept.
+        trained_on: The items it was trained on; None where that is not known.
     """
 
     encoder: EmbeddingNetwork
     record: ReleaseRecord
     head: Head | None = None
     classes: tuple[str, ...] = ()
+    trained_on: TrainedOn | None = None
 
     @classmethod
     def from_module(
@@ -279,6 +286,7 @@ def make_release(
     *,
     classifier: Head | None = None,
     classes: Sequence[str] = (),
+    trained_on: TrainedOn | None = None,
     **record: Any,
 ) -> Release:
     """Give a trained encoder its identity.
@@ -288,6 +296,7 @@ def make_release(
         space: What its embeddings are points of.
         classifier: Its classifier, to be kept for methods that need the old one.
         classes: Names of the classifier's rows.
+        trained_on: The items that it was trained on.
         **record: Further values of `ReleaseRecord`, such as the classifier's name (``head``).
     """
     versions = {"limpet": __version__, "torch": torch.__version__, "python": platform.python_version()}
@@ -299,10 +308,11 @@ def make_release(
         head_digest=None if classifier is None else weights_digest(classifier.state_dict()),
         versions=versions,
         probe=encoder.eval().spec.probe(encoder),
+        trained_on=None if trained_on is None else trained_on.digest(),
         **record,
     )
     full = full.model_copy(update={"digest": _record_digest(full, tuple(classes))})
-    return Release(encoder.eval(), full, classifier, tuple(classes))
+    return Release(encoder.eval(), full, classifier, tuple(classes), trained_on)
 
 
 def release_of(encoder: EmbeddingNetwork, space: Space | None = None) -> Release:
@@ -358,6 +368,9 @@ def save_release(release: Release, folder: str | Path, *, card: str | None = Non
     if release.head is not None:
         head = release.head
         writers["head.safetensors"] = lambda part: save_file(_contiguous(head.state_dict()), part)
+    if release.trained_on is not None:
+        items = release.trained_on.arrays()
+        writers[TRAINED_ON_FILE] = lambda part: save_arrays(items, part)
     record = release.record.model_dump_json(indent=2)
     writers["config.json"] = lambda part: part.write_text(record + "\n", encoding="utf-8")  # last: vouches for all
     disk, parts = Disk(), {name: folder / f".{name}.{os.getpid()}.part" for name in writers}
@@ -467,7 +480,21 @@ def load_release(
             expected=f"the code that it was made of: {record.encoder.name}, {record.versions}",
             to_do="give the module, its preprocessing and the packages as they were; or make a new release of it.",
         )
-    return Release(encoder, record, head.requires_grad_(False).eval() if head else None, classes)
+    return Release(
+        encoder, record, head.requires_grad_(False).eval() if head else None, classes, _read_trained_on(folder, record)
+    )
+
+
+def _read_trained_on(folder: Path, record: ReleaseRecord) -> TrainedOn | None:
+    if record.trained_on is None:
+        return None
+    try:
+        items = TrainedOn.load(folder / TRAINED_ON_FILE)
+    except DataError as error:
+        raise _altered(folder, f"the record of what it was trained on cannot be read ({error.given})") from error
+    if items.digest() != record.trained_on:
+        raise _altered(folder, f"{TRAINED_ON_FILE} is not the record that was saved")
+    return items
 
 
 def _refuse_larger(folder: Path, record: ReleaseRecord, classes: tuple[str, ...]) -> None:

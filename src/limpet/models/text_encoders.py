@@ -390,6 +390,7 @@ def _with_identity(vectors: NDArray[np.float32], encoder: TextEncoder, texts: Te
         labels=texts.labels,
         class_names=None if texts.labels is None else StringArray.of(texts.class_names),
         prefix=encoder.prefix(role),
+        contents=texts.digests(),
     )
 
 

@@ -269,8 +269,8 @@ def adapt_terms(results: AdaptResults) -> dict[str, str]:
         OLD: "old queries on the old gallery, self (old): what there is today",
         REEMBEDDED: "new queries on a gallery that the new model embedded anew, self (new)",
         metric_name(metric): METRICS[metric],
-        "gain recovered": "how far cross comes from the old model as it is (0\N{NO-BREAK SPACE}%) to everything "
-        "re-embedded (100\N{NO-BREAK SPACE}%)" if any(found.recovered is not None for found in candidates) else "",
+        "gain recovered": "how far cross comes from the old model as it is (0\N{NO-BREAK SPACE}%) to the score after "
+        "backfill (100\N{NO-BREAK SPACE}%)" if any(found.recovered is not None for found in candidates) else "",
         "after backfill": "what the same queries find once all items have been re-embedded for them; with an "
         "adapter, what the new model finds by itself",
         "unseen classes": "cross on queries of classes of which no item was used to fit anything"
@@ -399,7 +399,9 @@ def _steps(results: AdaptResults) -> list[tuple[str, str, bool]]:
     return [
         (score(systems.self_old.mean), "today", False),
         *between,
-        (score(systems.self_new.mean), "re-embedded", False),
+        (score(systems.self_new.mean), "re-embedded", False)
+        if shown is None or shown.own is None
+        else (score(shown.own.mean), f"re-embedded with {shown.name}", False),
     ]
 
 

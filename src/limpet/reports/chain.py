@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from limpet.errors import ConfigError
+from limpet.evaluation.compatibility import TRAINED_SHARE
 from limpet.reports.charts.forest import Gain, gain_plot
 from limpet.reports.charts.matrix import WRONG, heat_key, heat_map, heat_range
 from limpet.reports.formats import MISSING, interval, percent, plain_text, score, signed
@@ -65,7 +66,12 @@ def chain_finding(results: ChainResults) -> Finding:
         return Finding(headline, (f"{CLICKS} {sentence}", *_undefined(results)), (_JUDGE,), "unlabelled")
     told = [f"Queries of {pair.new} on the gallery of {pair.old} are clearly worse {listed(places(pair.worse))}."
             for pair in results.pairs if pair.worse]  # fmt: skip
+    shares = zip(results.models, results.trained_shares, strict=False)
+    trained = [
+        f"{name} was trained on {percent(share)} of the queries." for name, share in shares if share > TRAINED_SHARE
+    ]
     notes = [
+        *trained,
         *_violations(results),
         *(told[:_SHOWN] + [f"{len(told) - _SHOWN} more are in the table of pairs."] * (len(told) > _SHOWN)),
         *_unsure(results),
@@ -73,7 +79,7 @@ def chain_finding(results: ChainResults) -> Finding:
     ]
     verdict, next_step = (
         ("compatible", _ALL) if results.compatible else ("not compatible", _SOME) if results.violations
-        else ("mixed", _LOOK)
+        else ("mixed", _LOOK) if told else ("not held out", _HELD_OUT)
     )  # fmt: skip
     return Finding(headline, (sentence, *notes), (next_step,), verdict)
 
@@ -87,6 +93,7 @@ _LOOK = (
     "Decide what counts for your users, name it (“--guard recall@1”, or “--no-guard” for the metric alone) and "
     "evaluate the chain again, or re-embed the galleries of the pairs below before newer queries search them."
 )
+_HELD_OUT = "Evaluate the chain with queries that none of its newer models was trained on."
 _JUDGE = "Let people judge which items answer each query, and evaluate the chain by their judgements."
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from limpet.errors import unknown_name
 from limpet.evaluation.agreement import Agreement
-from limpet.evaluation.compatibility import Variant, clearly_worse
+from limpet.evaluation.compatibility import TRAINED_SHARE, Variant, clearly_worse
 from limpet.evaluation.examples import Example, Found
 from limpet.evaluation.intervals import FEW
 from limpet.evaluation.metrics import HANGS
@@ -112,6 +112,7 @@ def _headline_of(name: str, record: Evaluation) -> str:
     metric = metric_name(record.gate_metric)
     once = " once it is mapped." if "gallery" in (record.mapped or {}) else " today."
     said = {
+        "not held out": f"{name} was tested on queries that it was trained on: nothing shows what it does with others.",
         "compatible": f"{name} can search your old gallery{once}",
         "mixed": f"{name} finds more in your old gallery in {metric}, and clearly less {worse}.",
         "inconclusive": f"Whether {name} can search your old gallery is not decided yet.",
@@ -207,6 +208,7 @@ def _judged(record: Evaluation, metric: str) -> str:
         "compatible": above,
         "mixed": above,
         "inconclusive": f"{around_it}: {record.protocol.queries_counted or 0:,} {units(record)} cannot tell",
+        "not held out": f"{above}, and says nothing of queries that the model was not trained on",
     }
     chance = record.chance(metric)
     around = f"{level(record)} interval over {drawn(record)}"
@@ -220,6 +222,11 @@ def _next_step(record: Evaluation) -> str:
             "Look at queries that lost a right first hit, of which the report shows some, and decide what counts for "
             "your users. Name it (“--guard recall@1,recall@5”, or “--no-guard” for the gate metric alone) and evaluate "
             "again, or embed the gallery anew before you swap."
+        )
+    if record.verdict == "not held out":
+        return (
+            "Evaluate with queries that the new model was not trained on. Put them into a file of their own before you "
+            "train, embed them with both models, and run “limpet evaluate” again."
         )
     if record.within_rounding:
         return (
@@ -265,7 +272,7 @@ def _no_better(record: Evaluation) -> bool:
 
 def _notes(record: Evaluation) -> list[str]:
     notes = [*_guard_notes(record), *_rounding_notes(record), *tie_notes(record)]
-    notes += [*_mapped_notes(record), *_class_notes(record), *_mixing_notes(record)]
+    notes += [*_mapped_notes(record), *trained_notes(record), *_class_notes(record), *_mixing_notes(record)]
     told = flips(record.negative_flip_rate, record.positive_flip_rate, units(record))
     if told:
         notes.append(told)
@@ -278,6 +285,27 @@ def _notes(record: Evaluation) -> list[str]:
             "P_comp is not defined: the independent model does not score more than the old one, so there is no "
             "improvement that could arrive early. A new recipe that is better is worth more than compatibility here."
         )
+    return notes
+
+
+def trained_notes(record: Evaluation) -> list[str]:
+    """Say how many queries and gallery items the models were trained on, or that it is not known."""
+    items, queries, gallery = record.trained_on.get("new"), record.protocol.queries, record.protocol.gallery
+    if items is None:
+        return [
+            "It is not known whether the new model was trained on these queries: no record of its training came with "
+            "its vectors. The verdict holds only if the queries were held out."
+        ]
+    notes = [
+        f"The new model was trained on {items.queries:,} of {queries:,} queries and {items.gallery:,} of {gallery:,} "
+        "gallery items."
+    ]
+    if (record.trained_share or 0) > TRAINED_SHARE:
+        notes[0] += f" A verdict needs held-out queries: at most {percent(TRAINED_SHARE)} may be trained on."
+    for name, effect in (("old", "its own score is too high"), ("independent", "P_up and P_comp are too low")):
+        other = record.trained_on.get(name)
+        if other is not None and other.queries > TRAINED_SHARE * queries:
+            notes.append(f"The {name} model was trained on {other.queries:,} of {queries:,} queries: {effect}.")
     return notes
 
 

@@ -90,7 +90,26 @@ def leaders(results: Leaderboard) -> list[Entry]:
 
 
 def headline(results: Leaderboard) -> str:
-    """Say in one sentence who leads, and whether that may be chance."""
+    """Say whether anything may go live, and then who leads and whether that may be chance."""
+    live = _live(results)
+    return f"{live} {_leader(results)}" if live else _leader(results)
+
+
+def _live(results: Leaderboard) -> str:
+    """Say which labels may go live, by their verdicts; nothing where none was judged."""
+    judged = [entry for entry in results.board.ranked if entry.judged]
+    always = [entry.label for entry in judged if entry.compatible == entry.runs]
+    sometimes = [entry for entry in judged if 0 < entry.compatible < entry.runs]
+    if always:
+        verb = "was" if len(always) == 1 else "were"
+        return f"{listed_labels(always)} {verb} compatible in every run and may go live on such data."
+    if sometimes:
+        most = max(sometimes, key=lambda entry: entry.compatible / entry.runs)
+        return f"Nothing was compatible in every run; {most.label} was in {most.compatible} of {most.runs}."
+    return "Nothing may go live: no label was compatible in any run." if judged else ""
+
+
+def _leader(results: Leaderboard) -> str:
     board, first = results.board, leaders(results)
     if not first:
         return f"Nothing could be ranked: {len(results.failures)} of {len(results.rows)} runs failed."

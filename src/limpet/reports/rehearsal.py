@@ -60,6 +60,7 @@ TONES = {
     "dips": "inconclusive",
     "mixed": "inconclusive",
     "no gain": "inconclusive",
+    "not held out": "inconclusive",
     "unlabelled": "inconclusive",
     "worse": "not-compatible",
     "failed": "not-compatible",
@@ -95,6 +96,15 @@ def _ready(results: Rehearsal) -> str:
     return (
         f"Ready: mAP goes from {score(before)} to {score(swap)} at the swap and {score(end)} at the end"
         f"{_on_sample(results)}, and neither it nor the first hit is ever measurably below today."
+    )
+
+
+def _not_held_out(results: Rehearsal) -> str:
+    before, swap, end = _ends(results)
+    return (
+        f"It works, but {results.trained or 0:,} of {results.asked:,} queries are items that the new model was trained "
+        f"on, so mAP {score(before)} today, {score(swap)} at the swap and {score(end)} at the end says nothing of "
+        "others."
     )
 
 
@@ -161,6 +171,7 @@ _HEADLINES: dict[str, Callable[[Rehearsal], str]] = {
     "dips": _dips,
     "no gain": _no_better,
     "mixed": _mixed,
+    "not held out": _not_held_out,
     "worse": _no_better,
     "unlabelled": _unlabelled,
     "failed": _failed,
@@ -176,6 +187,11 @@ def findings(results: Rehearsal) -> list[str]:
         sentences.append(
             f"{searches.made:,} queries searched meanwhile; none failed, and every answer saw every item once."
         )
+    sentences.append(
+        "It is not known whether the new model was trained on these queries."
+        if results.trained is None
+        else f"The new model was trained on {results.trained:,} of {results.asked:,} queries."
+    )
     if results.curve.differences and results.swaps_first:
         sentences.append(_margin(results.curve.differences))
     if results.missing:
@@ -198,9 +214,8 @@ def _margin(differences: Mapping[str, Sequence[Gain]]) -> str:
 
 
 def next_step(results: Rehearsal) -> str:
-    """Say what to do next."""
+    """Say what to do next; the commands, where they are known, run as they are."""
     verdict = results.verdict
-    order = f" --order {best_order(results)}" if order_gain(results) >= ORDER_MATTERS else ""
     if verdict == "failed":
         return "run `limpet gallery doctor`, and report what this page shows; the gallery itself was only read."
     if verdict == "worse":
@@ -210,15 +225,27 @@ def next_step(results: Rehearsal) -> str:
             "look at the examples below, and decide whether the first hit counts for your users before anything is "
             "swapped; the gallery itself was only read."
         )
-    if not results.swaps_first:
+    if verdict == "not held out":
         return (
-            "`limpet gallery prepare`, `backfill` all items, then `swap`; a report or an adapter would let you swap "
-            "first."
+            "embed queries that the new model was not trained on with both models, and rehearse with them: "
+            "`--queries OLD NEW`."
         )
-    first = f"`limpet gallery swap`, then `limpet gallery backfill{order}`"
-    last = "backfill a part before the swap, or find a better link" if verdict == "dips" else first
-    look = verdict in ("unlabelled", "no gain")
-    return f"look at the examples below; then {first}." if look else f"{last}."
+    if verdict == "dips":
+        return "backfill a part before the swap, or find a better link."
+    order = wanted_order(results)
+    fill = f"limpet gallery backfill{'' if order is None else f' --order {order}'}"
+    steps = ["limpet gallery swap", fill] if results.swaps_first else [fill, "limpet gallery swap"]
+    prepare = [] if results.new.name else ["limpet gallery prepare"]
+    steps = list(results.commands) or [*prepare, *steps]
+    said = ", then ".join(f"`{step}`" for step in steps)
+    if not results.swaps_first:
+        said += "; a report or an adapter would let you swap first"
+    return f"look at the examples below; then {said}." if verdict in ("unlabelled", "no gain") else f"{said}."
+
+
+def wanted_order(results: Rehearsal) -> str | None:
+    """Return the order that pays most; None where the order hardly matters, or new vectors are searched all at once."""
+    return best_order(results) if results.swaps_first and order_gain(results) >= ORDER_MATTERS else None
 
 
 def best_order(results: Rehearsal) -> str:

@@ -14,11 +14,12 @@ Judged = Evaluation | SetScores
 """What has a verdict."""
 
 
-MARKS = {"compatible": "✓", "inconclusive": "?", "not compatible": "✗", "unlabelled": "–", "mixed": "±"}
+MARKS = {"compatible": "✓", "inconclusive": "?", "not compatible": "✗", "unlabelled": "–", "mixed": "±",
+         "not held out": "!"}  # fmt: skip
 """Signs of the verdicts."""
 
 
-SHAPES = {"compatible": 0, "inconclusive": 1, "not compatible": 3, "unlabelled": 0, "mixed": 2}
+SHAPES = {"compatible": 0, "inconclusive": 1, "not compatible": 3, "unlabelled": 0, "mixed": 2, "not held out": 4}
 """Numbers of the marks that stand for verdicts in charts, see `svg.marker`."""
 
 

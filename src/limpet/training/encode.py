@@ -236,7 +236,8 @@ def embed_images(
         form=form,
         device=device,
         on_batch=on_batch,
-    )
+    ).replace(contents=images.digests())
+    found = found if release.trained_on is None else release.trained_on.marked(found)
     return found if labelled else found.replace(labels=None, class_names=None)
 
 
@@ -266,8 +267,9 @@ def embed_features(release: Release, embeddings: EmbeddingSet, *, form: Form = "
             features = release.encoder(rows).float()
             vectors[start : start + ROWS_AT_ONCE] = features if form == "features" else release.space.project(features)
     columns = {name: values for name, values in embeddings.columns.items() if name != "uncertainty"}
+    marked = embeddings if release.trained_on is None else release.trained_on.marked(embeddings)
     return with_uncertainty(
-        embeddings.replace(
+        marked.replace(
             vectors=vectors, fingerprint=release.fingerprint, space=release.space, form=form, columns=columns
         )
     )

@@ -180,7 +180,8 @@ def fine_tune(
     first = _start(start, before.embeddings, after.embeddings, asked, folder, on_step)
     tokens = _tokens(network, encoder, texts, role)
     rows = _each(texts).ids.find(after.ids)
-    items = TokenSet.of([tokens[row] for row in rows], after.labels, after.class_names, after.ids)
+    contents = _each(texts).digests()[rows]
+    items = TokenSet.of([tokens[row] for row in rows], after.labels, after.class_names, after.ids, contents)
     if isinstance(texts, TextPairs):
         items = PairedTokens(**vars(items), pairs=texts.rows)
     frozen: FrozenModel = {
@@ -318,8 +319,9 @@ def embedded_before(
         vectors[rows] = embed_texts(encoder, every.select(rows), role=one, cache=cache, on_batch=on_batch).vectors
     names = None if every.labels is None else StringArray.of(every.class_names)
     return EmbeddingSet(
-        every.ids, vectors, encoder.fingerprint, Hypersphere(encoder.dim), labels=every.labels, class_names=names
-    )
+        every.ids, vectors, encoder.fingerprint, Hypersphere(encoder.dim), labels=every.labels, class_names=names,
+        contents=every.digests(),
+    )  # fmt: skip
 
 
 def _tokens(

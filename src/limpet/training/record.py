@@ -16,6 +16,7 @@ from limpet.data.items import LabelledItems
 from limpet.data.text_pairs import KINDS
 from limpet.data.token_set import PairedTokens
 from limpet.embeddings import EmbeddingSet
+from limpet.embeddings.trained_on import TrainedOn
 from limpet.errors import ConfigError
 from limpet.experiment import Experiment, recorded_decisions
 from limpet.geometry import Space
@@ -94,6 +95,12 @@ class Making:
     def learns_space(self) -> bool:
         """Whether the space changes while the model is trained."""
         return self.space.parameters_of() is not None
+
+    def trained_on(self) -> TrainedOn:
+        """Return the items that it is trained on, with those of the release whose weights it starts from."""
+        items = TrainedOn.of(self.items.ids, self.items.digests())
+        first = self.old if self.warm_start is not None else self.encoder
+        return items if first is None else items.joined(first.trained_on)
 
     def record(self) -> MakingRecord:
         """Return what the release is to tell: values of `ReleaseRecord`."""

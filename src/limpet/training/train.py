@@ -162,7 +162,7 @@ def train_release(
         save_history(history, folder)
         network = network.released(folder)
         kept: dict[str, Any] = {} if task is not None else {"classifier": head, "classes": items.class_names}
-        released = make_release(network, space.settled(), **kept, **record)
+        released = make_release(network, space.settled(), trained_on=making.trained_on(), **kept, **record)
         release = _save(released, old, making.needed, folder)
         checkpoint.unlink(missing_ok=True)
     fabric.barrier()  # batch statistics differ between processes; the release is that of the first

@@ -178,15 +178,16 @@ def test_the_headline_says_how_sure_the_lead_is(make_board: Callable[..., Leader
     many = [(f"data {number}", "open-class") for number in range(8)]
     noisy = make_board(labels=even, noise=0.02, cells=many[:7])
     assert headline(noisy).endswith("ranks first, but the order may be chance.")
-    assert headline(make_board(labels=steady, cells=many)) == "bct leads, told apart from all others."
-    assert headline(make_board(labels=steady, cells=many[:1])) == "bct comes first in the only cell."
-    assert headline(make_board(labels={"bct": ("bct", 0.9, 0.0)})) == "bct is the only label that is ranked."
+    live = "bct was compatible in every run and may go live on such data."
+    assert headline(make_board(labels=steady, cells=many)) == f"{live} bct leads, told apart from all others."
+    assert headline(make_board(labels=steady, cells=many[:1])) == f"{live} bct comes first in the only cell."
+    assert headline(make_board(labels={"bct": ("bct", 0.9, 0.0)})) == f"{live} bct is the only label that is ranked."
     assert "leads, told apart from" in headline(make_board(cells=many))
     scenarios = [("glyphs", f"scenario {number}") for number in range(8)]
     alone = headline(make_board(labels=steady, cells=scenarios))
-    assert alone == "bct ranks first in 8 cells of one data set; what other data would say is not tested."
+    assert alone == f"{live} bct ranks first in 8 cells of one data set; what other data would say is not tested."
     tied = make_board(labels=even, noise=0.0)
-    assert headline(tied) == "bct, p2s and l2 share the lead."
+    assert headline(tied).endswith(" bct, p2s and l2 share the lead.")
     broken = make_board(labels=even, fail={(name, *cell) for name in even for cell in many}, cells=many)
     assert headline(broken) == "Nothing could be ranked: 72 of 72 runs failed."
     assert leaderboard_text(broken).count("RuntimeError") == 72
@@ -236,3 +237,17 @@ def test_sessions_have_a_board_of_their_own_measures(session_board: Leaderboard)
     assert float(found.rows[marks.index(BEST)][lost].split(" ")[0]) == least
     assert "P_comp" not in " ".join(sentences(session_board)) and steps(session_board) == []
     assert set(terms(session_board)) == {"cell", "rank", "±", "AR@K", "forgetting"}
+
+
+def test_the_headline_says_first_whether_anything_may_go_live(make_board: Callable[..., Leaderboard]) -> None:
+    board = make_board(labels={"p2s": ("p2s", 0.9, 0.0), "l2": ("l2", 0.1, 0.0)}, cells=[("glyphs", "open-class")])
+    first, second = board.board.labels[:2]
+
+    def judged(**counts: int) -> str:
+        found = [one.model_copy(update={"compatible": counts[one.label]}) for one in (first, second)]
+        labels = (*found, *board.board.labels[2:])
+        return headline(board.model_copy(update={"board": board.board.model_copy(update={"labels": labels})}))
+
+    assert judged(p2s=0, l2=0).startswith("Nothing may go live: no label was compatible in any run. p2s ")
+    assert judged(p2s=0, l2=1).startswith("Nothing was compatible in every run; l2 was in 1 of ")
+    assert judged(p2s=0, l2=second.runs).startswith("l2 was compatible in every run and may go live on such data. p2s ")

@@ -75,17 +75,10 @@ def following(
     """
     from limpet.cli.gallery.words import fill_command, next_commands
 
-    chosen: dict[str, Sequence[object]] = {
-        "release": [source.release], "data": [source.data], "texts": [source.texts], "text-model": [source.text_model],
-        "vectors": source.vectors or [None], "model": [source.model], "adapter": [source.adapter],
-    }  # fmt: skip
-    given = [str(word) for name, (first, *more) in chosen.items() if first for word in (f"--{name}", first, *more)]
+    given = source.typed()
     if found.generation not in {one.name for one in status.generations}:
-        vectors = str(source.vectors[0]) if source.vectors else "EMBEDDINGS"
-        named = ["--model", source.model] if source.model else []
-        identity = ["--embeddings", vectors, *named] if source.release is None else ["--release", str(source.release)]
         evidence = ["--report", *reports] if reports else []
-        return [("make room for it", command("prepare", url, *identity, *evidence))]
+        return [("make room for it", command("prepare", url, *source.identity(), *evidence))]
     if found.rows and given:
         return [("do it", command("backfill", url, *given))]
     if found.rows:

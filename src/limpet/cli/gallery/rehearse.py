@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from limpet.cli.console import console, print_table, rate_progress
-from limpet.cli.gallery.common import made_by, open_vectors
+from limpet.cli.gallery.common import command, made_by, open_vectors
 from limpet.cli.gallery.options import GalleryOptions, Links
 from limpet.cli.gallery.sources import NewVectors
 from limpet.cli.options import Api, DataSets
@@ -75,12 +76,32 @@ def rehearse(
                 queries=asked, orders=order or None, class_column=class_column, most_queries=most_queries, seed=seed,
                 on_step=lambda event: show({"done": 0, "total": None, **event, "state": event["step"]}),
             )  # fmt: skip
+    found = found.model_copy(update={"commands": _commands(found, on.gallery, source, links)})
     path = found.save(out)
     page = page_written(None, lambda: write_rehearsal_report(found, out))  # the option --report names evidence here
     _tell(found)
     console.print(f"\nresults  {path}{page_line(None, page)}")
     on.print_json(found.to_dict())
     return 0 if found.verdict in PASSED else 1
+
+
+def _commands(found: Rehearsal, url: str, source: NewVectors, links: Links) -> tuple[str, ...]:
+    """Return what to type to upgrade the gallery as it was rehearsed, in order."""
+    from limpet.reports.rehearsal import wanted_order
+
+    given, identity, first = source.typed(), source.identity(), []
+    if source.release is None and not source.vectors:
+        words = ["limpet", "embed", "texts", source.texts, "--text-model", source.text_model, "--out", "runs/new"]
+        first, given, identity = [shlex.join(map(str, words))], ["--vectors", "runs/new"], ["--embeddings", "runs/new"]
+    if not found.new.name:
+        evidence = [word for path in links.report for word in ("--report", path)]
+        evidence += [] if links.adapter is None else ["--adapter", links.adapter]
+        evidence += [] if links.score_map is None else ["--score-map", links.score_map]
+        first.append(command("prepare", url, *identity, *evidence))
+    order = wanted_order(found)
+    fill = command("backfill", url, *given, *([] if order is None else ["--order", order]))
+    swap = command("swap", url)
+    return (*first, swap, fill) if found.swaps_first else (*first, fill, swap)
 
 
 def _queries(

@@ -138,6 +138,21 @@ class NewVectors(Embedder, Embedding):
         """Folder of the adapter that maps the vectors into the new model's space, if there is one."""
         return None
 
+    def typed(self) -> list[str]:
+        """Return the options that were typed, for a command that goes on with the same vectors."""
+        chosen: dict[str, Sequence[object]] = {
+            "release": [self.release], "data": [self.data], "texts": [self.texts], "text-model": [self.text_model],
+            "vectors": self.vectors or [None], "model": [self.model], "adapter": [self.mapped_by],
+        }  # fmt: skip
+        return [str(word) for name, (first, *more) in chosen.items() if first for word in (f"--{name}", first, *more)]
+
+    def identity(self) -> list[str]:
+        """Return the options by which `gallery prepare` knows the model; EMBEDDINGS stands for a file to be made."""
+        if self.release is not None:
+            return ["--release", str(self.release)]
+        named = ["--model", self.model] if self.model else []
+        return ["--embeddings", str(self.vectors[0]) if self.vectors else "EMBEDDINGS", *named]
+
     def opened(self, gallery: Gallery, api: Api, sets: DataSets) -> VectorSource | None:
         """Return the source that these describe; None where they name none.
 

@@ -32,6 +32,14 @@ def prepare(on: WriterOptions, new: NewModel, links: Links, embeddings: Place | 
                 model.fingerprint, model.space, reports=links.report, adapter=links.adapter, score_map=links.score_map,
                 note=model.note, on_step=on_step,
             )  # fmt: skip
+        for link in it.state.links:
+            if link.query == made.name and link.how == "report":
+                trained = link.evidence.get("trained on queries")
+                console.print(
+                    f"'{link.reason}' does not know whether {made.name} was trained on its queries."
+                    if trained is None
+                    else f"'{link.reason}' vouches for {made.name}, which was trained on {trained:,} of its queries."
+                )
         known = ["--release", str(new.release)] if new.release is not None else []
         if embeddings is not None:
             known = ["--vectors", str(embeddings), *([] if new.model is None else ["--model", new.model])]

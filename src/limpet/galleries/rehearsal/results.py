@@ -9,11 +9,12 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field, PlainSerializer
 
+from limpet.evaluation.compatibility import TRAINED_SHARE
 from limpet.evaluation.upgrade import Curve
 from limpet.galleries.state import How
 from limpet.results import Count, Difference, Disagreement, Part, Positive, Results, Several, Share
 
-Verdict = Literal["ready", "dips", "no gain", "mixed", "worse", "unlabelled", "failed"]
+Verdict = Literal["ready", "dips", "no gain", "mixed", "worse", "not held out", "unlabelled", "failed"]
 Linked = How | Literal["none"]
 
 RIGHT = ("map", "recall@1")
@@ -206,6 +207,7 @@ class Rehearsal(Results):
         queries: "given" or "items" (sampled items that were searched for among the others).
         asked: How many queries.
         judged: For how many of them it is known what is right.
+        trained: How many of them the new model was trained on; None where that is not known.
         before: What old queries find before the swap, by metric.
         after_rollback: What they find after the rollback.
         rollback_equal: Whether every query found the same items with the same scores after the rollback.
@@ -219,6 +221,7 @@ class Rehearsal(Results):
         seed: Of all that was drawn.
         passed: Whether every step worked, searches found everything throughout, and the rollback led back.
         two_stage: What two-stage search finds and costs; None in rehearsals of earlier versions.
+        commands: What to type to upgrade the gallery as it was rehearsed, in order; empty where Python rehearsed it.
     """
 
     KIND: ClassVar[str | None] = "drill"
@@ -243,6 +246,7 @@ class Rehearsal(Results):
     queries: Literal["given", "items"]
     asked: Several
     judged: Count
+    trained: Count | None = None
     before: dict[str, Share]
     after_rollback: dict[str, Share]
     rollback_equal: bool
@@ -256,6 +260,7 @@ class Rehearsal(Results):
     seed: int
     passed: bool
     two_stage: TwoStages | None = None
+    commands: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, document: Any, where: str = "These results") -> Self:
@@ -322,14 +327,23 @@ def _by_metric(curve: Any, metric: Any) -> Any:
     return {**curve, "differences": {metric: differences}} if isinstance(differences, list) else curve
 
 
-def verdict_of(curve: OrderCurve, searches: Searches, rollback_equal: bool) -> Verdict:
+def verdict_of(
+    curve: OrderCurve, searches: Searches, rollback_equal: bool, trained_share: float | None = None
+) -> Verdict:
     """Return what a rehearsal means, by its intervals.
+
+    Args:
+        curve: Of the order that was rehearsed whole.
+        searches: Searches throughout.
+        rollback_equal: Whether the rollback led back.
+        trained_share: Share of the queries that the new model was trained on; None where that is not known.
 
     Returns:
         "failed" (a search failed, missed an item or was wrong, or the rollback did not lead back), "unlabelled" (nobody
         knows what is right), "worse" (less is found at the end than before, by the main metric), "mixed" (less at the
         end by another one), "dips" (less is found on the way, by any), "ready" (more is found at the end, and never
-        less), or "no gain" (neither more nor less can be told).
+        less), "not held out" (the same, on queries of which the new model was trained on more than `TRAINED_SHARE`), or
+        "no gain" (neither more nor less can be told).
     """
     if searches.failed or searches.incomplete or searches.wrong or not rollback_equal:
         return "failed"
@@ -340,4 +354,6 @@ def verdict_of(curve: OrderCurve, searches: Searches, rollback_equal: bool) -> V
     if curve.dips:
         return "dips"
     _, low, _ = curve.differences[RIGHT[0]][-1]
-    return "ready" if low > 0 else "no gain"
+    if low <= 0:
+        return "no gain"
+    return "ready" if (trained_share or 0) <= TRAINED_SHARE else "not held out"

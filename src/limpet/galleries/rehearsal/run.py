@@ -249,7 +249,9 @@ class _Run:
             milliseconds=self.milliseconds,
         )  # fmt: skip
         old, new, equal = self.upgrade.old, self.upgrade.new, self.after.same(self.before)
-        verdict = verdict_of(next(iter(self.curves.values())), searches, equal)
+        marks = self.queries.new.trained_on
+        share = None if marks is None else float(marks.mean())
+        verdict = verdict_of(next(iter(self.curves.values())), searches, equal, share)
         return Rehearsal.of(
             gallery=without_secrets(gallery),
             items=size,
@@ -263,6 +265,7 @@ class _Run:
             queries="given" if self.queries.own is None else "items",
             asked=len(self.queries),
             judged=self.queries.judged,
+            trained=None if marks is None else int(marks.sum()),
             before=self._means(self.before),
             after_rollback=self._means(self.after),
             rollback_equal=equal,

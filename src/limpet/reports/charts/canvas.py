@@ -37,7 +37,7 @@ VARIABLES = {
 }
 """The variable of the style of a page that holds a colour."""
 
-VERDICTS = {"compatible": GOOD, "inconclusive": MAYBE, "mixed": MAYBE, "not compatible": BAD}
+VERDICTS = {"compatible": GOOD, "inconclusive": MAYBE, "mixed": MAYBE, "not held out": MAYBE, "not compatible": BAD}
 """Colours of the verdicts; the others are in ink."""
 
 SHAPES = (("o", 2.0), ("s", 1.8), ("^", 2.1), ("D", 1.77), ("v", 2.1), ("P", 2.2))

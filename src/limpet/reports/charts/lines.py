@@ -179,13 +179,13 @@ def rehearsal_curves(results: Rehearsal, metric: str, *, width: float = 520, hei
 
 
 def _likely(results: Rehearsal, metric: str) -> list[tuple[float, float, float]]:
-    """Return shares with the ends of the interval of a metric, in the first order."""
+    """Return shares with the ends of the interval of a metric, in the first order; scores lie in [0, 1]."""
     curve = results.curve
     differences = (curve.differences or {}).get(metric)
     if not differences or not results.swaps_first:
         return []
     before, pairs = results.before[metric], zip(curve.shares, differences, strict=True)
-    return [(share, before + low, before + high) for share, (_, low, high) in pairs]
+    return [(share, max(0.0, before + low), min(1.0, before + high)) for share, (_, low, high) in pairs]
 
 
 def _rehearsal_told(curves: Mapping[str, OrderCurve], metric: str, before: float | None) -> str:

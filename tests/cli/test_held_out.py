@@ -1,0 +1,111 @@
+"""No training-set number passes a gate: the same file for training and evaluation, and queries that were held out."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from limpet.adapters import build_adapter
+from limpet.adapters.storage import save_adapter
+from limpet.cli import main
+from limpet.data import load_texts
+from limpet.embeddings import EmbeddingSet, storage
+from limpet.experiment import Experiment, head_recipe
+from limpet.models.release import load_release
+from limpet.models.text_encoders import embed_texts, open_text_encoder
+from limpet.training.compatible_head import train_head
+
+MODEL = ["--text-model", "wordllama", "--truncate-dim", "32"]
+QUICK = ["--resamples", "200", "--curve", "no", "--report", "none"]
+
+
+@pytest.fixture(scope="module")
+def flow(tmp_path_factory: pytest.TempPathFactory, requests: Path) -> Path:
+    """Two thirds of the requests in train.csv, which a head is trained on, and the rest in held-out.csv."""
+    root = tmp_path_factory.mktemp("held_out")
+    header, *rows = (requests / "requests.csv").read_text().splitlines()
+    order = np.random.default_rng(0).permutation(len(rows))
+    parts = {"train": order[:192], "held-out": order[192:]}
+    old = np.load(requests / "old.npz")
+    for name, places in parts.items():
+        lines = [f"{place:03d}x,{rows[place]}" for place in places]
+        (root / f"{name}.csv").write_text("\n".join([f"id,{header}", *lines]))
+        ids = np.array([f"{place:03d}x" for place in places])
+        np.savez(root / f"old-{name}.npz", vectors=old["vectors"][places], ids=ids)
+    new, old_train = embedded(root / "train.csv"), storage.from_npz(root / "old-train.npz", fingerprint="declared:old")
+    recipe = dataclasses.replace(head_recipe(len(new)), epochs=5)
+    frozen = {"model": "wordllama", "truncate_dim": 32}
+    train_head(old_train, new, Experiment(method="p2s", recipe=recipe), root / "link" / "head", frozen_model=frozen)
+    for name in parts:
+        run("embed", "texts", root / f"{name}.csv", "--release", root / "link" / "head", "--out", root / name)
+    return root
+
+
+def embedded(file: Path) -> EmbeddingSet:
+    return embed_texts(open_text_encoder("wordllama", truncate_dim=32), load_texts(file))
+
+
+def run(*words: object) -> int:
+    return main([str(word) for word in words])
+
+
+def evaluated(flow: Path, name: str, out: Path, *words: object) -> tuple[int, dict[str, Any]]:
+    old, new = flow / f"old-{name}.npz", flow / name
+    code = run("evaluate", "--old", old, "--old-model", "old", "--new", new, *QUICK, "--out", out, *words)
+    (record,) = json.loads((out / "results.json").read_text())["evaluations"].values()
+    return code, record
+
+
+def test_the_file_that_a_head_was_trained_on_gives_no_compatible(flow: Path, tmp_path: Path, capsys) -> None:
+    code, record = evaluated(flow, "train", tmp_path / "same")
+    said = " ".join(capsys.readouterr().err.split())
+    assert (code, record["verdict"]) == (1, "not held out") and record["interval"]["map"]["cross_minus_self_old"][0] > 0
+    assert record["trained_on"]["new"] == {"queries": 192, "gallery": 192}
+    assert "The new model was trained on 192 of 192 queries" in said and "Swap the query model now" not in said
+    prepared = ["gallery", "prepare", "--gallery", tmp_path / "live", "--release", flow / "link" / "head"]
+    assert run("gallery", "create", "--gallery", tmp_path / "live", "--embeddings", flow / "old-train.npz", "--model",
+               "old") == 0  # fmt: skip
+    assert run(*prepared, "--report", tmp_path / "same") == 2
+    assert "trained on 192 of 192 queries" in " ".join(capsys.readouterr().err.split())
+    code, record = evaluated(flow, "held-out", tmp_path / "other")
+    assert (code, record["verdict"]) == (0, "compatible") and record["trained_on"]["new"]["queries"] == 0
+    assert run(*prepared, "--report", tmp_path / "other") == 0
+    assert "which was trained on 0 of its queries" in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_same_texts_under_other_ids_are_found(flow: Path, tmp_path: Path) -> None:
+    header, *rows = (flow / "train.csv").read_text().splitlines()
+    (tmp_path / "renamed.csv").write_text("\n".join([header, *(f"other-{row}" for row in rows)]))
+    run("embed", "texts", tmp_path / "renamed.csv", "--release", flow / "link" / "head", "--out", tmp_path / "new")
+    found = storage.load(tmp_path / "new" / "head" / "embeddings.safetensors")
+    assert found.trained_on.all() and len(load_release(flow / "link" / "head").trained_on) == 192
+
+
+def test_stored_vectors_through_a_head_or_an_adapter_tell_too(flow: Path, tmp_path: Path) -> None:
+    for name in ("train", "held-out"):
+        run("embed", "texts", flow / f"{name}.csv", *MODEL, "--out", tmp_path / name)
+    run("embed", "stored", tmp_path / "train", "--release", flow / "link" / "head", "--out", tmp_path / "mapped")
+    assert storage.load(tmp_path / "mapped" / "head" / "embeddings.safetensors").trained_on.all()
+    old = storage.from_npz(flow / "old-train.npz", fingerprint="declared:old")
+    adapter = build_adapter("ridge", {}).fit(old, embedded(flow / "train.csv"))
+    save_adapter(adapter, tmp_path / "map")
+    for name, count in (("train", 192), ("held-out", 0)):
+        words = ["--new", tmp_path / name, "--adapter", tmp_path / "map", "--out", tmp_path / f"report-{name}"]
+        run("evaluate", "--old", flow / f"old-{name}.npz", "--old-model", "old", *QUICK, *words)
+        (record,) = json.loads((tmp_path / f"report-{name}" / "results.json").read_text())["evaluations"].values()
+        assert record["trained_on"]["new"]["queries"] == count and record["trained_on"]["old"] is None
+
+
+def test_vectors_without_a_record_are_said_to_have_none(flow: Path, tmp_path: Path, capsys) -> None:
+    found = storage.load(flow / "train" / "head" / "embeddings.safetensors")
+    storage.to_npz(found, tmp_path / "new.npz")
+    run(
+        "evaluate", "--old", flow / "old-train.npz", "--new", tmp_path / "new.npz", *QUICK, "--out", tmp_path / "report"
+    )
+    said = " ".join(capsys.readouterr().err.split())
+    assert "It is not known whether the new model was trained on these queries" in said
