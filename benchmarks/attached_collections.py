@@ -1,9 +1,9 @@
 """How long passes over attached collections take, today and at an earlier commit, side by side.
 
-A collection of a real server of Milvus, and a folder of Qdrant's local mode, are filled with rows of a text and a
-vector. Then, by turns for each commit, a process of its own attaches, compares both sides for the first time, and fills
-some rows with vectors that cost nothing to make, from the texts in the collection. Every library fills as many rows at
-a time as it does when nobody says how many.
+A collection of a real server of Milvus, a file of Milvus Lite and folders of Qdrant's local mode are filled with rows
+of a text and a vector. Then, by turns for each commit, a process of its own attaches, compares both sides for the first
+time, and fills some rows with vectors that cost nothing to make, from the texts in the collection. Every library fills
+as many rows at a time as it does when nobody says how many.
 
     python benchmarks/attached_collections.py              # writes benchmarks/results/attached_collections.md
 """
@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "attached_collections.md"
 BEFORE = "d79955e"
-PLACES = {"milvus": "Milvus 2.3.5, a server", "qdrant": "Qdrant, a folder, two vectors of a point",
+PLACES = {"milvus": "Milvus 2.3.5, a server", "lite": "Milvus Lite, a file",
+          "qdrant": "Qdrant, a folder, two vectors of a point",
           "qdrant&beside=collection": "Qdrant, a folder, two collections"}  # fmt: skip
 ONCE = 1000
 
@@ -55,14 +56,21 @@ def measure(url: str, dim: int, budget: int) -> dict[str, float]:
     return {"rows": status.items, "compared": compared, "filled": (after - before) / (last - first)}
 
 
+def in_memory() -> tempfile.TemporaryDirectory[str]:
+    """Return a folder where syncing costs nothing, where there is one."""
+    return tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+
+
 @contextmanager
-def milvus(rows: int, dim: int) -> Iterator[str]:
+def milvus(rows: int, dim: int, *, lite: bool = False) -> Iterator[str]:
     """Give the URL of a collection of Milvus."""
+    from milvus_lite.server_manager import server_manager_instance
     from pymilvus import DataType, MilvusClient
 
     from milvus_server import milvus_server
 
-    with milvus_server() as http:
+    with ExitStack() as stack:
+        http = f"{stack.enter_context(in_memory())}/m.db" if lite else stack.enter_context(milvus_server())
         client = MilvusClient(http)
         schema = client.create_schema(enable_dynamic_field=True)
         schema.add_field("key", DataType.INT64, is_primary=True)
@@ -75,6 +83,11 @@ def milvus(rows: int, dim: int) -> Iterator[str]:
         for page in pages(rows, dim):
             client.insert(name, [{"key": key, "emb": vector, "text": text} for key, vector, text in page])
         client.flush(name)
+        if lite:
+            client.close()
+            server_manager_instance.release_all()  # one process at a time has the file open
+            yield f"milvus:{http}#{name}?text=text"
+            return
         yield f"{http.replace('http', 'milvus')}/{name}?text=text"
         client.drop_collection(name)
 
@@ -86,7 +99,7 @@ def qdrant(rows: int, dim: int) -> Iterator[str]:
 
     from qdrant_client import QdrantClient, models
 
-    with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as folder:
+    with in_memory() as folder:
         client = QdrantClient(path=folder)
         client.create_collection("items", {"emb": models.VectorParams(size=dim, distance=models.Distance.COSINE)})
         warnings.simplefilter("ignore")  # that a folder is not for many points
@@ -138,10 +151,11 @@ def table(lines: list[dict[str, Any]], footer: str) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rows", type=int, nargs=2, default=(50_000, 4_000), help="of Milvus, and of Qdrant's folders")
+    parser.add_argument("places", nargs="*", default=list(PLACES), help=f"of {', '.join(PLACES)}; all if left out")
+    parser.add_argument("--rows", type=int, nargs=2, default=(50_000, 8_000), help="of a server, and of files")
     parser.add_argument("--dim", type=int, default=384)
     parser.add_argument(
-        "--budget", type=int, default=8_000, help="rows that are filled, of Milvus; of folders half of all"
+        "--budget", type=int, default=8_000, help="rows that are filled, of a server; of files half of all"
     )
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--measure", help=argparse.SUPPRESS)
@@ -152,24 +166,28 @@ def main() -> int:
     sys.path[:0] = [str(ROOT / "tests")]
     from machine import describe
 
-    began, lines = time.monotonic(), list[dict[str, Any]]()
+    kept = given.out.with_suffix(".json")
+    lines: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
         archive = subprocess.run(["git", "-C", str(ROOT), "archive", BEFORE, "src"], stdout=subprocess.PIPE, check=True)
         subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
         sources = {"before": Path(folder) / "src", "after": ROOT / "src"}
-        for place, name in PLACES.items():
+        for place in given.places:
             kind, sign, further = place.partition("&")
             rows, budget = (given.rows[0], given.budget) if kind == "milvus" else (given.rows[1], given.rows[1] // 2)
-            with (milvus if kind == "milvus" else qdrant)(rows, given.dim) as url:
-                found: dict[str, Any] = {"place": name, "dim": given.dim}
+            made = qdrant(rows, given.dim) if kind == "qdrant" else milvus(rows, given.dim, lite=kind == "lite")
+            with made as url:
+                found: dict[str, Any] = {"place": PLACES[place], "dim": given.dim}
                 for when, source in sources.items():
                     with tempfile.TemporaryDirectory() as ledger:
                         address = f"{url}&ledger={ledger}/ledger.db{sign}{further}"
                         found[when] = run(source, address, given.dim, budget)
-                    print(name, when, found[when], flush=True)
-            lines.append(found)
-            footer = f"{time.monotonic() - began:.0f} s. {describe('pymilvus', 'milvus', 'qdrant-client')}"
-            given.out.write_text(table(lines, f"{footer}\n\npython benchmarks/attached_collections.py"))
+                    print(place, when, found[when], flush=True)
+            lines[place] = found
+            kept.write_text(json.dumps(lines, indent=1) + "\n")
+            footer = describe("pymilvus", "milvus", "milvus-lite", "qdrant-client")
+            ordered = [lines[one] for one in PLACES if one in lines]
+            given.out.write_text(table(ordered, f"{footer}\n\npython benchmarks/attached_collections.py"))
     return 0
 
 

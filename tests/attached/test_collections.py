@@ -26,6 +26,7 @@ from attached.collections import (
 )
 from attached.shop import DIM, Shop, vector
 from limpet.attached.collections.ledger import Ledger
+from limpet.attached.collections.opening import everywhere
 from limpet.attached.state import Side
 from limpet.errors import ConfigError, UpgradeStateError
 from limpet.galleries.sources import CallableVectors
@@ -261,6 +262,65 @@ def test_an_item_that_changes_while_its_vector_is_made_is_never_beside_another_t
         assert there == wanted
     assert application.contents(application.new) == expected(application.twin, "new")
     run.attachment.close()
+
+
+class Deleting(Editing):
+    """A source beside an application that deletes all items, or some, while the vectors of the first ones are made."""
+
+    items: range
+
+    def embed(self, ids: list[str]) -> Any:
+        made = self.whole.embed(ids)
+        for item in self.items if not self.seen else ():
+            self.application.delete(item)
+        self.seen.append({})
+        return made
+
+
+@pytest.mark.parametrize("items", [range(ITEMS), range(3)], ids=["all", "some"])
+@pytest.mark.parametrize("application", ["vectors of Qdrant", "collections of Qdrant", "Milvus Lite"], indirect=True)
+def test_items_that_are_deleted_while_their_vectors_are_made_are_skipped_and_counted(
+    application: Any, items: range
+) -> None:
+    run = Run(application)
+    source = Deleting(application, application.source("new", run.attachment))
+    source.items = items
+    done = run.attachment.backfill(source)
+    assert (done.embedded, done.written, done.lacking) == (ITEMS, ITEMS - len(items), 0)
+    assert application.contents(run.attachment.engine.target("new")) == expected(application.twin, "new")
+    run.attachment.close()
+
+
+def test_points_that_are_deleted_between_a_look_and_a_write_are_skipped(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    application: Any = MAKE["vectors of Qdrant"](place, str(tmp_path / "ledger.db"))
+    run, update, left = Run(application), QdrantClient.update_vectors, [2, 1]
+
+    def deleting(client: Any, *values: Any, **named: Any) -> Any:
+        if left:
+            application.delete(left.pop())
+        return update(client, *values, **named)
+
+    monkeypatch.setattr(QdrantClient, "update_vectors", deleting)
+    done = run.attachment.backfill(application.source("new", run.attachment))
+    assert (done.embedded, done.written, done.lacking, left) == (ITEMS, ITEMS - 2, 0, [])
+    run.attachment.close()
+    application.close()
+
+
+@pytest.mark.parametrize("application", LITE, indirect=True)
+def test_everywhere_names_both_sides_and_what_is_written_last(application: Any) -> None:
+    it = Run(application).attachment
+    old, new = (it.engine.target(side) for side in ("old", "new"))
+    alone = old.collection == new.collection
+    assert everywhere(application.url) == ((old,) if alone else (new, old))
+    it.declare_writes("new", application.source("new", it))
+    assert everywhere(application.url) == ((new,) if alone else (old, new))
+    it.declare_writes("old", application.source("old", it))
+    it.detach()
+    assert everywhere(application.url) == (old,)
+    it.close()
 
 
 WRITES = {

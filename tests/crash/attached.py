@@ -134,6 +134,8 @@ class Memory:
 
     titles: dict[int, str | None] = field(default_factory=dict)
     doubt: dict[int, list[str | None]] = field(default_factory=dict)
+    settled: set[int] = field(default_factory=set)
+    """Rows that were there when all was compared."""
 
     def about(self, row: int, after: str | None) -> None:
         """Say that a row is about to be changed."""
@@ -166,6 +168,8 @@ def remembered(log: Path) -> Memory:
                 memory.about(entry["row"], entry["after"])
             elif "done" in entry:
                 memory.done(entry["done"])
+            elif "compared" in entry:
+                memory.settled = set(memory.alive())
     return memory
 
 

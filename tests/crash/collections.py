@@ -2,12 +2,12 @@
 
 As in `crash.attached`: an operator's process takes steps, two processes of the application write rows of their own and
 log what they are about to write and what was acknowledged, and SIGKILL ends the operator, an application or the server.
-Among the steps are declarations, swaps and rollbacks with and without one, in any order; the applications ask `current`
-before every write, and once more after it, and repeat the write where the answer changed. A watcher reads, again and
-again, the whole collection that `current` names: each row has the vector that the model of that collection makes of its
-text. After every few kills the applications stop, the operator goes on for two steps, and both collections are compared
-with what the applications remember. A round ends with `detach`, after which what serves holds exactly what they
-remember.
+Among the steps are declarations, swaps and rollbacks with and without one, in any order. The applications ask `current`
+before every write, and once more after it, and repeat the write where the answer changed. They delete a row
+`everywhere`, or, if it was there when all was compared, by chance only where it is to be written. A watcher reads,
+again and again, the whole collection that `current` names: each row has the vector that the model of that collection
+makes of its text. After every few kills the applications stop, passes are made, and both collections are compared with
+what the applications remember. A round ends with `detach`, after which what serves holds exactly what they remember.
 
 `crash.qdrant` does the same in folders of Qdrant, with the steps and the planted bugs of this file.
 """
@@ -36,13 +36,13 @@ from attached.shop import NEW, OLD, made_by, vector
 from crash.attached import Memory, Tally, forking, remembered
 from limpet.attached.collections import attachment as passes
 from limpet.attached.collections.attachment import CollectionAttachment
-from limpet.attached.collections.opening import attach, current
+from limpet.attached.collections.opening import attach, current, everywhere
 from limpet.attached.state import OTHER, Side
 from limpet.errors import GalleryError, LimpetError
 from milvus_server import FOLDER, GATE, GUARDIAN
 
-ROWS, APPLICATIONS, KILLS, CHECKED = 20, 2, 40, 10
-PAUSES = (0.03, 0.3, 1.0)
+ROWS, APPLICATIONS, KILLS, CHECKED = 20, 2, 25, 8
+PAUSES = (0.05, 1.0, 4.0)
 """Seconds between two things that an application does in one of its lives: a swap needs a comparison that finds nothing
 to do."""
 PATIENCE = 300.0
@@ -68,14 +68,14 @@ class Service:
 
     def start(self) -> None:
         """Start it where it does not run, and wait until it answers."""
-        if self._process.poll() is not None:  # not by the package, which would look for other ports
-            self._process = subprocess.Popen(
-                self._process.args, env=self._environment, cwd=self._folder, stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )  # fmt: skip
         until = time.monotonic() + PATIENCE
         while not self._answers():
             assert time.monotonic() < until, "the server does not answer"
+            if self._process.poll() is not None:  # not by the package, which would look for other ports
+                self._process = subprocess.Popen(
+                    self._process.args, env=self._environment, cwd=self._folder, stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                )  # fmt: skip
             time.sleep(0.05)
 
     def _answers(self) -> bool:
@@ -145,7 +145,7 @@ def application(service_url: str, url: str, log: Path, first: int, seed: int, st
             except MilvusException:  # a server that died, or a connection to it
                 stopping = False
                 client = patiently(lambda: MilvusClient(service_url))
-            stop.wait(pause)
+            time.sleep(pause)  # a process that is killed while it waits for an event leaves it locked
 
 
 def first_of(url: str) -> str:
@@ -165,7 +165,9 @@ def act(client: MilvusClient, url: str, draw: random.Random, own: Memory, told: 
     while asked != target:
         asked, side = target, "old" if target == first_of(url) else "new"
         if after is None:
-            client.delete(target, ids=[row])
+            only = row in own.settled and draw.random() < 0.5
+            for one in [target] if only else [one.collection for one in everywhere(url)]:
+                client.delete(one, ids=[row])
         else:
             values = {"key": row, "emb": vector(side, after).tolist(), "text": after, "tags": [after, row]}
             client.upsert(target, [values])
@@ -200,7 +202,7 @@ def step(it: CollectionAttachment, draw: random.Random, log: Path, *, last: bool
     """Take one step and tell it; say whether it was the last."""
     sources: dict[Side, Any] = {side: source(it, side) for side in OTHER}
     for side in draw.sample(sorted(OTHER), 2):
-        if last or draw.random() < 0.7:  # a declaration makes the pass that it needs
+        if last or draw.random() < 0.4:  # a declaration makes the pass that it needs
             it.backfill(sources[side], of=side, batch=draw.choice([None, 3, 8]))
     state, writes = it.state, draw.choice([None, "old", "new"])
     given = draw.random() < 0.8
@@ -250,6 +252,8 @@ def differences(titles: dict[int, str], side: Side, logs: list[Path]) -> list[st
             if row in memory.doubt:
                 with log.open("a") as told:
                     told.write(json.dumps({"row": row, "after": title}) + "\n" + json.dumps({"done": row}) + "\n")
+        with log.open("a") as told:
+            told.write(json.dumps({"compared": side}) + "\n")
     return found + [f"row {row} of {side} is there, and nobody keeps it" for row in titles]
 
 
@@ -414,7 +418,7 @@ class Round:
             self.applications()
             self.start("operator")
             for number in range(kills):
-                self.went_on(self.draw.choice([0, 0, 1]), self.draw.choice([0, 2, 5]))
+                self.went_on(self.draw.choice([0, 1, 1]), self.draw.choice([0, 2, 5]))
                 time.sleep(0.3 * self.draw.random())
                 self.kill(self.draw.choice(VICTIMS))
                 if number % CHECKED == CHECKED - 1:
@@ -440,7 +444,7 @@ class Round:
     def went_on(self, steps: int, writes: int) -> None:
         """Wait until so much more was done; not for ever, if nothing is possible."""
         done, wrote = self.counts()
-        until = time.monotonic() + PATIENCE / 20
+        until = time.monotonic() + PATIENCE / 30
         while time.monotonic() < until and not self.tally.violations:
             now = self.counts()
             if len(now[0]) >= len(done) + steps and now[1] >= wrote + writes:

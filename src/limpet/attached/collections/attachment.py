@@ -537,7 +537,7 @@ class _Filling(Run):
     def run(self) -> Comparison:
         """Return what the last comparison found."""
         for _ in range(PASSES):
-            found, written = self.at._compare(), self.written
+            found, embedded = self.at._compare(), self.embedded
             wanted = [one for one in found.lacking(self.side) if self.changed or one not in found.changed]
             self.total, self.left_out = self.written + len(wanted), LeftOut(self.source)
             self.at._tidy(found)
@@ -549,7 +549,7 @@ class _Filling(Run):
                     return self.at._compare()
                 if self.measured:
                     self.measured.took(len(ids), time.monotonic() - began)
-            if not wanted and self.written == written and not found.leftovers:
+            if not wanted and self.embedded == embedded and not found.leftovers:
                 return found
         return self.at._compare()
 
@@ -586,8 +586,8 @@ class _Filling(Run):
         if self.at.state.writes != found.writes:
             return 0
         vectors = dict(zip(made.ids, made.vectors, strict=True))
-        now = {row.id: row.digest for row in engine.fetch(other, list(vectors))}
-        put = [replace(rows[one], vector=vectors[one]) for one in vectors if now.get(one) == rows[one].digest]
+        now = {row.id: row.values for row in engine.fetch(other, list(vectors), vectors=False)}
+        put = [replace(rows[one], vector=vectors[one]) for one in vectors if now.get(one) == rows[one].values]
         truth = self.side == found.writes  # what the application writes is overwritten by nothing else
         if truth:
             own = {row.id: row.digest for row in engine.fetch(self.side, [row.id for row in put])}
@@ -596,12 +596,16 @@ class _Filling(Run):
             return 0
         ledger.keep(number, {row.id: self._pair(row.digest, None) for row in put if row.id not in found.changed})
         engine.put(self.side, put)
+        if truth and not engine.shared:  # an item that was deleted everywhere at this moment is not back
+            there = {row.id for row in engine.fetch(other, [row.id for row in put], vectors=False)}
+            engine.remove(self.side, [row.id for row in put if row.id not in there])
         read = {row.id: row for row in engine.fetch(self.side, [row.id for row in put])}
         pairs = {
-            row.id: self._pair(row.digest, there.digest)
+            row.id: self._pair(row.digest, back.digest)
             for row in put
-            if (there := read.get(row.id)) is not None and there.digest is not None
-            and not (truth and self._rewritten(row, there))
+            if (back := read.get(row.id)) is not None
+            and back.digest is not None
+            and not (truth and self._rewritten(row, back))
         }  # fmt: skip
         ledger.keep(number, pairs)
         return len(pairs)

@@ -25,7 +25,7 @@ _NUMBERED = re.compile(r"_upgrade\d+$")
 
 
 class Pace:
-    """How many rows to take at a time: twice as many as long as that makes it faster.
+    """How many rows to take at a time: four times as many as long as that makes it faster.
 
     Services answer a reading of a thousand rows hardly later than one of ten, until vectors become many: how many rows
     that is depends on the service, the vectors and the way to it.
@@ -47,7 +47,7 @@ class Pace:
         if speed >= _HELPS * self._best:
             self._best, self._chances = speed, 2
             if seconds < _LONG:
-                self.rows = min(2 * self.rows, self._most)
+                self.rows = min(4 * self.rows, self._most)
         else:  # a busy moment, or as fast as it gets
             self._chances -= 1
 
@@ -179,8 +179,8 @@ class Engine(Protocol):
     def scan(self, side: Side, pace: Pace) -> Iterator[Sequence[tuple[str, bytes | None]]]:
         """Yield ids and digests of all rows of a side, as many at a time as the pace says, which is told."""
 
-    def fetch(self, side: Side, ids: Sequence[str]) -> Sequence[Row]:
-        """Return those of the rows that are there."""
+    def fetch(self, side: Side, ids: Sequence[str], *, vectors: bool = True) -> Sequence[Row]:
+        """Return those of the rows that are there; without their vectors they have no digest."""
 
     def put(self, side: Side, rows: Sequence[Row]) -> None:
         """Write rows as a whole; where both sides are vectors of the same items, those of items that are there."""

@@ -52,6 +52,8 @@ class MilvusEngine:
         self._key = next(one for one in self._described["fields"] if one.get("is_primary"))
         self._texts = self._key["type"] == DataType.VARCHAR
         nullable = any(one["name"] == self._vector and one.get("nullable") for one in self._described["fields"])
+        names = [one["name"] for one in self._described["fields"] if one["name"] != self._vector]
+        self._fields = [*names, *(["$meta"] if self._described.get("enable_dynamic_field") else [])]
         self._compared = ["*"] if version is None else [version, *([self._vector] if nullable else [])]
 
     @classmethod
@@ -203,14 +205,14 @@ class MilvusEngine:
             finally:
                 iterator.close()
 
-    def fetch(self, side: Side, ids: Sequence[str]) -> Sequence[Row]:
+    def fetch(self, side: Side, ids: Sequence[str], *, vectors: bool = True) -> Sequence[Row]:
         """Return those of the rows that are there."""
         if not ids or (side == "new" and not self.is_there()):
             return []
         with translated(self._address):
             found = self._client.query(
                 self._targets[side].collection, filter=f"{self._key['name']} in {literal(self._keys(ids))}",
-                output_fields=["*"], **_STRONG,
+                output_fields=["*"] if vectors else self._fields, **_STRONG,
             )  # fmt: skip
         return [self._row(one) for one in found]
 

@@ -314,6 +314,29 @@ def current(url: str, *, for_: str = "queries") -> Target:
     The collections are named explicitly, so that one search cannot see two of them.
     """
     refuse(for_ not in ("queries", "writes"), f"for_={for_!r}", "'queries' or 'writes'")
+    return _found(url, for_)[0]
+
+
+def everywhere(url: str) -> tuple[Target, ...]:
+    """Return all that an application has to name when it deletes an item, in this order; what it writes comes last.
+
+    While a collection is attached these are both sides: of an item that was added in the moment in which who writes
+    what is declared anew, the side that is written from then on may know nothing yet, and a deletion there tells
+    nothing.
+
+    Args:
+        url: As it was attached.
+
+    Raises:
+        GalleryError: There is no ledger, or it knows no such collection.
+    """
+    written, entry = _found(url, "writes")
+    both = () if entry.detached else (entry.record.old_target, entry.record.new_target)
+    return (*(one for one in both if one.collection != written.collection), written)
+
+
+def _found(url: str, for_: str) -> tuple[Target, Entry]:
+    """Return what queries or writes are to name, and the attachment that says it."""
     place = _read(url)
     ledger = Ledger(place.ledger, make=False)
     try:
@@ -323,7 +346,7 @@ def current(url: str, *, for_: str = "queries") -> Target:
         found = entry.serving if for_ == "queries" else entry.writing
         for later in ledger.entries():
             if later.id > entry.id and later.record.source == place.source and later.record.old_target == found:
-                found = later.serving if for_ == "queries" else later.writing
-        return found
+                entry, found = later, later.serving if for_ == "queries" else later.writing
+        return found, entry
     finally:
         ledger.close()

@@ -182,14 +182,18 @@ class QdrantEngine:
             if offset is None:
                 return
 
-    def fetch(self, side: Side, ids: Sequence[str]) -> Sequence[Row]:
+    def fetch(self, side: Side, ids: Sequence[str], *, vectors: bool = True) -> Sequence[Row]:
         """Return those of the points that are there, with a vector of the side or without."""
         if not ids:
             return []
         wanted = [one for one in map(point_id, ids) if one is not None]
         with translated(self._address):
             points = self._client.retrieve(
-                self._targets[side].collection, wanted, with_payload=True, with_vectors=True, consistency=_CONSISTENCY
+                self._targets[side].collection,
+                wanted,
+                with_payload=True,
+                with_vectors=vectors,
+                consistency=_CONSISTENCY,
             )
         return [self._row(side, point) for point in points]
 
