@@ -15,7 +15,7 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 from pymilvus import MilvusClient
-from qdrant_client import QdrantClient
+from qdrant_client import QdrantClient, models
 
 from attached.collections import (
     Application,
@@ -305,6 +305,41 @@ def test_points_that_are_deleted_between_a_look_and_a_write_are_skipped(
     monkeypatch.setattr(QdrantClient, "update_vectors", deleting)
     done = run.attachment.backfill(application.source("new", run.attachment))
     assert (done.embedded, done.written, done.lacking, left) == (ITEMS, ITEMS - 2, 0, [])
+    run.attachment.close()
+    application.close()
+
+
+@pytest.mark.parametrize("application", LITE, indirect=True)
+def test_the_first_comparison_reads_ids_alone(application: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was ever on both sides then; what has no vector is counted, and what is there is filled."""
+    it = Run(application).attachment
+    read, scan = list[bool](), type(it.engine).scan
+
+    def noted(*values: Any, digests: bool = True) -> Any:
+        read.append(digests)
+        return scan(*values, digests=digests)
+
+    monkeypatch.setattr(type(it.engine), "scan", noted)
+    status = it.status()
+    assert (status.items, status.lacking, status.empty) == (ITEMS, {"old": 0, "new": ITEMS}, 0)
+    assert read == [False, False]
+    it.backfill(application.source("new", it))
+    assert read == [False] * 4 + [True] * 2 and it.status().lacking == {"old": 0, "new": 0}
+    it.close()
+
+
+@pytest.mark.parametrize("version", ["", "&version=text"])
+def test_points_without_a_vector_are_counted_by_every_comparison(version: str, place: Path, tmp_path: Path) -> None:
+    ledger = str(tmp_path / "ledger.db")
+    application = QdrantApplication(f"qdrant:{place / 'q'}", ledger, f"&beside=collection{version}")
+    run = Run(application)  # type: ignore[arg-type]
+    bare = models.PointStruct(id=99, vector={"other": [99.0, 1.0]}, payload={"text": "bare", "tags": ["bare", 99]})
+    application.client.upsert(application.name, [bare])
+    for _ in range(2):
+        status = run.attachment.status()
+        assert (status.items, status.empty) == (ITEMS, 1)
+        run.attachment.backfill(application.source("new", run.attachment))
+    assert run.attachment.status().lacking["new"] == 0
     run.attachment.close()
     application.close()
 

@@ -42,9 +42,9 @@ from limpet.errors import GalleryError, LimpetError
 from milvus_server import FOLDER, GATE, GUARDIAN
 
 ROWS, APPLICATIONS, KILLS, CHECKED = 20, 2, 25, 8
-PAUSES = (0.05, 1.0, 4.0)
-"""Seconds between two things that an application does in one of its lives: a swap needs a comparison that finds nothing
-to do."""
+PAUSE, BURST, REST = 0.05, 20, 5.0
+"""Seconds between two things that an application does, so many of them in a row, and seconds between two such rows: a
+swap or a declaration needs a comparison that finds nothing to do."""
 PATIENCE = 300.0
 VICTIMS = ("operator",) * 13 + ("application",) * 5 + ("server",)
 Row = dict[str, Any]
@@ -134,10 +134,9 @@ def rows_of(client: MilvusClient, collection: str) -> dict[int, Row]:
 def application(service_url: str, url: str, log: Path, first: int, seed: int, stop: Any) -> None:
     """Write one's own rows into the collection that is to be written, until told to stop, and once more then."""
     draw, own = random.Random(seed), remembered(log)
-    pause = draw.choice(PAUSES)
     client = patiently(lambda: MilvusClient(service_url))
     with log.open("a", buffering=1) as told:
-        stopping = False
+        stopping, done = False, 0
         while not stopping:
             stopping = stop.is_set()
             try:
@@ -145,7 +144,10 @@ def application(service_url: str, url: str, log: Path, first: int, seed: int, st
             except MilvusException:  # a server that died, or a connection to it
                 stopping = False
                 client = patiently(lambda: MilvusClient(service_url))
-            time.sleep(pause)  # a process that is killed while it waits for an event leaves it locked
+            done += 1
+            until = time.monotonic() + (REST if done % BURST == 0 else PAUSE)
+            while time.monotonic() < until and not stop.is_set():  # killed in its wait(), it would stay locked
+                time.sleep(PAUSE)
 
 
 def first_of(url: str) -> str:
@@ -232,9 +234,8 @@ def step(it: CollectionAttachment, draw: random.Random, log: Path, *, last: bool
 
 def settle(it: CollectionAttachment) -> None:
     """Make passes until nothing is due; nobody else writes."""
-    for _ in range(2):
-        for side in OTHER:
-            it.backfill(source(it, side), of=side)
+    while sum(it.backfill(source(it, side), of=side).written for side in OTHER):
+        pass
     assert not any(it.status().lacking.values()), it.status()
 
 
@@ -444,7 +445,7 @@ class Round:
     def went_on(self, steps: int, writes: int) -> None:
         """Wait until so much more was done; not for ever, if nothing is possible."""
         done, wrote = self.counts()
-        until = time.monotonic() + PATIENCE / 30
+        until = time.monotonic() + PATIENCE / 50
         while time.monotonic() < until and not self.tally.violations:
             now = self.counts()
             if len(now[0]) >= len(done) + steps and now[1] >= wrote + writes:

@@ -177,8 +177,9 @@ class CollectionAttachment:
                 "INSERT INTO seen VALUES (?, NULL, NULL, ?, ?, 1)",
                 ((identifier, *pair) for identifier, pair in self.ledger.pairs(self.number)),
             )
+            again = scratch.execute("SELECT 1 FROM seen").fetchone() is not None  # without pairs, ids tell everything
             for side in (OTHER[writes], writes):
-                for rows in self.engine.scan(side, self.pace):
+                for rows in self.engine.scan(side, self.pace, digests=again):
                     found.empty += sum(digest is None for _, digest in rows) if side == writes else 0
                     scratch.executemany(
                         f"INSERT INTO seen (id, {side}) VALUES (?, ?) "
@@ -235,7 +236,7 @@ class CollectionAttachment:
     def some(self, limit: int) -> list[str]:
         """Return ids of some items that have an old vector, at most so many."""
         found: list[str] = []
-        for rows in self.engine.scan("old", self.pace):
+        for rows in self.engine.scan("old", self.pace, digests=False):
             found += [identifier for identifier, digest in rows if digest is not None]
             if len(found) >= limit:
                 break

@@ -21,6 +21,8 @@ AT_ONCE = 256
 """Rows read, or written, at a time at first."""
 _MOST, _BYTES = 16_384, 16 * 2**20
 _HELPS, _LONG = 1.2, 2.0
+UNREAD = b""
+"""In place of a digest that nobody needs."""
 _NUMBERED = re.compile(r"_upgrade\d+$")
 
 
@@ -176,8 +178,14 @@ class Engine(Protocol):
     def is_there(self) -> bool:
         """Say whether the place of the new side is there."""
 
-    def scan(self, side: Side, pace: Pace) -> Iterator[Sequence[tuple[str, bytes | None]]]:
-        """Yield ids and digests of all rows of a side, as many at a time as the pace says, which is told."""
+    def scan(self, side: Side, pace: Pace, *, digests: bool = True) -> Iterator[Sequence[tuple[str, bytes | None]]]:
+        """Yield ids and digests of all rows of a side, as many at a time as the pace says, which is told.
+
+        Args:
+            side: Which.
+            pace: How many at a time.
+            digests: Whether they are needed: without them `UNREAD` stands for all, and little more than ids is read.
+        """
 
     def fetch(self, side: Side, ids: Sequence[str], *, vectors: bool = True) -> Sequence[Row]:
         """Return those of the rows that are there; without their vectors they have no digest."""

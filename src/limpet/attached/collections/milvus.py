@@ -12,7 +12,7 @@ import numpy as np
 from pymilvus import DataType, MilvusClient, MilvusException
 
 from limpet.attached.base import IndexStatus
-from limpet.attached.collections.engine import Pace, Row, Target, Wanted, digest_of
+from limpet.attached.collections.engine import UNREAD, Pace, Row, Target, Wanted, digest_of
 from limpet.attached.state import Side
 from limpet.errors import GalleryError, without_secrets
 from limpet.sources.address import Address
@@ -51,10 +51,11 @@ class MilvusEngine:
                     load_of_file(address, self._client, one.collection)
         self._key = next(one for one in self._described["fields"] if one.get("is_primary"))
         self._texts = self._key["type"] == DataType.VARCHAR
-        nullable = any(one["name"] == self._vector and one.get("nullable") for one in self._described["fields"])
+        fields = self._described["fields"]
+        self._nullable = [one["name"] for one in fields if one["name"] == self._vector and one.get("nullable")]
         names = [one["name"] for one in self._described["fields"] if one["name"] != self._vector]
         self._fields = [*names, *(["$meta"] if self._described.get("enable_dynamic_field") else [])]
-        self._compared = ["*"] if version is None else [version, *([self._vector] if nullable else [])]
+        self._compared = ["*"] if version is None else [version, *self._nullable]
 
     @classmethod
     def resolved(cls, address: Address, name: str) -> str:
@@ -180,7 +181,7 @@ class MilvusEngine:
 
     # Rows
 
-    def scan(self, side: Side, pace: Pace) -> Iterator[Sequence[tuple[str, bytes | None]]]:
+    def scan(self, side: Side, pace: Pace, *, digests: bool = True) -> Iterator[Sequence[tuple[str, bytes | None]]]:
         """Yield ids and digests of all rows of a side, in the order of their keys."""
         if side == "new" and not self.is_there():
             return
@@ -190,7 +191,7 @@ class MilvusEngine:
             with translated(self._address):
                 iterator = self._client.query_iterator(
                     self._targets[side].collection, batch_size=size, filter=after,
-                    output_fields=[key, *self._compared], **_STRONG,
+                    output_fields=[key, *(self._compared if digests else self._nullable)], **_STRONG,
                 )  # fmt: skip
             try:
                 while pace.rows == size:
@@ -200,7 +201,10 @@ class MilvusEngine:
                     if not page:
                         return
                     pace.took(len(page), time.monotonic() - began)
-                    yield [(row.id, row.digest) for row in map(self._row, page)]
+                    if digests:
+                        yield [(row.id, row.digest) for row in map(self._row, page)]
+                    else:
+                        yield [(str(one[key]), None if one.get(self._vector, "") is None else UNREAD) for one in page]
                     after = f"{key} > {literal(page[-1][key])}"
             finally:
                 iterator.close()

@@ -15,7 +15,7 @@ from qdrant_client import QdrantClient, models
 from qdrant_client.http.exceptions import UnexpectedResponse
 
 from limpet.attached.base import IndexStatus
-from limpet.attached.collections.engine import Pace, Row, Target, Wanted, digest_of
+from limpet.attached.collections.engine import UNREAD, Pace, Row, Target, Wanted, digest_of
 from limpet.attached.state import Side
 from limpet.errors import DataError, StoreError, reason, refuse, without_secrets
 from limpet.sources.address import Address
@@ -157,30 +157,34 @@ class QdrantEngine:
 
     # Points
 
-    def scan(self, side: Side, pace: Pace) -> Iterator[Sequence[tuple[str, bytes | None]]]:
-        """Yield ids and digests of all points of a side; where vectors are not compared, of those that have one."""
+    def scan(self, side: Side, pace: Pace, *, digests: bool = True) -> Iterator[Sequence[tuple[str, bytes | None]]]:
+        """Yield ids and digests of all points of a side; where both are vectors of a point, of those that have the one."""
         if side == "new" and not self.is_there():
             return
-        offset: Any = None
         name = self._names[side]
-        unseen = self.shared or (self._version is not None and name != UNNAMED)  # whether a point has one
-        where = models.Filter(must=[models.HasVectorCondition(has_vector=name)]) if unseen else None
-        what: dict[str, Any] = (
-            {"with_payload": [self._version], "with_vectors": False}
-            if self._version
-            else {"with_payload": True, "with_vectors": True}
-        )
-        while True:
-            began = time.monotonic()
-            with translated(self._address):
-                points, offset = self._client.scroll(
-                    self._targets[side].collection, scroll_filter=where, limit=pace.rows, offset=offset,
-                    consistency=_CONSISTENCY, **what,
-                )  # fmt: skip
-            pace.took(len(points), time.monotonic() - began)
-            yield [(row.id, row.digest) for row in (self._row(side, point) for point in points)]
-            if offset is None:
-                return
+        alone = self._version is not None or not digests  # nothing is read that would tell whether a point has one
+        fields = [self._version] if self._version and digests else False
+        what: dict[str, Any] = {"with_payload": fields if alone else True, "with_vectors": not alone}
+        has = [models.HasVectorCondition(has_vector=name)]
+        parts: list[tuple[models.Filter | None, bool]] = [(None, True)]
+        if self.shared or (alone and name != UNNAMED):
+            parts = [(models.Filter(must=has), True), *([] if self.shared else [(models.Filter(must_not=has), False)])]
+        for where, there in parts:
+            offset: Any = None
+            while True:
+                began = time.monotonic()
+                with translated(self._address):
+                    points, offset = self._client.scroll(
+                        self._targets[side].collection, scroll_filter=where, limit=pace.rows, offset=offset,
+                        consistency=_CONSISTENCY, **what,
+                    )  # fmt: skip
+                pace.took(len(points), time.monotonic() - began)
+                if digests and there:
+                    yield [(row.id, row.digest) for row in (self._row(side, point) for point in points)]
+                else:
+                    yield [(str(point.id), UNREAD if there else None) for point in points]
+                if offset is None:
+                    break
 
     def fetch(self, side: Side, ids: Sequence[str], *, vectors: bool = True) -> Sequence[Row]:
         """Return those of the points that are there, with a vector of the side or without."""
