@@ -23,6 +23,8 @@ from limpet.stores.forks import alone, at_fork, unforked
 
 DATABASE = "gallery.db"
 LOCK = "writer.lock"
+ROOM, ROOM_TO_READ = 2**20, 2**16
+"""Bytes that must be free before a write, and before a read, where blocks are small; see `refuse_full_disk`."""
 _FULL = 2  # of the pragma "synchronous"
 _WRITE_NOTHING = "PRAGMA incremental_vacuum(0)"  # fails where SQLite opened the file for reading only; BEGIN does not
 _PAGES_AT_ONCE = 4096  # between them Ctrl-C is heard
@@ -154,6 +156,7 @@ class SqliteDatabase:
         if self.read_only:
             return connect_read_only(Path(self.path))
         if not self._in_ram:
+            refuse_full_disk(Path(self.path), ROOM)
             _refuse_shared(Path(self.path))
         connection = sqlite3.connect(self.path, timeout=30, isolation_level=None, check_same_thread=False)
         try:
@@ -206,6 +209,8 @@ class SqliteDatabase:
             GalleryError: SQLite would not keep what it acknowledges.
         """
         self.must_be_writable()
+        if not self._in_ram:
+            refuse_full_disk(Path(self.path), ROOM)
         with self._begun("BEGIN IMMEDIATE", _WRITE_NOTHING):
             self._must_be_durable()
             yield
@@ -288,6 +293,32 @@ class SqliteDatabase:
         self._close_idle()
 
 
+def refuse_full_disk(path: Path, room: int) -> None:
+    """Refuse a database where the index of its log might find no room.
+
+    SQLite writes one byte of every 4 KiB of that index and maps the rest into memory. With smaller blocks, the file
+    system looks for room only when the rest is touched, and on a full disk SIGBUS then ends the process.
+
+    Args:
+        path: The database.
+        room: Bytes that must be free, where blocks are smaller than 4 KiB.
+
+    Raises:
+        StoreError: Fewer are.
+    """
+    try:
+        disk = os.statvfs(path.parent)
+    except OSError:
+        return  # SQLite says what is wrong
+    free = (disk.f_bfree if os.geteuid() == 0 else disk.f_bavail) * disk.f_frsize
+    if disk.f_frsize < 4096 and free < room:
+        raise StoreError(
+            f"The disk of '{path}' is full: {free:,} bytes are free.",
+            expected=f"at least {room:,} bytes",
+            to_do="free some room, then repeat. The gallery is intact.",
+        )
+
+
 def connect_read_only(path: Path) -> sqlite3.Connection:
     """Return a connection that changes neither the database nor its folder; use it inside `unforked`.
 
@@ -295,8 +326,9 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
     and it is missing, nobody writes, and the file is read without locks.
 
     Raises:
-        StoreError: Commits wait in "-wal", and cannot be read without writing.
+        StoreError: Commits wait in "-wal", and cannot be read without writing; or see `refuse_full_disk`.
     """
+    refuse_full_disk(path, ROOM_TO_READ)
     alone_there = _unshared(path)
     if alone_there is not None and alone_there[-1]:
         raise StoreError(
