@@ -96,3 +96,12 @@ def test_what_is_missing_is_named(make_items: Make) -> None:
         ByCamera().measure(query.select([1]), gallery, ["map"])
     with pytest.raises(DataError, match="gallery is empty"):
         ByCamera().measure(query, gallery.select([0, 3]), ["map"])
+
+
+def test_one_camera_for_everybody_is_what_is_wrong(make_items: Make) -> None:
+    query, gallery = people(make_items)
+    one = [side.replace(columns={"camera": np.ones(len(side), np.int64)}) for side in (query, gallery)]
+    for measure in (ByCamera().measure, ByCamera(no_relevant="zero").measure):
+        with pytest.raises(EmptyOverlapError, match="from the query's own camera") as refusal:
+            measure(*one, ["map"])
+        assert "class names" not in str(refusal.value) and "camera" in refusal.value.to_do

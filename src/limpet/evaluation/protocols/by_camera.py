@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet
 from limpet.embeddings.same_items import labels_as_in
-from limpet.errors import DataError
+from limpet.errors import DataError, EmptyOverlapError
 from limpet.evaluation.protocols.base import Lists, RankingProtocol
 from limpet.evaluation.ranking.row_lists import RowLists
 from limpet.evaluation.sides import relevant_by_label
@@ -44,12 +44,25 @@ class ByCamera(RankingProtocol):
         return ~junk if junk.any() else None
 
     def answers(self, query: EmbeddingSet, gallery: EmbeddingSet) -> Lists:
-        """Return the rows of every query's person; those by its own camera and junk are ignored."""
+        """Return the rows of every query's person; those by its own camera and junk are ignored.
+
+        Raises:
+            DataError: A side does not know its cameras.
+            EmptyOverlapError: Queries have relevant items, and all of these are from the query's own camera.
+        """
         relevant = relevant_by_label(query, gallery)
         persons, person = _numbered(labels_as_in(gallery, query), labels_as_in(gallery, gallery))
         cameras, camera = _numbered(_cameras(query, "queries"), _cameras(gallery, "gallery"))
         count = 1 + max(cameras.max(initial=0), camera.max(initial=0))
         same = RowLists.by_label(persons * count + cameras, person * count + camera)
+        if relevant.counts.any() and np.array_equal(relevant.counts, same.counts):  # `same` is a part of `relevant`
+            raise EmptyOverlapError(
+                f"Every relevant item of the {len(query)} queries is from the query's own camera. The protocol "
+                f"'{self.name}' leaves such items out: it asks whether another camera finds the person.",
+                expected="persons that at least two cameras have seen",
+                to_do=f"look at the values of the column '{COLUMN}'; or evaluate with another protocol, such as "
+                "--protocol labels.",
+            )
         junk = np.flatnonzero(_junk(gallery))
         if len(junk):
             same = same.union(RowLists(junk, np.zeros(len(query), np.int64), np.full(len(query), len(junk))))
