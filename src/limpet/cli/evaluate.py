@@ -233,6 +233,8 @@ def evaluate(
     given_old, given_new, given_third = models.given()
     with console.status("reading embeddings"):
         old, new, third = given_old.needed(reading), given_new.needed(reading), given_third.sides(reading)
+    old, new = reading.without_left_out(old), reading.without_left_out(new)
+    third = None if third is None else reading.without_left_out(third)
     refuse_no_labels(reading.label_column, [one for sides in (old, new, third) if sides is not None for one in sides])
     refuse_swapped(old.gallery, new.gallery, given_old.place, given_old.release)
     of_old = model_of(old.gallery)

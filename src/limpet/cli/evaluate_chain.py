@@ -59,6 +59,8 @@ def chain(
     with console.status("reading embeddings"):
         models = [reading.sides(place, similarity=similarity) for place in embeddings]
         third = [reading.sides(place, similarity=similarity) for place in independent] or None
+    models = list(map(reading.without_left_out, models))
+    third = None if third is None else list(map(reading.without_left_out, third))
     if pad_old:
         models = [sides.padded(models[-1].gallery.space) for sides in models]
     _check_one_kind(names, models, third or [])

@@ -8,6 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from limpet.cli.choices import data_root, user_cache, write_settings
 from limpet.cli.console import console, counting_progress
 from limpet.cli.evidence import Sides
@@ -15,6 +17,7 @@ from limpet.cli.pages import Report
 from limpet.cli.places import Place
 from limpet.config import Options, Settings
 from limpet.embeddings import EmbeddingSet
+from limpet.embeddings.embedding_set import shown
 from limpet.embeddings.files import FileColumns, model_folder
 from limpet.errors import ConfigError, ReleaseError, refuse, unknown_name
 from limpet.options import Keywords, bound, option_types
@@ -72,12 +75,24 @@ class Output(Options):
         write_settings(self.out, "evaluate.yaml", settings)
 
 
+def tell_unusable(place: object, unusable: Sequence[str] | None) -> Sequence[str]:
+    """Say which items of a place were left out since their vector cannot be used, and return them."""
+    if unusable:
+        console.print(
+            f"{place}: left out {len(unusable):,} item{'s' * (len(unusable) > 1)} whose vector is zero, NaN or "
+            f"infinite: {shown(unusable)}."
+        )
+    return unusable or ()
+
+
 @dataclass(frozen=True)
 class Reading(Options):
     """How vectors made elsewhere are read.
 
     Args:
         cast: Accept other floating types than float32 in .npz, .npy and .parquet files, and in sources.
+        skip_unusable: Leave out items whose vector is zero, NaN or infinite there, and list their ids; all models of an
+            evaluation then leave them out.
         vector_column: What .npz and .parquet files, and sources whose URL does not say it, call the vectors, where it
             is not "vectors" and "vector"; of several names the first counts that a file has.
         id_column: The same of the ids, "ids" and "id".
@@ -85,6 +100,7 @@ class Reading(Options):
     """
 
     cast: bool = False
+    skip_unusable: bool = False
     vector_column: list[str] = field(default_factory=list)
     id_column: list[str] = field(default_factory=list)
     label_column: list[str] = field(default_factory=list)
@@ -145,9 +161,27 @@ class Reading(Options):
         """
         from limpet.sources.reading import load_embeddings
 
-        return load_embeddings(
-            place.given, model=name, similarity=similarity, cast=self.cast, columns=self.columns, verify=True
+        unusable: list[str] | None = [] if self.skip_unusable else None
+        found = load_embeddings(
+            place.given, model=name, similarity=similarity, cast=self.cast, columns=self.columns, verify=True,
+            unusable=unusable,
+        )  # fmt: skip
+        self.left_out.update(tell_unusable(place, unusable))
+        return found
+
+    @cached_property
+    def left_out(self) -> set[str]:
+        """Ids of items that were left out so far, since a vector of theirs cannot be used."""
+        return set()
+
+    def without_left_out(self, sides: Sides) -> Sides:
+        """Return queries and gallery of a model without the items that were left out of any model."""
+        if not self.left_out:
+            return sides
+        query, gallery = (
+            one.select(np.array([name not in self.left_out for name in one.ids], np.bool_)) for one in sides
         )
+        return Sides(gallery, gallery) if sides.leave_one_out else Sides(query, gallery)
 
     def queries(self, place: Place, name: str | None = None) -> EmbeddingSet:
         """Open embedded queries: a file or source, or the queries of a folder, or whatever else it has to fit on."""

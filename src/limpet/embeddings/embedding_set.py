@@ -378,6 +378,13 @@ def _check_values(embeddings: EmbeddingSet) -> None:
         _refuse_rows(embeddings, space.check(vectors), f"are no points of the {space}", space.points_are)
 
 
+def unusable_rows(vectors: NDArray[np.float32], space: Space, form: Form) -> NDArray[np.int64]:
+    """Return the rows that no search can use: NaN or infinite numbers, or no points of their space, such as zero."""
+    absent = _not_finite(vectors)
+    wrong = space.check_features(vectors) if form == "features" else space.check(vectors)
+    return np.union1d(absent, wrong)
+
+
 def _not_finite(vectors: NDArray[np.float32]) -> NDArray[np.int64]:
     """Return the rows that hold NaN or infinite values; block by block, since a mask of all is a quarter of them."""
     blocks = range(0, len(vectors), _ROWS_AT_ONCE)
@@ -393,7 +400,8 @@ def _refuse_rows(embeddings: EmbeddingSet, rows: NDArray[np.int64], what: str, e
         raise DataError(
             f"{len(rows)} of {len(embeddings.vectors)} vectors {what}, first: {shown(names, len(rows))}.",
             expected=expected,
-            to_do="remove these items or embed them again; nothing was written.",
+            to_do="embed these items again, or leave them out: the commands that read vectors take --skip-unusable. "
+            "Nothing was written.",
         )
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.embeddings.embedding_set import EmbeddingSet, Form, Role
+from limpet.embeddings.embedding_set import EmbeddingSet, Form, Role, unusable_rows
 from limpet.embeddings.files import NUMPY, NUMPY_ARCHIVE, PARQUET, USUAL, FileColumns, refuse_other_kind
 from limpet.embeddings.numpy_files import NumpyFile
 from limpet.embeddings.room import gather, rows_at_once
@@ -44,6 +44,7 @@ def from_npz(
     cast: bool = False,
     names: FileColumns = USUAL,
     most_memory: int | None = None,
+    unusable: list[str] | None = None,
 ) -> EmbeddingSet:
     """Import vectors from ``.npz`` (arrays ``vectors``, optional ``ids``, ``labels``, ``class_names``) or ``.npy``.
 
@@ -59,6 +60,8 @@ def from_npz(
         cast: Accept other floating types than float32 and convert them.
         names: What vectors, ids and labels are called in the file, where it is not as above.
         most_memory: Bytes of vectors that are kept in memory; half of what is available when left out.
+        unusable: Gets the ids of items whose vector is zero, NaN or infinite, which are left out; such vectors are
+            refused when it is left out.
 
     Raises:
         ConfigError: Both a space and a similarity were given, or one that is unknown.
@@ -75,7 +78,7 @@ def from_npz(
             expected="a complete .npy or .npz file of plain arrays (no pickled objects)",
             to_do="write it again with numpy.savez, or restore it from a copy.",
         ) from error
-    return imported(path, arrays, fingerprint, space_of(arrays, space, similarity), role)
+    return imported(path, arrays, fingerprint, space_of(arrays, space, similarity), role, unusable)
 
 
 def _npz_arrays(path: Path, cast: bool, names: FileColumns, most_memory: int | None) -> Arrays:
@@ -115,6 +118,7 @@ def from_parquet(
     cast: bool = False,
     names: FileColumns = USUAL,
     most_memory: int | None = None,
+    unusable: list[str] | None = None,
 ) -> EmbeddingSet:
     """Import vectors from Parquet with columns ``id``, ``vector`` and optionally ``label`` (numbers or texts).
 
@@ -144,7 +148,7 @@ def from_parquet(
     with unreadable(path):
         arrays: Arrays = {"vectors": gather(run.blocks(), files.rows, dim, most_memory=most_memory)}
     arrays |= run.values()
-    return imported(path, arrays, fingerprint, space_of(arrays, space, similarity), role)
+    return imported(path, arrays, fingerprint, space_of(arrays, space, similarity), role, unusable)
 
 
 def space_of(arrays: Arrays, space: Space | None, similarity: str | None) -> tuple[Space, Form]:
@@ -158,7 +162,14 @@ def space_of(arrays: Arrays, space: Space | None, similarity: str | None) -> tup
 LARGEST = int(np.iinfo(np.int64).max)
 
 
-def imported(path: str | Path, arrays: Arrays, fingerprint: str, where: tuple[Space, Form], role: Role) -> EmbeddingSet:
+def imported(
+    path: str | Path,
+    arrays: Arrays,
+    fingerprint: str,
+    where: tuple[Space, Form],
+    role: Role,
+    unusable: list[str] | None = None,
+) -> EmbeddingSet:
     """Return the set of arrays that came from elsewhere: ids and labels may be texts or numbers, or be missing.
 
     Args:
@@ -167,6 +178,7 @@ def imported(path: str | Path, arrays: Arrays, fingerprint: str, where: tuple[Sp
         fingerprint: Of the model.
         where: Space and form of the vectors.
         role: What the items are to the model.
+        unusable: Gets the ids of items whose vector cannot be used, which are left out; see `from_npz`.
 
     Raises:
         DataError: They break a promise of `EmbeddingSet`.
@@ -176,8 +188,16 @@ def imported(path: str | Path, arrays: Arrays, fingerprint: str, where: tuple[Sp
     ids, labels, names = (arrays.pop(name, None) for name in ("ids", "labels", "class_names"))
     if labels is not None and not _whole(labels):
         labels, names = _texts(labels.astype(np.str_) if isinstance(labels, np.ndarray) else labels).classes()
+    ids = _texts(np.arange(len(vectors)) if ids is None else ids)
+    rows = None if unusable is None else unusable_rows(vectors, *where)  # type: ignore[arg-type]
+    if unusable is not None and rows is not None and len(rows) and len(ids) == len(vectors):
+        unusable += list(ids[rows])
+        kept = np.delete(np.arange(len(vectors)), rows)
+        ids, vectors = ids[kept], vectors[kept]
+        labels = None if labels is None else labels[kept]
+        arrays = {name: values[kept] for name, values in arrays.items()}
     return EmbeddingSet(
-        ids=_texts(np.arange(len(vectors)) if ids is None else ids),
+        ids=ids,
         vectors=vectors,  # type: ignore[arg-type]
         fingerprint=fingerprint,
         space=where[0],

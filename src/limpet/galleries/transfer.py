@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet, StringArray
-from limpet.embeddings.embedding_set import shown
+from limpet.embeddings.embedding_set import shown, unusable_rows
 from limpet.embeddings.imports import space_named
 from limpet.embeddings.storage import save, to_npz, write_atomically
 from limpet.errors import (
@@ -133,6 +133,7 @@ def import_table(
     cast: bool = False,
     skip_existing: bool = False,
     batch: int = BATCH,
+    unusable: list[str] | None = None,
     on_step: Progress | None = None,
 ) -> Imported:
     """Add the rows of a source as items, in commits of ``batch`` rows; it is never in memory as a whole.
@@ -148,6 +149,8 @@ def import_table(
         cast: Accept other types of numbers than float32 and convert them.
         skip_existing: Pass over rows whose item is there already, so that an interrupted import can go on.
         batch: Rows per commit, at most 50,000.
+        unusable: Gets the ids of rows whose vector is zero, NaN or infinite, which are left out; such vectors are
+            refused when it is left out.
         on_step: Told "read", "written", "skipped" and "total" after every commit.
 
     Raises:
@@ -169,7 +172,7 @@ def import_table(
             raise _undeclared(name, state.columns)
     names = list(dict.fromkeys([id_column, vector_column, *taken.values()]))
     check_readable(source, names)
-    run = _Import(gallery, source, generation, cast, skip_existing, on_step)
+    run = _Import(gallery, source, generation, cast, skip_existing, unusable, on_step)
     for part in source.batches(names, batch):
         columns_ = {name: part.column(place) for place, name in enumerate(names)}
         run.add(columns_[id_column], columns_[vector_column], {to: columns_[of] for to, of in taken.items()})
@@ -206,6 +209,7 @@ class _Import:
     generation: Generation
     cast: bool
     skip_existing: bool
+    unusable: list[str] | None
     on_step: Progress | None
     read: int = 0
     written: int = 0
@@ -215,29 +219,31 @@ class _Import:
     def add(self, ids: pa.Array, vectors: pa.Array, metadata: Mapping[str, pa.Array]) -> None:
         """Commit the rows of one batch that are new."""
         try:
-            embeddings = self._embeddings(ids, vectors)
+            embeddings, rows = self._embeddings(ids, vectors)
             new = self._new(embeddings.ids)
             if len(new):
-                values = {name: pc.take(array, pa.array(new)).to_pylist() for name, array in metadata.items()}
+                values = {name: pc.take(array, pa.array(rows[new])).to_pylist() for name, array in metadata.items()}
                 self.gallery.add(embeddings.select(new), metadata=values)
                 self.own_commits |= set(self.gallery.store.fetch([embeddings.ids[int(new[0])]]).versions.tolist())
         except LimpetError as error:
             raise self._explained(error, len(ids)) from error
         self.read += len(ids)
         self.written += len(new)
-        self.skipped += len(ids) - len(new)
+        self.skipped += len(embeddings) - len(new)
         if self.on_step is not None:
             total = self.source.rows
             self.on_step({"read": self.read, "written": self.written, "skipped": self.skipped, "total": total})
 
-    def _embeddings(self, ids: Any, vectors: Any) -> EmbeddingSet:
-        return EmbeddingSet(
-            ids=StringArray.from_arrow(texts_of_ids(ids)),
-            vectors=_float32(_matrix(vectors), self.cast),
-            fingerprint=self.generation.fingerprint,
-            space=self.generation.geometry,
-            role="document",
-        )
+    def _embeddings(self, ids: Any, vectors: Any) -> tuple[EmbeddingSet, NDArray[np.int64]]:
+        """Return the points that can be used, and their rows in the batch."""
+        names, points = StringArray.from_arrow(texts_of_ids(ids)), _float32(_matrix(vectors), self.cast)
+        space, rows = self.generation.geometry, np.arange(len(points))
+        if self.unusable is not None and points.shape[1] == space.dim:
+            wrong = unusable_rows(points, space, "points")
+            self.unusable += list(names[wrong])
+            rows = np.delete(rows, wrong)
+        made_by = self.generation.fingerprint
+        return EmbeddingSet(names[rows], points[rows], made_by, space, role="document"), rows
 
     def _new(self, ids: StringArray) -> NDArray[np.int64]:
         """Return the rows whose item the gallery does not have; refuse what this very import wrote."""

@@ -40,6 +40,7 @@ def load_embeddings(
     cast: bool = False,
     columns: FileColumns = USUAL,
     verify: bool = False,
+    unusable: list[str] | None = None,
 ) -> EmbeddingSet:
     """Read embeddings from wherever the commands read them.
 
@@ -54,6 +55,8 @@ def load_embeddings(
         columns: What vectors, ids and labels are called, where it is not "vectors", "ids", "labels" in NumPy files and
             "vector", "id", "label" elsewhere.
         verify: Read a file of limpet wholly, and compare it with its digest; others are always read wholly.
+        unusable: Gets the ids of items whose vector is zero, NaN or infinite, which are left out; such vectors are
+            refused when it is left out.
 
     Raises:
         ConfigError: There is nothing of the kind, the URL is wrong, or a model or similarity was given for a file that
@@ -72,7 +75,7 @@ def load_embeddings(
         source = open_with(address, columns)
         said = source.record is not None or address.model is not None
         made_by = f"declared:{model or address.called}" if model is not None or not said else None
-        return embeddings_of(source, fingerprint=made_by, similarity=similarity, cast=cast)
+        return embeddings_of(source, fingerprint=made_by, similarity=similarity, cast=cast, unusable=unusable)
     path = model_folder(Path(place))
     if not path.exists():
         raise ConfigError(
@@ -88,7 +91,7 @@ def load_embeddings(
     if path.suffix in IMPORTED or path.is_dir():
         importer = storage.from_npz if path.suffix in (".npz", ".npy") else storage.from_parquet
         made_by = f"declared:{model or place}"
-        return importer(path, fingerprint=made_by, similarity=similarity, cast=cast, names=columns)
+        return importer(path, fingerprint=made_by, similarity=similarity, cast=cast, names=columns, unusable=unusable)
     if similarity is not None:
         raise ConfigError(
             f"'{path}' says how its vectors are compared, and the similarity {similarity} was given.",
@@ -133,6 +136,7 @@ def embeddings_of(
     role: Role = "both",
     cast: bool = False,
     most_memory: int | None = None,
+    unusable: list[str] | None = None,
 ) -> EmbeddingSet:
     """Read the vectors of a source with their ids, labels and further columns of numbers, in one reading.
 
@@ -144,6 +148,8 @@ def embeddings_of(
         cast: Accept other floating types than float32 and convert them.
         most_memory: Bytes of vectors that are kept in memory; half of what is available when left out. More are mapped
             from a temporary file.
+        unusable: Gets the ids of items whose vector is zero, NaN or infinite, which are left out; such vectors are
+            refused when it is left out.
 
     Raises:
         ConfigError: There is no column of ids or vectors, or nobody says which model made them.
@@ -175,7 +181,7 @@ def embeddings_of(
     check_vectors(source.name, first.shape, kind, cast)
     vectors = gather(chain([first], blocks), source.rows, run.dim, about=True, most_memory=most_memory)
     arrays: Arrays = {"vectors": vectors, **run.values()}
-    return imported(source.name, arrays, made_by, where_of(source, run.dim, similarity), role)
+    return imported(source.name, arrays, made_by, where_of(source, run.dim, similarity), role, unusable)
 
 
 def _made_by(source: Source, fingerprint: str | None) -> str:

@@ -77,6 +77,7 @@ def open_vectors(
     fingerprint: str | None = None,
     cast: bool = False,
     columns: FileColumns = USUAL,
+    skip_unusable: bool = False,
 ) -> EmbeddingSet:
     """Open a file of embeddings, the part of a folder that `limpet embed` wrote, or a source.
 
@@ -86,16 +87,20 @@ def open_vectors(
         fingerprint: Of the model that made vectors which do not say so.
         cast: Accept other floating types than float32 in files made elsewhere and in sources.
         columns: What these call vectors and ids.
+        skip_unusable: Leave out items whose vector is zero, NaN or infinite there, and say which.
 
     Raises:
         ConfigError: There is no such file, or nobody says which model made its vectors.
         DataError: It is damaged or breaks a promise of `EmbeddingSet`.
     """
-    from limpet.cli.options import Reading
+    from limpet.cli.options import Reading, tell_unusable
     from limpet.embeddings import storage
 
+    unusable: list[str] | None = [] if skip_unusable else None
     if place.address is not None:
-        return of_source(place.address, fingerprint, cast, columns)
+        found = of_source(place.address, fingerprint, cast, columns, unusable)
+        tell_unusable(place, unusable)
+        return found
     file = part_of(place.path, parts) if place.path.is_dir() else place.path
     if file.suffix not in IMPORTED or not file.exists():
         found = Reading().file(Place(str(file)))
@@ -108,10 +113,18 @@ def open_vectors(
     if fingerprint is None:
         raise unnamed(f"'{file}'")
     importer = storage.from_parquet if file.suffix == ".parquet" else storage.from_npz
-    return importer(file, fingerprint=fingerprint, cast=cast, names=columns)
+    found = importer(file, fingerprint=fingerprint, cast=cast, names=columns, unusable=unusable)
+    tell_unusable(place, unusable)
+    return found
 
 
-def of_source(address: Address, fingerprint: str | None, cast: bool, columns: FileColumns = USUAL) -> EmbeddingSet:
+def of_source(
+    address: Address,
+    fingerprint: str | None,
+    cast: bool,
+    columns: FileColumns = USUAL,
+    unusable: list[str] | None = None,
+) -> EmbeddingSet:
     """Read the embeddings of a source.
 
     Raises:
@@ -124,7 +137,7 @@ def of_source(address: Address, fingerprint: str | None, cast: bool, columns: Fi
     source = open_with(address, columns)
     if fingerprint is None and address.model is None and not (source.record or {}).get("fingerprint"):
         raise unnamed(source.name)
-    return embeddings_of(source, fingerprint=fingerprint, cast=cast)
+    return embeddings_of(source, fingerprint=fingerprint, cast=cast, unusable=unusable)
 
 
 def part_of(folder: Path, parts: tuple[str, ...]) -> Path:

@@ -13,7 +13,7 @@ from limpet.cli.console import console, rate_progress
 from limpet.cli.gallery.common import command, made_by, open_vectors, unnamed
 from limpet.cli.gallery.options import Embedding, WriterOptions
 from limpet.cli.gallery.sources import TO_EMBED, Embedder, fingerprints_of
-from limpet.cli.options import Api, DataSets
+from limpet.cli.options import Api, DataSets, tell_unusable
 from limpet.cli.places import Place
 from limpet.config import Options, as_typed
 from limpet.embeddings import EmbeddingSet
@@ -47,12 +47,14 @@ class Items(Embedder, Embedding):
         model: What you call the model that made the vectors, where they do not say it; or a generation of the gallery,
             such as g1.
         cast: Accept other types of numbers than float32.
+        skip_unusable: Leave out items whose vector is zero, NaN or infinite, and list their ids.
     """
 
     embeddings: Place | None = None
     id_column: str | None = None
     vector_column: str | None = None
     take: list[str] = field(default_factory=list)
+    skip_unusable: bool = False
 
     @property
     def embeds(self) -> bool:
@@ -104,7 +106,9 @@ class Items(Embedder, Embedding):
 
             return open_with(self.table, named)
         place = self.embeddings or Place(".")
-        return open_vectors(place, fingerprint=fingerprint, cast=self.cast, columns=named)
+        return open_vectors(
+            place, fingerprint=fingerprint, cast=self.cast, columns=named, skip_unusable=self.skip_unusable
+        )
 
     def added(self, gallery: Gallery, found: Found, fingerprint: str | None, commits: Commits) -> Imported:
         """Add what was opened to a gallery, showing progress.
@@ -128,12 +132,15 @@ class Items(Embedder, Embedding):
         fingerprint = fingerprint or made_by(gallery.state, found.address.model)
         if fingerprint is None and not (found.record or {}).get("fingerprint"):
             raise unnamed(found.name)
+        unusable: list[str] | None = [] if self.skip_unusable else None
         with rate_progress("importing", found.rows) as on_step:
-            return import_table(
+            done = import_table(
                 gallery, found, fingerprint=fingerprint, columns=self.columns, cast=self.cast,
-                skip_existing=commits.skip_existing, batch=commits.batch,
+                skip_existing=commits.skip_existing, batch=commits.batch, unusable=unusable,
                 on_step=lambda event: on_step({"done": event["read"]}),
             )  # fmt: skip
+        tell_unusable(found.name, unusable)
+        return done
 
     def left_out(self, found: Found, columns: Iterable[str]) -> list[str]:
         """Return the columns, of sets the labels too, that nobody chose and that become nothing in the gallery."""
@@ -151,7 +158,7 @@ class Items(Embedder, Embedding):
         words: list[str] = []
         for one in fields(self):
             value = getattr(self, one.name)
-            if one.name in self.changed and one.name != "cast":
+            if one.name in self.changed and one.name not in ("cast", "skip_unusable"):
                 words += [as_typed(one.name), *(value if one.name == "take" else [without_secrets(str(value))])]
         return words
 

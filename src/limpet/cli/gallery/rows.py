@@ -32,11 +32,13 @@ class Items(Embedder):
         model: What you call the model of each URL and .npz, .npy and .parquet file, in their order; or a generation, as
             g1.
         cast: Accept other floating types than float32 there.
+        skip_unusable: Leave out items whose vector is zero, NaN or infinite there, and list their ids.
     """
 
     embeddings: list[Place] = field(default_factory=list)
     model: list[str] = field(default_factory=list)
     cast: bool = False
+    skip_unusable: bool = False
 
     def opened(self, gallery: Gallery, api: Api, sets: DataSets) -> list[EmbeddingSet]:
         """Open the embeddings, with the names given to those that say nothing of their model, or make them."""
@@ -60,7 +62,12 @@ class Items(Embedder):
         )
         models = dict(zip(nameless, self.model, strict=False))
         return [
-            open_vectors(place, fingerprint=made_by(gallery.state, models.get(place)), cast=self.cast)
+            open_vectors(
+                place,
+                fingerprint=made_by(gallery.state, models.get(place)),
+                cast=self.cast,
+                skip_unusable=self.skip_unusable,
+            )
             for place in self.embeddings
         ]
 
