@@ -208,7 +208,7 @@ def test_two_attachments_of_a_database(shop: Shop, copies: Copies) -> None:
 
 ORDERS = """
 CREATE TABLE shop.orders (id bigint PRIMARY KEY, customer text, what text, emb vector(8), paid boolean, emb_limpet_new
-    text, emb_limpet_edited text);
+    text, emb_limpet_mark text);
 INSERT INTO shop.orders VALUES (1, 'Ann', 'lamp', NULL, true, 'Main St', '4111');
 """
 
@@ -296,7 +296,7 @@ def test_a_copy_of_the_table_is_not_taken_for_it(shop: Shop, copies: Copies) -> 
 def test_the_mark_of_a_table_is_demanded(shop: Shop) -> None:
     shop.fill(3)
     with shop.attach() as it:
-        shop.execute("COMMENT ON COLUMN shop.items.emb_limpet_edited IS NULL")
+        shop.execute("COMMENT ON COLUMN shop.items.emb_limpet_mark IS NULL")
         with pytest.raises(GalleryError, match="by which the table is known, is gone") as refused:
             it.detach()
         shop.execute(refused.value.expected)

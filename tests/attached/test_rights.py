@@ -190,7 +190,7 @@ def test_writers_need_no_further_rights(laid_out: PostgresAttachment, people: Pe
         elif laid_out.state.shared:
             assert shop.marks() == {0: "new before", 1: "old", 2: "new"}
         else:
-            assert laid_out.status().lacking == {"old": 1, "new": 2}
+            assert laid_out.status().lacking == {"old": 2, "new": 2}
             assert shop.sides() == {0: "old", 1: "old", 2: None}
     finally:
         shop.execute("ALTER EXTENSION vector SET SCHEMA public; DROP SCHEMA apart")

@@ -70,6 +70,8 @@ class AttachmentStatus:
         indexes: Over the new vectors.
         holding: Where vectors of both models share a column: how many items hold there one of each, by side, those of
             earlier texts not counted; empty elsewhere.
+        unknown: How many items have vectors of which nobody knows the model or the text, since they were written
+            without our triggers. They count as lacking.
         without_text: How many of those that lack a vector have no text to make one of, by side; of a collection, as the
             last backfill found.
         texts: Whether it is known what vectors are made of.
@@ -86,6 +88,7 @@ class AttachmentStatus:
     holding: dict[Side, int] = field(default_factory=dict)
     without_text: dict[Side, int] = field(default_factory=dict)
     texts: bool = False
+    unknown: int = 0
 
 
 @dataclass(frozen=True)

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from logging import INFO
-from typing import NamedTuple, Unpack, get_args
+from typing import NamedTuple, Unpack
 
 from limpet.attached.base import AttachmentStatus, FillOptions, ModelIdentity, Verification
 from limpet.attached.postgres import client
 from limpet.attached.postgres.address import TableAddress, read_table_address
 from limpet.attached.postgres.filling import (
+    FORGOTTEN,
     Batch,
     Filling,
     check_made,
     displaced_rows,
+    forget_unseen,
     lacking_rows,
     put_back_batch,
     read_batch,
@@ -30,7 +33,9 @@ from limpet.attached.postgres.identity import leftovers, recognise
 from limpet.attached.postgres.indexes import build, statuses, wanted
 from limpet.attached.postgres.layout import (
     ADDED,
+    SIDES,
     AnyLayout,
+    OneColumn,
     added_name,
     held,
     key_texts,
@@ -53,7 +58,7 @@ from limpet.attached.postgres.statements import (
 )
 from limpet.attached.postgres.table import bound
 from limpet.attached.postgres.triggers import create_statements, drop_statement
-from limpet.attached.postgres.verify import queries_of, table_problems
+from limpet.attached.postgres.verify import queries_of, table_problems, trigger_problems
 from limpet.attached.state import AttachmentState, Event, Side, advance
 from limpet.embeddings import EmbeddingSet
 from limpet.embeddings.embedding_set import shown
@@ -260,28 +265,30 @@ class PostgresAttachment:
             blank = blank_text(entry.record)
             conditions = [
                 layout.wanted, layout.lacking("old"), layout.lacking("new"), f"NOT ({layout.wanted})",
-                layout.displaced("old"), layout.displaced("new"),
-                *(f"{layout.lacking(side)} AND {blank}" for side in get_args(Side)),
+                layout.unknown,
+                *(f"{layout.model} = '{side}' AND {layout.wanted}" if isinstance(layout, OneColumn) else "false"
+                  for side in SIDES),
+                *(f"{layout.lacking(side)} AND {blank}" for side in SIDES),
             ]  # fmt: skip
             counts = ", ".join(f"count(*) FILTER (WHERE {condition})" for condition in conditions)
-            [(items, old, new, empty, other_old, other_new, blank_old, blank_new)] = self._session.rows(
+            [(items, old, new, empty, unknown, of_old, of_new, blank_old, blank_new)] = self._session.rows(
                 f"SELECT {counts} FROM {layout.rows}"
             )
             indexes = statuses(self._session, wanted(self._session, entry, layout))
         table = entry.record.table
-        holding: dict[Side, int] = {"old": int(items) - int(other_old), "new": int(items) - int(other_new)}
+        holding: dict[Side, int] = {"old": int(of_old), "new": int(of_new)}
         return AttachmentStatus(
             f"{table.schema}.{table.name}.{table.vector.name}", entry.state, entry.record.old, entry.record.new,
             int(items), {"old": int(old), "new": int(new)}, int(empty), indexes, holding if entry.record.shared else {},
-            {"old": int(blank_old), "new": int(blank_new)}, texts=bool(table.texts),
+            {"old": int(blank_old), "new": int(blank_new)}, bool(table.texts), int(unknown),
         )  # fmt: skip
 
     def some(self, limit: int) -> list[str]:
-        """Return ids of some rows that have an old vector, at most so many."""
+        """Return ids of some rows that have an up-to-date old vector, at most so many."""
         with self._session.transaction():
             entry, layout = held(self._session, self.number)
             rows = self._session.rows(f"SELECT {key_texts(entry.record)} FROM {layout.rows} "
-                                      f"WHERE {layout.vector('old')} IS NOT NULL LIMIT {limit}")  # fmt: skip
+                                      f"WHERE {layout.current('old')} IS NOT NULL LIMIT {limit}")  # fmt: skip
         return [id_of([str(part) for part in row]) for row in rows]
 
     def backfill(
@@ -392,6 +399,7 @@ class PostgresAttachment:
         event: dict[str, object] = {"kind": kind, "allow_missing": allow} | ({"writes": writes} if writes else {})
         entry = self._entry()
         state = advance(entry.state, event)
+        self._forget_unseen(kind)
         if entry.record.shared:
             self._point(event, side, source, writes, attempts)
             return
@@ -522,6 +530,29 @@ class PostgresAttachment:
             if not total:
                 return
 
+    def _forget_unseen(self, kind: str = "") -> None:
+        """Find rows that were changed without our triggers: nobody knows of which model and text their vectors are.
+
+        Args:
+            kind: A step that is refused while triggers are gone, or switched off; none is when empty.
+        """
+
+        def attempt() -> int:
+            with self._session.transaction(LOCK_TIMEOUT):
+                entry, layout = held(self._session, self.number, "ROW EXCLUSIVE")
+                found = trigger_problems(self._session, entry, layout) if kind else []
+                if found:
+                    raise UpgradeStateError(
+                        f"Cannot {kind}: {'; '.join(found)}.",
+                        expected="triggers that see what the application writes",
+                        to_do="`limpet attach writes --model NAME` makes them again, for the model that it writes "
+                        "with. Nothing was changed.",
+                    )
+                return forget_unseen(self._session, entry, layout)
+
+        while self._session.patiently(attempt, ATTEMPTS) == FORGOTTEN:
+            pass
+
     def _lacking(self, kind: str, side: Side, lacking: int, ids: Sequence[str]) -> UpgradeStateError:
         return UpgradeStateError(
             f"Cannot {kind}: {lacking:,} rows have no up-to-date vector of the {side} model, and would not be found: "
@@ -599,10 +630,15 @@ class PostgresAttachment:
     def verify(self, *, watch: float = 0.0) -> Verification:
         """Look for what is not as it should be, and for queries of the application that should change.
 
+        Rows that were changed without our triggers are found by digests of their texts and vectors, all of which are
+        read; from then on they count as lacking.
+
         Args:
             watch: Seconds to watch pg_stat_statements, so that only queries that are still sent are named; all that it
                 remembers when 0.
         """
+        with suppress(GalleryError):  # a table that was changed, which the next lines say
+            self._forget_unseen()
         with self._session.transaction():
             entry = self._ledger.entry(self.number)
             problems = table_problems(self._session, entry)
@@ -618,6 +654,7 @@ class PostgresAttachment:
         event = {"kind": "complete", "allow_missing": allow_missing}
         entry = self._entry()
         advance(entry.state, event)
+        self._forget_unseen("complete")
         if entry.record.shared:
             self._put_back()
         with self._session.transaction():
@@ -627,7 +664,7 @@ class PostgresAttachment:
             lacking = displaced_rows(self._session, layout, "new")
             if lacking > allow_missing:
                 raise self._lacking("complete", "new", lacking, read_batch(
-                    self._session, entry, layout, "new", 20).ids)  # fmt: skip
+                    self._session, entry, layout, "new", 20, condition=layout.displaced("new")).ids)  # fmt: skip
             self._ledger.step(entry, {**event, "lacking": lacking})
 
     def detach(self, *, allow_missing: int = 0, abandon: bool = False) -> None:
@@ -649,6 +686,7 @@ class PostgresAttachment:
             self._session.patiently(lambda: self._abandon(stays), ATTEMPTS)
             self.notes = self._left()
             return
+        self._forget_unseen("detach")
         if entry.record.shared:
             if entry.state.turns != stays:
                 self.rollback()
@@ -659,8 +697,8 @@ class PostgresAttachment:
 
         def refuse_lacking(layout: AnyLayout) -> None:
             lacking = displaced_rows(self._session, layout, stays)
-            if lacking > (0 if required else allow_missing):
-                ids = read_batch(self._session, entry, layout, stays, 20).ids
+            if lacking > (0 if required and not renewed else allow_missing):
+                ids = read_batch(self._session, entry, layout, stays, 20, condition=layout.displaced(stays)).ids
                 raise self._lacking("detach", stays, lacking, ids)
 
         def attempt() -> None:
@@ -734,7 +772,7 @@ class PostgresAttachment:
                 self._put_back_abandoned(relation, record, stays)
             if relation and not record.aside:
                 hidden = record.table.vector.number if stays == "new" and not record.shared else record.new_number
-                ours = {hidden, record.edited_number, record.model_number}
+                ours = {hidden, record.mark_number, record.model_number}
                 named = [added_name(record.table.vector.name, what) for what in ADDED]
                 gone = self._session.rows(
                     "SELECT quote_ident(attname) FROM pg_attribute WHERE attrelid = %s AND attnum = ANY(%s) AND NOT "

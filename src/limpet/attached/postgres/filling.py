@@ -17,7 +17,17 @@ from numpy.typing import NDArray
 
 from limpet.attached.base import FillOptions, rest_after
 from limpet.attached.filling import Run, check_model
-from limpet.attached.postgres.layout import AnyLayout, Layout, OneColumn, arrays, held, key_texts, keys
+from limpet.attached.postgres.layout import (
+    AnyLayout,
+    Aside,
+    Layout,
+    OneColumn,
+    arrays,
+    held,
+    key_texts,
+    keys,
+    same_key,
+)
 from limpet.attached.postgres.ledger import SCHEMA, Entry, Ledger
 from limpet.attached.postgres.rows import id_of
 from limpet.attached.postgres.session import RETRIES, Result, Row, Session
@@ -31,6 +41,7 @@ from limpet.galleries.sources import VectorSource
 
 MOST_PASSES = 4  # each up to the last row of its beginning, so that it ends however fast an application writes
 LOCK_TIMEOUT = 5.0  # seconds; a swap holds the table for less
+FORGOTTEN = 1000  # rows, at most, whose marks one transaction takes away
 HELD = 0.02  # seconds that a transaction should take to write its rows, since the application waits for them
 HELD_AT_A_SHARE = 0.005  # seconds, where whoever runs it cares more for the application than for an early end
 FEWEST = 16  # rows of a transaction, and of the first one
@@ -43,11 +54,11 @@ class Batch(NamedTuple):
 
     Args:
         keys: Of the rows, one text for every column.
-        edited: When the application last changed each, see `Layout`; None for never.
+        stamps: What says of each whether it is as it was read, see `Layout`.
     """
 
     keys: list[list[str]]
-    edited: list[int | None]
+    stamps: list[str]
 
     @property
     def ids(self) -> list[str]:
@@ -65,11 +76,11 @@ class Batch(NamedTuple):
         strangers = [identifier for identifier, row in zip(made.ids, rows, strict=True) if row < 0]
         if strangers:
             raise DataError(f"The source made vectors of {shown(strangers)}.", expected="the rows it was asked for")
-        return Batch([self.keys[row] for row in rows], [self.edited[row] for row in rows])
+        return Batch([self.keys[row] for row in rows], [self.stamps[row] for row in rows])
 
     def part(self, start: int, size: int) -> Batch:
         """Return some of the rows."""
-        return Batch(self.keys[start : start + size], self.edited[start : start + size])
+        return Batch(self.keys[start : start + size], self.stamps[start : start + size])
 
 
 class Portions:
@@ -120,6 +131,7 @@ def read_batch(
     after: Sequence[str] | None = None,
     upto: Sequence[str] | None = None,
     made: datetime | None = None,
+    condition: str = "",
 ) -> Batch:
     """Return rows that lack a vector, by key; within a transaction.
 
@@ -132,19 +144,20 @@ def read_batch(
         after: Only those after this key.
         upto: Only those up to this key.
         made: Only those that the application has not changed after this moment.
+        condition: Which rows instead of those that lack one.
     """
     record = entry.record
-    conditions, values = [layout.lacking(side)], list[object]()
+    conditions, values = [condition or layout.lacking(side)], list[object]()
     given = ", ".join(f"%s::text::{column.type}" for column in record.table.key)
     for sign, key in ((">", after), ("<=", upto)):
         if key is not None:
             conditions.append(f"({keys(record)}) {sign} ({given})")
             values += key
     if made is not None:
-        conditions.append(f"({layout.edited} IS NULL OR {layout.edited} <= %s)")
+        conditions.append(f"{layout.edited} <= %s")
         values.append(int(1_000_000 * made.timestamp()))
     rows = session.rows(
-        f"SELECT {key_texts(record)}, {layout.edited} FROM {layout.rows} WHERE {' AND '.join(conditions)} "
+        f"SELECT {key_texts(record)}, {layout.stamp} FROM {layout.rows} WHERE {' AND '.join(conditions)} "
         f"ORDER BY {keys(record)} LIMIT {int(limit)}", values,
     )  # fmt: skip
     return Batch([[str(part) for part in row[:-1]] for row in rows], [row[-1] for row in rows])
@@ -174,7 +187,7 @@ def write_batch(
         See `Session.send`: one row with how many were written, and in how many seconds.
     """
     unnoticed(session, entry)
-    values = [*arrays(entry.record, batch.keys), batch.edited, list(vectors)]
+    values = [*arrays(entry.record, batch.keys), batch.stamps, list(vectors)]
     seconds = "extract(epoch FROM clock_timestamp() - statement_timestamp())::float8"  # by the clock of the server
     return session.send(f"WITH done AS ({layout.write(side)} RETURNING 1) SELECT count(*), {seconds} FROM done", values)
 
@@ -230,6 +243,27 @@ def _seal(entry: Entry) -> str:
         f"FROM pg_class WHERE pg_class.oid = {oid}), (SELECT string_agg(concat_ws(' ', attnum, attname, atttypid, "
         f"atttypmod), ',' ORDER BY attnum) FROM pg_attribute WHERE attrelid = {oid} AND attnum > 0 "
         f"AND NOT attisdropped))) FROM {SCHEMA}.attachments WHERE id = {entry.id})"
+    )
+
+
+def forget_unseen(session: Session, entry: Entry, layout: Layout) -> int:
+    """Take the marks from rows that were changed without our triggers, and return from how many; within a transaction.
+
+    Every text and vector is read. There are no more such rows if it were fewer than `FORGOTTEN`.
+    """
+    unnoticed(session, entry)
+    same = same_key(entry.record, "t", "s")
+    if isinstance(layout, Aside):
+        session.rows(
+            f"DELETE FROM {layout.table} AS s WHERE NOT EXISTS (SELECT FROM {layout.relation} AS t WHERE {same})"
+        )
+        session.rows(f"UPDATE {layout.table} AS s {layout.forget} FROM {layout.relation} AS t WHERE {same} "
+                     f"AND {layout.unseen}")  # fmt: skip
+        return 0
+    return session.count(
+        f"WITH s AS MATERIALIZED (SELECT {keys(entry.record)} FROM {layout.rows} WHERE {layout.unseen} "
+        f"ORDER BY {keys(entry.record)} LIMIT {FORGOTTEN} FOR NO KEY UPDATE OF t) "
+        f"UPDATE {layout.relation} AS t {layout.forget} FROM s WHERE {same}"
     )
 
 

@@ -123,7 +123,7 @@ def leftovers(session: Session, oid: int | None = None) -> list[str]:
     ):
         if str(said).removeprefix(f"{MARK} ").partition(":")[0] in tokens:
             continue
-        base, table = str(column).removesuffix("_limpet_edited"), quoted(str(schema), str(name))
+        base, table = str(column).removesuffix("_limpet_mark"), quoted(str(schema), str(name))
         added = [f"{base}_limpet_{what}" for what in ADDED]
         columns = {
             str(one): bool(marked)

@@ -113,7 +113,7 @@ def wanted(session: Session, entry: Entry, layout: AnyLayout) -> list[NewIndex]:
         for one in record.table.indexes
     ] + [
         (record.table.vector.name, f"lacks_{side}",
-         f"btree ({keys(record).replace('t.', '')}) WHERE ({quoted(layout.name(side))} IS NULL)")
+         f"btree ({keys(record).replace('t.', '')}) WHERE {layout.missing(side, '')}")
         for side in sides
     ]  # fmt: skip
     found: list[NewIndex] = []

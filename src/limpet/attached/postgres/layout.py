@@ -15,11 +15,18 @@ MARK = "limpet attach"
 """With what the comment on a column begins that was added; the token of the attachment follows."""
 BEFORE = " before"
 """What follows the name of a model in the mark of a vector that is of an earlier text."""
+AT_START = 1
+"""First number of the mark of a row that nobody has changed since the start."""
+MOVED = -1
+"""First number of the mark of a new row whose vector is about to be moved to the other column."""
+WITHDRAWN = -2
+"""First number of the mark of a row from which the application takes a vector that was to be filled in."""
+NOW = "(date_part('epoch', clock_timestamp()) * '1000000'::double precision)::bigint"  # as pg_catalog has it exactly
 
 _STORAGE = {"p": "PLAIN", "e": "EXTERNAL", "m": "MAIN", "x": "EXTENDED"}
 
 
-ADDED = "new", "old", "kept", "edited", "model"
+ADDED = "new", "old", "kept", "mark", "model"
 """What the names of added columns end with."""
 
 
@@ -34,6 +41,9 @@ def added_name(name: str, what: str) -> str:
     return name.encode()[:room].decode(errors="ignore") + suffix
 
 
+SIDES: tuple[Side, Side] = ("old", "new")
+
+
 def other(side: Side) -> Side:
     """Return the other one of the two models.
 
@@ -43,14 +53,42 @@ def other(side: Side) -> Side:
     return "old" if side == "new" else "new"
 
 
+def text_of(record: Record, row: str = "t") -> str:
+    """Return the text of a row that vectors are made of: several columns with line breaks between, "" for NULL."""
+    columns = ", ".join(f"{row}.{quoted(column.name)}" for column in record.table.texts)
+    return f"concat_ws(E'\\n', {columns})" if columns else "''"
+
+
+def digest(text: str, *vectors: str) -> str:
+    """Return a number of 64 bits for the text of a row and vectors of it, by which a later change is noticed.
+
+    The bytes of a vector follow the number of columns and the type in those of a record; so no function has to be named
+    that is in the schema of pgvector.
+
+    Args:
+        text: See `text_of`.
+        *vectors: In SQL.
+    """
+    parts = " || ".join(f"md5(substr(record_send(ROW({one})), 9))" for one in vectors)
+    return f"('x' || left(md5({text} || {parts}), 16))::bit(64)::bigint"
+
+
 class Layout(Protocol):
     """How rows and vectors are named in SQL; ``t`` is a row of the application's table.
+
+    Every row has a mark: numbers, which every client can read who selects *. The first one says when the application
+    last changed the row: microseconds of the clock, `AT_START` for never, and 0 where it keeps no vector. The others
+    are digests, see `digest`. A row without a mark was written without our triggers, and its vectors are unknown.
 
     Args:
         relation: The application's table in SQL.
         rows: What follows FROM.
-        edited: When the application last changed a row since the beginning: NULL for never, microseconds of the
-            clock, and 0 where it keeps no vector. A number, which every client can read who selects *.
+        text: See `text_of`.
+        edited: When the application last changed a row; NULL where a vector is unknown.
+        stamp: What is another text as soon as the row, or its text, was changed.
+        unknown: Whether a row has a vector of which nobody knows the model or the text.
+        unseen: Whether a row was changed without our triggers since it got its mark; every vector is read for that.
+        forget: What follows UPDATE to take the mark away from such rows.
         wanted: Whether a row is to have vectors.
         home: Name of the column that the old vectors were in.
         added: Name and type of each column that is added to the table, by what `Record` calls its number.
@@ -59,7 +97,12 @@ class Layout(Protocol):
 
     relation: str
     rows: str
+    text: str
     edited: str
+    stamp: str
+    unknown: str
+    unseen: str
+    forget: str
     wanted: str
     home: str
     added: Mapping[str, tuple[str, str]]
@@ -69,12 +112,16 @@ class Layout(Protocol):
         """Return the vector of a model."""
         ...
 
+    def current(self, side: Side) -> str:
+        """Return the vector of a model if it is of the text that the row has; NULL otherwise."""
+        return self.vector(side)
+
     def lacking(self, side: Side) -> str:
-        """Return whether a row lacks a vector of a model."""
+        """Return whether a row lacks a vector of a model that is of its text."""
         return f"{self.vector(side)} IS NULL AND {self.wanted}"
 
     def displaced(self, side: Side) -> str:
-        """Return whether a row would be without a vector of a model if that one alone stayed."""
+        """Return whether a row would be without a known vector of a model if that one alone stayed."""
         return self.lacking(side)
 
     def make(self, grants: Sequence[tuple[str, str]]) -> list[str]:
@@ -132,17 +179,37 @@ def marking(record: Record, relation: str, column: str) -> str:
     return f"COMMENT ON COLUMN {relation}.{quoted(column)} IS {literal(said)}"
 
 
-def _adding(record: Record, added: Mapping[str, tuple[str, str]], *further: str) -> str:
-    """Return what follows ALTER TABLE to add columns; that of vectors is stored as the application's is."""
-    parts = [f"ADD COLUMN {quoted(name)} {kind}" for name, kind in added.values()]
+_FIRST = {"mark_number": f"{{{AT_START}}}", "model_number": "old"}
+
+
+def _adding(relation: str, record: Record, added: Mapping[str, tuple[str, str]], *further: str) -> list[str]:
+    """Return what adds columns; that of vectors is stored as the application's is.
+
+    Rows that are there get their marks by defaults, which write no row anew, and are dropped at once: a row that comes
+    later without our triggers has no mark.
+    """
+    defaults = {added[one][0]: first for one, first in _FIRST.items() if one in added}
+    parts = [
+        f"ADD COLUMN {quoted(name)} {kind}{f' DEFAULT {literal(defaults[name])}' if name in defaults else ''}"
+        for name, kind in added.values()
+    ]
     if record.table.storage:
         vectors = quoted(added["new_number"][0])
         parts.append(f"ALTER COLUMN {vectors} SET STORAGE {_STORAGE[record.table.storage]}")
-    return ", ".join([*parts, *further])
+    dropped = ", ".join(f"ALTER COLUMN {quoted(name)} DROP DEFAULT" for name in defaults)
+    return [
+        f"ALTER TABLE {relation} {', '.join([*parts, *further])}",
+        f"ALTER TABLE {relation} {dropped}",
+        *(marking(record, relation, name) for name, _ in added.values()),
+    ]
 
 
 class Columns(Layout):
     """Both vectors are in columns of the application's table: the one that serves has the application's name.
+
+    A mark has three numbers: when the row was changed, and a digest of the text and the old vector, and of the text and
+    the new one. A vector without a digest is of an earlier text, or unknown; the old one of a row that was not changed
+    since the start needs none.
 
     Args:
         entry: The attachment.
@@ -153,16 +220,30 @@ class Columns(Layout):
     def __init__(self, entry: Entry, relation: str, serving: Side) -> None:
         table = entry.record.table
         self.record, self.serving, self.relation, self.rows = entry.record, serving, relation, f"{relation} AS t"
+        self.text = text_of(self.record)
         self.served, self.hidden_name = table.vector.name, added_name(table.vector.name, other(serving))
-        self.edited_name = added_name(table.vector.name, "edited")
-        self.edited, self.home = f"t.{quoted(self.edited_name)}", self.name("old")
+        self.mark_name = added_name(table.vector.name, "mark")
+        self.home = self.name("old")
+        self.edited = f"(t.{quoted(self.mark_name)})[1]"
+        self.stamp = f"concat_ws(':', {self.edited}, md5({self.text}))"
         self.added = {
             "new_number": (self.name("new"), self.record.new_type),
-            "edited_number": (self.edited_name, "bigint"),
+            "mark_number": (self.mark_name, "bigint[]"),
         }
-        self.triggers = ("insert", "moved", *(["source"] if table.texts else []), "row")
+        self.triggers = ("insert", "moved", *(["source"] if table.texts else []), "row", "nulled")
+        served, hidden = f"t.{quoted(self.served)}", f"t.{quoted(self.hidden_name)}"
         self.wanted = (
-            f"CASE WHEN {self.edited} IS NULL THEN {self.vector('old')} IS NOT NULL ELSE {self.edited} > 0 END"
+            f"CASE WHEN {self.edited} IS NULL THEN {served} IS NOT NULL OR {hidden} IS NOT NULL "
+            f"WHEN {self.edited} = {AT_START} THEN {self.vector('old')} IS NOT NULL ELSE {self.edited} <> 0 END"
+        )
+        self.unknown = f"{self.edited} IS NULL AND {self.wanted}"
+        self.unseen = " OR ".join(
+            f"coalesce({self.known(side)} <> {digest(self.text, self.vector(side))}, false)" for side in SIDES
+        )
+        withdrawn = f"{self.known(serving)} IS NOT NULL"  # it had a vector, and none was to be filled in
+        self.forget = (
+            f"SET {quoted(self.hidden_name)} = NULL, {quoted(self.mark_name)} = CASE WHEN {served} IS NULL THEN "
+            f"ARRAY[CASE WHEN {withdrawn} THEN 0 ELSE {NOW} END, NULL, NULL] END"
         )
 
     def name(self, side: Side) -> str:
@@ -173,33 +254,65 @@ class Columns(Layout):
         """Return the vector of a model."""
         return f"t.{quoted(self.name(side))}"
 
+    def known(self, side: Side, row: str = "t.") -> str:
+        """Return the digest of the vector of a model in the mark."""
+        return f"({row}{quoted(self.mark_name)})[{SIDES.index(side) + 2}]"
+
+    def missing(self, side: Side, row: str = "t.") -> str:
+        """Return whether a row has no vector of a model that is of its text, wanted or not; an index is over these."""
+        untouched = f" AND ({row}{quoted(self.mark_name)})[1] IS DISTINCT FROM {AT_START}" if side == "old" else ""
+        return f"({row}{quoted(self.name(side))} IS NULL OR {self.known(side, row)} IS NULL{untouched})"
+
+    def current(self, side: Side) -> str:
+        """Return the vector of a model if it is of the text that the row has; NULL otherwise."""
+        return f"(CASE WHEN NOT {self.missing(side)} THEN {self.vector(side)} END)"
+
+    def lacking(self, side: Side) -> str:
+        """Return whether a row lacks a vector of a model that is of its text."""
+        return f"{self.missing(side)} AND {self.wanted}"
+
+    def displaced(self, side: Side) -> str:
+        """Return whether a row would be without a known vector of a model if that one alone stayed.
+
+        One of an earlier text stays as it would be without us: the application has not replaced it.
+        """
+        unknown = f"{self.edited} IS NULL AND {self.known(side)} IS NULL"
+        return f"({self.vector(side)} IS NULL OR {unknown}) AND {self.wanted}"
+
     def make(self, grants: Sequence[tuple[str, str]]) -> list[str]:
         """Return what makes room; grants are rights on the column of vectors, each with who has it."""
         free = [f"ALTER COLUMN {quoted(self.served)} DROP NOT NULL"] * bool(self.record.table.not_null)
         return [
-            f"ALTER TABLE {self.relation} {_adding(self.record, self.added, *free)}",
-            *(marking(self.record, self.relation, name) for name, _ in self.added.values()),
+            *_adding(self.relation, self.record, self.added, *free),
             *(f"GRANT {right} ({quoted(self.name('new'))}) ON {self.relation} TO {role}" for right, role in grants),
         ]
 
     def remove(self) -> list[str]:
         """Return what leaves the vectors that serve alone."""
-        hidden, edited = quoted(self.hidden_name), quoted(self.edited_name)
-        return [f"ALTER TABLE {self.relation} DROP COLUMN {hidden}, DROP COLUMN {edited}"]
+        hidden, mark = quoted(self.hidden_name), quoted(self.mark_name)
+        return [f"ALTER TABLE {self.relation} DROP COLUMN {hidden}, DROP COLUMN {mark}"]
 
     def write(self, side: Side) -> str:
         """Return the statement that writes vectors into rows that are as they were read."""
-        column, record = quoted(self.name(side)), self.record
-        return f"{_unchanged(self, record, side)} UPDATE {self.relation} AS t SET {column} = mine.made " \
+        column, record, rest = quoted(self.name(side)), self.record, other(side)
+        made = f"mine.made::{record.new_type if side == 'new' else record.table.vector.type}"
+        marks = {side: digest(self.text, made), rest: self.known(rest)}
+        if rest == "old":
+            untouched = f"CASE WHEN {self.edited} = {AT_START} THEN {digest(self.text, self.vector(rest))} END"
+            marks[rest] = f"coalesce({self.known(rest)}, {untouched})"
+        unknown = f"{self.edited} IS NULL AND {self.vector(rest)} IS NOT NULL AND {self.known(rest)} IS NULL"
+        edited = f"CASE WHEN {unknown} THEN NULL ELSE coalesce({self.edited}, {NOW}) END"
+        return f"{_unchanged(self, record, side)} UPDATE {self.relation} AS t SET {column} = {made}, " \
+               f"{quoted(self.mark_name)} = ARRAY[{edited}, {marks['old']}, {marks['new']}] " \
                f"FROM mine WHERE {same_key(record, 't', 'mine')}"  # fmt: skip
 
 
 def _unchanged(layout: Columns | OneColumn, record: Record, side: Side) -> str:
     """Return the beginning of a statement: rows, ``mine`` in SQL, that are as they were read and lack a vector."""
     return (
-        f"WITH d AS MATERIALIZED (SELECT * FROM {given(record, ('edited', 'bigint'), ('made', 'vector'))}), "
+        f"WITH d AS MATERIALIZED (SELECT * FROM {given(record, ('stamp', 'text'), ('made', 'vector'))}), "
         f"mine AS MATERIALIZED (SELECT {keys(record)}, d.made FROM {layout.rows} JOIN d ON "
-        f"{same_key(record, 't', 'd')} WHERE {layout.edited} IS NOT DISTINCT FROM d.edited AND "
+        f"{same_key(record, 't', 'd')} WHERE {layout.stamp} = d.stamp AND "
         f"{layout.lacking(side)} FOR NO KEY UPDATE OF t SKIP LOCKED)"
     )
 
@@ -208,8 +321,9 @@ class OneColumn(Layout):
     """Vectors of both models are in the application's own column, and a mark says of which each one is.
 
     That is for models whose vectors may be compared with one another. A second column keeps the vector of the other
-    model, of the same text; a third one the mark: old, new, nothing for a row that is as it was before, which is old;
-    and "old before" or "new before" for a vector that is of an earlier text, which serves until there is another one.
+    model, of the same text. A third one says of which model the vector is: old, new, or "old before" or "new before"
+    for one that is of an earlier text, which serves until there is another one; NULL where it is unknown. The mark has
+    two numbers: when the row was changed, and a digest of its text and both vectors.
 
     Args:
         entry: The attachment.
@@ -220,16 +334,23 @@ class OneColumn(Layout):
     def __init__(self, entry: Entry, relation: str, turns: Side) -> None:
         table = entry.record.table
         self.record, self.relation, self.rows, self.turns = entry.record, relation, f"{relation} AS t", turns
-        self.home = table.vector.name
-        self.kept_name, self.edited_name, self.model_name = (
-            added_name(table.vector.name, what) for what in ("kept", "edited", "model")
+        self.home, self.text = table.vector.name, text_of(self.record)
+        self.kept_name, self.mark_name, self.model_name = (
+            added_name(table.vector.name, what) for what in ("kept", "mark", "model")
         )
-        self.own, self.kept = f"t.{quoted(self.home)}", f"t.{quoted(self.kept_name)}"
-        self.edited, self.wanted = f"t.{quoted(self.edited_name)}", f"{self.own} IS NOT NULL"
-        self.model = f"coalesce(t.{quoted(self.model_name)}, 'old')"
+        self.own, self.kept, self.model, self.mark = (
+            f"t.{quoted(name)}" for name in (self.home, self.kept_name, self.model_name, self.mark_name)
+        )
+        self.edited, self.wanted = f"({self.mark})[1]", f"{self.own} IS NOT NULL"
+        self.stamp = f"concat_ws(':', {self.edited}, md5({self.text}))"
+        self.unknown = f"{self.model} IS NULL AND {self.wanted}"
+        self.unseen = f"({self.mark})[2] <> {digest(self.text, self.own, self.kept)}"
+        self.forget = (
+            f"SET {', '.join(f'{quoted(one)} = NULL' for one in (self.kept_name, self.model_name, self.mark_name))}"
+        )
         self.added = {
             "new_number": (self.kept_name, table.vector.type),
-            "edited_number": (self.edited_name, "bigint"),
+            "mark_number": (self.mark_name, "bigint[]"),
             "model_number": (self.model_name, "text"),
         }
         self.triggers = ("insert", *(["source"] if table.texts else []), "row")
@@ -239,15 +360,15 @@ class OneColumn(Layout):
         return f"(CASE {self.model} WHEN '{side}' THEN {self.own} WHEN '{other(side)}' THEN {self.kept} END)"
 
     def displaced(self, side: Side) -> str:
-        """Return whether a row would be without a vector of a model if that one alone stayed."""
-        return f"{self.model} <> '{side}' AND {self.wanted}"
+        """Return whether a row would be without a known vector of a model if that one alone stayed.
+
+        One of an earlier text stays as it would be without us: the application has not replaced it.
+        """
+        return f"coalesce({self.model}, '') NOT IN ('{side}', '{side}{BEFORE}') AND {self.wanted}"
 
     def make(self, grants: Sequence[tuple[str, str]]) -> list[str]:
         """Return what makes room; nobody else reads or writes what is added."""
-        return [
-            f"ALTER TABLE {self.relation} {_adding(self.record, self.added)}",
-            *(marking(self.record, self.relation, name) for name, _ in self.added.values()),
-        ]
+        return _adding(self.relation, self.record, self.added)
 
     def remove(self) -> list[str]:
         """Return what leaves the vectors alone that the column is to hold; a row with another one has none then."""
@@ -265,12 +386,13 @@ class OneColumn(Layout):
         """
         stays = f"{self.model} = '{self.turns}'" if side != self.turns else "false"
         made = f"mine.made::{self.record.table.vector.type}"
+        own = f"CASE WHEN {stays} THEN {self.own} ELSE {made} END"
+        kept = f"CASE WHEN {stays} THEN {made} WHEN {self.model} = '{other(side)}' THEN {self.own} END"
         return (
             f"{_unchanged(self, self.record, side)} UPDATE {self.relation} AS t SET "
-            f"{quoted(self.home)} = CASE WHEN {stays} THEN {self.own} ELSE {made} END, "
-            f"{quoted(self.kept_name)} = CASE WHEN {stays} THEN {made} "
-            f"WHEN {self.model} = '{other(side)}' THEN {self.own} END, "
-            f"{quoted(self.model_name)} = CASE WHEN {stays} THEN {self.model} ELSE '{side}' END "
+            f"{quoted(self.home)} = {own}, {quoted(self.kept_name)} = {kept}, "
+            f"{quoted(self.model_name)} = CASE WHEN {stays} THEN {self.model} ELSE '{side}' END, "
+            f"{quoted(self.mark_name)} = ARRAY[coalesce({self.edited}, {NOW}), {digest(self.text, own, kept)}] "
             f"FROM mine WHERE {same_key(self.record, 't', 'mine')}"
         )
 
@@ -293,7 +415,8 @@ class OneColumn(Layout):
             f"WITH mine AS MATERIALIZED (SELECT {keys(record)} FROM {self.rows} WHERE {self.displaced(self.turns)} "
             f"AND {self.vector(self.turns)} IS NOT NULL{beyond}{few}), "
             f"done AS (UPDATE {self.relation} AS t SET {quoted(self.home)} = {self.kept}, "
-            f"{quoted(self.kept_name)} = {self.own}, {quoted(self.model_name)} = {literal(self.turns)} FROM mine "
+            f"{quoted(self.kept_name)} = {self.own}, {quoted(self.model_name)} = {literal(self.turns)}, "
+            f"{quoted(self.mark_name)} = ARRAY[{self.edited}, {digest(self.text, self.kept, self.own)}] FROM mine "
             f"WHERE {same_key(record, 't', 'mine')} RETURNING {keys(record)}) "
             f"SELECT count(*) OVER (), {key_texts(record)} FROM done AS t ORDER BY {largest} LIMIT 1"
         )
@@ -308,10 +431,15 @@ class Aside(Layout):
     """
 
     def __init__(self, entry: Entry, relation: str) -> None:
-        self.record, self.relation = entry.record, relation
+        self.record, self.relation, self.text = entry.record, relation, text_of(entry.record)
         self.table = f"{SCHEMA}.vectors_{entry.id}"
         self.rows = f"{relation} AS t LEFT JOIN {self.table} AS s ON {same_key(entry.record, 't', 's')}"
-        self.edited, self.home = "s.edited", entry.record.table.vector.name
+        self.edited, self.home = f"coalesce(s.edited, {AT_START})", entry.record.table.vector.name
+        self.stamp = f"concat_ws(':', s.edited, md5({self.text}))"
+        self.digest = digest(self.text, self.vector("old"))
+        self.unseen = f"s.vector IS NOT NULL AND s.digest <> {self.digest}"
+        self.unknown = "s.vector IS NULL AND s.digest IS NOT NULL"
+        self.forget = "SET vector = NULL"
         self.wanted = f"{self.vector('old')} IS NOT NULL"
         self.added = {}
         self.triggers = ("insert", "row", "delete", "truncate")
@@ -325,7 +453,7 @@ class Aside(Layout):
         key = self.record.table.key
         columns = ", ".join(f"{quoted(column.name)} {column.type} NOT NULL" for column in key)
         return [
-            f"CREATE TABLE {self.table} ({columns}, edited bigint, vector {self.record.new_type}, "
+            f"CREATE TABLE {self.table} ({columns}, edited bigint, digest bigint, vector {self.record.new_type}, "
             f"PRIMARY KEY ({', '.join(quoted(column.name) for column in key)}))",
             closed(f"TABLE {self.table}"),
             *(f"GRANT {right} ON {self.table} TO {role}" for right, role in grants),
@@ -340,11 +468,12 @@ class Aside(Layout):
         record = self.record
         columns = ", ".join(quoted(column.name) for column in record.table.key)
         return (
-            f"WITH d AS MATERIALIZED (SELECT * FROM {given(record, ('edited', 'bigint'), ('made', 'vector'))}) "
-            f"INSERT INTO {self.table} AS s ({columns}, edited, vector) SELECT {keys(record, 'd')}, d.edited, d.made "
+            f"WITH d AS MATERIALIZED (SELECT * FROM {given(record, ('stamp', 'text'), ('made', 'vector'))}) "
+            f"INSERT INTO {self.table} AS s ({columns}, edited, digest, vector) "
+            f"SELECT {keys(record, 'd')}, s.edited, {self.digest}, d.made "
             f"FROM d JOIN {self.rows} ON {same_key(record, 't', 'd')} "
-            f"WHERE {self.edited} IS NOT DISTINCT FROM d.edited AND {self.lacking(side)} "
-            f"ON CONFLICT ({columns}) DO UPDATE SET vector = excluded.vector "
+            f"WHERE {self.stamp} = d.stamp AND {self.lacking(side)} "
+            f"ON CONFLICT ({columns}) DO UPDATE SET vector = excluded.vector, digest = excluded.digest "
             "WHERE s.vector IS NULL AND s.edited IS NOT DISTINCT FROM excluded.edited"
         )
 

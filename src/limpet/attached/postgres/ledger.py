@@ -121,7 +121,7 @@ class Record:
         token: Which its triggers and columns carry, so that they are known again after a dump and restore.
         new_number: Number of the column of new vectors, or of those that are kept where vectors of both models share
             one; 0 where new ones are in a table of their own.
-        edited_number: Number of the column that says when the application last changed a row; 0 the same.
+        mark_number: Number of the column of marks, see `Layout`; 0 the same.
         fires: Whether filling in may fire the application's own triggers.
         model_number: Number of the column that says of which model a vector is; 0 where each has a place of its own.
     """
@@ -132,7 +132,7 @@ class Record:
     new_type: str
     token: str
     new_number: int = 0
-    edited_number: int = 0
+    mark_number: int = 0
     fires: bool = False
     model_number: int = 0
 
@@ -144,7 +144,7 @@ class Record:
     @property
     def added(self) -> list[int]:
         """Numbers of the columns that were added."""
-        return [number for number in (self.new_number, self.edited_number, self.model_number) if number]
+        return [number for number in (self.new_number, self.mark_number, self.model_number) if number]
 
     @property
     def aside(self) -> bool:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from limpet.attached.postgres.layout import arrays, given, held, key_texts, same_key
+from limpet.attached.postgres.layout import arrays, given, held, key_texts, same_key, text_of
 from limpet.attached.postgres.ledger import Entry, Record
-from limpet.attached.postgres.session import RETRIES, Row, Session, quoted
+from limpet.attached.postgres.session import RETRIES, Row, Session
 from limpet.attached.state import Side
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import ConfigError
@@ -69,7 +69,7 @@ class _TableRows:
     def _rows(self, ids: Sequence[str]) -> list[Row]:
         with self._session.transaction(LOCK_TIMEOUT):
             layout = held(self._session, self._entry.id)[1]
-            wanted = f"vector_send({layout.vector(self.side)}::vector)" if self.side else _text(self._record)
+            wanted = f"vector_send({layout.current(self.side)}::vector)" if self.side else text_of(self._record)
             return self._session.rows(
                 f"SELECT {key_texts(self._record)}, {wanted} FROM {layout.rows} JOIN {given(self._record)} ON "
                 f"{same_key(self._record, 't', 'd')}",
@@ -81,13 +81,9 @@ class _TableRows:
         return {id_of([str(part) for part in row[:-1]]): row for row in rows if row[-1] is not None}
 
 
-def _text(record: Record) -> str:
-    return f"concat_ws(E'\\n', {', '.join(f't.{quoted(column.name)}' for column in record.table.texts)})"
-
-
 def blank_text(record: Record) -> str:
     """Return whether a row has no text: NULL, empty, or white space; of a table without texts no row is known to."""
-    return f"{_text(record)} !~ '\\S'" if record.table.texts else "false"
+    return f"{text_of(record)} !~ '\\S'" if record.table.texts else "false"
 
 
 class TableTexts(_TableRows):
@@ -111,7 +107,7 @@ class TableTexts(_TableRows):
 
 
 class TableVectors(_TableRows):
-    """The vectors of one model that are in the table, as directions: a `VectorSource`, for adapters and heads."""
+    """The up-to-date vectors of one model in the table, as directions: a `VectorSource`, for adapters and heads."""
 
     side: Side | None = "old"
 

@@ -1,8 +1,8 @@
 """What marks rows that an application writes: no vector of one model is to stand for another's, or for an earlier text.
 
-Where both vectors are in columns of one row, the row itself is the mark: a missing vector is to be filled in, and a
-third column says when the application last changed the row, by which a filling knows whether a vector that it made is
-still of that row. No second table is written to, and the application's roles need no rights.
+Where both vectors are in columns of one row, a third column holds its mark: when the application last changed the row,
+by which a filling knows whether a vector that it made is still of that row, and which of its vectors are of its text.
+No second table is written to, and the application's roles need no rights.
 
 Where vectors of both models share a column, a vector that the application writes is of the model that it writes with,
 and what was kept beside it is of the same text or gone.
@@ -20,15 +20,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from limpet.attached.postgres.layout import BEFORE, AnyLayout, Aside, Columns, OneColumn, keys, same_key
+from limpet.attached.postgres.layout import (
+    AT_START,
+    BEFORE,
+    MOVED,
+    NOW,
+    SIDES,
+    WITHDRAWN,
+    AnyLayout,
+    Aside,
+    Columns,
+    OneColumn,
+    digest,
+    keys,
+    other,
+    same_key,
+    text_of,
+)
 from limpet.attached.postgres.ledger import SCHEMA, Entry, closed
 from limpet.attached.postgres.session import literal, quoted
 from limpet.attached.state import AttachmentState
 
-_NOW = "(date_part('epoch', clock_timestamp()) * '1000000'::double precision)::bigint"  # as pg_catalog has it exactly
-_MOVED = -1  # a new row whose vector is about to be moved
-_FILLS = (  # anybody may set it: it counts where whoever writes may write into the ledger, too
-    "coalesce(current_setting('limpet.filling', true) = 'on', false) "
+_FILLS = (  # anybody may set it: it counts where whoever writes may write into the ledger, too. What triggers of the
+    # application write meanwhile, in rows elsewhere, is the application's, as everything below the first trigger
+    "coalesce(current_setting('limpet.filling', true) = 'on', false) AND pg_trigger_depth() = 1 "
     f"AND has_table_privilege('{SCHEMA}.attachments', 'UPDATE')"
 )
 
@@ -132,11 +147,15 @@ def _triggers(entry: Entry, layout: Columns | OneColumn) -> list[str]:
     vectors = [layout.home, *(name for name, _ in layout.added.values())]
     watched = [*vectors, *(column.name for column in table.key)]  # another key: it is no row that was handed out
     there = " AND ".join(f"(NEW.{quoted(name)} IS NULL) IS NOT NULL" for name in vectors)  # goes with the columns
+    own, mark = quoted(layout.home if isinstance(layout, OneColumn) else layout.served), quoted(layout.mark_name)
     kinds = {
         "insert": ("BEFORE INSERT", there),
-        "moved": ("AFTER INSERT", f"NEW.{quoted(layout.edited_name)} = {_MOVED}"),
+        "moved": ("AFTER INSERT", f"(NEW.{mark})[1] = {MOVED}"),
         "source": ("BEFORE UPDATE", f"({source}) AND {there}"),
         "row": ("BEFORE UPDATE", f"NOT ({source}) AND {_changed(watched)}"),
+        # NULL written over NULL: the application takes back a vector that was to be filled in. By its name it is fired
+        # before the others, which may themselves make NULL of a vector
+        "nulled": (f"BEFORE UPDATE OF {own}", f"OLD.{own} IS NULL AND NEW.{own} IS NULL AND (OLD.{mark})[1] <> 0"),
     }
     return [statement for what in layout.triggers for statement in _trigger(entry, layout.relation, what, *kinds[what])]
 
@@ -147,24 +166,53 @@ def _function(entry: Entry, layout: Columns, state: AttachmentState) -> str:
     A vector that is inserted with the model that does not serve is moved after the insertion, not before: a statement
     with ON CONFLICT DO UPDATE takes over what is there before.
     """
-    record, served, hidden, edited = entry.record, *map(
-        quoted, (layout.served, layout.hidden_name, layout.edited_name)
-    )  # fmt: skip
-    serving, passive = state.fingerprint(layout.serving), state.fingerprint("old" if layout.serving == "new" else "new")
-    table, old = record.table, quoted(layout.name("old"))
-    one_dim = record.old.dim == record.new.dim
-    keeps = layout.serving == "new" and bool(table.texts)  # an old vector is of the same texts as before
+    record, serves, hides = entry.record, layout.serving, other(layout.serving)
+    served, hidden, mark = map(quoted, (layout.served, layout.hidden_name, layout.mark_name))
+    serving, passive = state.fingerprint(serves), state.fingerprint(hides)
+    one_dim, texts = record.old.dim == record.new.dim, bool(record.table.texts)
+    keeps = serves == "new" and texts  # an old vector is of the same texts as before
+    of_served, of_hidden = digest("texts", f"NEW.{served}"), digest("texts", f"NEW.{hidden}")
+    place = {side: f"[{SIDES.index(side) + 2}]" for side in SIDES}
+
+    def marked(first: str, digest_served: str, digest_hidden: str) -> str:
+        by_side = {serves: digest_served, hides: digest_hidden}
+        return f"ARRAY[{first}, {by_side['old']}, {by_side['new']}]::bigint[]"
+
+    old = quoted(layout.name("old"))
+    untouched = f"CASE WHEN (OLD.{mark})[1] = {AT_START} THEN {digest('texts', f'OLD.{old}')} END"
+    was = {side: f"(OLD.{mark}){place[side]}" for side in SIDES}
+    was["old"] = f"coalesce({was['old']}, {untouched})"
+    same_served, same_hidden = (
+        f"CASE WHEN (NEW.{mark}){place[side]} = {made} THEN (NEW.{mark}){place[side]} END"
+        for side, made in ((serves, of_served), (hides, of_hidden))
+    )
+    # a trigger of the application may have changed text or vectors in the very statement that is ours
+    seen = f"""IF (NEW.{mark}){place[serves]} <> {of_served} OR (NEW.{mark}){place[hides]} <> {of_hidden} THEN
+            NEW.{mark} := {marked(NOW, same_served, same_hidden)};
+        END IF;"""
     body = f"""
 DECLARE
     model text := current_setting('limpet.writes_with', true);
-    serves boolean := {"true" if state.writes == layout.serving or not one_dim else "false"};
+    serves boolean := {"true" if state.writes == serves or not one_dim else "false"};
+    source boolean := TG_ARGV[0] = 'source';
     changed boolean;
     wanted boolean;
+    of_served bigint;
+    of_hidden bigint;
+    texts text;
 BEGIN
+    {_texts(entry)}
     IF {_FILLS} THEN
+        {seen if record.fires else ""}
         RETURN NEW;
     END IF;
-    IF TG_OP = 'UPDATE' AND OLD.{edited} = {_MOVED} AND NEW.{edited} > 0 THEN  -- it is being moved
+    IF TG_OP = 'UPDATE' AND (OLD.{mark})[1] = {MOVED} THEN
+        IF (NEW.{mark})[1] > 0 THEN  -- it is being moved
+            {seen}
+        ELSE  -- by a trigger of the application, before it is moved
+            NEW.{hidden} := OLD.{hidden};
+            NEW.{mark} := OLD.{mark};
+        END IF;
         RETURN NEW;
     END IF;
     IF model <> '' THEN
@@ -175,48 +223,84 @@ BEGIN
         END IF;
     END IF;
     IF TG_ARGV[0] = 'insert' THEN
-        IF NEW.{edited} IS NOT NULL THEN  -- a row that comes from another partition
+        IF NEW.{mark} IS NOT NULL THEN  -- a row that comes from another partition
             RETURN NEW;
         END IF;
         {_not_null(layout, f"NEW.{served} IS NULL AND NEW.{hidden} IS NULL")}
         IF NEW.{served} IS NULL THEN  -- by a statement that names no columns, which may be one with ON CONFLICT
             NEW.{served} := NEW.{hidden};
         END IF;
+        NEW.{hidden} := {f"CASE WHEN NOT serves THEN NEW.{served} END" if one_dim else "NULL"};
+        of_hidden := {of_hidden};
         NEW.{hidden} := NULL;
-        NEW.{edited} := CASE WHEN NEW.{served} IS NULL THEN 0 WHEN serves THEN {_NOW} ELSE {_MOVED} END;
+        NEW.{mark} := CASE WHEN NEW.{served} IS NULL THEN ARRAY[0]::bigint[]
+            WHEN serves THEN {marked(NOW, of_served, "NULL")} ELSE {marked(str(MOVED), "NULL", "of_hidden")} END;
+        RETURN NEW;
+    END IF;
+    IF TG_ARGV[0] = 'nulled' THEN
+        {_not_null(layout, "true")}
+        NEW.{mark} := ARRAY[{WITHDRAWN}];  -- with which the next one is fired
         RETURN NEW;
     END IF;
     NEW.{hidden} := OLD.{hidden};
-    NEW.{edited} := OLD.{edited};
     changed := {_changed([layout.served])};
     {_not_null(layout, f"changed AND NEW.{served} IS NULL")}
-    wanted := CASE WHEN OLD.{edited} IS NULL THEN OLD.{old} IS NOT NULL ELSE OLD.{edited} > 0 END;
-    IF changed THEN
-        wanted := NEW.{served} IS NOT NULL;
+    wanted := CASE WHEN changed THEN NEW.{served} IS NOT NULL
+        WHEN (NEW.{mark})[1] = {WITHDRAWN} THEN NEW.{served} IS NOT NULL
+        WHEN (OLD.{mark})[1] IS NULL THEN OLD.{served} IS NOT NULL OR OLD.{hidden} IS NOT NULL
+        WHEN (OLD.{mark})[1] = {AT_START} THEN OLD.{old} IS NOT NULL
+        ELSE (OLD.{mark})[1] <> 0 END;
+    IF NOT wanted THEN
+        NEW.{hidden} := NULL;
+        NEW.{mark} := ARRAY[0];
+        RETURN NEW;
     END IF;
-    IF changed OR TG_ARGV[0] = 'source' THEN
-        IF serves THEN
-            IF TG_ARGV[0] = 'source' OR {"false" if keeps else "true"} OR NOT wanted THEN
-                NEW.{hidden} := NULL;
-            END IF;
-        ELSE
-            NEW.{hidden} := CASE WHEN changed THEN NEW.{served} END;
-            NEW.{served} := CASE WHEN changed AND wanted AND TG_ARGV[0] = 'row' AND {"true" if table.texts else "false"}
-                THEN OLD.{served} END;
-        END IF;
+    IF NOT source THEN
+        of_served := {was[serves]};
+        of_hidden := {was[hides]};
     END IF;
-    NEW.{edited} := CASE WHEN wanted THEN {_NOW} ELSE 0 END;
+    IF changed AND serves THEN
+        of_served := {of_served};
+        of_hidden := {"of_hidden" if keeps else "NULL"};
+    ELSIF changed THEN
+        NEW.{hidden} := NEW.{served};
+        of_hidden := {of_hidden if one_dim else "NULL"};
+        NEW.{served} := CASE WHEN NOT source AND {"true" if texts else "false"} THEN OLD.{served} END;
+        of_served := CASE WHEN NEW.{served} IS NOT NULL THEN of_served END;
+    END IF;
+    IF of_hidden IS NULL THEN
+        NEW.{hidden} := NULL;
+    END IF;
+    NEW.{mark} := {
+        marked(
+            f"CASE WHEN (OLD.{mark})[1] IS NOT NULL OR NEW.{served} IS NULL OR of_served IS NOT NULL THEN {NOW} END",
+            "of_served",
+            "of_hidden",
+        )
+    };
     RETURN NEW;
 END
 """
     return _created(entry, body)
 
 
+def _texts(entry: Entry) -> str:
+    """Return what reads the text of the row; where a column of it has another name now, it is unknown."""
+    names = ", ".join(literal(column.name) for column in entry.record.table.texts)
+    if not names:
+        return "texts := '';"
+    return (
+        f"IF (SELECT count(*) FROM pg_attribute WHERE attrelid = TG_RELID AND attname IN ({names}) "
+        f"AND NOT attisdropped) = {len(entry.record.table.texts)} THEN texts := {text_of(entry.record, 'NEW')}; END IF;"
+    )
+
+
 def _moving_function(entry: Entry, layout: Columns) -> str:
     """Return the function that moves the vector of a new row to the other column; who inserts may not update."""
-    served, hidden, edited = map(quoted, (layout.served, layout.hidden_name, layout.edited_name))
-    moved = f"UPDATE %I.%I AS t SET {hidden} = ($1).{served}, {served} = NULL, {edited} = {_NOW} " \
-            f"WHERE {same_key(entry.record, 't', '($1)')}"  # fmt: skip
+    served, hidden, mark = map(quoted, (layout.served, layout.hidden_name, layout.mark_name))
+    moved = f"UPDATE %I.%I AS t SET {hidden} = t.{served}, {served} = NULL, " \
+            f"{mark} = ARRAY[{NOW}, (t.{mark})[2], (t.{mark})[3]] " \
+            f"WHERE {same_key(entry.record, 't', '($1)')} AND (t.{mark})[1] = {MOVED}"  # fmt: skip
     body = f"""
 BEGIN
     {_only_here(entry)}
@@ -258,16 +342,25 @@ def _one_column_function(entry: Entry, layout: OneColumn, state: AttachmentState
     A vector that was kept is recognised when it is written: by an application that read the row before the two changed
     places, and writes all of it.
     """
-    own, kept, edited, model = map(quoted, (layout.home, layout.kept_name, layout.edited_name, layout.model_name))
-    before = literal(BEFORE)
+    own, kept, mark, model = map(quoted, (layout.home, layout.kept_name, layout.mark_name, layout.model_name))
+    made = digest("texts", f"NEW.{own}", f"NEW.{kept}")
+    # a trigger of the application may have changed text or vector in the very statement that is ours
+    seen = f"""IF (NEW.{mark})[2] <> {made} THEN
+            NEW.{model} := split_part(NEW.{model}, ' ', 1) || {literal(BEFORE)};
+            NEW.{kept} := NULL;
+            NEW.{mark} := ARRAY[{NOW}, {made}];
+        END IF;"""
     body = f"""
 DECLARE
     says text := current_setting('limpet.writes_with', true);
     writes text := {literal(state.writes)};
     was text;
     changed boolean;
+    texts text;
 BEGIN
+    {_texts(entry)}
     IF {_FILLS} THEN
+        {seen if entry.record.fires else ""}
         RETURN NEW;
     END IF;
     IF says <> '' THEN
@@ -279,18 +372,18 @@ BEGIN
         END IF;
     END IF;
     IF TG_ARGV[0] = 'insert' THEN
-        IF NEW.{edited} IS NULL THEN  -- else it comes from another partition
+        IF NEW.{mark} IS NULL THEN  -- else it comes from another partition
             NEW.{kept} := NULL;
             NEW.{model} := writes;
-            NEW.{edited} := {_NOW};
+            NEW.{mark} := ARRAY[{NOW}, {made}];
         END IF;
         RETURN NEW;
     END IF;
-    was := coalesce(OLD.{model}, 'old');
+    was := OLD.{model};
     changed := {_changed([layout.home])};
     NEW.{kept} := OLD.{kept};
     NEW.{model} := was;
-    IF changed AND TG_ARGV[0] = 'row' AND NEW.{own} IS NOT NULL
+    IF changed AND TG_ARGV[0] = 'row' AND NEW.{own} IS NOT NULL AND was IN ('old', 'new')
         AND NOT {_rows_differ([f"NEW.{own}"], [f"OLD.{kept}"])} THEN
         NEW.{kept} := OLD.{own};
         NEW.{model} := CASE was WHEN 'old' THEN 'new' ELSE 'old' END;
@@ -300,11 +393,11 @@ BEGIN
         NEW.{model} := writes;
     ELSIF TG_ARGV[0] = 'source' THEN
         NEW.{kept} := NULL;
-        IF was IN ('old', 'new') AND was <> writes THEN  -- the application replaces what it writes itself
-            NEW.{model} := was || {before};
+        IF was IN ('old', 'new') THEN
+            NEW.{model} := was || {literal(BEFORE)};
         END IF;
     END IF;
-    NEW.{edited} := {_NOW};
+    NEW.{mark} := ARRAY[{NOW}, {made}];
     RETURN NEW;
 END
 """
@@ -338,8 +431,8 @@ BEGIN
         DELETE FROM {layout.table} AS s WHERE {same_key(record, "s", "OLD")};
     END IF;
     IF TG_OP <> 'DELETE' THEN
-        INSERT INTO {layout.table} AS s ({columns}, edited) VALUES ({keys(record, "NEW")}, {_NOW})
-            ON CONFLICT ({columns}) DO UPDATE SET vector = NULL, edited = excluded.edited;
+        INSERT INTO {layout.table} AS s ({columns}, edited) VALUES ({keys(record, "NEW")}, {NOW})
+            ON CONFLICT ({columns}) DO UPDATE SET vector = NULL, digest = NULL, edited = excluded.edited;
     END IF;
     RETURN NULL;
 END

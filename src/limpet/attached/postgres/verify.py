@@ -6,9 +6,11 @@ import re
 import time
 
 from limpet.attached.base import NamedQuery
-from limpet.attached.postgres.layout import added_name, layout_of
+from limpet.attached.postgres.filling import read_batch
+from limpet.attached.postgres.layout import AnyLayout, added_name, layout_of
 from limpet.attached.postgres.ledger import Entry
 from limpet.attached.postgres.session import Session
+from limpet.embeddings.embedding_set import shown
 from limpet.errors import GalleryError, StoreError
 
 _FEWEST_REPLACED, _MOST_REPLACED = 1000, 0.2  # rows, and as a share of those that are there: as autovacuum counts
@@ -27,6 +29,23 @@ def table_problems(session: Session, entry: Entry) -> list[str]:
         raise
     except GalleryError as error:
         return [f"{error.given} {error.to_do}"]
+    invalid = session.rows(
+        "SELECT relname FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid "
+        "WHERE indrelid = %s AND NOT indisvalid", [entry.record.table.oid],
+    )  # fmt: skip
+    found = trigger_problems(session, entry, layout)
+    found += [f"The index {name} is half built: `limpet attach index` builds it anew" for (name,) in invalid]
+    [(unknown,)] = session.rows(f"SELECT count(*) FROM {layout.rows} WHERE {layout.unknown}")
+    if unknown:
+        ids = read_batch(session, entry, layout, "new", 20, condition=layout.unknown).ids
+        found.append(f"{unknown:,} rows were written without our triggers: nobody knows of which model and text their "
+                     f"vectors are: {shown(ids, int(unknown))}. `limpet attach backfill --of new` and `--of old` make "
+                     "these vectors anew")  # fmt: skip
+    return [*found, *(_replaced_rows(session, entry) if entry.record.shared else [])]
+
+
+def trigger_problems(session: Session, entry: Entry, layout: AnyLayout) -> list[str]:
+    """Return which of our triggers are gone or switched off; within a transaction."""
     found = []
     triggers = session.rows(
         "SELECT tgname, min(CASE tgenabled WHEN 'A' THEN 'Z' ELSE tgenabled::text END) FROM pg_trigger "
@@ -45,12 +64,7 @@ def table_problems(session: Session, entry: Entry) -> list[str]:
                      "replica: `limpet attach writes --model "
                      f"{entry.state.writes}` switches them on, and rows that were written meanwhile are not "
                      "marked")  # fmt: skip
-    invalid = session.rows(
-        "SELECT relname FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid "
-        "WHERE indrelid = %s AND NOT indisvalid", [entry.record.table.oid],
-    )  # fmt: skip
-    found += [f"The index {name} is half built: `limpet attach index` builds it anew" for (name,) in invalid]
-    return [*found, *(_replaced_rows(session, entry) if entry.record.shared else [])]
+    return found
 
 
 def _replaced_rows(session: Session, entry: Entry) -> list[str]:

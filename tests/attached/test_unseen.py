@@ -1,0 +1,169 @@
+"""Rows that were written without our triggers are found, counted, named, refused and filled again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from attached.evidence import evaluation
+from attached.shop import GOODS, Shop, indexed, made_by, source, vector, written
+from attached.test_application import check
+from limpet.attached.postgres.attachment import PostgresAttachment
+from limpet.attached.state import Side
+from limpet.errors import UpgradeStateError
+
+PARTS = """
+CREATE SCHEMA shop;
+CREATE TABLE shop.items (id bigint PRIMARY KEY, title text, price numeric, emb vector(8)) PARTITION BY RANGE (id);
+CREATE TABLE shop.first PARTITION OF shop.items FOR VALUES FROM (0) TO (1000);
+CREATE INDEX items_emb ON shop.items USING hnsw (emb vector_cosine_ops) WITH (m = 8, ef_construction = 32);
+"""
+
+
+LaidOut = tuple[PostgresAttachment, Shop]
+
+
+@pytest.fixture(params=["two columns", "two columns of partitions", "one column", "one column of partitions"])
+def laid_out(request: pytest.FixtureRequest, make_shop: Callable[..., Shop]) -> Iterator[LaidOut]:
+    """A table of five rows that have both vectors; the old ones serve, or are to be asked with."""
+    shop = make_shop(PARTS if "partitions" in request.param else GOODS)
+    shop.fill(5)
+    with shop.attach(**({"mixing": evaluation()} if "one column" in request.param else {})) as attachment:
+        attachment.backfill(source(attachment))
+        indexed(attachment)
+        yield attachment, shop
+
+
+def unseen(shop: Shop, statement: str, *values: Any) -> None:
+    """Run a statement while our triggers are switched off, and switch them on as they were."""
+    names = [str(name) for (name,) in shop.execute(
+        "SELECT tgname FROM pg_trigger WHERE tgrelid = 'shop.items'::regclass AND tgname LIKE 'zz%'")]  # fmt: skip
+    shop.execute("ALTER TABLE shop.items DISABLE TRIGGER USER")
+    shop.execute(statement, values)
+    shop.execute("; ".join(f"ALTER TABLE shop.items ENABLE ALWAYS TRIGGER {name}" for name in names))
+
+
+WRITES: dict[str, tuple[str, list[Any], str]] = {
+    "a text": ("UPDATE shop.items SET title = 'a' WHERE id = 1", [], "1"),
+    "a vector": ("UPDATE shop.items SET emb = %s WHERE id = 1", [written("old", "z")], "1"),
+    "text and vector": ("UPDATE shop.items SET title = 'a', emb = %s WHERE id = 1", [written("new", "a")], "1"),
+    "a new row": ("INSERT INTO shop.items (id, title, emb) VALUES (9, 'b', %s)", [written("new", "b")], "9"),
+    "another row of a key": ("DELETE FROM shop.items WHERE id = 1; INSERT INTO shop.items (id, title, emb) VALUES "
+                             f"(1, 'c', '{written('old', 'c')}')", [], "1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", WRITES)
+def test_rows_written_without_triggers_are_unknown_until_filled(kind: str, laid_out: LaidOut) -> None:
+    it, shop = laid_out
+    statement, values, row = WRITES[kind]
+    unseen(shop, statement, *values)
+    steps: list[tuple[str, Callable[[], None]]] = [("detach", it.detach)]
+    if not it.state.shared:  # a pointer is turned whatever vectors the column holds
+        steps.append(("swap", it.swap))
+    for name, step in steps:
+        with pytest.raises(UpgradeStateError, match=f"Cannot {name}: 1 rows have no up-to-date vector .*'{row}'"):
+            step()
+    [problem] = it.verify().problems
+    assert problem.startswith("1 rows were written without our triggers") and f"'{row}'" in problem
+    assert it.status().unknown == 1 and it.status().lacking == {"old": 1, "new": 1}
+    for side in ("new", "old"):
+        it.backfill(source(it, side), of=side)  # type: ignore[arg-type]
+    assert it.verify().problems == () and it.status().unknown == 0 and it.status().lacking == {"old": 0, "new": 0}
+    it.swap(writes="new")
+    check(shop, [], "new")
+    it.complete()
+    it.rollback(writes="old")
+    check(shop, [], "old")
+    it.detach()
+
+
+def test_a_vector_taken_away_without_triggers_stays_away(laid_out: LaidOut) -> None:
+    it, shop = laid_out
+    unseen(shop, "UPDATE shop.items SET emb = NULL WHERE id = 1")
+    it.verify()
+    for side in ("new", "old"):
+        it.backfill(source(it, side), of=side)  # type: ignore[arg-type]
+    assert shop.sides()[1] is None and it.status().empty == 1 and it.verify().problems == ()
+
+
+def test_rows_written_without_triggers_are_refused_where_new_vectors_serve(laid_out: LaidOut) -> None:
+    it, shop = laid_out
+    it.swap(writes="new")
+    unseen(shop, "UPDATE shop.items SET title = 'a' WHERE id IN (1, 2)")
+    steps = {"complete": it.complete} | ({} if it.state.shared else {"rollback": it.rollback})
+    for name, step in steps.items():
+        with pytest.raises(UpgradeStateError, match=f"Cannot {name}: 2 rows"):
+            step()
+    it.complete(allow_missing=2)
+
+
+def test_steps_are_refused_while_triggers_are_off(laid_out: LaidOut) -> None:
+    it, shop = laid_out
+    shop.execute("ALTER TABLE shop.items DISABLE TRIGGER USER")
+    for step in (it.swap, it.detach):
+        with pytest.raises(UpgradeStateError, match=r"(?s)switched off.*attach writes --model NAME"):
+            step()
+    it.declare_writes("old")
+    it.swap()
+
+
+@pytest.mark.parametrize("writes", ["old", "new"])
+@pytest.mark.parametrize("mixing", [False, True], ids=["two columns", "one column"])
+def test_rows_of_a_partition_attached_later_are_unknown(
+    writes: Side, mixing: bool, make_shop: Callable[..., Shop]
+) -> None:
+    shop = make_shop(PARTS)
+    shop.fill(5)
+    with shop.attach(**({"mixing": evaluation()} if mixing else {})) as it:
+        it.backfill(source(it))
+        indexed(it)
+        it.swap(writes=writes)
+        shop.execute("CREATE TABLE shop.second (LIKE shop.items INCLUDING DEFAULTS)")
+        shop.execute("INSERT INTO shop.second (id, title, emb) SELECT 1000 + n, 'part ' || n, %s::vector "
+                     "FROM generate_series(0, 3) AS n", [written(writes, "part 0")])  # fmt: skip
+        shop.execute("ALTER TABLE shop.items ATTACH PARTITION shop.second FOR VALUES FROM (1000) TO (2000)")
+        assert it.status().unknown == 4 and it.status().lacking == {"old": 4, "new": 4}
+        assert "'1000', '1001', '1002' and 1 more" in it.verify().problems[0]
+        shop.execute("UPDATE shop.items SET id = 1500 WHERE id = 1003")  # and to another partition
+        shop.execute("UPDATE shop.items SET id = 500 WHERE id = 1002")
+        shop.execute("UPDATE shop.items SET title = 'text alone' WHERE id = 1001")
+        assert it.status().unknown == 4
+        if writes == "new":
+            with pytest.raises(UpgradeStateError, match="4 rows have no up-to-date vector of the new model"):
+                it.complete()
+        if not mixing:
+            with pytest.raises(UpgradeStateError, match="4 rows have no up-to-date vector of the old model"):
+                it.rollback(writes="old")
+        it.rollback(source(it, "old"), writes="old")
+        check(shop, [], "old")
+        it.backfill(source(it))
+        assert it.status().unknown == 0
+        it.detach()
+    check(shop, [], "old")
+
+
+def test_a_table_aside_forgets_vectors_of_rows_written_without_triggers(shop: Shop) -> None:
+    shop.fill(5)
+    with shop.attach(aside=True) as it:
+        it.backfill(source(it))
+        it.index()
+        shop.execute("SET session_replication_role = 'replica'; UPDATE shop.items SET title = 'a' WHERE id = 1; "
+                     f"UPDATE shop.items SET emb = '{written('old', 'z')}' WHERE id = 2; "
+                     f"INSERT INTO shop.items (id, title, emb) VALUES (9, 'b', '{written('old', 'b')}'); "
+                     "DELETE FROM shop.items WHERE id = 3; "
+                     f"DELETE FROM shop.items WHERE id = 4; INSERT INTO shop.items VALUES (4, 'c', 1, "
+                     f"'{written('old', 'c')}')")  # fmt: skip
+        [problem] = it.verify().problems
+        assert problem.startswith("3 rows were written without our triggers") and "'1', '2', '4'" in problem
+        assert it.status().lacking == {"old": 0, "new": 4}
+        it.backfill(source(it))
+        assert it.verify().problems == () and it.status().lacking == {"old": 0, "new": 0}
+        found = shop.execute(f"SELECT id, vector::text, title FROM limpet_attached.vectors_{it.number} AS s "
+                             "LEFT JOIN shop.items USING (id)")  # fmt: skip
+        assert sorted(row for row, _, _ in found) == [0, 1, 2, 4, 9]
+        for _, values, title in found:
+            assert made_by(values) == "new"
+            assert abs(vector("new", title) - [float(part) for part in values.strip("[]").split(",")]).max() < 1e-5
