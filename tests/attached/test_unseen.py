@@ -12,7 +12,7 @@ from attached.shop import GOODS, Shop, indexed, made_by, source, vector, written
 from attached.test_application import check
 from limpet.attached.postgres.attachment import PostgresAttachment
 from limpet.attached.state import Side
-from limpet.errors import UpgradeStateError
+from limpet.errors import DataError, UpgradeStateError
 
 PARTS = """
 CREATE SCHEMA shop;
@@ -167,3 +167,27 @@ def test_a_table_aside_forgets_vectors_of_rows_written_without_triggers(shop: Sh
         for _, values, title in found:
             assert made_by(values) == "new"
             assert abs(vector("new", title) - [float(part) for part in values.strip("[]").split(",")]).max() < 1e-5
+
+
+@pytest.mark.parametrize("mixing", [False, True], ids=["two columns", "one column"])
+def test_a_writer_that_was_not_updated_is_found(mixing: bool, make_shop: Callable[..., Shop]) -> None:
+    shop = make_shop()
+    shop.fill(5)
+    with shop.attach(**({"mixing": evaluation()} if mixing else {})) as it:
+        it.backfill(source(it))
+        indexed(it)
+        it.swap(writes="new")
+        shop.execute("UPDATE shop.items SET title = 'a', emb = %s WHERE id = 1", [written("new", "a")])
+        shop.execute("UPDATE shop.items SET title = 'b' WHERE id = 4")  # its vector comes later
+        assert it.verify(source=source(it)).problems == ()
+        shop.execute("UPDATE shop.items SET title = 'c', emb = %s WHERE id = 2", [written("old", "c")])
+        shop.execute("INSERT INTO shop.items (id, title, emb) VALUES (9, 'd', %s)", [written("old", "d")])
+        assert it.verify().problems == ()  # nobody can tell without the model
+        [problem] = it.verify(source=source(it)).problems
+        assert problem.startswith("2 of 3 rows that the application wrote since") and "'2', '9'" in problem
+        assert it.status().unknown == 2
+        with pytest.raises(DataError, match="makes vectors of declared:old"):
+            it.verify(source=source(it, "old"))
+        it.backfill(source(it))
+        assert it.verify(source=source(it)).problems == () and it.status().unknown == 0
+        check(shop, [], "new")

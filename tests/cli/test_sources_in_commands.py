@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,9 @@ from numpy.typing import NDArray
 from crash.server import Server
 from limpet.cli import main
 from limpet.embeddings import storage
+from limpet.sources import open_source
+from limpet.sources.moment import one_moment
+from limpet.sources.reading import embeddings_of, texts_of
 
 ITEMS, DIM, CLASSES = 160, 8, 8
 MODELS = {"old": 1.2, "new": 0.2, "third": 0.4}
@@ -225,3 +229,76 @@ def test_images_that_a_table_names(made: Path, run: Callable[..., dict[str, Any]
     done = run("gallery", "backfill", gallery, "--release", new, "--data", data)
     assert (done["written"], done["lacking"]) == (len(embedded), 0)
     assert run("gallery", "doctor", gallery, "--vectors", made / "embedded" / "bct")["healthy"]
+
+
+def test_a_table_that_is_being_written_is_read_at_one_moment(
+    shop: dict[str, str], run: Callable[..., dict[str, Any]], tmp_path: Path, postgres_server: Server
+) -> None:
+    """Every commit gives all rows another class, and a vector of each model that says which: no two may be mixed."""
+    name = f"w{uuid.uuid4().hex[:12]}"
+    began, ended = threading.Event(), threading.Event()
+    with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
+        kinds = f"sku int PRIMARY KEY, kind text, title text, old vector({DIM}), new vector({DIM})"
+        connection.execute(f"CREATE TABLE {name} ({kinds})".encode())
+        connection.execute(f"INSERT INTO {name} SELECT n, 'kind ' || n % 2, 'thing ' || n, "
+                           f"array_fill(1 + n % 2, ARRAY[{DIM}])::vector, array_fill(1 + n % 2, ARRAY[{DIM}])::vector "
+                           "FROM generate_series(0, 159) AS n".encode())  # fmt: skip
+
+    def write() -> None:
+        turns = 0
+        with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
+            while not ended.is_set():
+                turns += 1
+                connection.execute(
+                    f"UPDATE {name} SET kind = 'kind ' || (sku + {turns}) % 2, title = 'turn {turns}'".encode()
+                )
+                began.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        began.wait()
+        url = shop["postgresql"].partition("&table=")[0] + f"&table={name}&id=sku&label=kind&vector="
+        for turn in range(3):
+            assert run("evaluate", "--old", f"{url}old", "--new", f"{url}new", *QUICK, "--out", tmp_path / str(turn))
+    finally:
+        ended.set()
+        writer.join()
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "lance"])
+def test_readings_of_one_moment_pair_no_text_with_a_later_vector(
+    kind: str, shop: dict[str, str], postgres_server: Server
+) -> None:
+    places = {"postgresql": shop["postgresql"], "lance": shop["lance"]}
+    url = places[kind].replace("label=kind&", "") + "old&text=title"
+    name = url.partition("table=")[2].partition("&")[0]
+
+    def write(title: str) -> None:
+        if kind == "postgresql":
+            with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
+                turned = "(SELECT array_agg(-one) FROM unnest(old::real[]) AS one)::vector"
+                connection.execute(f"UPDATE {name} SET title = %s, old = {turned} WHERE sku = 3".encode(), [title])
+        else:
+            table = lancedb.connect(Path(shop["folder"]) / "db").open_table("items")
+            turned = [-float(value) for value in table.search().where("sku = 3").to_list()[0]["old"]]
+            table.update(where="sku = 3", values={"title": title, "old": turned})
+
+    def read() -> tuple[str, float]:
+        vectors = embeddings_of(open_source(url), fingerprint="declared:old")
+        write(f"written between, {len(titles)}")
+        texts = texts_of(open_source(url))
+        return texts.texts[texts.ids.find(["3"])[0]], float(vectors.vectors[vectors.ids.find(["3"])[0]][0])
+
+    titles: list[str] = []
+    try:
+        before = texts_of(open_source(url))
+        titles.append(before.texts[before.ids.find(["3"])[0]])
+        with one_moment():
+            title, first = read()
+        assert title == titles[0]
+        after, second = texts_of(open_source(url)), embeddings_of(open_source(url), fingerprint="declared:old")
+        assert after.texts[after.ids.find(["3"])[0]] == "written between, 1"
+        assert np.sign(second.vectors[second.ids.find(["3"])[0]][0]) == -np.sign(first)
+    finally:
+        write(titles[0])

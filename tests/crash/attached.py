@@ -272,7 +272,7 @@ def rollback_after_edits() -> None:
 
     def kept(*arguments: Any) -> str:
         statement = whole(*arguments)
-        changed = re.sub(r"IF TG_ARGV.{1,9} = .{1,2}source.{1,2} OR .* OR NOT wanted THEN", "IF false THEN", statement)
+        changed = statement.replace("IF NOT source THEN", "IF true THEN")
         assert changed != statement
         return changed
 
@@ -281,7 +281,7 @@ def rollback_after_edits() -> None:
 
 def kept_after_edits() -> None:
     """The vector of the other model that a row keeps stays when the application changes the row."""
-    whole = triggers.one_column_function
+    whole = triggers._one_column_function
 
     def kept(*arguments: Any) -> str:
         statement = whole(*arguments)
@@ -289,7 +289,7 @@ def kept_after_edits() -> None:
         assert changed != statement
         return changed
 
-    triggers.one_column_function = kept
+    triggers._one_column_function = kept
 
 
 def put_back_without_mark() -> None:

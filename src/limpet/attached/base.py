@@ -248,8 +248,14 @@ class Attachment(Protocol):
         """
         ...
 
-    def verify(self, *, watch: float = 0.0) -> Verification:
-        """Look for what is not as it should be, and for queries of the application that should change."""
+    def verify(self, *, watch: float = 0.0, source: VectorSource | None = None) -> Verification:
+        """Look for what is not as it should be, and for queries of the application that should change.
+
+        Args:
+            watch: Seconds to watch queries.
+            source: Of the model that serves: what the application wrote since the last turn is embedded again and
+                compared.
+        """
         ...
 
     def complete(self, *, allow_missing: int = 0) -> None:

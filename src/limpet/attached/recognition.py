@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from limpet.attached.base import Attachment
 from limpet.embeddings import EmbeddingSet
@@ -34,6 +35,12 @@ class _Recognised:
     def embed(self, ids: Sequence[str]) -> EmbeddingSet:
         """Return points of those of the ids that the source has."""
         return replace(self.source.embed(ids), fingerprint=self.fingerprint)
+
+
+def cosine(one: NDArray[np.float32], another: NDArray[np.float32]) -> float:
+    """Return the cosine between two vectors; 0 where one is zero."""
+    lengths = float(np.linalg.norm(one) * np.linalg.norm(another))
+    return float(one @ another) / lengths if lengths > 0 else 0.0
 
 
 def recognised(source: VectorSource, attachment: Attachment) -> VectorSource:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -107,15 +108,19 @@ class BothModels(Options):
             ConfigError: Options do not go together.
             DataError: A file is damaged, or texts cannot be used.
         """
-        texts, role, data_name = self._texts(sets)
+        from limpet.sources.moment import one_moment
 
-        def side(place: Place | None, name: str | None, text_model: str | None, model: TextModel) -> EmbeddingSet:
-            if place is not None or texts is None:
-                return reading.part(place or Place("."), name)
+        with one_moment():
+            texts, role, data_name = self._texts(sets)
+            stored = [None if place is None else reading.part(place, name)
+                      for place, name in ((self.old, self.old_model), (self.new, self.new_model))]  # fmt: skip
+
+        def side(found: EmbeddingSet | None, text_model: str | None, model: TextModel) -> EmbeddingSet:
+            if found is not None or texts is None:  # one of the two is given, as `__post_init__` sees
+                return found if found is not None else reading.part(Place("."))
             return model.embedded(str(text_model), texts, self.device, api, role=role, cache=out / "cache")
 
-        old = side(self.old, self.old_model, self.old_text_model, TextModel())
-        new = side(self.new, self.new_model, self.text_model, model)
+        old, new = side(stored[0], self.old_text_model, TextModel()), side(stored[1], self.text_model, model)
         refuse_no_labels(reading.label_column, [old, new])
         refuse_swapped(old, new, self.old)
         frozen: FrozenModel | None = None
@@ -195,6 +200,7 @@ class JudgedQueries(Options):
         from limpet.adapters.held_out import Judged
         from limpet.data.text_set import TextSet
         from limpet.evaluation.protocols.relevance_lists import Relevance
+        from limpet.sources.moment import one_moment
 
         texts: TextSet | None = None
         if self.queries is not None:
@@ -223,8 +229,9 @@ class JudgedQueries(Options):
             )
             return found
 
-        old = side("old", self.old_queries, models.old_text_model, TextModel())
-        new = side("new", self.new_queries, models.text_model, model)
+        with one_moment() if models.old and models.new else nullcontext():
+            old = side("old", self.old_queries, models.old_text_model, TextModel())
+            new = side("new", self.new_queries, models.text_model, model)
         return Judged.of(old, new, Relevance.read(self.relevant, judged=True, unknown="leave-out"))
 
 

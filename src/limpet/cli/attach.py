@@ -487,10 +487,15 @@ def writes(on: Attached, source: NewVectors, api: Api, model: str, allow_missing
         return _tell(it, on, {})
 
 
-def verify(on: Attached, watch: float = 0.0) -> int:
+def verify(on: Attached, source: NewVectors, api: Api, watch: float = 0.0) -> int:
     """Look for what is not as it should be, and for queries of the application that should change; exit code 1 if so.
 
+    Rows that were written without our triggers are found by digests of their texts and vectors, and count as lacking
+    from then on. Given the model that serves, up to 256 rows that the application wrote since the last swap or rollback
+    are embedded again: a writer that was not updated shows by vectors of the other model.
+
     Args:
+        source: The model that serves.
         watch: Seconds to watch pg_stat_statements: only queries that are still sent are named. All that it remembers
             when 0.
 
@@ -498,8 +503,10 @@ def verify(on: Attached, watch: float = 0.0) -> int:
         limpet attach verify "postgresql://shop@db/shop?table=shop.items" --watch 60
     """
     refuse(watch < 0, f"--watch {watch}.", "at least 0 seconds")
-    with on.opened() as it, console.status("watching queries"):
-        found = it.verify(watch=watch)
+    source.refuse_files()
+    with on.opened() as it, console.status("looking at rows and queries"):
+        found = it.verify(watch=watch, source=source.opened(it, it.state.serving, api))
+        api.tell()
     for problem in found.problems:
         console.print(f"Problem: {on.completed(problem)}.")
     if found.queries:
@@ -589,6 +596,10 @@ def _tell(it: Attachment, on: Attached, document: Mapping[str, object]) -> int:
         for blank in [found.without_text.get(side, 0)]
     )
     console.print(f"{found.items:,} rows with vectors: {lacking}. {found.empty:,} rows have none of the application.")
+    if found.unknown:
+        console.print(
+            f"{found.unknown:,} rows were written without our triggers: vectors of both models are to be made."
+        )
     for one in found.indexes:
         console.print(f"Index {one.name}: {'built' if one.built else 'not built'}.")
     queries = it.client_queries()

@@ -226,12 +226,13 @@ def evaluate(
         limpet evaluate --old runs/old --new runs/new --out runs/link-report
     """
     from limpet.evaluation.evaluate import evaluate as measure
+    from limpet.sources.moment import one_moment
 
     check_report(output.report)
     few = judging.resamples < FEWEST_RESAMPLES
     refuse(few, f"--resamples {judging.resamples}.", f"at least {FEWEST_RESAMPLES}: an interval of less is chance")
     given_old, given_new, given_third = models.given()
-    with console.status("reading embeddings"):
+    with console.status("reading embeddings"), one_moment():
         old, new, third = given_old.needed(reading), given_new.needed(reading), given_third.sides(reading)
     old, new = reading.without_left_out(old), reading.without_left_out(new)
     third = None if third is None else reading.without_left_out(third)

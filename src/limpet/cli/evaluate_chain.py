@@ -47,6 +47,7 @@ def chain(
         limpet evaluate chain runs/embedded/v1 runs/embedded/v2 runs/embedded/v3 --out runs/chain
     """
     from limpet.evaluation.chain import evaluate_chain
+    from limpet.sources.moment import one_moment
 
     check_report(output.report)
     output.refuse_over([*embeddings, *independent])
@@ -56,7 +57,7 @@ def chain(
         "--independent PATH ..., one for every model but the first, in the order of the chain",
     )
     names, _ = names_of(embeddings), names_of(independent)
-    with console.status("reading embeddings"):
+    with console.status("reading embeddings"), one_moment():
         models = [reading.sides(place, similarity=similarity) for place in embeddings]
         third = [reading.sides(place, similarity=similarity) for place in independent] or None
     models = list(map(reading.without_left_out, models))

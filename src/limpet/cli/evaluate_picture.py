@@ -216,8 +216,11 @@ def _check_asked(
 
 def _opened(reading: Reading, old: Place | None, new: dict[str, Place], similarity: Similarity | None) -> Models:
     """Open all embeddings, and keep the items that all models have, in the order of the first."""
-    first = None if old is None else reading.sides(old, similarity=similarity).gallery
-    opened = {name: reading.sides(place, similarity=similarity).gallery for name, place in new.items()}
+    from limpet.sources.moment import one_moment
+
+    with one_moment():
+        first = None if old is None else reading.sides(old, similarity=similarity).gallery
+        opened = {name: reading.sides(place, similarity=similarity).gallery for name, place in new.items()}
     models = Models(first, opened)
     everything = [*([] if first is None else [first]), *opened.values()]
     refuse_no_labels(reading.label_column, everything)

@@ -195,18 +195,23 @@ def fine_tune(
     """
     from limpet.data.text_pairs import TextPairs
     from limpet.data.text_set import TextData
+    from limpet.sources.moment import one_moment
     from limpet.training.fine_tuning import embedded_before, refuse_untrainable
     from limpet.training.fine_tuning import fine_tune as train
 
     pairs = sets.pairs(texts)
     experiment, task = tuning.experiment(pairs), tuning.task(pairs)
-    data = sets.texts(texts) if pairs is None else pairs
-    items = data.train if isinstance(data, TextData) else data
-    every = items.texts if isinstance(items, TextPairs) else items
-    out = destination.out
+    out, before = destination.out, None
+    with one_moment():
+        data = sets.texts(texts) if pairs is None else pairs
+        items = data.train if isinstance(data, TextData) else data
+        every = items.texts if isinstance(items, TextPairs) else items
+        if old.old is not None:
+            before = old.opened(every, reading, device, api, out / "cache")
     encoder = model.opened(text_model, device, api)
     refuse_untrainable(encoder)
-    before = old.opened(every, reading, device, api, out / "cache")
+    if before is None:
+        before = old.opened(every, reading, device, api, out / "cache")
     api.tell()
     if pairs is None and every.labels is None and before.labels is None:
         raise ConfigError(

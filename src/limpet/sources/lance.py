@@ -13,6 +13,7 @@ import pyarrow as pa
 from limpet.errors import DataError, StoreError, reason, refuse, unknown_name
 from limpet.sources.address import Address
 from limpet.sources.base import declared_similarity, filter_of, metadata_kind, needed, roles_of, sampled, whole_ids
+from limpet.sources.moment import kept
 from limpet.stores.filters import And, column_name, literal, sql
 
 _SIMILARITIES = {"cosine": "cosine", "dot": "inner-product", "l2": "euclidean"}
@@ -51,7 +52,9 @@ class LanceTable:
         if table not in known:
             raise unknown_name("table", table, known)
         with self._translated():
-            self._table = lance.dataset(str(folder / f"{table}.lance"))  # stays at the version it has now
+            path = str(folder / f"{table}.lance")
+            version = kept(("lance", path), lambda _: lance.dataset(path).version)
+            self._table = lance.dataset(path, version=version)  # stays at the version it has now
             schema = self._table.schema
         self.schema = dict(zip(schema.names, schema.types, strict=True))
         self._where = And(filter_of(self))

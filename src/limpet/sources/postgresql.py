@@ -7,7 +7,7 @@ as it lasts, though, the server keeps the versions of rows that vacuum would rem
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from decimal import Decimal
 from functools import cached_property
 from typing import Any, ClassVar
@@ -25,6 +25,7 @@ from psycopg.types import TypeInfo
 from limpet.errors import ConfigError, DataError, LastingStoreError, StoreError, reason, refuse
 from limpet.sources.address import Address
 from limpet.sources.base import declared_similarity, filter_of, metadata_kind, needed, roles_of, whole_ids
+from limpet.sources.moment import kept
 from limpet.stores.postgres.address import read_address
 
 _ARROW = {
@@ -207,8 +208,11 @@ class PostgresTable:
         user = settings.get("user", "USER")
         try:
             with psycopg.connect(**settings) as connection:
-                user = connection.info.user
+                user, info = connection.info.user, connection.info
                 connection.read_only, connection.isolation_level = True, psycopg.IsolationLevel.REPEATABLE_READ
+                snapshot = kept(("postgresql", info.host, info.port, info.dbname), lambda stack: _held(settings, stack))
+                if snapshot is not None:
+                    connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
                 connection.execute(_UNHURRIED)
                 connection.execute("SET LOCAL datestyle TO 'ISO'; SET LOCAL timezone TO 'UTC'")
                 connection.execute("SET LOCAL synchronize_seqscans TO off")  # the same order every time
@@ -238,6 +242,15 @@ class PostgresTable:
                 expected="a database that can be reached, and a table that may be read",
                 to_do="check the address, and the rights to read it.",
             ) from error
+
+
+def _held(settings: dict[str, Any], stack: ExitStack) -> str:
+    """Return the snapshot of a transaction that stays open, for readings of the same moment."""
+    connection = stack.enter_context(psycopg.connect(**settings))
+    connection.read_only, connection.isolation_level = True, psycopg.IsolationLevel.REPEATABLE_READ
+    connection.execute(_UNHURRIED)
+    [(snapshot,)] = connection.execute("SELECT pg_export_snapshot()").fetchall()
+    return str(snapshot)
 
 
 def _arrow(kind: str, digits: int) -> Any:

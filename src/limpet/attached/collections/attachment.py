@@ -39,6 +39,7 @@ from limpet.errors import (
     GalleryError,
     UpgradeStateError,
     reason,
+    refuse,
 )
 from limpet.galleries.backfill import Backfilled, LeftOut
 from limpet.galleries.sources import VectorSource, WithText, points_of
@@ -408,8 +409,11 @@ class CollectionAttachment:
         self._settle(side, source)
         return side
 
-    def verify(self, *, watch: float = 0.0) -> Verification:
+    def verify(self, *, watch: float = 0.0, source: VectorSource | None = None) -> Verification:
         """Compare both sides, and look where the alias leads; these engines do not tell their queries."""
+        refuse(
+            source is not None, "A model for `verify` of a collection.", "none: rows of tables alone are embedded again"
+        )
         entry, found = self.entry, self._compare()
         problems = []
         for kind, ids in found.due.items():

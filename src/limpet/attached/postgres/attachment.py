@@ -23,6 +23,7 @@ from limpet.attached.postgres.filling import (
     Filling,
     check_made,
     displaced_rows,
+    forget_rows,
     forget_unseen,
     lacking_rows,
     put_back_batch,
@@ -58,7 +59,8 @@ from limpet.attached.postgres.statements import (
 )
 from limpet.attached.postgres.table import bound
 from limpet.attached.postgres.triggers import create_statements, drop_statement
-from limpet.attached.postgres.verify import queries_of, table_problems, trigger_problems
+from limpet.attached.postgres.verify import queries_of, table_problems, trigger_problems, written_since
+from limpet.attached.recognition import CLOSE, cosine
 from limpet.attached.state import AttachmentState, Event, Side, advance
 from limpet.embeddings import EmbeddingSet
 from limpet.embeddings.embedding_set import shown
@@ -627,7 +629,7 @@ class PostgresAttachment:
 
         return self._session.patiently(attempt, ATTEMPTS)
 
-    def verify(self, *, watch: float = 0.0) -> Verification:
+    def verify(self, *, watch: float = 0.0, source: VectorSource | None = None) -> Verification:
         """Look for what is not as it should be, and for queries of the application that should change.
 
         Rows that were changed without our triggers are found by digests of their texts and vectors, all of which are
@@ -636,14 +638,48 @@ class PostgresAttachment:
         Args:
             watch: Seconds to watch pg_stat_statements, so that only queries that are still sent are named; all that it
                 remembers when 0.
+            source: Of the model that serves: a sample of the rows that the application wrote since the last turn is
+                embedded again, and compared with what serves. Where one differs, all of these rows are, and those that
+                differ count as lacking from then on.
+
+        Raises:
+            DataError: The source is of another model.
         """
         with suppress(GalleryError):  # a table that was changed, which the next lines say
             self._forget_unseen()
         with self._session.transaction():
             entry = self._ledger.entry(self.number)
             problems = table_problems(self._session, entry)
+        if source is not None:
+            problems += self._of_another_model(source)
         queries, unwatched = queries_of(self._session, entry, watch)
         return Verification(tuple(problems), tuple(queries), unwatched)
+
+    def _of_another_model(self, source: VectorSource) -> list[str]:
+        """Return that rows hold vectors of another model than they say, if some do; these count as lacking then."""
+        entry = self._entry()
+        side = entry.state.serving
+        check_made(source, entry, side)
+        turns = [event for event in self.journal() if event["kind"] in ("swap", "rollback")]
+        since = datetime.fromisoformat(str(turns[-1]["at"])) if turns else entry.started
+        with self._session.transaction(LOCK_TIMEOUT):
+            entry, layout = held(self._session, self.number)
+            batch, stored = written_since(self._session, entry, layout, side, since)
+        made = source.embed(batch.ids)
+        pairs = zip(made.ids, made.vectors, strict=True)
+        differing = [one for one, vector in pairs if cosine(vector, stored[one]) < CLOSE]
+        with self._session.transaction(LOCK_TIMEOUT):
+            entry, layout = held(self._session, self.number, "ROW EXCLUSIVE")
+            wrong = forget_rows(self._session, entry, layout, batch, differing)
+        if not wrong:
+            return []
+        model = (entry.record.new if side == "new" else entry.record.old).called
+        return [
+            f"{len(wrong):,} of {len(made):,} rows that the application wrote since {since:%Y-%m-%d %H:%M} hold "
+            f"vectors that {model} does not make: {shown(wrong)}. They count as lacking from now on, and `limpet "
+            f"attach backfill --of {side}` makes them anew; let the application write with that model, or declare the "
+            "one that it writes with: `limpet attach writes --model NAME`"
+        ]
 
     def complete(self, *, allow_missing: int = 0) -> None:
         """Count every row, and declare the upgrade finished: `detach` keeps the new vectors from then on.

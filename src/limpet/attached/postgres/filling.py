@@ -8,7 +8,7 @@ holds locked are passed over, so that nobody waits in a circle; they come with t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import NamedTuple, Unpack
 
@@ -23,6 +23,7 @@ from limpet.attached.postgres.layout import (
     Layout,
     OneColumn,
     arrays,
+    given,
     held,
     key_texts,
     keys,
@@ -265,6 +266,22 @@ def forget_unseen(session: Session, entry: Entry, layout: Layout) -> int:
         f"ORDER BY {keys(entry.record)} LIMIT {FORGOTTEN} FOR NO KEY UPDATE OF t) "
         f"UPDATE {layout.relation} AS t {layout.forget} FROM s WHERE {same}"
     )
+
+
+def forget_rows(session: Session, entry: Entry, layout: Layout, batch: Batch, ids: Collection[str]) -> list[str]:
+    """Take the marks from those of some rows that are as they were read, and return their ids; within a transaction."""
+    if isinstance(layout, Aside) or not ids:
+        return []
+    unnoticed(session, entry)
+    rows = [row for row, identifier in enumerate(batch.ids) if identifier in ids]
+    found = session.rows(
+        f"WITH s AS MATERIALIZED (SELECT {keys(entry.record)} FROM {layout.rows} JOIN "
+        f"{given(entry.record, ('stamp', 'text'))} ON {same_key(entry.record, 't', 'd')} "
+        f"WHERE {layout.stamp} = d.stamp FOR NO KEY UPDATE OF t) UPDATE {layout.relation} AS t {layout.forget} FROM s "
+        f"WHERE {same_key(entry.record, 't', 's')} RETURNING {key_texts(entry.record)}",
+        [*arrays(entry.record, [batch.keys[row] for row in rows]), [batch.stamps[row] for row in rows]],
+    )
+    return sorted(id_of([str(part) for part in row]) for row in found)
 
 
 def put_back_batch(

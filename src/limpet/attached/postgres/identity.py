@@ -118,7 +118,7 @@ def leftovers(session: Session, oid: int | None = None) -> list[str]:
         "SELECT objoid, nspname, relname, attname, description FROM pg_description JOIN pg_attribute ON attrelid = "
         "objoid AND attnum = objsubid JOIN pg_class ON pg_class.oid = objoid JOIN pg_namespace ON pg_namespace.oid = "
         "relnamespace WHERE classoid = 'pg_class'::regclass AND starts_with(description, %s) AND NOT attisdropped "
-        "AND attname LIKE '%%\\_edited' AND objoid = coalesce(%s, objoid) ORDER BY objoid",
+        "AND attname LIKE '%%\\_mark' AND objoid = coalesce(%s, objoid) ORDER BY objoid",
         [f"{MARK} ", oid],
     ):
         if str(said).removeprefix(f"{MARK} ").partition(":")[0] in tokens:

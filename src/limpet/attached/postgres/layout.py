@@ -578,8 +578,8 @@ def layout_of(session: Session, entry: Entry) -> AnyLayout:
             to_do="change them back; or `limpet attach detach --abandon`, which removes what was added, whatever is "
             "left of the table. Nothing was changed.",
         )
-    if not record.aside and record.edited_number not in {int(number) for number, *_, marked in columns if marked}:
-        edited = layout.added["edited_number"][0]
+    if not record.aside and record.mark_number not in {int(number) for number, *_, marked in columns if marked}:
+        edited = layout.added["mark_number"][0]
         raise GalleryError(
             f"The comment on {record.table.schema}.{record.table.name}.{edited}, by which the table is known, is gone.",
             expected=f"{marking(record, layout.relation, edited)};",

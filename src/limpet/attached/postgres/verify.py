@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import re
 import time
+from datetime import datetime
+
+import numpy as np
+from numpy.typing import NDArray
 
 from limpet.attached.base import NamedQuery
-from limpet.attached.postgres.filling import read_batch
-from limpet.attached.postgres.layout import AnyLayout, added_name, layout_of
+from limpet.attached.postgres.filling import Batch, read_batch
+from limpet.attached.postgres.layout import AnyLayout, added_name, key_texts, layout_of
 from limpet.attached.postgres.ledger import Entry
 from limpet.attached.postgres.session import Session
+from limpet.attached.state import Side
 from limpet.embeddings.embedding_set import shown
 from limpet.errors import GalleryError, StoreError
+from limpet.stores.postgres.rows import decoded
 
+SAMPLE = 256
+"""Rows, at most, that are embedded again."""
 _FEWEST_REPLACED, _MOST_REPLACED = 1000, 0.2  # rows, and as a share of those that are there: as autovacuum counts
 _OURS = ("limpet_attached.", "zz_limpet_", "limpet.filling")
 _STATEMENTS = (
@@ -80,6 +88,24 @@ def _replaced_rows(session: Session, entry: Entry) -> list[str]:
         f"{dead:,} replaced rows take the places of others in what an approximate index finds, above all for "
         f"queries of the model that was replaced: VACUUM {entry.record.table.identifier}"
     ]
+
+
+def written_since(
+    session: Session, entry: Entry, layout: AnyLayout, side: Side, since: datetime
+) -> tuple[Batch, dict[str, NDArray[np.float32]]]:
+    """Return rows that the application wrote since a moment, some by chance if many, and their vectors of a model.
+
+    Only vectors that are of the row's text, as far as is known; within a transaction.
+    """
+    record, vector = entry.record, layout.current(side)
+    rows = session.rows(
+        f"SELECT {key_texts(record)}, {layout.stamp}, vector_send({vector}::vector) FROM {layout.rows} "
+        f"WHERE {layout.edited} > %s AND {vector} IS NOT NULL ORDER BY random() LIMIT {SAMPLE}",
+        [int(1_000_000 * since.timestamp())],
+    )
+    batch = Batch([[str(part) for part in row[:-2]] for row in rows], [str(row[-2]) for row in rows])
+    dim = (record.new if side == "new" else record.old).dim
+    return batch, dict(zip(batch.ids, decoded([row[-1] for row in rows], dim), strict=True))
 
 
 def queries_of(session: Session, entry: Entry, watch: float) -> tuple[list[NamedQuery], str]:
