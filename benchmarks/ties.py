@@ -30,7 +30,8 @@ NAMES = ("map", "map@r", "recall@1", "recall@10", "ndcg", "mrr")
 NOTES = """\
 Every item searches all others. All of {names} are measured at once.
 Seconds: medians of {repeats} alternating runs (three times as many of the first two rows), each a process of its own,
-after a small warm-up. Processor seconds are those of all threads together, which other work on the machine changes less.
+after a small warm-up. Processor seconds are those of all threads together, which other work on the machine changes
+less; other work ran beside these.
 mAP: of the gallery in a file sorted by class / in the same file shuffled.
 """
 
@@ -52,7 +53,9 @@ KINDS: dict[str, Callable[[NDArray[np.int64], int, np.random.Generator], Vectors
 
 
 FAST = ("no ties", "every vector twice")
-"""These have all items and three times the repeats; the others half of the items: equal scores are scored again."""
+"""These are measured three times as often."""
+PARTS = {"signs of 128 numbers": 2, "signs of 16 numbers": 2, "one vector for all": 8}
+"""What part of the items is taken where many tie: equal scores are scored again, one by one."""
 
 
 def measured(vectors: Vectors, labels: NDArray[np.int64]) -> dict[str, float]:
@@ -122,6 +125,7 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--before", default="d79955e", help="a commit to compare with")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="the others stay as they are")
     parser.add_argument("--data", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.data:
@@ -129,13 +133,16 @@ def main() -> None:
         return
     from machine import describe
 
+    earlier = HERE / "results" / "ties.json"
     kinds: dict[str, Any] = {}
+    if len(options.kinds) < len(KINDS):
+        kinds |= json.loads(earlier.read_text())["kinds"]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         sources = {"before": unpacked(options.before, folder), "now": HERE.parent / "src"}
-        for kind, draw in KINDS.items():
-            slow = kind not in FAST
-            items, repeats = (options.items // 2, options.repeats) if slow else (options.items, 3 * options.repeats)
+        for kind in options.kinds:
+            draw = KINDS[kind]
+            items, repeats = options.items // PARTS.get(kind, 1), options.repeats * (3 if kind in FAST else 1)
             labels, rng = np.sort(np.arange(items) % options.classes), np.random.default_rng(0)
             vectors, order = draw(labels, options.dim, rng), rng.permutation(items)
             for path, rows in (("sorted", np.arange(items)), ("shuffled", order)):
@@ -164,7 +171,7 @@ def main() -> None:
         "kinds": kinds,
         "notes": NOTES.format(names=", ".join(NAMES), repeats=options.repeats).splitlines(),
     }
-    (HERE / "results" / "ties.json").write_text(json.dumps(record, indent=2) + "\n")
+    earlier.write_text(json.dumps(record, indent=2) + "\n")
     text = table(record)
     (HERE / "results" / "ties.txt").write_text(text + "\n")
     print(text)

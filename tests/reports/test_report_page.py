@@ -114,6 +114,7 @@ def test_every_term_is_explained(page: str) -> None:
         "P_up",
         "P_comp",
         "negative flip",
+        "first hits",
         "p",
         "backfill",
         "mAP",

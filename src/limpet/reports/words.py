@@ -32,6 +32,8 @@ TERMS = {
     "backfill": "re-embedding the old gallery with the new model, item by item, while it stays in use",
     "negative flip": "a query whose first result was right with the old system and is wrong with the new one; a "
     "positive flip is the reverse",
+    "first hits": "a first result breaks if it was right with the old system and is wrong with the new one, and "
+    "heals the other way round; net is the share that heals minus the share that breaks",
     "p": "how often two equally good systems would differ by at least as much, if chance alone decided which of them "
     "did better on each query (paired permutation test, two-sided): the smaller, the less it looks like chance",
     "agreement": "how many results stay the same: it tells how much people will notice, not whether it is better",
