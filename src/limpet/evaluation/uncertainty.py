@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,11 +38,14 @@ class Group(Part):
         items: How many.
         mean: Of their values.
         counts: How many are in each bin (B,).
+        clipped: Share of them at the model's largest length, within 1e-5 of the value there; vectors that are not
+            clipped hardly share one. None where the value does not depend on the length.
     """
 
     items: int
     mean: float
     counts: list[int]
+    clipped: float | None = None
 
 
 class Histogram(Part):
@@ -50,10 +54,13 @@ class Histogram(Part):
     Args:
         edges: Of the bins (B + 1,); each holds its lower edge, the last one both.
         groups: By name, those that have an item.
+        auc: Probability that an item of an unseen class has a larger value than one of a seen class, ties counted half;
+            None without either group.
     """
 
     edges: list[float]
     groups: dict[str, Group]
+    auc: float | None = None
 
 
 class Uncertainty(Part):
@@ -129,6 +136,7 @@ def histogram(
     groups: dict[str, NDArray[np.bool_]],
     most: float = 1.0,
     span: tuple[float, float] | None = None,
+    longest: Literal["smallest", "largest"] | None = "smallest",
 ) -> Histogram:
     """Count values in bins of one round width that cover all of them, at least 20 where they are 0.02 apart.
 
@@ -138,10 +146,16 @@ def histogram(
         most: The largest value there can be, where a bin may end.
         span: What the bins cover, such as the values of several models, whose bins are then alike; the values' own
             when left out.
+        longest: Whether the longest vectors have the smallest value, as with uncertainty, or the largest; None where
+            the value does not depend on the length.
 
     >>> found = histogram(np.array([0.0, 0.5, 0.99, 1.0]), {"a": np.array([True, True, False, False])})
     >>> len(found.edges), found.edges[:3], found.groups["a"].mean, sum(found.groups["a"].counts)
     (21, [0.0, 0.05, 0.1], 0.25, 2)
+    >>> seen = np.array([True, True, True, False, False])
+    >>> found = histogram(np.array([0.2, 0.2, 0.4, 0.2, 0.6]), {"seen": seen, "unseen": ~seen})
+    >>> round(found.groups["seen"].clipped, 3), found.groups["unseen"].clipped, round(found.auc, 3)
+    (0.667, 0.5, 0.667)
     """
     low, high = (float(values.min()), float(values.max())) if span is None else span
     per_unit = next((count for count in _BINS_PER_UNIT if (high - low) * count >= _FEWEST_BINS), _BINS_PER_UNIT[-1])
@@ -149,12 +163,25 @@ def histogram(
     last = max(int(np.ceil(high * per_unit)), first + 1)
     edges = np.arange(first, last + 1) / per_unit
     inside = np.clip(values, edges[0], edges[-1])  # a value that rounds to an edge is still counted
-    members = {name: inside[rows] for name, rows in groups.items() if rows.any()}
+    limit = None if longest is None or not len(inside) else inside.min() if longest == "smallest" else inside.max()
+    at_limit = np.zeros(len(inside), np.bool_) if limit is None else np.isclose(inside, limit, rtol=1e-5, atol=1e-5)
     groups_found = {
-        name: Group(items=len(of_group), mean=float(of_group.mean()), counts=np.histogram(of_group, edges)[0].tolist())
-        for name, of_group in members.items()
+        name: Group(
+            items=int(rows.sum()),
+            mean=float(inside[rows].mean()),
+            counts=np.histogram(inside[rows], edges)[0].tolist(),
+            clipped=None if limit is None else float(at_limit[rows].mean()),
+        )
+        for name, rows in groups.items()
+        if rows.any()
     }
-    return Histogram(edges=edges.tolist(), groups=groups_found)
+    auc = None
+    if {"seen", "unseen"} <= groups_found.keys():
+        from scipy.stats import mannwhitneyu
+
+        of_seen, of_unseen = inside[groups["seen"]], inside[groups["unseen"]]
+        auc = float(mannwhitneyu(of_unseen, of_seen).statistic / (len(of_seen) * len(of_unseen)))
+    return Histogram(edges=edges.tolist(), groups=groups_found, auc=auc)
 
 
 @dataclass(frozen=True, eq=False)

@@ -285,14 +285,24 @@ def _(value: Quantities) -> Iterator[Record]:
 
 @table_of.register
 def _(value: Quantities) -> Table:
+    head = ["", "model", "", "items", "mean", "clipped", "AUC of unseen classes"]
     rows = [
-        [panel.place, model, GROUPS[group], f"{members.items:,}", score(members.mean)]
+        [
+            panel.place,
+            model,
+            GROUPS[group],
+            f"{members.items:,}",
+            score(members.mean),
+            "" if members.clipped is None else percent_of(members.clipped),
+            "" if found.auc is None or group != "unseen" else score(found.auc),
+        ]
         for panel in value.panels
         for model, found in panel.found.panels.items()
         for group, members in found.groups.items()
     ]
-    several = len({row[0] for row in rows}) > 1
-    return (["", "model", "", "items", "mean"][1 - several :], [row[1 - several :] for row in rows])
+    keep = [at for at in range(len(head)) if at in (1, 2, 3, 4) or (at and any(row[at] for row in rows))]
+    keep = [0, *keep] if len({row[0] for row in rows}) > 1 else keep
+    return [head[at] for at in keep], [[row[at] for at in keep] for row in rows]
 
 
 # --- queries with their first hits -----------------------------------------------------------------------------------

@@ -395,7 +395,7 @@ class CompatibilityLoss(nn.Module):
         self.method.on_session_end(self._encoder("end_session"), self.head, map(self._batch, batches))
 
     def end_training(self) -> None:
-        """Let a method bring the classifier to the embeddings as they are, where it showed it something else (free_dimensions).
+        """Let a method bring the classifier to the embeddings as they are, where the task read only a part of them.
 
         Call it once, with the weights that are kept.
         """

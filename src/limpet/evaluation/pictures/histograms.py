@@ -29,12 +29,14 @@ class Measure(NamedTuple):
         most: The largest there can be.
         alone: Of one model's embeddings; None where it is of two.
         paired: Of old and new embeddings of the same items; None where it is of one model.
+        longest: See `histogram`.
     """
 
     words: str
     most: float
     alone: Callable[[EmbeddingSet], Values] | None = None
     paired: Callable[[EmbeddingSet, EmbeddingSet], Values] | None = None
+    longest: Literal["smallest", "largest"] | None = None
 
 
 class Histograms(Part):
@@ -111,7 +113,7 @@ def histograms(
     if measure.paired is not None:
         values |= {name: measure.paired(old, embeddings) for name, embeddings in new.items()}
     span = (min(float(one.min()) for one in values.values()), max(float(one.max()) for one in values.values()))
-    panels = {name: histogram(found, groups, measure.most, span) for name, found in values.items()}
+    panels = {name: histogram(found, groups, measure.most, span, measure.longest) for name, found in values.items()}
     return Histograms(quantity=quantity, split=seen is not None, panels=panels)
 
 
@@ -167,8 +169,8 @@ def uncertainties(embeddings: EmbeddingSet) -> Values:
 
 
 MEASURES: dict[Quantity, Measure] = {
-    "uncertainty": Measure("uncertainty", 1.0, alone=uncertainties),
-    "radius": Measure("distance from the origin", np.inf, alone=radii),
+    "uncertainty": Measure("uncertainty", 1.0, alone=uncertainties, longest="smallest"),
+    "radius": Measure("distance from the origin", np.inf, alone=radii, longest="largest"),
     "angle": Measure("angle between old and new embedding, in degrees", 180.0, paired=angles),
 }
 """By name."""

@@ -11,7 +11,7 @@ from limpet.evaluation.uncertainty import Histogram
 from limpet.reports.charts.canvas import CROSS, OLD, REVERSE, SERIES, SOFT, Chart, close_ticks, round_ticks
 from limpet.reports.charts.lines import shares
 from limpet.reports.charts.shapes import Steps
-from limpet.reports.formats import score
+from limpet.reports.formats import percent_of, score
 from limpet.reports.svg import cut, tick_label
 
 _TOP, _KEY = 24.0, 17.0  # of the headline, and of a line of the legend
@@ -23,6 +23,7 @@ class _Shape(NamedTuple):
     """One distribution: what it is called, its bins in per cent, its mean, how many items, and how it is drawn.
 
     Args:
+        clipped: Share of items at the largest length; None where the value does not depend on it.
         filled: An area rather than an outline.
         dashed: Whether the outline is, and the line at the mean.
     """
@@ -31,6 +32,7 @@ class _Shape(NamedTuple):
     values: list[float]
     mean: float
     items: int
+    clipped: float | None
     colour: str
     filled: bool
     dashed: bool
@@ -56,7 +58,16 @@ def histogram_panels(
     return [
         _panel(
             title,
-            ", ".join(filter(None, (place, "old model" if name == OLD_MODEL else name))),
+            ", ".join(
+                filter(
+                    None,
+                    (
+                        place,
+                        "old model" if name == OLD_MODEL else name,
+                        "" if one.auc is None else f"AUC of unseen classes {score(one.auc)}",
+                    ),
+                )
+            ),
             found.words,
             _by_group(one),
             limits,
@@ -77,7 +88,14 @@ def _by_model(found: Histograms) -> list[tuple[_Shape, list[float]]]:
         colour = OLD if old else _NEW[number % len(_NEW)]
         filled = old or (number == 0 and OLD_MODEL not in found.panels)
         shape = _Shape(
-            "old model" if old else name, values, known.mean, known.items, colour, filled, number >= len(_NEW)
+            "old model" if old else name,
+            values,
+            known.mean,
+            known.items,
+            known.clipped,
+            colour,
+            filled,
+            number >= len(_NEW),
         )
         shapes.append((shape, one.edges))
         number += not old
@@ -92,6 +110,7 @@ def _by_group(found: Histogram) -> list[tuple[_Shape, list[float]]]:
                 values,
                 found.groups[group].mean,
                 found.groups[group].items,
+                found.groups[group].clipped,
                 REVERSE if group == "unseen" else CROSS,
                 group != "unseen",
                 group == "unseen",
@@ -114,9 +133,10 @@ def _panel(
     told = []
     for shape, edges in shapes:
         mode = shape.values.index(max(shape.values))
+        clipped = "" if shape.clipped is None else f", {percent_of(shape.clipped)} clipped"
         told.append(
-            f"{shape.name}: mean {score(shape.mean)}, {shape.items:,} items, most often between {edges[mode]:g} and "
-            f"{edges[mode + 1]:g}."
+            f"{shape.name}: mean {score(shape.mean)}, {shape.items:,} items{clipped}, most often between "
+            f"{edges[mode]:g} and {edges[mode + 1]:g}."
         )
     (ends, across) = close_ticks(*limits)
     up = round_ticks(0.0, max(max(shape.values) for shape, _ in shapes) if most is None else most, 4)
@@ -139,6 +159,7 @@ def _panel(
         places = [chart.value(right, 0)[0] for right in (0, 8, 17, 26)]
         _draw(chart, shape, heights, places, bottom)
         items = f"mean {_number(shape.mean)} of {shape.items:,}"
+        items += "" if shape.clipped is None else f", {percent_of(shape.clipped)} clipped"
         chart.write(34, chart.height - down - 13, cut(f"{shape.name}: {items}", width - 36), across="page", up="page",
                     size=12, colour=SOFT, label="key")  # fmt: skip
     chart.write(0, chart.height - head - 16, "items in per cent", size=12, colour=SOFT, across="page", up="page")
