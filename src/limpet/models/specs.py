@@ -43,8 +43,8 @@ class EmbeddingSpec(BaseModel, ABC):
         dim: Dimension D of the embeddings.
         projection: From features to embedding: "linear", "linear-bn" (no bias, then batch normalisation, as in
             AdvBCT), "mlp" (two layers, as in NDPP), or where there are D features already "residual" (what two layers
-            add to them) or "none". On the Lorentz space choose "linear-bn": the values of a plain layer, divided by √D,
-            leave all points near the origin, where the classifier hardly learns.
+            add to them) or "none". On the Lorentz space choose "linear-bn": models with a plain layer
+            score lower after the same training (`benchmarks/lorentz_projection.py`).
         zeta: Length ζ > 0 at which the embeddings, divided by √D, are clipped: tangent vectors of the Lorentz space
             (HBCT, section 5.1); None leaves embeddings as they are.
         lifts_directions: Give every embedding the length ζ instead, whatever its own: how a model of the hypersphere,

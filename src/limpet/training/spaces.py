@@ -33,9 +33,10 @@ class Settled:
 
     @property
     def projection(self) -> str:
-        """How backbones are joined to the space unless a person chooses.
+        """How backbones are joined to the space by default.
 
-        Where lengths count, they are divided by √D: without batch normalisation all points stay near the origin.
+        Where lengths count, models without batch normalisation score lower after the same training
+        (`benchmarks/lorentz_projection.py`).
         """
         return "linear-bn" if self.space.lengths_count else "linear"
 
