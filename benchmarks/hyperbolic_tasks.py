@@ -29,7 +29,7 @@ COMPARED = (EXTENDED, DATA)
 COMPARED_IN = {"tune": (EXTENDED,), "final": COMPARED}
 METRICS = ("cmc@1", "map")
 MODEL = all_methods_tasks.MODEL.model_copy(update={"projection": "linear-bn"})
-"""Batch normalisation after the projection, for both: points of the Lorentz space otherwise stay near the origin."""
+"""Batch normalisation after the projection, for both: hyperbolic models learn more slowly without it."""
 SPACES: dict[str, dict[str, Any]] = {LORENTZ: {"geometry": Geometry(LORENTZ)}, HYPERSPHERE: {"head": HEAD}}
 NEW_CLIP = 1.2
 """Radius of a new Lorentz model's clip; the independent one has no predecessor from which it could follow."""
