@@ -94,7 +94,7 @@ def test_points_of_a_hyperboloid_are_as_far_from_the_origin_in_the_tangent_plane
 def test_a_package_that_is_missing_is_named_with_the_extra_that_has_it(items, layout: str, monkeypatch) -> None:
     name, extra = {"tsne": ("scikit-learn", "tsne")}.get(layout, ("umap-learn", "umap"))
     monkeypatch.setitem(sys.modules, LAYOUTS[layout].module, None)
-    with pytest.raises(ConfigError, match=rf"{name}, which is not installed(.|\n)*limpet\[{extra}\]"):
+    with pytest.raises(ConfigError, match=rf"{name}, which is not installed(.|\n)*\.\[{extra}\]"):
         laid_out(items(*groups()), layout, 0)
 
 
