@@ -552,7 +552,8 @@ def detach(on: Attached, allow_missing: int = 0, abandon: bool = False) -> int:
         stays = state.fingerprint("new" if state.phase == "completed" else "old")
         with console.status("removing what was added"):
             it.detach(allow_missing=allow_missing, abandon=abandon)
-    console.print(f"Detached; the vectors of {stays} stay.")
+    left = "what was left of the attachment was removed" if abandon else f"the vectors of {stays} stay"
+    console.print(f"Detached; {left}.")
     for note in it.notes:
         console.print(f"Note: {note}")
     on.print_json({"detached": True, "stays": stays, "notes": it.notes})

@@ -43,6 +43,7 @@ from limpet.attached.postgres.layout import (
     layout_in,
     layout_of,
     outlast_vacuum,
+    relation_of,
 )
 from limpet.attached.postgres.ledger import SCHEMA, Entry, Ledger, Record
 from limpet.attached.postgres.rows import TableTexts, TableVectors, blank_text, id_of
@@ -161,6 +162,12 @@ def open_attachment(url: str) -> PostgresAttachment:
             everything = Ledger(session).entries()
             left = leftovers(session)
         entries = [entry for entry in everything if meant(entry, address)]
+        if left and not entries:
+            raise GalleryError(
+                f"The table {left[0]}.",
+                expected="a table that was restored together with the schema limpet_attached",
+                to_do="run that, or restore both; nothing was changed.",
+            )
         if len(entries) != 1:
             tables = [(one.record.table, one.record.table.vector.name) for one in entries or everything]
             listed = ", ".join(f"{table.schema}.{table.name}.{vector}" for table, vector in tables)
@@ -169,7 +176,7 @@ def open_attachment(url: str) -> PostgresAttachment:
                 f"{f'; attached: {listed}' if listed else ''}.",
                 expected="one",
                 to_do="name the table, …?table=SCHEMA.TABLE&vector=COLUMN; or attach one, see `limpet attach start "
-                "--help`. " + "".join(f"{one[0].upper()}{one[1:]}. " for one in left) + "Nothing was changed.",
+                "--help`. Nothing was changed.",
             )
         it = PostgresAttachment(address, session, entries[0].id)
         it.notes = tuple(restored.get(entries[0].id, ()))
@@ -716,7 +723,9 @@ class PostgresAttachment:
         """
         entry = self._entry()
         stays: Side = "new" if entry.state.phase == "completed" else "old"
-        if not entry.gone or not abandon:
+        if not abandon:
+            relation_of(entry)
+        if not entry.gone:
             advance(entry.state, {"kind": "detach"})
         if abandon:
             self._session.patiently(lambda: self._abandon(stays), ATTEMPTS)

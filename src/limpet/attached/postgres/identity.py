@@ -35,9 +35,9 @@ def recognise(session: Session) -> dict[int, tuple[str, ...]]:
             continue
         ledger.renew_rights()
         ledger.describe(number, _renumbered(session, entry, tables[0]))
-        ledger.note(number, {"kind": "restored", "from": entry.relation, "to": tables[0]})
         entry = ledger.entry(number)
-        relation = entry.record.table.identifier
+        relation, called = entry.record.table.identifier, f"{entry.record.table.schema}.{entry.record.table.name}"
+        ledger.note(number, {"kind": "restored", "table": called})
         layout = layout_in(entry, relation, entry.state)
         try:
             for name, _ in layout.added.values():
@@ -50,8 +50,8 @@ def recognise(session: Session) -> dict[int, tuple[str, ...]]:
         except GalleryError:
             pass  # whoever goes on is told what is wrong with the table
         found[number] = (
-            f"The database was restored from a dump. {entry.record.table.schema}.{entry.record.table.name} is the "
-            f"table of this attachment: it carries the token {entry.record.token}.",
+            f"The database was restored from a dump. {called} is the table of this attachment: it carries the token "
+            f"{entry.record.token}.",
         )
     return found
 
@@ -145,7 +145,7 @@ def leftovers(session: Session, oid: int | None = None) -> list[str]:
             if marked and one not in added
         ]
         found.append(
-            f"{schema}.{name} has columns of an attachment that the ledger does not know, as a table that was restored "
-            f"without it; this removes them and leaves the vectors that serve: {'; '.join(statements)}"
+            f"{schema}.{name} has columns of an attachment that the ledger does not know, as a table has that was "
+            f"restored without it. This removes them, and leaves the vectors that serve: {'; '.join(statements)}"
         )
     return found

@@ -87,7 +87,9 @@ class Preparation:
         left = leftovers(session, relation_named(session, address.table)[0])
         if left:
             raise GalleryError(
-                f"{left[0]}.", expected="a table without these", to_do="run that, then repeat; nothing was changed."
+                f"The table {left[0]}.",
+                expected="a table without them",
+                to_do="run that, then repeat; nothing was changed.",
             )
         table = inspect(session, address)
         if old.dim and old.dim != table.dim:

@@ -36,7 +36,7 @@ def table_problems(session: Session, entry: Entry) -> list[str]:
     except StoreError:
         raise
     except GalleryError as error:
-        return [f"{error.given} {error.to_do}"]
+        return [f"{error.given} {error.to_do[:1].upper()}{error.to_do[1:].removesuffix('.')}"]
     invalid = session.rows(
         "SELECT relname FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid "
         "WHERE indrelid = %s AND NOT indisvalid", [entry.record.table.oid],
