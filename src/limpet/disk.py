@@ -1,18 +1,105 @@
-"""What makes files survive a power failure, every step named where a process can stop, and folders that are whole."""
+"""Files that are read without surprises, that survive a power failure, and folders that are whole or not there."""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
+import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 
 from limpet.errors import ConfigError
 
+DOCUMENT_LIMIT = 2**28
+"""Bytes of a file that is read as a whole by `read_bytes` and `read_text`; far more than any document needs."""
+
 UNFINISHED = ".unfinished"
 """What the name of a folder ends with until it has everything."""
+
+
+def regular(path: str | Path) -> Path:
+    """Return the path of what libraries may open: a file, or nothing yet; symbolic links are followed.
+
+    Pipes and devices would keep a reader waiting, or never end.
+
+    Raises:
+        OSError: Something else is there: a pipe, a device, a socket or a folder.
+    """
+    with suppress(FileNotFoundError):
+        _refuse_special(Path(path).stat(), path)
+    return Path(path)
+
+
+def only_files(folder: Path, *, deep: bool = False) -> Path:
+    """Return a folder of files that libraries may open; see `regular`.
+
+    Args:
+        folder: Other folders may be in it.
+        deep: Look into these, too.
+
+    Raises:
+        OSError: It cannot be listed, or a pipe, a device or a socket is in it.
+    """
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                if deep:
+                    only_files(Path(entry.path), deep=True)
+            elif not (entry.is_file() or entry.is_dir()):
+                regular(entry.path)
+    return folder
+
+
+def open_file(path: str | Path) -> BufferedReader:
+    """Open a file for reading; never waits for the other end of a pipe.
+
+    Raises:
+        OSError: It is missing, out of reach, or something else than a file.
+    """
+    _refuse_special(Path(path).stat(), path)  # to open a device may do something
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        _refuse_special(os.fstat(handle), path)  # what was opened, whatever was put there meanwhile
+        return os.fdopen(handle, "rb")
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def read_bytes(path: str | Path, limit: int = DOCUMENT_LIMIT) -> bytes:
+    """Return what a file holds.
+
+    Raises:
+        OSError: It cannot be read, is something else than a file, or is larger than the limit.
+    """
+    with open_file(path) as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise OSError(errno.EFBIG, f"it has more than {limit:,} bytes", str(path))
+    return content
+
+
+def read_text(path: str | Path, encoding: str = "utf-8") -> str:
+    """Return the text that a file holds; every line break is a line feed.
+
+    Raises:
+        OSError: See `read_bytes`.
+        UnicodeDecodeError: It is no text in this encoding.
+    """
+    return read_bytes(path).decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _refuse_special(found: os.stat_result, path: str | Path) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(found.st_mode):
+        kinds = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}
+        kind = kinds.get(stat.S_IFMT(found.st_mode), "a device")
+        raise OSError(errno.EINVAL, f"'{Path(path).name}' is {kind}, no file", str(path))
 
 
 class Disk:

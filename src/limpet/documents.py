@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from yaml.composer import Composer
 
+from limpet.disk import read_text
 from limpet.errors import ConfigError, brief
 
 DEPTH_LIMIT = 50
@@ -37,7 +38,7 @@ def read_json(path: Path) -> Any:
         OSError: It cannot be read.
         ValueError: It is no JSON, or holds NaN or a number outside 64 bits; the message says which.
     """
-    return parsed_json(path.read_text(encoding="utf-8"))
+    return parsed_json(read_text(path))
 
 
 def parsed_json(text: str | bytes) -> Any:
@@ -90,7 +91,7 @@ def read_yaml(path: Path, expected: str, *, free_names: Mapping[str, str] | None
     try:
         if path.stat().st_size > SIZE_LIMIT:
             raise ConfigError(f"'{path}' has {path.stat().st_size:,} bytes.", expected=f"{expected}, of at most 1 MiB")
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except OSError as error:
         raise ConfigError(f"Cannot read '{path}': {error.strerror}.", expected=expected) from error
     except UnicodeDecodeError as error:

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from limpet.adapters.moments import fold_of_pair
 from limpet.adapters.pairs import Direction, check_direction
+from limpet.disk import read_bytes
 from limpet.documents import parsed_json
 from limpet.embeddings.storage import write_atomically
 from limpet.errors import ConfigError, DataError, reason, refuse
@@ -268,7 +269,7 @@ def load_score_map(path: str | Path) -> ScoreMap:
         DataError: The file is missing or damaged.
     """
     try:
-        content = Path(path).read_bytes()
+        content = read_bytes(path)
     except OSError as error:
         raise _unreadable(str(path), error) from error
     return unpack_score_map(content, str(path))

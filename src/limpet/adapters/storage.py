@@ -26,6 +26,7 @@ from safetensors.numpy import load, load_file, save, save_file
 from limpet.adapters import ADAPTERS, build_adapter
 from limpet.adapters.base import Adapter, Fitted, State
 from limpet.adapters.pairs import Direction
+from limpet.disk import only_files, read_bytes
 from limpet.embeddings.storage import write_atomically
 from limpet.embeddings.trained_on import TRAINED_ON_FILE, TrainedOn
 from limpet.errors import DataError, LimpetError, ReleaseError, SpaceMismatchError, reason
@@ -291,7 +292,7 @@ def _fitted(record: AdapterRecord, state: State) -> Fitted:
 
 def _read_record(folder: Path) -> AdapterRecord:
     try:
-        content = (folder / _CONFIG).read_bytes()
+        content = read_bytes(only_files(folder) / _CONFIG)
     except OSError as error:
         raise ReleaseError(
             f"'{folder}' is no adapter: {error.strerror or error}.",

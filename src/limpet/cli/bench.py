@@ -17,6 +17,7 @@ from limpet.cli.console import EVERY, at_work, console, in_words, print_json, pr
 from limpet.cli.options import Api
 from limpet.cli.pages import Report, check_report, page_line, page_written
 from limpet.config import Options, Typed
+from limpet.disk import read_text
 from limpet.embeddings.storage import write_atomically
 from limpet.errors import ConfigError, DataError, refuse
 from limpet.wording import counted
@@ -200,7 +201,7 @@ def _former_seeds(out: Path, suite: Suite) -> list[int] | None:
     """
     path = out / "results.json"
     try:
-        found = json_text.loads(path.read_text(encoding="utf-8"))
+        found = json_text.loads(read_text(path))
         names, seeds = (found["suite"]["name"], found["suite"]["title"]), {int(row["seed"]) for row in found["rows"]}
     except FileNotFoundError:
         return None

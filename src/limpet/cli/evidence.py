@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from limpet.cli.places import Place
+from limpet.disk import read_text
 from limpet.documents import read_yaml
 from limpet.embeddings import EmbeddingSet
 from limpet.embeddings.files import model_folder
@@ -105,7 +106,7 @@ def _searches(maker: Path) -> tuple[str, str] | None:
     from limpet.adapters.storage import load_adapter
 
     try:
-        record = json.loads((maker / "config.json").read_text(encoding="utf-8"))
+        record = json.loads(read_text(maker / "config.json"))
         if "compatible_with" in record:
             return record["fingerprint"], record["compatible_with"]
         adapter = load_adapter(maker)

@@ -40,6 +40,7 @@ from limpet.continual.results import Seconds, SessionRecord, SessionScores
 from limpet.data.image_set import ImageSet
 from limpet.data.loading import encoding_loader
 from limpet.data.scenarios import Rows
+from limpet.disk import read_text
 from limpet.embeddings import EmbeddingSet, storage
 from limpet.embeddings.same_items import labels_as_in
 from limpet.errors import ConfigError, DataError, refuse, unknown_name
@@ -542,7 +543,7 @@ def read_plain(path: Path) -> dict[str, JsonValue]:
         DataError: The file is missing or damaged.
     """
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(read_text(path))
     except (OSError, ValueError) as error:
         raise _unreadable(path, str(error)) from error
     if not isinstance(values, dict):

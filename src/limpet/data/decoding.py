@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from limpet.disk import regular
 from limpet.errors import ConfigError, DataError
 from limpet.extras import needing
 
@@ -60,7 +61,7 @@ def opened(source: Path | io.BytesIO, name: str) -> Iterator[Image.Image]:
     with needing("Reading images"):
         from PIL import Image, UnidentifiedImageError
     try:
-        with Image.open(source) as image:
+        with Image.open(regular(source) if isinstance(source, Path) else source) as image:
             yield image
     except DataError:
         raise

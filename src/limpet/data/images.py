@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limpet.data.decoding import MODES, Fit, Pixels, Shape, check_target, decode, opened
+from limpet.disk import open_file
 from limpet.embeddings.trained_on import Digests, digests_of
 from limpet.errors import DataError
 
@@ -235,7 +236,7 @@ class FileImages(DecodedImages):
             status = path.stat()
             key = path, status.st_size, status.st_mtime_ns
             if key not in self._digests:
-                with path.open("rb") as file:
+                with open_file(path) as file:
                     self._digests[key] = hashlib.file_digest(file, "sha256").digest()
         except OSError as error:
             raise DataError(

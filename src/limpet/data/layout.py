@@ -16,6 +16,7 @@ from limpet.data.decoding import Fit
 from limpet.data.image_set import ImageSet
 from limpet.data.image_size import ImageSize, readable_sides
 from limpet.data.images import FileImages, keep_decoded
+from limpet.disk import read_text
 from limpet.embeddings import StringArray
 from limpet.embeddings.embedding_set import shown
 from limpet.errors import DataError
@@ -143,7 +144,7 @@ def text_of(path: Path) -> str:
         DataError: It cannot be read, or is no UTF-8 text.
     """
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return read_text(path, "utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"Cannot read {path}: {error}.", expected="a complete text file in UTF-8") from error
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from limpet.data.text_set import TextSet
+from limpet.disk import regular
 from limpet.embeddings import StringArray
 from limpet.errors import DataError, nearest, reason
 
@@ -86,7 +87,7 @@ def read_csv(path: Path) -> Columns:
         DataError: The file is missing or no text in UTF-8, a row has too few or too many values, or two columns have
             one name.
     """
-    with readable(path), path.open(encoding="utf-8-sig", newline="") as file:
+    with readable(path), regular(path).open(encoding="utf-8-sig", newline="") as file:
         lines = csv.reader(file, strict=True)
         header = next(lines, [])
         _refuse_repeated(path, header)
@@ -107,7 +108,7 @@ def read_parquet(path: Path) -> Columns:
     import pyarrow.parquet as pq
 
     with readable(path):
-        table = pq.read_table(path)
+        table = pq.read_table(regular(path))
         _refuse_repeated(path, table.column_names)
         return dict(table.to_pydict())
 
@@ -149,7 +150,7 @@ FILE_READERS: Mapping[str, Callable[[Path], Columns]] = {
 
 def _lines(path: Path) -> list[str]:
     with readable(path):
-        content = path.read_text(encoding="utf-8-sig")
+        content = regular(path).read_text(encoding="utf-8-sig")
     return content.removesuffix("\n").split("\n") if content else []
 
 

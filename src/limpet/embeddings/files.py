@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
+from limpet.disk import open_file
 from limpet.errors import ConfigError, DataError, nearest
 
 
@@ -72,7 +73,7 @@ _SNIFFED = 4096  # bytes
 
 def other_kind(path: Path) -> Kind | None:
     """Return what a file is that is read as something else; None where nobody can tell."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         begin = file.read(_SNIFFED)
     if begin.startswith(_ZIP):
         return _archive(path)

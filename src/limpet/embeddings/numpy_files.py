@@ -17,6 +17,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from limpet.disk import open_file
 from limpet.embeddings.room import rows_at_once, spool_folder
 from limpet.embeddings.string_array import refuse_no_text
 
@@ -62,7 +63,7 @@ class NumpyFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with path.open("rb") as file:
+        with open_file(path) as file:
             begin = file.read(len(npy.MAGIC_PREFIX))
             single = begin == npy.MAGIC_PREFIX
             if begin and not single and not begin.startswith(_ARCHIVE):
@@ -93,7 +94,7 @@ class NumpyFile:
     def array(self, name: str) -> NDArray[Any]:
         """Read an array as a whole, after its header."""
         self.header(name)
-        with self.path.open("rb") as file:
+        with open_file(self.path) as file:
             content = np.load(file, allow_pickle=False)
             array = np.asarray(content[name] if self.archive else content)
         if array.dtype.kind == "U":
@@ -142,7 +143,7 @@ class NumpyFile:
     def _stream(self, name: str) -> Iterator[tuple[IO[bytes], int]]:
         """Open the file of an array: bytes, and how many there are."""
         if not self.archive:
-            with self.path.open("rb") as file:
+            with open_file(self.path) as file:
                 yield file, os.fstat(file.fileno()).st_size
             return
         with zipfile.ZipFile(self.path) as archive:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from limpet.disk import regular
 from limpet.embeddings.files import USUAL, FileColumns
 from limpet.errors import DataError, reason
 
@@ -38,7 +39,10 @@ class ParquetFiles:
         if not self.files:
             raise DataError(f"The folder '{path}' holds no .parquet file.", expected="at least one")
         with unreadable(path):
-            opened = [(found.schema_arrow, found.metadata.num_rows) for found in map(pq.ParquetFile, self.files)]
+            opened = [
+                (found.schema_arrow, found.metadata.num_rows)
+                for found in (pq.ParquetFile(regular(file)) for file in self.files)
+            ]
             self.schema = opened[0][0]
             self.rows = sum(rows for _, rows in opened)
             if any(rows < 0 for _, rows in opened):

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
+from limpet.disk import open_file
 from limpet.documents import parsed_json
 from limpet.embeddings.embedding_set import EmbeddingSet, arrays_of, check, check_form, check_given, per_item, shown
 from limpet.embeddings.files import FILES_OF_EMBEDDINGS, refuse_other_kind
@@ -153,7 +154,7 @@ def _assemble(arrays: Mapping[str, NDArray[Any]], record: Mapping[str, Any]) -> 
 def _mapped_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
     """Map the tensors of a safetensors file read-only; the library itself copies them on access."""
     try:
-        with path.open("rb") as handle:
+        with open_file(path) as handle:
             buffer = mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
         refuse_other_kind(path)

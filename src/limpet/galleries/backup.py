@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from limpet.disk import UNFINISHED, Disk
+from limpet.disk import UNFINISHED, Disk, read_bytes
 from limpet.errors import ConfigError, GalleryError
 from limpet.galleries.state import Progress
 from limpet.stores import restore_store
@@ -117,7 +117,7 @@ def restore(backup: str | Path, url: str, *, disk: Disk | None = None, on_step: 
 
 def _read(folder: Path) -> Backup:
     try:
-        return Backup.model_validate_json((folder / RECORD).read_bytes())
+        return Backup.model_validate_json(read_bytes(folder / RECORD))
     except FileNotFoundError:
         ended = "its writing was interrupted" if folder.name.endswith(UNFINISHED) else "it has no " + RECORD
         raise GalleryError(

@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from limpet.data.decoding import Fit
+from limpet.disk import regular
 from limpet.errors import ConfigError, brief, reason, refuse
 from limpet.models.encoder import Encoder
 from limpet.models.own_modules import Contract, Kept, ModuleOrigin, module_encoder
@@ -230,7 +231,7 @@ def _has_pooler(folder: Path) -> bool:
     """Return whether the weights have a pooling layer, which would stay random otherwise."""
     try:
         for file in sorted(folder.glob("*.safetensors")):
-            with safe_open(file, framework="pt") as arrays:
+            with safe_open(regular(file), framework="pt") as arrays:
                 if any("pooler." in name for name in arrays.keys()):  # noqa: SIM118 - not a mapping
                     return True
     except (OSError, SafetensorError) as error:

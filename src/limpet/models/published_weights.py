@@ -13,6 +13,7 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
+from limpet.disk import only_files, read_text
 from limpet.errors import ConfigError, reason
 from limpet.extras import needing
 
@@ -123,7 +124,7 @@ def _refuse_other_architecture(config: Any, weights: Path, published: str) -> No
             to_do=_to_fetch(f"'{weights}'", published),
         )
     try:
-        given = json.loads(path.read_text(encoding="utf-8"))
+        given = json.loads(read_text(only_files(weights) / path.name))
         found = type(config).from_dict(given)
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise ConfigError(

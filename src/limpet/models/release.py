@@ -38,7 +38,7 @@ with importing(__name__):
 
 from limpet.data.decoding import Fit
 from limpet.data.image_size import ImageSize
-from limpet.disk import Disk
+from limpet.disk import Disk, only_files, read_text
 from limpet.embeddings.trained_on import TRAINED_ON_FILE, TrainedOn
 from limpet.errors import DataError, LimpetError, ReleaseError, SpaceMismatchError, reason, refuse
 from limpet.geometry import Hypersphere, Space, space_from_record
@@ -531,7 +531,7 @@ def load_classes(folder: str | Path) -> tuple[str, ...]:
 def _read_record(folder: Path) -> ReleaseRecord:
     path = folder / "config.json"
     try:
-        record = ReleaseRecord.model_validate_json(path.read_text(encoding="utf-8"))
+        record = ReleaseRecord.model_validate_json(read_text(only_files(folder) / path.name))
     except OSError as error:
         raise ReleaseError(
             f"'{folder}' is no release: {error.strerror or error}.",
@@ -556,7 +556,7 @@ def _read_classes(folder: Path, record: ReleaseRecord) -> tuple[str, ...]:
     if record.head is None and not (folder / "classes.json").exists():
         return ()
     try:
-        return TypeAdapter(tuple[str, ...]).validate_json((folder / "classes.json").read_text(encoding="utf-8"))
+        return TypeAdapter(tuple[str, ...]).validate_json(read_text(folder / "classes.json"))
     except (OSError, ValueError) as error:
         raise _altered(folder, "classes.json holds no list of class names") from error
 

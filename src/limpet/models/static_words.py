@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
+from limpet.disk import regular
 from limpet.errors import ConfigError, refuse
 from limpet.extras import needing
 from limpet.models.text_folders import contract_fingerprint, file_digest, read_json
@@ -141,7 +142,7 @@ def mean_of_rows(matrix: NDArray[np.float32], rows: list[NDArray[np.int64]]) -> 
 
 def _array_names(path: Path) -> frozenset[str]:
     try:
-        with safe_open(path, framework="pt") as file:
+        with safe_open(regular(path), framework="pt") as file:
             return frozenset(file.keys())
     except (OSError, SafetensorError) as error:
         raise ConfigError(
@@ -151,7 +152,7 @@ def _array_names(path: Path) -> frozenset[str]:
 
 def _matrix(files: StaticFiles, truncate_dim: int | None) -> NDArray[np.float32]:
     """Return one vector per token (V, D) in float32, row numbers and weights of tokens applied."""
-    with safe_open(files.weights, framework="pt") as file:  # NumPy knows no bfloat16
+    with safe_open(regular(files.weights), framework="pt") as file:  # NumPy knows no bfloat16
         matrix = file.get_tensor("embeddings" if files.distilled else "embedding.weight").float().numpy()
         mapping = file.get_tensor("mapping").numpy() if "mapping" in files.names else None
         factors = file.get_tensor("weights").float().numpy() if "weights" in files.names else None
@@ -172,7 +173,7 @@ def _tokenizer(path: Path, digest: str, max_length: int | None) -> Any:
     with needing("A model of static words"):
         from tokenizers import Tokenizer
     try:
-        tokenizer = Tokenizer.from_file(str(path))
+        tokenizer = Tokenizer.from_file(str(regular(path)))
     except Exception as error:  # the library raises this very class
         raise ConfigError(f"Cannot read the tokenizer '{path}': {error}.", expected="a tokenizer in JSON") from error
     tokenizer.no_padding()

@@ -13,6 +13,7 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
+from limpet.disk import only_files, open_file, read_text, regular
 from limpet.errors import ConfigError, brief
 from limpet.extras import needing
 
@@ -54,7 +55,7 @@ def find_model(name: str | Path) -> Path:
     name = str(name).removeprefix(PREFIX)
     path = Path(name).expanduser()
     if path.is_dir():
-        return path
+        return _of_files(path)
     if _PACKAGE.fullmatch(name) and (folder := _in_package(name)):
         return folder
     if _HUB_NAME.fullmatch(name) and not path.exists():
@@ -99,7 +100,7 @@ def cached_folder(name: str, what: str, file: str) -> Path:
             to_do="limpet downloads no image models: fetch it where there is a connection, `hf download OWNER/NAME "
             "--local-dir FOLDER`, copy that folder to this machine and give its path.",
         )
-    refuse_parts_of_weights(found)
+    refuse_parts_of_weights(_of_files(found))
     if not (found / file).exists():
         there = ", ".join(sorted(one.name for one in found.iterdir())[:8]) or "nothing"
         raise ConfigError(
@@ -108,6 +109,22 @@ def cached_folder(name: str, what: str, file: str) -> Path:
             to_do="check the path, or fetch the model's files again.",
         )
     return found
+
+
+def _of_files(folder: Path) -> Path:
+    """Return the folder of a model, which libraries read: pipes and devices in it would keep them waiting.
+
+    Raises:
+        ConfigError: It holds one.
+    """
+    try:
+        return only_files(folder, deep=True)
+    except OSError as error:
+        raise ConfigError(
+            f"Cannot read the model in '{folder}': {error.strerror}.",
+            expected="a folder of plain files",
+            to_do="get the model again from where it came, or give another folder.",
+        ) from error
 
 
 def is_remote(name: str) -> bool:
@@ -240,7 +257,7 @@ def refuse_parts_of_weights(folder: Path) -> None:
         raise _quantised(folder, "config.json says so (quantization_config)")
     for file in sorted(folder.glob("*.safetensors")):
         try:
-            with safe_open(file, framework="numpy") as arrays:
+            with safe_open(regular(file), framework="numpy") as arrays:
                 kinds = {arrays.get_slice(name).get_dtype() for name in arrays.keys()}  # noqa: SIM118 - not a mapping
         except (OSError, SafetensorError):
             continue  # whoever reads it says what is wrong
@@ -306,7 +323,7 @@ def read_json(path: Path) -> Any:
         ConfigError: It cannot be read.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"Cannot read '{path}': {error}.", expected="a file of a text model", to_do="download the model again."
@@ -315,7 +332,7 @@ def read_json(path: Path) -> Any:
 
 def file_digest(path: Path) -> str:
     """Return the sha256 of a file, 64 hexadecimal digits."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

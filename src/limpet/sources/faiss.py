@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from limpet.disk import regular
 from limpet.embeddings import StringArray
 from limpet.embeddings.imports import NPZ_ERRORS
 from limpet.embeddings.numpy_files import NumpyFile
@@ -55,7 +56,7 @@ class _File:
     """A file that is read from its beginning, no further than it reaches."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.size = path, path.stat().st_size
+        self.path, self.size = path, regular(path).stat().st_size
         self._bytes = np.memmap(path, np.uint8, "r") if self.size else np.empty(0, np.uint8)
         self.place = 0
 
@@ -265,7 +266,7 @@ def _ids_of(path: Path) -> pa.Array:
         raise ConfigError(f"There is no file '{path}'.", expected="the ids of the rows: ids=FILE")
     try:
         if path.suffix != ".npy":
-            return pa.array(path.read_text(encoding="utf-8").splitlines(), pa.large_string())
+            return pa.array(regular(path).read_text(encoding="utf-8").splitlines(), pa.large_string())
         array = NumpyFile(path).array("vectors")
     except NPZ_ERRORS as error:
         raise DataError(

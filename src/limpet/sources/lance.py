@@ -10,6 +10,7 @@ from typing import ClassVar
 import lance
 import pyarrow as pa
 
+from limpet.disk import only_files
 from limpet.errors import DataError, StoreError, reason, refuse, unknown_name
 from limpet.sources.address import Address
 from limpet.sources.base import declared_similarity, filter_of, metadata_kind, needed, roles_of, sampled, whole_ids
@@ -48,6 +49,8 @@ class LanceTable:
             raise DataError(
                 f"There is no folder '{folder}'.", expected="one that LanceDB wrote", to_do="check the path."
             )
+        with self._translated():
+            only_files(folder, deep=True)
         known = sorted(path.stem for path in folder.glob("*.lance"))
         if table not in known:
             raise unknown_name("table", table, known)

@@ -28,6 +28,7 @@ from pydantic import BaseModel
 from qdrant_client import QdrantClient, models
 from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
+from limpet.disk import only_files
 from limpet.documents import read_json
 from limpet.errors import DataError, LastingStoreError, StoreError, reason, unknown_name
 from limpet.sources.address import Address
@@ -329,7 +330,7 @@ class _Points(pickle.Unpickler):
 def _refuse_code(path: Path) -> None:
     """Refuse a folder whose points hold something else than points: the client unpickles them, which runs code."""
     try:
-        names = list(read_json(path / "meta.json")["collections"])
+        names = list(read_json(only_files(path, deep=True) / "meta.json")["collections"])
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise DataError(
             f"'{path / 'meta.json'}' cannot be read: {reason(error)}.", expected="a folder of Qdrant"

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from limpet.disk import Disk, whole_folder
+from limpet.disk import Disk, open_file, whole_folder
 from limpet.errors import GalleryError, StoreError
 from limpet.stores.base import Pointer, Store
 from limpet.stores.folder import refuse_taken
@@ -147,7 +147,7 @@ class DigestedFolder:
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
-    with _readable(path), path.open("rb") as file:
+    with _readable(path), open_file(path) as file:
         while block := file.read(_BLOCK):
             yield block
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-from limpet.disk import Disk
+from limpet.disk import Disk, regular
 from limpet.errors import GalleryError, LastingStoreError, StoreError
 from limpet.stores.forks import alone, at_fork, unforked
 
@@ -156,6 +156,7 @@ class SqliteDatabase:
         if self.read_only:
             return connect_read_only(Path(self.path))
         if not self._in_ram:
+            _refuse_special(Path(self.path))
             refuse_full_disk(Path(self.path), ROOM)
             _refuse_shared(Path(self.path))
         connection = sqlite3.connect(self.path, timeout=30, isolation_level=None, check_same_thread=False)
@@ -328,6 +329,7 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
     Raises:
         StoreError: Commits wait in "-wal", and cannot be read without writing; or see `refuse_full_disk`.
     """
+    _refuse_special(path)
     refuse_full_disk(path, ROOM_TO_READ)
     alone_there = _unshared(path)
     if alone_there is not None and alone_there[-1]:
@@ -338,6 +340,16 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
         )
     url = f"{path.absolute().as_uri()}?{'mode=ro' if alone_there is None else 'immutable=1'}"
     return sqlite3.connect(url, uri=True, timeout=30, isolation_level=None, check_same_thread=False)
+
+
+def _refuse_special(path: Path) -> None:
+    """Refuse a pipe or a device in the place of a file that SQLite would open.
+
+    Raises:
+        OSError: There is one.
+    """
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        regular(f"{path}{suffix}")
 
 
 def _refuse_shared(path: Path) -> None:
@@ -441,7 +453,7 @@ class WriterLock:
     def _opened(self) -> Iterator[int]:
         handles = self._handles
         with translated(self.path), unforked():
-            handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+            handle = os.open(regular(self.path), os.O_RDWR | os.O_CREAT, 0o644)
             handles.add(handle)
         try:
             yield handle

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO, TypedDict
 
+from limpet.disk import read_text
 from limpet.errors import ConfigError
 from limpet.training.loggers import OpenLogger
 
@@ -110,7 +111,7 @@ class EventLog:
         """Open the log behind what was written before this place, so that a resumed run repeats no line."""
         kept = []
         if self._path.exists():
-            lines = self._path.read_text(encoding="utf-8").splitlines()
+            lines = read_text(self._path).splitlines()
             places = ((line, json.loads(line)) for line in lines if line.endswith("}"))
             kept = [f"{line}\n" for line, event in places if (event["epoch"], event["step"]) < (epoch, step)]
         self._path.write_text("".join(kept), encoding="utf-8")

@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.optim import Optimizer
 
+from limpet.disk import read_text, regular
 from limpet.embeddings.storage import write_atomically
 from limpet.errors import ConfigError, DataError
 from limpet.methods.base import OldModel
@@ -264,7 +265,7 @@ def load_checkpoint(path: Path, identity: Mapping[str, object]) -> Checkpoint:
         ConfigError: The file is damaged or belongs to a run with other settings; it is left untouched.
     """
     try:
-        with safe_open(path, framework="pt") as content:
+        with safe_open(regular(path), framework="pt") as content:
             metadata = content.metadata()
             tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118 - not a mapping
         found, values = json.loads(metadata["identity"]), json.loads(metadata["values"])
@@ -297,7 +298,7 @@ def load_checkpoint(path: Path, identity: Mapping[str, object]) -> Checkpoint:
 def checkpoint_code(path: Path) -> str | None:
     """Return the digest of the code that wrote a checkpoint; None where it does not tell."""
     try:
-        with safe_open(path, framework="pt") as content:
+        with safe_open(regular(path), framework="pt") as content:
             code = json.loads(content.metadata()["identity"]).get("code")
     except (OSError, SafetensorError, KeyError, TypeError, ValueError, AttributeError):
         return None
@@ -350,7 +351,7 @@ def load_history(folder: Path) -> History:
         DataError: The file is missing or damaged.
     """
     try:
-        return History(**json.loads((folder / HISTORY).read_text(encoding="utf-8")))
+        return History(**json.loads(read_text(folder / HISTORY)))
     except (OSError, ValueError, TypeError) as error:
         raise DataError(
             f"Cannot read '{folder / HISTORY}': {error}.",

@@ -13,6 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from limpet.disk import regular
 from limpet.embeddings import EmbeddingSet
 from limpet.embeddings.storage import write_atomically
 from limpet.errors import ConfigError, DataError
@@ -98,7 +99,7 @@ def load_carried(folder: Path) -> dict[str, Tensor]:
     if not path.exists():
         return {}
     try:
-        return load_file(path)
+        return load_file(regular(path))
     except (OSError, SafetensorError) as error:
         raise DataError(
             f"Cannot read '{path}': {error}.",

@@ -15,6 +15,7 @@ from limpet.cli.gallery.options import WriterOptions
 from limpet.cli.gallery.sources import TO_EMBED, Embedder, fingerprints_of
 from limpet.cli.options import Api, DataSets
 from limpet.cli.places import Place
+from limpet.disk import regular
 from limpet.embeddings.embedding_set import joined, shown
 from limpet.errors import ConfigError, refuse
 
@@ -165,7 +166,7 @@ def delete(
 
 def _lines(path: Path) -> list[str]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = regular(path).read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as error:
         raise ConfigError(f"'{path}' is no text in UTF-8.", expected="one id a line") from error
     return [line for line in lines if line]

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from limpet.disk import Disk
+from limpet.disk import Disk, only_files
 from limpet.errors import GalleryError, LastingStoreError, StoreError
 from limpet.stores.backup_files import Contents, DigestedFolder, restore_folder
 from limpet.stores.base import Changes, Committed, Document, GoneBack, Hits, Pointer, Tidied, Upkeep, Vectors
@@ -76,6 +76,8 @@ class LanceStore(LedgerStore):
     @classmethod
     def open(cls, place: str, disk: Disk) -> LanceStore:
         """Open the gallery in a folder."""
+        with translated(place):
+            only_files(Path(place), deep=True)  # LanceDB would wait for a pipe
         return cls(place, open_folder(Path(place), disk), disk)
 
     @classmethod
