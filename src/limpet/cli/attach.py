@@ -10,7 +10,7 @@ import re
 import shlex
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -23,7 +23,7 @@ from limpet.cli.options import Api, TextModel
 from limpet.cli.places import Place
 from limpet.config import Options
 from limpet.embeddings.embedding_set import shown
-from limpet.errors import ConfigError, LimpetError, refuse, without_secrets
+from limpet.errors import ConfigError, LimpetError, UpgradeStateError, refuse, without_secrets
 
 if TYPE_CHECKING:
     from limpet.attached.base import Attachment, AttachmentStatus, ModelIdentity
@@ -222,6 +222,7 @@ def start(
     same_column: bool = False,
     report: Path | None = None,
     fire_triggers: bool = False,
+    index: str = "whole",
     dry_run: bool = False,
 ) -> int:
     """Attach to a table: room for new vectors, and triggers that mark what the application writes.
@@ -241,6 +242,8 @@ def start(
             model that is compatible with the old one, which --report says.
         report: What `limpet evaluate --mixing` wrote of the two models: a results.json, or its folder.
         fire_triggers: Let filling fire the application's own triggers on updates, instead of keeping them silent.
+        index: What indexes over new vectors hold, where the old ones are indexed: whole vectors of up to 4,000 numbers;
+            bits, the sign of every number; first:N, the first N numbers; none builds no index.
         dry_run: Print the SQL of every step and the rights that they take, and change nothing; of a collection print in
             words what every step would do.
 
@@ -261,8 +264,8 @@ def start(
     mixing = _mixing_of(report) if same_column else None
     with on.told():
         if of_collections(on.url):
-            refuse(aside or same_column or fire_triggers,
-                   "--aside, --same-column or --fire-triggers of a collection.",
+            refuse(aside or same_column or fire_triggers or index != "whole",
+                   "--aside, --same-column, --fire-triggers or --index of a collection.",
                    "none of them: what is added is a collection, or a vector, of its own")  # fmt: skip
             from limpet.attached.collections import opening
 
@@ -279,14 +282,21 @@ def start(
         from limpet.attached.postgres.attachment import attach
         from limpet.attached.postgres.start import plan
 
+        def planned() -> Plan:
+            return plan(on.url, old=old, new=new, aside=aside, mixing=mixing, fire_triggers=fire_triggers, index=index)
+
         if dry_run:
-            found = plan(on.url, old=old, new=new, aside=aside, mixing=mixing, fire_triggers=fire_triggers)
+            found = planned()
             _tell_plan(found)
             on.print_json({"rights": [asdict(one) for one in found.rights], "refusals": found.refusals,
                            "notes": found.notes, "steps": found.steps})  # fmt: skip
             return int(bool(found.lacking or found.refusals))
+        with suppress(UpgradeStateError):  # attached already
+            for note in planned().notes:
+                console.print(f"Note: {note}")
         with console.status("waiting for a moment to attach"):
-            it = attach(on.url, old=old, new=new, aside=aside, mixing=mixing, fire_triggers=fire_triggers)
+            it = attach(on.url, old=old, new=new, aside=aside, mixing=mixing, fire_triggers=fire_triggers,
+                        index=index)  # fmt: skip
         with it:
             return _tell(it, on, {})
 

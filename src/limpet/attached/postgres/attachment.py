@@ -95,6 +95,7 @@ def attach(
     aside: bool = False,
     mixing: Evaluation | None = None,
     fire_triggers: bool = False,
+    index: str = "whole",
 ) -> PostgresAttachment:
     """Attach to a table, or return the attachment of these two models that is there.
 
@@ -107,6 +108,8 @@ def attach(
         mixing: Write new vectors into the column of the old ones, in any order, where vectors of both may be compared:
             what an evaluation with ``mixing`` says of these two models allows it. The index that is there serves on.
         fire_triggers: Let filling fire the application's own triggers on updates.
+        index: What indexes over new vectors hold, where there are such over the old ones: "whole" vectors, up to 4,000
+            numbers; "bits", the sign of every number; "first:N", the first N numbers; "none" builds no index.
 
     Raises:
         ConfigError: The URL, a table or a column is wrong.
@@ -125,7 +128,8 @@ def attach(
             there = known(session, address, old, new, shared=mixing is not None)
             if there is not None:
                 return there
-            it = Preparation(session, address, old, new, aside=aside, mixing=mixing, fire_triggers=fire_triggers)
+            it = Preparation(session, address, old, new, aside=aside, mixing=mixing, fire_triggers=fire_triggers,
+                             index=index)  # fmt: skip
             it.refuse()
             if not ledger.is_there():
                 session.rows(ledger.statements())

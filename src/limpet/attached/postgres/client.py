@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 
+from limpet.attached.postgres.indexes import indexed_part
 from limpet.attached.postgres.ledger import SCHEMA, Entry
 from limpet.attached.postgres.session import literal, quoted
+
+CANDIDATES = 20
+"""Rows taken from an index that holds a part of each vector, for each that is wanted; as in galleries."""
 
 _OPERATORS = {"cosine": "<=>", "l2": "<->", "ip": "<#>", "l1": "<+>"}
 
@@ -21,11 +25,11 @@ def client_queries(entry: Entry) -> list[tuple[str, str]]:
     record, table, sign = entry.record, entry.record.table, operator(entry)
     if record.aside:
         key = ", ".join(quoted(one.name) for one in table.key)
-        return [(
-            "to search new vectors instead of old ones",
-            f"SELECT … FROM {table.identifier} JOIN {SCHEMA}.vectors_{entry.id} AS new USING ({key}) "
-            f"ORDER BY new.vector {sign} …",
-        )]  # fmt: skip
+        beside = f"{table.identifier} JOIN {SCHEMA}.vectors_{entry.id} AS new USING ({key})"
+        return [
+            ("to search new vectors instead of old ones", f"SELECT … FROM {beside} ORDER BY new.vector {sign} …"),
+            *_by_index(entry, beside, "new.vector", sign),
+        ]
     plain = all(re.fullmatch("[a-z_][a-z0-9_]*", name) for name in (table.schema, table.name))
     relation = f"{table.schema}.{table.name}" if plain else table.identifier
     served = f"{SCHEMA}.model_of({literal(relation)}, {literal(table.vector.name)})"
@@ -33,7 +37,11 @@ def client_queries(entry: Entry) -> list[tuple[str, str]]:
     wrong = "if it was another, embed it again and repeat"
     if record.shared:
         wrong = "one of the other model finds all rows, too"
-    queries = [(f"to know in the very statement that searches which model the query is to be of; {wrong}", order)]
+    searches = _by_index(entry, table.identifier, quoted(table.vector.name), sign)
+    queries = [
+        (f"to know in the very statement that searches which model the query is to be of; {wrong}", order),
+        *searches,
+    ]
     if record.old.dim != record.new.dim:  # only one of the two fits into the column
         return queries
     return [
@@ -41,3 +49,17 @@ def client_queries(entry: Entry) -> list[tuple[str, str]]:
         ("to say in a transaction that its vectors are of the new model (without LOCAL: in a session)",
          f"SET LOCAL limpet.writes_with = {literal(entry.state.new)}"),
     ]  # fmt: skip
+
+
+def _by_index(entry: Entry, relation: str, column: str, sign: str) -> list[tuple[str, str]]:
+    """Return a search of new vectors by an index that holds a part of each: more rows, compared by whole vectors."""
+    record = entry.record
+    if record.index in ("whole", "none") or not record.table.indexes:
+        return []
+    nearer = "<~>" if record.index == "bits" else sign
+    held, asked = indexed_part(record, column), indexed_part(record, "$1", query=True)
+    return [(
+        f"to search new vectors by the index, where 10 are wanted (with hnsw.ef_search at least {CANDIDATES * 10})",
+        f"SELECT … FROM (SELECT * FROM {relation} ORDER BY {held} {nearer} {asked} LIMIT {CANDIDATES * 10}) AS near "
+        f"ORDER BY {column.removeprefix('new.')} {sign} $1 LIMIT 10",
+    )]  # fmt: skip

@@ -13,7 +13,8 @@ from limpet.attached.postgres.ledger import SCHEMA, Entry, Record
 from limpet.attached.postgres.session import Row, Session, quoted
 from limpet.attached.postgres.table import WIDEST_INDEXED
 from limpet.attached.state import Side
-from limpet.errors import GalleryError
+from limpet.errors import GalleryError, refuse
+from limpet.stores.postgres.graphs import WIDEST
 
 
 class NewIndex(NamedTuple):
@@ -58,20 +59,62 @@ class NewIndex(NamedTuple):
 def new_type(kind: str, dim: int, *, indexed: bool) -> str:
     """Return the type of a column for new vectors: that of the old ones, or half the precision for indexed wide ones.
 
+    Args:
+        kind: Type of the old vectors: vector or halfvec.
+        dim: Dimension of the new ones.
+        indexed: Whether whole vectors are indexed.
+
     >>> new_type("vector", 1024, indexed=True), new_type("vector", 3072, indexed=True)
     ('vector(1024)', 'halfvec(3072)')
+    >>> new_type("vector", 5000, indexed=False)
+    'vector(5000)'
 
     Raises:
-        GalleryError: No type of pgvector can be indexed at this dimension.
+        GalleryError: No type of pgvector can be indexed at this dimension, or hold it.
     """
     for name in dict.fromkeys((kind, "halfvec")):
-        if not indexed or dim <= WIDEST_INDEXED[name]:
+        if dim <= WIDEST and (not indexed or dim <= WIDEST_INDEXED[name]):
             return f"{name}({dim})"
+    if dim > WIDEST:
+        raise GalleryError(f"Vectors of {dim} numbers.", expected=f"at most {WIDEST:,}, as many as pgvector stores",
+                           to_do="take a model of fewer dimensions; nothing was changed.")  # fmt: skip
     raise GalleryError(
         f"Vectors of {dim} numbers in a table whose vectors are indexed.",
-        expected=f"at most {WIDEST_INDEXED['halfvec']} for an approximate index of pgvector",
-        to_do="take a model of fewer dimensions, or drop the index; nothing was changed.",
+        expected=f"at most {WIDEST_INDEXED['halfvec']:,} for an approximate index of pgvector over whole vectors",
+        to_do="choose another index: --index bits (the sign of every number), --index first:N (the first N numbers) or "
+        "--index none; nothing was changed.",
     )
+
+
+def check_index(index: str, kind: str, dim: int) -> None:
+    """Refuse an index over new vectors that cannot be built; see `attach`.
+
+    >>> check_index("first:1024", "vector", 5000)
+
+    Raises:
+        ConfigError: It is none, or keeps more numbers than vectors have or pgvector indexes.
+    """
+    name, _, count = index.partition(":")
+    most = min(dim - 1, WIDEST_INDEXED[kind])
+    first = name == "first" and count.isdecimal() and 1 <= int(count) <= most
+    refuse(index not in ("whole", "bits", "none") and not first, f"--index {index}.",
+           f"whole, bits, none, or first:N with N from 1 to {most:,}")  # fmt: skip
+
+
+def indexed_part(record: Record, column: str, *, query: bool = False) -> str:
+    """Return what an index over new vectors holds of each, in SQL; the vector itself where it holds all of it.
+
+    Args:
+        record: Of the attachment.
+        column: The vectors, or a query.
+        query: Whether it is a query, whose type is to be said.
+    """
+    name, _, count = record.index.partition(":")
+    kind = record.new_type.partition("(")[0]
+    said = f"{column}::{kind}" if query else column
+    if name == "bits":
+        return f"binary_quantize({said})::bit({record.new.dim})"
+    return f"subvector({said}, 1, {count})::{kind}({count})" if name == "first" else column
 
 
 def translated_definition(definition: str, record: Record, column: str) -> str:
@@ -84,6 +127,12 @@ def translated_definition(definition: str, record: Record, column: str) -> str:
     """
     old = record.table.vector.name
     plain = old if re.fullmatch("[a-z_][a-z0-9_]*", old) else quoted(old)
+    whole = re.search(rf'\({re.escape(plain)}(?: (?:[\w"]+\.)?(?:vector|halfvec)_(\w+)_ops)?\)', definition)
+    if whole is not None and record.index != "whole":
+        kind = record.new_type.partition("(")[0]
+        operators = "bit_hamming_ops" if record.index == "bits" else f"{kind}_{whole[1] or 'l2'}_ops"
+        part = f"(({indexed_part(record, column)}) {operators})"
+        return f"{definition[: whole.start()]}{part}{definition[whole.end() :]}"
     said = re.sub(rf'(?<![\w"$.]){re.escape(plain)}(?![\w"$])', column.replace("\\", r"\\"), definition)
     said = re.sub(rf"\b(vector|halfvec|bit)\({record.old.dim}\)", rf"\1({record.new.dim})", said)
     if record.new_type.startswith("halfvec"):
@@ -101,16 +150,17 @@ def wanted(session: Session, entry: Entry, layout: AnyLayout) -> list[NewIndex]:
     record = entry.record
     if isinstance(layout, OneColumn):
         return []
+    indexes = () if record.index == "none" else record.table.indexes
     if isinstance(layout, Aside):
         return [
             NewIndex(SCHEMA, added_name(one.name, "new"), layout.table,
                      translated_definition(one.definition.partition(" WHERE ")[0], record, "vector"))
-            for one in record.table.indexes
+            for one in indexes
         ]  # fmt: skip
     sides: tuple[Side, Side] = ("old", "new")
     definitions = [
         (one.name, "new", translated_definition(one.definition, record, quoted(layout.name("new"))))
-        for one in record.table.indexes
+        for one in indexes
     ] + [
         (record.table.vector.name, f"lacks_{side}",
          f"btree ({keys(record).replace('t.', '')}) WHERE {layout.missing(side, '')}")

@@ -118,6 +118,7 @@ class Record:
         old: The model whose vectors were there.
         new: The model that takes over.
         new_type: Type of the new vectors in SQL.
+        index: What indexes over the new vectors hold, see `attach`.
         token: Which its triggers and columns carry, so that they are known again after a dump and restore.
         new_number: Number of the column of new vectors, or of those that are kept where vectors of both models share
             one; 0 where new ones are in a table of their own.
@@ -135,6 +136,7 @@ class Record:
     mark_number: int = 0
     fires: bool = False
     model_number: int = 0
+    index: str = "whole"
 
     @property
     def shared(self) -> bool:

@@ -11,13 +11,14 @@ from typing import get_args
 from limpet.attached.base import ModelIdentity
 from limpet.attached.postgres.address import TableAddress, read_table_address
 from limpet.attached.postgres.identity import leftovers, recognise
-from limpet.attached.postgres.indexes import new_type, wanted
+from limpet.attached.postgres.indexes import check_index, new_type, wanted
 from limpet.attached.postgres.layout import AnyLayout, OneColumn, layout_in, relation_of
 from limpet.attached.postgres.ledger import SCHEMA, Entry, Ledger, Record
 from limpet.attached.postgres.same_column import refuse_mixing
 from limpet.attached.postgres.session import Session
 from limpet.attached.postgres.statements import detach_statements, turn_statements, turned
 from limpet.attached.postgres.table import (
+    WIDEST_INDEXED,
     Right,
     Table,
     bound,
@@ -70,6 +71,7 @@ class Preparation:
         aside: Keep new vectors in a table of their own.
         mixing: Write them into the column of the old ones, which this evaluation allows; into one beside it when None.
         fire_triggers: Let filling fire the application's own triggers.
+        index: What indexes over the new vectors hold, see `attach`.
     """
 
     def __init__(
@@ -82,7 +84,10 @@ class Preparation:
         aside: bool,
         mixing: Evaluation | None,
         fire_triggers: bool,
+        index: str,
     ) -> None:
+        refuse(mixing is not None and index != "whole", f"--index {index} with vectors in the column of the old ones.",
+               "no --index: the index that is there serves both models")  # fmt: skip
         refuse(aside and mixing is not None, "New vectors aside, and in the column of the old ones.", "one of the two")
         left = leftovers(session, relation_named(session, address.table)[0])
         if left:
@@ -104,10 +109,15 @@ class Preparation:
             refuse_mixing(mixing, table, replace(old, dim=table.dim), new)
             kind = table.vector.type
         else:
-            kind = new_type(table.kind, new.dim, indexed=bool(table.indexes))
+            check_index(index, table.kind, new.dim)
+            # An index of the application over bits takes any dimension.
+            whole = index == "whole" and any("bit_" not in one.definition for one in table.indexes)
+            kind = new_type(table.kind, new.dim, indexed=whole)
         triggers = [] if aside else firing_triggers(session, table)
-        self.record = Record(table, replace(old, dim=table.dim), new, kind, str(uuid.uuid4()), int(not aside),
-                             int(not aside), fires=fire_triggers, model_number=int(self.shared))  # fmt: skip
+        self.record = Record(
+            table, replace(old, dim=table.dim), new, kind, str(uuid.uuid4()), int(not aside), int(not aside),
+            fires=fire_triggers, model_number=int(self.shared), index=index,
+        )  # fmt: skip
         self.rights = rights(session, table, SCHEMA, aside=aside, shared=self.shared,
                              silent=bool(triggers) and not fire_triggers)  # fmt: skip
         self.refusals = hidden_rows(session, table) + ([] if aside else refusals(session, table))
@@ -171,7 +181,26 @@ class Preparation:
             notes.append(f"Vectors of {old.dim} numbers become such of {new.dim}: queries and writes of the old model "
                          "fail after a swap, and the application has to change its model in that moment.")  # fmt: skip
         if self.record.new_type.partition("(")[0] != self.table.kind:
-            notes.append(f"The new column is of the type {self.record.new_type}, which pgvector can index.")
+            where = "the table of new vectors" if self.aside else f"the column {self.table.vector.name}, after a swap,"
+            notes.append(
+                f"What the application reads from {where} has the type {self.record.new_type} instead of "
+                f"{self.table.vector.type}: pgvector indexes more than {WIDEST_INDEXED['vector']:,} numbers in no "
+                "other type. Its client has to decode that type: pgvector-python returns a HalfVector, whose "
+                "to_numpy() gives the array. Queries and writes with $1::vector go on to work, and use the index. With --index "
+                f"bits, first:N or none the type stays {self.table.kind}."
+            )
+        if self.record.index != "whole" and self.table.indexes:
+            name, _, count = self.record.index.partition(":")
+            used = ("The application's search does not use them as it is written. It has to take more rows from the "
+                    "index and compare them by whole vectors, as `limpet attach status` prints it. ")  # fmt: skip
+            said = {
+                "none": "No index over new vectors is built: every search compares all rows.",
+                "bits": f"Indexes over new vectors hold the sign of every number. {used}Signs tell directions, not "
+                "lengths.",
+                "first": f"Indexes over new vectors hold the first {count} numbers of each. {used}That is for models "
+                "that were trained for it (Matryoshka).",
+            }
+            notes.append(said[name])
         if self.row_types:
             notes.append(
                 f"Rows of the table are taken or returned by {', '.join(self.row_types)}: one that names the columns "
@@ -284,6 +313,7 @@ def plan(
     aside: bool = False,
     mixing: Evaluation | None = None,
     fire_triggers: bool = False,
+    index: str = "whole",
 ) -> Plan:
     """Return what attaching would do, in SQL, and the rights that it takes; nothing is changed. See `attach`."""
     address = read_table_address(url)
@@ -297,7 +327,8 @@ def plan(
                     expected="one that is not",
                     to_do="`limpet attach status` shows where it stands, and what comes next; nothing was changed.",
                 )
-            it = Preparation(session, address, old, new, aside=aside, mixing=mixing, fire_triggers=fire_triggers)
+            it = Preparation(session, address, old, new, aside=aside, mixing=mixing, fire_triggers=fire_triggers,
+                             index=index)  # fmt: skip
             entry, ledger = it.entry(1), Ledger(session)
             relation = it.table.identifier
             begin = [] if ledger.is_there() else [ledger.statements()]

@@ -61,7 +61,7 @@ def left_indexes(session: Session, entry: Entry) -> list[str]:
 
 def names_to_restore(session: Session, entry: Entry) -> list[tuple[str, str]]:
     """Return the new indexes in SQL, those of partitions too, and the name of the old one in the place of each."""
-    if entry.record.aside or entry.record.shared:
+    if entry.record.aside or entry.record.shared or entry.record.index == "none":
         return []
     table, found = entry.record.table, []
     for one in table.indexes:
