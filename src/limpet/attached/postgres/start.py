@@ -186,8 +186,8 @@ class Preparation:
                 f"What the application reads from {where} has the type {self.record.new_type} instead of "
                 f"{self.table.vector.type}: pgvector indexes more than {WIDEST_INDEXED['vector']:,} numbers in no "
                 "other type. Its client has to decode that type: pgvector-python returns a HalfVector, whose "
-                "to_numpy() gives the array. Queries and writes with $1::vector go on to work, and use the index. With --index "
-                f"bits, first:N or none the type stays {self.table.kind}."
+                "to_numpy() gives the array. Queries and writes with $1::vector go on to work, and use the index. "
+                f"With --index bits, first:N or none the type stays {self.table.kind}."
             )
         if self.record.index != "whole" and self.table.indexes:
             name, _, count = self.record.index.partition(":")
