@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(command: str, arguments: list[str]) -> int:
-    from limpet.cli.console import heartbeat, print_error
+    from limpet.cli.console import heartbeat, print_error, tell_at_end
 
     as_json = "--json" in arguments or "--json=true" in arguments
     try:
@@ -58,7 +58,10 @@ def _run(command: str, arguments: list[str]) -> int:
             from limpet.extras import needing
 
             with needing(f"`limpet {command}`, as it was asked,"):
-                return run_command([command, *arguments])
+                try:
+                    return run_command([command, *arguments])
+                finally:
+                    tell_at_end()
     except LimpetError as error:
         print_error(command, error, as_json=as_json)
     except BrokenPipeError:  # the reader of standard output has seen enough

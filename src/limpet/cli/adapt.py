@@ -130,6 +130,8 @@ class BothModels(Options):
                 "document_prefix": model.document_prefix, "max_length": model.max_length,
                 "truncate_dim": model.truncate_dim,
             }  # fmt: skip
+            if model.on_long == "chunk-mean":
+                frozen["on_long"] = model.on_long
         return Pair(old, new, *self._names(old, new), data_name=data_name, frozen_model=frozen, reading=reading)
 
     def _texts(self, sets: DataSets) -> tuple[TextSet | None, Role, str]:

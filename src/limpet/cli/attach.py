@@ -95,6 +95,8 @@ class NewVectors(Options):
         document_prefix: Text before every text; what the model asks for when left out.
         max_length: Tokens that count of every text.
         truncate_dim: Keep so many of the first values of every vector of a text.
+        on_long: What becomes of texts with more tokens than the model reads: warn cuts them and says how many, fail
+            refuses them, chunk-mean embeds the mean of their windows.
         batch_size: Texts that the model takes at a time.
         device: Where to compute: cpu, cuda, cuda:1, mps.
         cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
@@ -107,6 +109,7 @@ class NewVectors(Options):
     document_prefix: str | None = None
     max_length: int | None = None
     truncate_dim: int | None = None
+    on_long: str | None = None
     batch_size: int = 64
     device: str = "cpu"
     cast: bool = False
@@ -116,7 +119,7 @@ class NewVectors(Options):
         """What to type to name the same again."""
         one = {"--text-model": self.text_model, "--release": self.release, "--adapter": self.adapter,
                "--document-prefix": self.document_prefix, "--max-length": self.max_length,
-               "--truncate-dim": self.truncate_dim}  # fmt: skip
+               "--truncate-dim": self.truncate_dim, "--on-long": self.on_long}  # fmt: skip
         words = [word for option, value in one.items() if value is not None for word in (option, str(value))]
         return shlex.join([*words, *(["--vectors", *map(str, self.vectors)] if self.vectors else [])])
 
@@ -127,7 +130,7 @@ class NewVectors(Options):
 
     @property
     def _model(self) -> TextModel:
-        return TextModel(None, self.document_prefix, self.max_length, self.truncate_dim)
+        return TextModel(None, self.document_prefix, self.max_length, self.truncate_dim, self.on_long)
 
     def opened(self, it: Attachment, of: Model, api: Api) -> VectorSource | None:
         """Return the source that these describe; None where they name none."""

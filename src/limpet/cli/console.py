@@ -157,6 +157,17 @@ logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
 WIDE = 140  # columns of a table that goes to a file
 
 
+AT_END: list[Callable[[], str | None]] = []
+"""What a command says when it has ended, such as how many texts were cut; None is left out."""
+
+
+def tell_at_end() -> None:
+    """Print what there is to say of all that a command did, and forget it."""
+    while AT_END:
+        if (said := AT_END.pop(0)()) is not None:
+            console.print(said)
+
+
 def print_json(document: Mapping[str, object]) -> None:
     """Write the one JSON document of a command to standard output."""
     if not FIRST:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from limpet.cli.choices import data_root, user_cache, write_settings
-from limpet.cli.console import console, counting_progress
+from limpet.cli.console import AT_END, console, counting_progress
 from limpet.cli.evidence import Sides
 from limpet.cli.pages import Report
 from limpet.cli.places import Place
@@ -330,12 +330,15 @@ class TextModel(Options):
         document_prefix: Text before every document, likewise.
         max_length: Tokens that count of every text; the model's own number when left out.
         truncate_dim: Keep so many of the first values of every vector, for text models that were trained for it.
+        on_long: What becomes of texts with more tokens than the model reads: warn cuts them and says how many, fail
+            refuses them, chunk-mean embeds the mean of their windows.
     """
 
     query_prefix: str | None = None
     document_prefix: str | None = None
     max_length: int | None = None
     truncate_dim: int | None = None
+    on_long: str | None = None
 
     def opened(self, model: str, device: str, api: Api, known: Iterable[str] = ()) -> TextEncoder:
         """Open a frozen text model: a folder, an installed Python package, a name on the hub, or one behind an API.
@@ -346,7 +349,9 @@ class TextModel(Options):
         from limpet.models.text_encoders import open_text_encoder
 
         with console.status(f"opening {model}"):
-            return open_text_encoder(model, device=device, api=api.settings, known=known, **vars(self))
+            encoder = open_text_encoder(model, device=device, api=api.settings, known=known, **vars(self))
+        AT_END.append(lambda: encoder.long_texts.sentence(encoder.on_long))
+        return encoder
 
     def embedded(self, model: str, texts: TextSet, device: str, api: Api, *, role: Role, cache: Path) -> EmbeddingSet:
         """Embed texts with a frozen model, showing progress; a folder keeps what was embedded."""

@@ -65,6 +65,7 @@ class FrozenModel(TypedDict, total=False):
         document_prefix: What stands before every document.
         max_length: Tokens that are read of a text.
         truncate_dim: How many components of its vectors are kept.
+        on_long: What becomes of texts that are longer than it reads, where that decides vectors: "chunk-mean".
     """
 
     model: str
@@ -72,6 +73,7 @@ class FrozenModel(TypedDict, total=False):
     document_prefix: str | None
     max_length: int | None
     truncate_dim: int | None
+    on_long: str
 
 
 class ReleaseRecord(BaseModel):

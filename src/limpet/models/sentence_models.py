@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 
 from limpet.errors import ConfigError, refuse
 from limpet.extras import needing
+from limpet.models.long_texts import TokenLimit
 from limpet.models.published_weights import as_float32, quietly
 from limpet.models.seeding import seeded
 from limpet.models.text_folders import contract_fingerprint, file_digest, read_json, sentence_files
@@ -60,6 +61,8 @@ class SentenceModel:
         self.fingerprint = contract_fingerprint(contract)
         self.folder, self.max_length, self.truncate_dim = folder, contract["max_length"], truncate_dim
         self.prompts = _prompts(self._model.prompts, self._model.default_prompt_name)
+        tokenizer = getattr(self._model.tokenizer, "backend_tokenizer", None)
+        self.limit = None if tokenizer is None else TokenLimit.of(tokenizer, self.max_length, special=True)
 
     @property
     def opened(self) -> Any:

@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from limpet.disk import regular
 from limpet.errors import ConfigError, refuse
 from limpet.extras import needing
+from limpet.models.long_texts import TokenLimit
 from limpet.models.text_folders import contract_fingerprint, file_digest, read_json
 
 LONGEST = 512
@@ -109,6 +110,7 @@ class StaticWords:
             "dim": self.dim,
         }
         self.fingerprint = contract_fingerprint(contract)
+        self.limit = TokenLimit.of(self._tokenizer, max_length, special=False)
 
     def __call__(self, texts: list[str], prefix: str) -> NDArray[np.float32]:
         """Return raw vectors (N, D); a text without any known token is zero."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,9 @@ from limpet.embeddings.embedding_set import as_points
 from limpet.errors import ConfigError, DataError, ReleaseError, refuse, without_secrets
 from limpet.geometry import Hypersphere
 from limpet.models.api.settings import ApiSettings, refuse_unlisted
+from limpet.models.long_texts import SHORT_BYTES, LongTexts, OnLong, TokenLimit
 from limpet.models.names import called
-from limpet.models.text_folders import PREFIX, SOURCES, WITHIN, find_model, is_remote
+from limpet.models.text_folders import PREFIX, SOURCES, WITHIN, contract_fingerprint, find_model, is_remote
 from limpet.registry import Registry
 
 if TYPE_CHECKING:
@@ -205,6 +206,8 @@ class TextEncoder:
         dim: Dimension D of the vectors.
         prefixes: What is put before a query and before a document, and before texts that are both (None: undecided).
         network: What turns texts into vectors.
+        limit: How it counts tokens, and how many it reads of a text; None where that is not known.
+        on_long: What becomes of a text that has more.
     """
 
     name: str
@@ -212,6 +215,15 @@ class TextEncoder:
     dim: int
     prefixes: Mapping[str, str | None]
     network: TextNetwork
+    limit: TokenLimit | None = None
+    on_long: OnLong = "warn"
+
+    def __post_init__(self) -> None:
+        limit = None if self.limit is None else self.limit.tokens
+        object.__setattr__(self, "long_texts", LongTexts(self.name, limit, known=self.limit is not None))
+
+    long_texts: LongTexts = field(init=False, repr=False)
+    """What was seen of texts that it does not read whole, since it was opened."""
 
     def __repr__(self) -> str:
         return f"TextEncoder('{self.name}', {self.dim} dimensions, {self.fingerprint[:24]})"
@@ -242,22 +254,60 @@ class TextEncoder:
     ) -> NDArray[np.float32]:
         """Return the vectors (N, D) of texts, as the model gives them: not normalised unless it does so itself.
 
+        With ``on_long="chunk-mean"`` a text that is longer than the model reads gets the mean of the unit vectors of
+        its windows, as a unit vector.
+
         Args:
             texts: What to embed; longer ones go first, so that a batch holds texts of like length.
             role: What they are to the model, which decides the prefix.
             batch_size: Texts at a time.
             on_batch: Told the number of texts of every finished batch.
+
+        Raises:
+            DataError: A text is longer than the model reads, and that was to be refused; nothing was embedded.
         """
         refuse(batch_size < 1, f"batch_size = {batch_size}.", "at least 1")
         prefix, given = self.prefix(role), list(texts)
+        long = self.notice(given, role)
         vectors = np.empty((len(given), self.dim), np.float32)
         order = np.argsort([-len(text) for text in given], kind="stable")
-        for start in range(0, len(given), batch_size):
+        if self.limit is not None and self.on_long == "chunk-mean":
+            order = order[~np.isin(order, long)]
+            for row in long.tolist():
+                parts = self.limit.windows(given[row], prefix)
+                found = np.concatenate([
+                    self.network(parts[start : start + batch_size], prefix)
+                    for start in range(0, len(parts), batch_size)
+                ])  # fmt: skip
+                mean = (found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)).mean(axis=0)
+                vectors[row] = mean / max(float(np.linalg.norm(mean)), 1e-12)
+                if on_batch is not None:
+                    on_batch(1)
+        for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size]
             vectors[rows] = self.network([given[row] for row in rows], prefix)
             if on_batch is not None:
                 on_batch(len(rows))
         return vectors
+
+    def notice(self, texts: Sequence[str], role: Role) -> NDArray[np.int64]:
+        """Count the texts that the model does not read whole, in `long_texts`, and return their rows.
+
+        Raises:
+            DataError: There are some, and they are to be refused.
+        """
+        told = self.long_texts
+        told.read += len(texts)
+        if self.limit is None:
+            told.long += sum(len(text.encode("utf-8", "replace")) > SHORT_BYTES for text in texts)
+            return np.empty(0, np.int64)
+        counts = self.limit.counts(texts, self.prefix(role))
+        rows = np.flatnonzero(counts > (self.limit.tokens or np.inf))
+        if len(rows):
+            told.long, told.longest = told.long + len(rows), max(told.longest, int(counts.max()))
+            if self.on_long == "fail":
+                raise told.refusal()
+        return rows
 
 
 def open_text_encoder(
@@ -267,6 +317,7 @@ def open_text_encoder(
     document_prefix: str | None = None,
     max_length: int | None = None,
     truncate_dim: int | None = None,
+    on_long: str | None = None,
     device: torch.device | str = "cpu",
     api: ApiSettings | None = None,
     known: Iterable[str] = (),
@@ -281,6 +332,9 @@ def open_text_encoder(
         document_prefix: Text before every document, likewise.
         max_length: Tokens that count of every text; the model's own when left out.
         truncate_dim: Keep so many of the first values of every vector, for models that were trained for it.
+        on_long: What becomes of a text with more tokens than the model reads: "warn" cuts it and counts it, "fail"
+            refuses it, "chunk-mean" embeds the mean of its windows, which is another model with another fingerprint.
+            "warn" when left out.
         device: Where to compute; static word embeddings always do so on the CPU.
         api: How a model behind an API is asked.
         known: Fingerprints that a model behind an API may have already, such as those of a gallery. Its answers vary a
@@ -305,9 +359,21 @@ def open_text_encoder(
     both = network.prompts["both"] if query_prefix is None and document_prefix is None else None
     if both is None and query == document:
         both = query
+    limit: TokenLimit | None = getattr(network, "limit", None)
+    refuse(on_long not in (None, *get_args(OnLong)), f"on_long = {on_long!r}.", f"one of {', '.join(get_args(OnLong))}")
+    refuse(
+        limit is None and on_long in ("fail", "chunk-mean"),
+        f"--on-long {on_long} for '{without_secrets(str(model))}', whose tokenizer is not known here.",
+        "a model on this machine; a server counts the tokens of its model itself",
+    )
+    means = on_long == "chunk-mean" and limit is not None and limit.tokens is not None
     return TextEncoder(
         name=str(model),
-        fingerprint=network.fingerprint,
+        fingerprint=contract_fingerprint({"of": network.fingerprint, "long texts": on_long})
+        if means
+        else network.fingerprint,
+        limit=limit,
+        on_long=cast(OnLong, on_long or "warn"),
         dim=network.dim,
         prefixes={"query": query, "document": document, "both": both},
         network=network,
@@ -367,6 +433,7 @@ def embed_texts(
         raise DataError("There is nothing to encode.", expected="at least one text")
     path = None if cache is None else cache / _cache_name(encoder, texts, role)
     if path is not None and path.exists():
+        encoder.notice(texts.texts, role)
         features = storage.load(path)
     else:
         vectors = encoder.encode(texts.texts, role=role, batch_size=batch_size, on_batch=on_batch)

@@ -164,6 +164,8 @@ def fine_tune(
         "no --recipe.augmentation",
     )
     network = refuse_untrainable(encoder)
+    refuse(encoder.on_long == "chunk-mean", "--on-long chunk-mean, for a model to fine-tune.",
+           "warn, or fail: training reads the first tokens of a text")  # fmt: skip
     new = embedded_before(encoder, texts, role, cache=cache)
     before, after = _each_its_own(old, new) if paired_texts else paired(old, new)
     method, asked = build_method(experiment.method, experiment.method_options), experiment

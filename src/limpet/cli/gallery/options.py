@@ -179,6 +179,8 @@ class Encoding(Options):
         text_model: Frozen model that embeds texts, openai:MODEL@BASE_URL for one behind an API; a head names its own.
         max_length: Tokens that count of every text.
         truncate_dim: Keep so many of the first values of every vector of a text.
+        on_long: What becomes of texts with more tokens than the model reads: warn cuts them and says how many, fail
+            refuses them, chunk-mean embeds the mean of their windows.
         device: Where to compute: cpu, cuda, cuda:1, mps.
     """
 
@@ -187,6 +189,7 @@ class Encoding(Options):
     text_model: str | None = None
     max_length: int | None = None
     truncate_dim: int | None = None
+    on_long: str | None = None
     device: str = "cpu"
 
 

@@ -94,7 +94,7 @@ class Queries(Embedding):
 
         refuse(self.release is None and self.text_model is None, "--text without a model.", KINDS["text"])
         texts = TextSet(StringArray.of(self.text), None, (), StringArray.of(self.text))
-        model = TextModel(self.query_prefix, None, self.max_length, self.truncate_dim)
+        model = TextModel(self.query_prefix, None, self.max_length, self.truncate_dim, self.on_long)
         if self.release is None:
             return embed_texts(model.opened(str(self.text_model), self.device, api, known), texts, role="query")
         from limpet.training.encode import embed_features

@@ -103,7 +103,7 @@ class Embedder(Encoding):
     def _of_texts(self, items: ItemSource[list[str]], api: Api, known: Sequence[str]) -> VectorSource:
         from limpet.galleries.sources import TextVectors, through_head
 
-        model = TextModel(None, self.document_prefix, self.max_length, self.truncate_dim)
+        model = TextModel(None, self.document_prefix, self.max_length, self.truncate_dim, self.on_long)
         batch = self.batch_size or 64
         if self.release is None:
             encoder = model.opened(str(self.text_model), self.device, api, known)

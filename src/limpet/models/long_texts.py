@@ -1,0 +1,117 @@
+"""Texts with more tokens than a model reads: how many there are, and their windows for a mean over all of a text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limpet.errors import DataError
+
+OnLong = Literal["warn", "fail", "chunk-mean"]
+"""What to do with a text that is longer than the model reads: cut it and say so, refuse it, or embed windows of it."""
+
+SHORT_BYTES = 512
+"""Texts of an unknown tokenizer with at most so many bytes are taken to be read whole."""
+_BYTES_PER_TOKEN = 4  # a normaliser may write a character of some bytes with as many times more
+
+
+@dataclass(frozen=True)
+class TokenLimit:
+    """How a model counts the tokens of a text.
+
+    Args:
+        tokens: How many it reads of a text, with its special ones; None where it reads all of them.
+        tokenizer: A `tokenizers.Tokenizer` that cuts nothing.
+        special: Whether special tokens are added.
+    """
+
+    tokens: int | None
+    tokenizer: Any
+    special: bool
+
+    @classmethod
+    def of(cls, tokenizer: Any, tokens: int | None, *, special: bool) -> TokenLimit:
+        """Take a tokenizer, whose own settings stay as they are."""
+        whole = type(tokenizer).from_str(tokenizer.to_str())
+        whole.no_truncation()
+        whole.no_padding()
+        return cls(tokens, whole, special)
+
+    def counts(self, texts: Sequence[str], prefix: str) -> NDArray[np.int64]:
+        """Return how many tokens every text has with a prefix (N,); 0 where it is surely short enough."""
+        found = np.zeros(len(texts), np.int64)
+        if self.tokens is None:
+            return found
+        sizes = np.array([len((prefix + text).encode("utf-8", "replace")) for text in texts])
+        rows = np.flatnonzero(sizes * _BYTES_PER_TOKEN + 8 > self.tokens)
+        made = self.tokenizer.encode_batch(
+            [prefix + texts[row] for row in rows.tolist()], add_special_tokens=self.special
+        )
+        found[rows] = [len(one.ids) for one in made]
+        return found
+
+    def windows(self, text: str, prefix: str) -> list[str]:
+        """Return the parts of a text, one after another, each of which the model reads whole with the prefix."""
+        if self.tokens is None:
+            return [text]
+        spans = self.tokenizer.encode(text, add_special_tokens=False).offsets
+        own = len(self.tokenizer.encode(prefix, add_special_tokens=self.special).ids)
+        room = max(1, self.tokens - own)
+        while True:
+            ends = [spans[min(start + room, len(spans)) - 1][1] for start in range(0, len(spans), room)]
+            parts = [text[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+            parts = [part for part in parts if part.strip()]
+            if room == 1 or (self.counts(parts, prefix) <= self.tokens).all():
+                return parts
+            room -= max(1, room // 16)  # a part alone may be cut into more tokens than within its text
+
+
+@dataclass
+class LongTexts:
+    """What was seen of texts that a model does not read whole.
+
+    Args:
+        model: What the user called the model.
+        limit: How many tokens it reads of a text; None where it reads all of them, or that is not known.
+        known: Whether that is known.
+        read: Texts that were looked at.
+        long: Those that have more tokens; of a model whose tokenizer is not known, those of more than `SHORT_BYTES`.
+        longest: Tokens of the longest of them.
+    """
+
+    model: str
+    limit: int | None = None
+    known: bool = True
+    read: int = 0
+    long: int = 0
+    longest: int = 0
+
+    def sentence(self, on_long: OnLong) -> str | None:
+        """Say what became of long texts; None where there was none."""
+        if not self.long:
+            return None
+        if not self.known:
+            return (
+                f"{self.long:,} of {self.read:,} texts have more than {SHORT_BYTES} bytes. How many tokens "
+                f"'{self.model}' reads of a text is not known here: the server may have cut them."
+            )
+        said = (
+            f"{self.long:,} of {self.read:,} texts have more than the {self.limit:,} tokens that '{self.model}' reads; "
+            f"the longest has {self.longest:,}."
+        )
+        if on_long == "chunk-mean":
+            return f"{said} Each was embedded as the mean of its windows."
+        return f"{said} The rest of them was cut: `--on-long chunk-mean` embeds all of it, `--on-long fail` refuses it."
+
+    def refusal(self) -> DataError:
+        """Return the error for texts that are not to be cut."""
+        return DataError(
+            f"{self.long:,} of {self.read:,} texts have more than the {self.limit:,} tokens that '{self.model}' reads; the "
+            f"longest has {self.longest:,}.",
+            expected="texts that the model reads whole",
+            to_do="shorten them; `--on-long chunk-mean` embeds the mean of their windows, and `--on-long warn` cuts them.",
+        )
