@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from attached.shop import GOODS, Shop, indexed, source, written
+from attached.test_application import Application, Fillers, check
 from attached.test_rights import LAYOUTS, People, reached
 from attached.test_rights import insert as insert_as
 from attached.test_rights import people as people  # a fixture
@@ -310,3 +311,39 @@ def test_an_abandoned_upgrade_that_was_completed_leaves_the_new_vectors(shop: Sh
         it.detach(abandon=True)
     assert set(shop.sides().values()) == {"new"}
     assert "emb_limpet" not in shop.dump().replace("items_emb_limpet_new", "")
+
+
+@pytest.mark.parametrize("layout", ["two columns", "one column"])
+def test_a_dump_beside_an_application_that_writes(layout: str, shop: Shop, copies: Copies) -> None:
+    """A dump is of one moment, whatever is written, filled and turned over beside it."""
+    shop.fill(40)
+    applications = [Application(shop, seed) for seed in range(2)]
+    with shop.attach(**LAYOUTS[layout][1]) as it:
+        for one in applications:
+            one.start()
+        fillers = Fillers(shop.url)
+        fillers.start()
+        it.backfill(source(it))
+        indexed(it)
+        others = []
+        for turn in (it.swap, it.rollback, it.swap):
+            turn(source(it, "old" if turn == it.rollback else "new"))
+            for one in applications:
+                one.went_on()
+            others.append(copies.restore(shop))
+        for thread in (fillers, *applications):
+            thread.ended.set()
+            thread.join()
+        assert fillers.errors == [] and [one.errors for one in applications] == [[], []]
+    for other in others:
+        titles = dict(other.execute("SELECT id, title FROM shop.items"))
+        with open_attachment(other.url) as it:
+            for side in ("new", "old"):
+                it.backfill(source(it, side), of=side)
+                turn = it.swap if side == "new" else it.rollback
+                if it.state.shared or it.state.serving != side:
+                    turn(source(it, side))
+                check(other, [], side)
+            it.detach()
+        check(other, [], "old")
+        assert dict(other.execute("SELECT id, title FROM shop.items")) == titles and len(titles) >= 40
