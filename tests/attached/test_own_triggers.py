@@ -1,0 +1,106 @@
+"""Triggers of the application that write in the very statements with which rows are filled or vectors moved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+
+from attached.shop import Shop, made_by, source, vector, written
+from limpet.attached.postgres.attachment import PostgresAttachment
+from limpet.attached.postgres.layout import held
+
+CHANGED = """
+CREATE FUNCTION shop.change() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {} RETURN NEW; END $$;
+CREATE TRIGGER change {} ON shop.items FOR EACH ROW EXECUTE FUNCTION shop.change();
+"""
+BESIDE = "IF NEW.id < 1000 THEN UPDATE shop.items SET title = 'beside ' || NEW.title WHERE id = NEW.id + 1000; END IF;"
+
+
+def current_are_of_the_text(it: PostgresAttachment) -> dict[str, set[int]]:
+    """Return the rows with an up-to-date vector of each model; each is of the text beside it."""
+    found: dict[str, set[int]] = {}
+    with it._session.transaction():
+        _, layout = held(it._session, it.number)
+        for side in ("old", "new"):
+            rows = it._session.rows(f"SELECT t.id, t.title, {layout.current(side)}::text FROM {layout.rows} "
+                                    f"WHERE {layout.current(side)} IS NOT NULL")  # type: ignore[arg-type] # fmt: skip
+            for key, title, values in rows:
+                assert made_by(values) == side
+                numbers = [float(part) for part in values.strip("[]").split(",")]
+                assert abs(vector(side, title) - numbers).max() < 1e-5, (side, key, title)  # type: ignore[arg-type]
+            found[side] = {int(key) for key, _, _ in rows}
+    return found
+
+
+def insert(shop: Shop, row: int, title: str) -> None:
+    """Insert a row with a vector of the model that does not serve."""
+    with psycopg.connect(shop.database) as connection:
+        connection.execute("SET LOCAL limpet.writes_with = 'declared:new'")
+        connection.execute("INSERT INTO shop.items (id, title, emb) VALUES (%s, %s, %s)",
+                           [row, title, written("new", title)])  # fmt: skip
+
+
+def test_a_text_changed_by_the_statement_that_fills_it_is_filled_again(shop: Shop, how: dict[str, Any]) -> None:
+    shop.fill(4)
+    shop.execute("UPDATE shop.items SET title = title || '  '")
+    shop.execute(CHANGED.format("NEW.title := trim(NEW.title);", "BEFORE UPDATE"))
+    with shop.attach(fire_triggers=True, **how) as it:
+        it.backfill(source(it), batch=2)
+        it.backfill(source(it, "old"), of="old")
+        assert current_are_of_the_text(it) == {"old": {0, 1, 2, 3}, "new": {0, 1, 2, 3}}
+
+
+def test_a_text_changed_by_every_statement_is_never_taken_for_filled(shop: Shop, how: dict[str, Any]) -> None:
+    shop.fill(4)
+    shop.execute(CHANGED.format("NEW.title := NEW.title || '!';", "BEFORE UPDATE"))
+    with shop.attach(fire_triggers=True, **how) as it:
+        assert it.backfill(source(it)).lacking == 4
+        assert current_are_of_the_text(it) == {"old": set(), "new": set()}
+
+
+def test_rows_written_by_a_trigger_that_filling_fires_are_the_applications(shop: Shop, how: dict[str, Any]) -> None:
+    shop.fill(2)
+    shop.execute("INSERT INTO shop.items SELECT id + 1000, title, price, emb FROM shop.items")
+    with shop.attach(fire_triggers=True, **how) as it:
+        it.backfill(source(it))
+        shop.execute(CHANGED.format(BESIDE, "AFTER UPDATE"))
+        shop.execute("ALTER TABLE shop.items DISABLE TRIGGER change; UPDATE shop.items SET title = 'a' WHERE id = 1; "
+                     "ALTER TABLE shop.items ENABLE TRIGGER change")  # fmt: skip
+        it.backfill(source(it))
+        assert shop.execute("SELECT title FROM shop.items WHERE id = 1001") == [("beside a",)]
+        current_are_of_the_text(it)
+        it.backfill(source(it))
+        assert current_are_of_the_text(it)["new"] >= {0, 1, 1000, 1001}
+
+
+def test_rows_written_by_a_trigger_that_a_move_fires_are_the_applications(shop: Shop) -> None:
+    shop.fill(2)
+    shop.execute("INSERT INTO shop.items (id, title, emb) VALUES (1500, 'b', %s)", [written("old", "b")])
+    shop.execute(CHANGED.format(BESIDE, "AFTER UPDATE"))
+    with shop.attach() as it:
+        it.backfill(source(it))
+        insert(shop, 500, "five")
+        assert shop.execute("SELECT title FROM shop.items WHERE id = 1500") == [("beside five",)]
+        assert current_are_of_the_text(it) == {"old": {0, 1}, "new": {0, 1, 500}}
+        assert it.status().lacking == {"old": 2, "new": 1}
+
+
+def test_a_text_changed_while_a_vector_is_moved_is_filled_again(make_shop: Callable[..., Shop]) -> None:
+    for when, said in (
+        ("BEFORE UPDATE", "NEW.title := upper(NEW.title);"),
+        ("AFTER INSERT", "UPDATE shop.items SET title = upper(title) WHERE id = NEW.id;"),
+    ):
+        shop = make_shop()
+        shop.fill(2)
+        with shop.attach() as it:
+            it.backfill(source(it))
+            shop.execute(CHANGED.format(said, when))
+            insert(shop, 500, "five")
+            assert shop.execute("SELECT title FROM shop.items WHERE id = 500") == [("FIVE",)]
+            assert current_are_of_the_text(it) == {"old": {0, 1}, "new": {0, 1}}
+            shop.execute("DROP TRIGGER change ON shop.items")
+            it.backfill(source(it))
+            it.backfill(source(it, "old"), of="old")
+            assert current_are_of_the_text(it) == {"old": {0, 1, 500}, "new": {0, 1, 500}}
