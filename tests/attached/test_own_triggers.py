@@ -65,12 +65,14 @@ def test_rows_written_by_a_trigger_that_filling_fires_are_the_applications(shop:
     shop.execute("INSERT INTO shop.items SELECT id + 1000, title, price, emb FROM shop.items")
     with shop.attach(fire_triggers=True, **how) as it:
         it.backfill(source(it))
-        shop.execute(CHANGED.format(BESIDE, "AFTER UPDATE"))
+        added = f"INSERT INTO shop.items (id, title, emb) VALUES (NEW.id + 5000, 'c', '{written('old', 'c')}') " \
+                "ON CONFLICT DO NOTHING;"  # fmt: skip
+        shop.execute(CHANGED.format(BESIDE + added, "AFTER UPDATE"))
         shop.execute("ALTER TABLE shop.items DISABLE TRIGGER change; UPDATE shop.items SET title = 'a' WHERE id = 1; "
                      "ALTER TABLE shop.items ENABLE TRIGGER change")  # fmt: skip
         it.backfill(source(it))
         assert shop.execute("SELECT title FROM shop.items WHERE id = 1001") == [("beside a",)]
-        current_are_of_the_text(it)
+        assert 5001 in current_are_of_the_text(it)["old"] and it.status().unknown == 0
         it.backfill(source(it))
         assert current_are_of_the_text(it)["new"] >= {0, 1, 1000, 1001}
 
