@@ -361,7 +361,7 @@ def test_a_report_of_a_file_equals_one_of_the_results(
 
 def test_without_jinja_the_extra_is_named(results: EvaluationResults, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(ConfigError, match=r"limpet\[report\]"):
+    with pytest.raises(ConfigError, match=r"pip install .*\[report\]"):
         render_report(results)
 
 
