@@ -22,6 +22,7 @@ A message has up to three parts: what was given, what was expected, and what to 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from operator import index
@@ -43,6 +44,23 @@ def printable(text: str, *, keep: str = "") -> str:
     'red\\x1b[31m\\u202e'
     """
     return _UNPRINTABLE.sub(lambda sign: sign[0] if sign[0] in keep else ascii(sign[0])[1:-1], text)
+
+
+def distinct(text: str) -> str:
+    r"""Return a text in which two names that look alike are not the same: signs that Unicode composes are escaped.
+
+    ``é`` is one code point in most files (NFC), and two in names of files from some systems (NFD).
+
+    >>> distinct("cafe\u0301 and caf\u00e9 weigh 1 \u212b")
+    'cafe\\u0301 and café weigh 1 \\u212b'
+    """
+    if unicodedata.is_normalized("NFC", text):
+        return text
+    before = ["", *text]
+    return "".join(
+        sign if unicodedata.is_normalized("NFC", previous + sign) else ascii(sign)[1:-1]
+        for previous, sign in zip(before, text, strict=False)
+    )
 
 
 def brief(value: object) -> str:
@@ -124,7 +142,7 @@ class LimpetError(Exception):
             lines.append(f"Expected: {self.expected}")
         if to_do:
             lines.append(f"Next: {self.to_do}")
-        super().__init__("\n".join(map(printable, lines)))
+        super().__init__("\n".join(distinct(printable(line)) for line in lines))
 
 
 class ConfigError(LimpetError, ValueError):

@@ -301,3 +301,25 @@ def test_machines_get_errors_as_json(gallery: str, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize("subcommand", ["prepare", "rehearse"])
 def test_a_map_of_scores_without_its_adapter(subcommand: str, refused: Fails) -> None:
     assert "--score-map without --adapter" in refused(subcommand, "--score-map", "score_map.json")
+
+
+@pytest.mark.parametrize(
+    ("url", "kind", "command"),
+    [
+        ("postgresql://me@127.0.0.1:9/shop?table=items", "a table of PostgreSQL", "limpet attach"),
+        ("postgresql://me:s3cret@127.0.0.1:9/shop?table=items&vector=emb", "a table of PostgreSQL", "limpet attach"),
+        ("qdrant://127.0.0.1:9/items", "a collection of Qdrant", "limpet attach"),
+        ("milvus:items.db#items", "a collection of Milvus", "limpet attach"),
+        ("lance:db#items", "a table of LanceDB", "limpet gallery import"),
+        ("parquet:items.parquet", "a file of Parquet", "limpet gallery import"),
+        ("faiss:items.index", "an index of FAISS", "limpet gallery import"),
+    ],
+)
+def test_a_table_given_as_a_gallery_is_named_with_the_commands_for_it(
+    url: str, kind: str, command: str, fails: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for subcommand in ("doctor", "plan", "status"):
+        said = fails("gallery", subcommand, "--gallery", url)
+        assert f"is {kind}, and no gallery" in said and command in said and "s3cret" not in said
+    assert not list(tmp_path.iterdir())

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.embeddings.embedding_set import shown
 from limpet.errors import DataError, SpaceMismatchError
 from limpet.geometry import Euclidean, Hypersphere, Lorentz
 
@@ -125,3 +126,12 @@ def test_importable_without_torch() -> None:
 def test_text_that_is_not_utf8_is_named() -> None:
     with pytest.raises(DataError, match=r"'caf\\udce9'(.|\n)*Expected(.|\n)*Next: rename"):
         StringArray.of(["fine", b"caf\xe9".decode(errors="surrogateescape")])
+
+
+@pytest.mark.parametrize("pair", [("caf\u00e9", "cafe\u0301"), ("\uac01", "\u1100\u1161\u11a8"), ("\u00c5", "\u212b")])
+def test_shown_ids_that_look_alike_differ(pair: tuple[str, str]) -> None:
+    composed, other = pair
+    assert shown([composed]) == f"'{composed}'"
+    assert shown([other]).isprintable() and "\\u" in shown([other])
+    error = DataError(f"'{composed}' and '{other}'.")
+    assert f"'{composed}'" in str(error) and "\\u" in str(error)

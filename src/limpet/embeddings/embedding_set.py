@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from limpet.embeddings.conversion import array_of, classes_of, ids_of, vectors_of
 from limpet.embeddings.string_array import StringArray
-from limpet.errors import DataError, SpaceMismatchError
+from limpet.errors import DataError, SpaceMismatchError, distinct
 from limpet.geometry import Space
 from limpet.geometry.space import with_zeros
 
@@ -437,10 +437,10 @@ def _check_labels(embeddings: EmbeddingSet) -> None:
 
 
 def shown(names: Iterable[str], total: int | None = None) -> str:
-    """Write the first three names, and how many more there are."""
+    """Write the first three names, and how many more there are; see `limpet.errors.distinct`."""
     listed = list(names)
     more = (len(listed) if total is None else total) - min(3, len(listed))
-    return ", ".join(f"'{name}'" for name in listed[:3]) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(f"'{distinct(name)}'" for name in listed[:3]) + (f" and {more} more" if more > 0 else "")
 
 
 def joined(sets: Sequence[EmbeddingSet]) -> EmbeddingSet:

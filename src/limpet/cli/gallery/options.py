@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from limpet.cli.console import print_json
 from limpet.cli.gallery.common import DECLARED, Model, name_of, open_vectors
 from limpet.cli.places import Place
 from limpet.config import Options
-from limpet.errors import refuse
+from limpet.errors import ConfigError, refuse, without_secrets
 from limpet.models.names import called
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class GalleryOptions(Options):
     def __post_init__(self) -> None:
         refuse(self.gallery == "memory://", "A gallery in RAM alone, which ends with this command.",
                "memory:FOLDER, which is kept; memory:// is for programs")  # fmt: skip
+        _refuse_table(self.gallery)
 
     def opened(self) -> Gallery:
         """Open it for a while."""
@@ -46,6 +48,42 @@ class GalleryOptions(Options):
         """Print a document for machines, if they asked for one."""
         if self.json:
             print_json(document)
+
+
+_ATTACHED = {
+    "postgresql": "a table of PostgreSQL",
+    "qdrant": "a collection of Qdrant",
+    "milvus": "a collection of Milvus",
+}
+_READ = {"faiss": "an index of FAISS", "parquet": "a file of Parquet", "lance": "a table of LanceDB"}
+
+
+def _refuse_table(url: str) -> None:
+    """Refuse the URL of a table that an application owns, which other commands are for.
+
+    Raises:
+        ConfigError: It is one.
+    """
+    if ":" not in url or Path(url).exists():
+        return
+    from limpet.sources.address import address_of
+
+    try:
+        address = address_of(url)
+    except ConfigError:  # of a gallery, or of nothing: who opens it says so
+        return
+    gallery = address is not None and address.scheme in ("postgresql", "lance") and not address.table
+    if address is None or gallery or address.scheme not in {**_ATTACHED, **_READ}:
+        return
+    said = shlex.quote(without_secrets(url))
+    raise ConfigError(
+        f"{without_secrets(url)} is {(_ATTACHED | _READ)[address.scheme]}, and no gallery.",
+        expected="a gallery: PATH, lance:PATH, memory:PATH or postgresql://USER@HOST/DATABASE without table=",
+        to_do=f"examine it with `limpet attach verify {said}`; plan its upgrade with `limpet attach start {said} "
+        "--text-model MODEL --dry-run`; or copy it into a gallery: `limpet gallery import`. Nothing was changed."
+        if address.scheme in _ATTACHED
+        else f"copy it into a gallery, `limpet gallery import GALLERY --embeddings {said}`. Nothing was changed.",
+    )
 
 
 @dataclass(frozen=True)
