@@ -348,6 +348,7 @@ class PostgresAttachment:
             build(self._session, indexes, self._entry)
         except GalleryError:
             self._remove_late_indexes(entry)
+            self._entry()  # an index over a column that is gone is refused for that: say that somebody detached
             raise
         self._step({"kind": "index", "indexes": [one.name for one in indexes]})
 
