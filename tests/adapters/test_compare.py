@@ -198,6 +198,13 @@ def test_the_gallery_after_a_full_backfill(labelled, adapter) -> None:
     expected = mean_interval(own, clusters=labelled.old.labels, **QUICK)
     np.testing.assert_allclose((found.own.mean, *found.own.interval), (own.mean(), *expected))
     assert found.own.mean != found.cross.mean
+    old, cross = (
+        rank_metrics(query, labelled.old, ("map",), exclude_same_id=True)["map"].mean()
+        for query in (labelled.old, apply(labelled.new))
+    )
+    assert found.cross.mean == pytest.approx(cross)
+    assert found.self_new_minus_cross.mean == pytest.approx(own.mean() - cross)  # re-embedded by the head itself
+    assert found.recovered is None or found.recovered == pytest.approx((cross - old) / (own.mean() - old))
 
 
 def test_the_best_are_those_of_the_highest_cross_and_the_lead_is_paired(labelled, adapter) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from limpet.adapters import build_adapter
 from limpet.adapters.storage import save_adapter
 from limpet.cli import main
 from limpet.data import load_texts
-from limpet.embeddings import EmbeddingSet, storage
+from limpet.embeddings import EmbeddingSet, StringArray, storage
 from limpet.experiment import Experiment, head_recipe
 from limpet.models.release import load_release
 from limpet.models.text_encoders import embed_texts, open_text_encoder
@@ -109,3 +110,33 @@ def test_vectors_without_a_record_are_said_to_have_none(flow: Path, tmp_path: Pa
     )
     said = " ".join(capsys.readouterr().err.split())
     assert "It is not known whether the new model was trained on these queries" in said
+
+
+@pytest.mark.parametrize("linked", [True, False])
+def test_the_commands_that_a_rehearsal_prints_run_as_they_are(flow: Path, tmp_path: Path, linked: bool) -> None:
+    live, report = tmp_path / "live", tmp_path / "report"
+    old, head = flow / "old-held-out.npz", flow / "link" / "head"
+    assert run("gallery", "create", "--gallery", live, "--embeddings", old, "--model", "old") == 0
+    assert evaluated(flow, "held-out", report)[0] == 0
+    words = ["rehearse", "--gallery", live, "--release", head, "--texts", flow / "held-out.csv", "--sample", 60]
+    assert run("gallery", *words, *(["--report", report] if linked else []), "--out", tmp_path / "rehearsal") == 0
+    printed = json.loads((tmp_path / "rehearsal" / "rehearsal.json").read_text())["commands"]
+    steps = ["prepare", "swap", "backfill"] if linked else ["prepare", "backfill", "swap"]
+    assert [shlex.split(line)[2] for line in printed] == steps
+    assert [main(shlex.split(line)[1:]) for line in printed] == [0, 0, 0]
+
+
+def test_a_rehearsal_with_items_that_were_trained_on_is_not_ready(flow: Path, tmp_path: Path, capsys) -> None:
+    live, labelled = tmp_path / "live", storage.from_npz(flow / "old-train.npz", fingerprint="declared:old")
+    texts = load_texts(flow / "train.csv")
+    rows = labelled.ids.find(texts.ids)
+    storage.save(
+        labelled.select(rows).replace(labels=texts.labels, class_names=StringArray.of(texts.class_names)),
+        tmp_path / "old.safetensors",
+    )
+    assert run("gallery", "create", "--gallery", live, "--embeddings", tmp_path / "old.safetensors") == 0
+    words = ["--release", flow / "link" / "head", "--texts", flow / "train.csv", "--out", tmp_path / "rehearsal"]
+    assert run("gallery", "rehearse", "--gallery", live, *words) == 1
+    found = json.loads((tmp_path / "rehearsal" / "rehearsal.json").read_text())
+    assert (found["verdict"], found["trained"]) == ("not held out", found["asked"])
+    assert "items that the new model was trained on" in " ".join(capsys.readouterr().err.split())

@@ -202,6 +202,14 @@ def test_a_drill_of_an_earlier_version_is_drawn() -> None:
     assert "the difference to today is +0.100 mAP (+0.050 to +0.150);" in page
 
 
+def test_the_band_of_a_score_stays_within_the_range_of_scores() -> None:
+    wide = ((0.1, -0.9, 0.95), (0.15, -0.5, 0.9), (0.3, 0.2, 0.8))
+    curves = {"id": OrderCurve.of(SHARES, {**LABELLED, **ALIKE}, {"map": wide, "recall@1": RISES})}
+    (band,) = rehearsal_curves(rehearsed(curves=curves), "map", width=520).axes.collections
+    heights = band.get_paths()[0].vertices[:, 1]
+    assert heights.min() == 0 and heights.max() == 1
+
+
 def test_charts_hold_their_numbers() -> None:
     results = rehearsed()
     chart = rehearsal_curves(results, "map", width=520)
