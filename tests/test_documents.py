@@ -38,6 +38,7 @@ from limpet.extras import installing
 from limpet.methods import METHODS
 from limpet.models.published_weights import quietly
 from limpet.models.seeding import seeded
+from reports.browser import BROWSER, started
 from tiny_text_model import write_tiny_model
 
 ROOT = Path(__file__).parent.parent
@@ -549,21 +550,58 @@ def test_tables_are_those_of_the_committed_files(site: ModuleType) -> None:
         assert set(lines) <= set(committed) and len(lines) > 2, link[0]
 
 
-@pytest.mark.slow
-def test_the_site_is_whole_and_loads_nothing_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the site."""
     from mkdocs.commands.build import build
     from mkdocs.config import load_config
 
-    monkeypatch.setenv("NO_MKDOCS_2_WARNING", "1")
-    monkeypatch.chdir(ROOT)
-    build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(tmp_path), strict=True))
-    pages = list(tmp_path.rglob("*.html"))
+    folder = tmp_path_factory.mktemp("site")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NO_MKDOCS_2_WARNING", "1")
+        patch.chdir(ROOT)
+        build(load_config(str(ROOT / "mkdocs.yml"), site_dir=str(folder), strict=True))
+    return folder
+
+
+SEARCH = """new Promise(done => {
+  const look = () => {
+    const field = document.querySelector('.md-search__input');
+    const hits = [...document.querySelectorAll('.md-search-result__link')].map(link => link.href);
+    if (hits.length) return done(hits);
+    const opened = document.querySelector('#__search');
+    if (opened && !opened.checked) opened.click();
+    if (field && field.value !== WORDS) field.value = WORDS;
+    if (field) for (const kind of ['focus', 'keyup', 'input']) field.dispatchEvent(new Event(kind, {bubbles: true}));
+    setTimeout(look, 200);
+  };
+  look();
+})"""
+"""Type into the search field until there are hits."""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+def test_the_site_is_searched_from_the_disk(built: Path, tmp_path: Path) -> None:
+    with started(tmp_path / "profile") as browser:
+        for page, words, expected in (
+            ("index.html", "clipping radius", "hyperbolic"),
+            ("tutorials/gallery.html", "LinkedEmbeddings", "api_models"),
+        ):
+            browser.open((built / page).as_uri())
+            hits = browser.run(SEARCH.replace("WORDS", json.dumps(words)))
+            assert any(expected in hit for hit in hits) and all(hit.startswith("file://") for hit in hits), hits
+
+
+@pytest.mark.slow
+def test_the_site_is_whole_and_loads_nothing_from_elsewhere(built: Path) -> None:
+    pages = list(built.rglob("*.html"))
     assert len(pages) > 100
     host = r"[\"']?(?:https?:)?//"
     loaded = rf"<(?:script|img|iframe|source)[^>]+src={host}|<link[^>]+href={host}|url\({host}"
-    for page in [*pages, *tmp_path.rglob("*.css")]:
+    for page in [*pages, *built.rglob("*.css")]:
         assert not re.search(loaded, page.read_text(encoding="utf-8")), page
-    assert not sorted(dead_links(tmp_path))
+    assert not sorted(dead_links(built))
 
 
 def dead_links(folder: Path) -> Iterator[str]:

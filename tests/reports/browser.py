@@ -76,14 +76,24 @@ class Browser:
     def measured(self, page: str) -> dict[int, dict[str, Any]]:
         """Show a page in a frame that takes all widths and return what the browser measured, by width."""
         if not self._session:
-            tab = self.ask("Target.createTarget", url="about:blank")["targetId"]
-            self._session = self.ask("Target.attachToTarget", targetId=tab, flatten=True)["sessionId"]
-        script = f"{MEASURE}({json.dumps(page)}, {json.dumps(WIDTHS)})"
-        answer = self.ask("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
-        assert "exceptionDetails" not in answer, answer
-        results: dict[int, dict[str, Any]] = {result["client"]: result for result in answer["result"]["value"]}
+            self.open("about:blank")
+        measured = self.run(f"{MEASURE}({json.dumps(page)}, {json.dumps(WIDTHS)})")
+        results: dict[int, dict[str, Any]] = {result["client"]: result for result in measured}
         assert list(results) == list(WIDTHS)
         return results
+
+    def open(self, url: str) -> None:
+        """Open a page in a tab of its own, in which scripts run from now on."""
+        self._session = ""
+        tab = self.ask("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.ask("Target.attachToTarget", targetId=tab, flatten=True)["sessionId"]
+        self.ask("Page.navigate", url=url)  # answers when the page takes the place of the blank one
+
+    def run(self, script: str) -> Any:
+        """Return what a script, or its promise, comes to in the page that is open."""
+        answer = self.ask("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"]["value"]
 
 
 @contextmanager
