@@ -64,7 +64,11 @@ def _refuse_table(url: str) -> None:
     Raises:
         ConfigError: It is one.
     """
-    if ":" not in url or Path(url).exists():
+    kind = url.partition(":")[0].partition("+")[0].lower().replace("postgresql", "postgres")
+    named = {"postgres": "table=" in url, "lance": "#" in url or "table=" in url}.get(
+        kind, kind in {**_ATTACHED, **_READ}
+    )
+    if not named or Path(url).exists():  # nearly always, and nothing is imported
         return
     from limpet.sources.address import address_of
 
