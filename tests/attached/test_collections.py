@@ -25,8 +25,9 @@ from attached.collections import (
     expected,
 )
 from attached.shop import DIM, Shop, vector
+from limpet.attached.base import ModelIdentity
 from limpet.attached.collections.ledger import Ledger
-from limpet.attached.collections.opening import everywhere
+from limpet.attached.collections.opening import attach, everywhere, open_attachment
 from limpet.attached.state import Side
 from limpet.errors import ConfigError, UpgradeStateError
 from limpet.galleries.sources import CallableVectors
@@ -342,6 +343,27 @@ def test_points_without_a_vector_are_counted_by_every_comparison(version: str, p
     assert run.attachment.status().lacking["new"] == 0
     run.attachment.close()
     application.close()
+
+
+@pytest.mark.parametrize("further", ["", "&beside=collection"])
+def test_a_folder_that_is_opened_again_has_no_other_vectors(further: str, tmp_path: Path) -> None:
+    """A folder normalises vectors when it is opened, and rounds them in another way than when they were written."""
+    draw, address = np.random.default_rng(0), f"qdrant:{tmp_path / 'q'}#items"
+    client = QdrantClient(path=str(tmp_path / "q"))
+    size = models.VectorParams(size=384, distance=models.Distance.COSINE)
+    client.create_collection("items", {"emb": size, "further": size})
+    vectors = [{name: draw.normal(size=384).tolist() for name in ("emb", "further")} for _ in range(40)]
+    client.upsert("items", [models.PointStruct(id=row, vector=one, payload={}) for row, one in enumerate(vectors)])
+    client.close()
+    url = f"{address}?vector=emb&ledger={tmp_path / 'ledger.db'}{further}"
+    old, new = ModelIdentity("declared:old", 0), ModelIdentity("declared:new", 384)
+    made = draw.normal(size=(40, 384)).astype(np.float32)
+    made /= np.linalg.norm(made, axis=1, keepdims=True)
+    with attach(url, old=old, new=new) as it:
+        it.backfill(CallableVectors(lambda ids: made[[*map(int, ids)]], "declared:new", Hypersphere(384)))
+    for _ in range(3):
+        with open_attachment(url) as it:
+            assert it.status().lacking == {"old": 0, "new": 0}
 
 
 @pytest.mark.parametrize("application", LITE, indirect=True)

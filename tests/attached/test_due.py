@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from limpet.attached.collections.due import HALF, Pair, due
+from limpet.attached.collections.due import PART, Pair, due
 from limpet.attached.state import OTHER, Side
 
 STATES = [None, b"1", b"2"]
@@ -57,7 +57,7 @@ def test_due_treats_both_sides_alike(shared: bool) -> None:
 
 
 def digest(fields: str, vector: str) -> bytes:
-    return fields.encode().ljust(HALF) + vector.encode().ljust(HALF)
+    return fields.encode().ljust(PART) + vector.encode().ljust(PART)
 
 
 def test_due_never_takes_a_missing_vector_of_a_point_for_a_deletion() -> None:

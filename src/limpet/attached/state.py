@@ -207,9 +207,15 @@ def _writing(state: AttachmentState, event: Event) -> AttachmentState:
             f"Cannot declare that the application writes with {state.fingerprint(side)}: what it wrote with "
             f"{state.fingerprint(state.writes)} was not brought over.",
             expected="a pass over what it wrote, before the declaration",
-            to_do=f"`limpet attach writes --model {side} --text-model MODEL` makes both; nothing was changed.",
+            to_do=f"{_declare(state, side)} makes both; nothing was changed.",
         )
     return replace(state, writes=side, late=state.writes if state.compared else None)
+
+
+def _declare(state: AttachmentState, side: Side) -> str:
+    """Return what to type to declare it: where sides are compared, with the model that a pass may need."""
+    model = " --text-model " + ("MODEL" if side == "new" else "OLD_MODEL") if state.compared else ""
+    return f"`limpet attach writes --model {side}{model}`"
 
 
 def _settled(state: AttachmentState, event: Event) -> AttachmentState:
@@ -221,7 +227,7 @@ def _complete(state: AttachmentState, event: Event) -> AttachmentState:
         raise UpgradeStateError(
             f"Cannot complete: the application writes with {state.old}, as far as is declared.",
             expected=f"an application that writes with {state.new}, since nobody will tell the two apart afterwards",
-            to_do="let it, declare it by `limpet attach writes --model new`, then complete; nothing was changed.",
+            to_do=f"let it, declare it by {_declare(state, 'new')}, then complete; nothing was changed.",
         )
     return replace(state, phase="completed")
 
@@ -233,7 +239,7 @@ def _detach(state: AttachmentState, event: Event) -> AttachmentState:
             f"Cannot detach: the application writes with {state.fingerprint(state.writes)}, as far as is declared, and "
             f"the vectors of {state.fingerprint(stays)} stay.",
             expected="one model, since nobody will tell the two apart afterwards",
-            to_do=f"let the application write with that one, declare it by `limpet attach writes --model {stays}`, "
+            to_do=f"let the application write with that one, declare it by {_declare(state, stays)}, "
             "then detach; nothing was changed.",
         )
     return replace(state, phase="detached")

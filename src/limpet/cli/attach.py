@@ -690,7 +690,9 @@ def _next(found: AttachmentStatus) -> list[Step]:
         )  # fmt: skip
     forwards: Step = ("ask with the new model" if state.shared else "let them serve",
                       ["swap", *fresh("new"), *writing("new"), *([] if state.shared else allowed("new"))])  # fmt: skip
-    declared: list[Step] = [("declare who writes with what", ["writes", "--model", "new"])] * (state.writes == "old")
+    declared: list[Step] = [("declare who writes with what", ["writes", "--model", "new"])] * (
+        state.writes == "old" and not (state.compared and found.lacking["new"])
+    )
     end: list[Step] = [("end it", ["complete", *allowed("new")])] * (state.writes == "new" and not lacking["new"])
     away = leave("old", "leave everything as it was")
     if phase == "completed":

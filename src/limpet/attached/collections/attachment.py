@@ -25,8 +25,8 @@ from typing import Self, Unpack, get_args
 import numpy as np
 
 from limpet.attached.base import AttachmentStatus, FillOptions, ModelIdentity, Verification, rest_after
-from limpet.attached.collections.due import Due, Pair, due
-from limpet.attached.collections.engine import AT_ONCE, Engine, Pace, Row, digest_of
+from limpet.attached.collections.due import Due, Pair, due, same_fields
+from limpet.attached.collections.engine import AT_ONCE, Engine, Pace, Row
 from limpet.attached.collections.ledger import Entry, Ledger
 from limpet.attached.filling import Run, check_model
 from limpet.attached.state import OTHER, AttachmentState, Event, Side, advance
@@ -354,21 +354,22 @@ class CollectionAttachment:
             self._pass(side, source if side == state.writes else None)
 
     def _refuse_lacking(self, kind: str, side: Side, found: Comparison, allow: int) -> None:
-        lacking = found.lacking(side)
+        lacking, step = found.lacking(side), {"writes": "declare it"}.get(kind, kind)
         if len(lacking) > allow:
-            embeds = "" if kind in ("complete", "detach") else f"or let `{kind}` do it: add --text-model MODEL; "
+            model = "MODEL" if side == "new" else "OLD_MODEL"
+            embeds = "" if kind in ("complete", "detach") else f"or let `{kind}` do it: add --text-model {model}; "
             raise UpgradeStateError(
-                f"Cannot {kind}: {len(lacking):,} items have no up-to-date vector of the {side} model, and would not "
+                f"Cannot {step}: {len(lacking):,} items have no up-to-date vector of the {side} model, and would not "
                 f"be found: {shown(lacking)}.",
                 expected="a vector for every item",
-                to_do=f"`limpet attach backfill --of {side} --text-model MODEL` (or --release, --adapter) fills them; "
+                to_do=f"`limpet attach backfill --of {side} --text-model {model}` (or --release, …) fills them; "
                 f"{embeds}where the application writes faster than that, let it pause; or allow it: "
                 f"--allow-missing {len(lacking)}. Nothing that serves was changed.",
             )
         leftover = found.leftover(side)
         if len(leftover) > allow:
             raise UpgradeStateError(
-                f"Cannot {kind}: {len(leftover):,} items that the application deleted would be found again: "
+                f"Cannot {step}: {len(leftover):,} items that the application deleted would be found again: "
                 f"{shown(leftover)}.",
                 expected="its items alone",
                 to_do=f"`limpet attach backfill --of {side} --text-model MODEL` removes them; nothing was changed.",
@@ -620,8 +621,8 @@ class _Filling(Run):
         if put.vector is None or there.vector is None:
             return True
         length = float(np.linalg.norm(put.vector) * np.linalg.norm(there.vector))
-        same = float(put.vector @ there.vector) >= (1 - _SAME) * length
-        return not same or digest_of(put.rest) != digest_of(there.rest)
+        alike = float(put.vector @ there.vector) >= (1 - _SAME) * length
+        return not alike or not same_fields(put.digest, there.digest)
 
     def _pair(self, other: bytes | None, own: bytes | None) -> Pair:
         return Pair(other, own) if self.side == "new" else Pair(own, other)

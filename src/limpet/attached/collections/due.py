@@ -11,13 +11,18 @@ write is made again there, whatever removed it.
 
 from __future__ import annotations
 
+from struct import unpack
 from typing import Literal, NamedTuple
 
 from limpet.attached.state import OTHER, Side
 
 Due = Literal["nothing", "fill old", "fill new", "drop old", "drop new", "forget"]
-HALF = 8
-"""Bytes of a digest that tell the fields of an item; those that follow tell its vector."""
+PART = 8
+"""Bytes of a part of a digest: the first tells the fields of an item, the next its vector, further ones other vectors.
+
+Those of vectors are four numbers of 16 bits each, and two vectors are the same where all differ by 1 at most: a folder
+of Qdrant rounds vectors in another way when it is opened than when they are written.
+"""
 
 
 class Pair(NamedTuple):
@@ -70,10 +75,12 @@ def due(
             return _fill(follows)
         return _fill(writes) if pair is None or getattr(pair, writes) is None else _drop(follows)
     was: dict[Side, bytes | None] = {"old": pair.old, "new": pair.new}
-    if now == was:
+    changed = {side for side in now if not same(now[side], was[side])}
+    if not changed:
         return "nothing"
-    vectors = shared and {side for side in now if _vector(now[side]) != _vector(was[side])}
-    changed = vectors or {side for side in now if now[side] != was[side]}
+    if shared:
+        own = slice(PART, 2 * PART)
+        changed = {side for side in changed if not _close((now[side] or b"")[own], (was[side] or b"")[own])} or changed
     if now[follows] is None and follows == late and writes not in changed:
         return _drop(writes)
     if now[follows] is not None and writes not in changed:
@@ -81,8 +88,25 @@ def due(
     return _fill(follows) if now[writes] is not None else _drop(follows)
 
 
-def _vector(digest: bytes | None) -> bytes:
-    return (digest or b"")[HALF:]
+def same(one: bytes | None, other: bytes | None) -> bool:
+    """Return whether two digests are of the same state of an item."""
+    if one is None or other is None or one == other:
+        return one == other
+    return one[:PART] == other[:PART] and _close(one[PART:], other[PART:])
+
+
+def same_fields(one: bytes | None, other: bytes | None) -> bool:
+    """Return whether two digests are of the same state of an item but for its vector."""
+    if one is None or other is None:
+        return False
+    return one[:PART] == other[:PART] and _close(one[2 * PART :], other[2 * PART :])
+
+
+def _close(one: bytes, other: bytes) -> bool:
+    if one == other or len(one) != len(other) or len(one) % 2:
+        return one == other
+    words = f"<{len(one) // 2}h"
+    return all(abs(a - b) <= 1 for a, b in zip(unpack(words, one), unpack(words, other), strict=True))
 
 
 def _fill(side: Side) -> Due:

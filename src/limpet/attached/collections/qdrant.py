@@ -7,10 +7,12 @@ import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cached_property
 from http import HTTPStatus
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 from qdrant_client import QdrantClient, models
 from qdrant_client.http.exceptions import UnexpectedResponse
 
@@ -158,7 +160,7 @@ class QdrantEngine:
     # Points
 
     def scan(self, side: Side, pace: Pace, *, digests: bool = True) -> Iterator[Sequence[tuple[str, bytes | None]]]:
-        """Yield ids and digests of all points of a side; where both are vectors of a point, of those that have the one."""
+        """Yield ids and digests of all points of a side; where both are vectors of a point, of those that have one."""
         if side == "new" and not self.is_there():
             return
         name = self._names[side]
@@ -213,7 +215,28 @@ class QdrantEngine:
         if self.shared:
             vectors.pop(other, None)
         rest = {"payload": payload, "vectors": vectors}
-        return Row(str(point.id), vector, rest, None if vector is None else digest_of(rest, vector), payload)
+        dense = {one: self._counted(one, numbers) for one, numbers in vectors.items() if _dense(numbers)}
+        told = {"payload": payload, "vectors": {one: numbers for one, numbers in vectors.items() if one not in dense}}
+        return Row(
+            str(point.id),
+            vector,
+            rest,
+            None if own is None else digest_of(told, self._counted(name, own), dense),
+            payload,
+        )
+
+    def _counted(self, name: str, numbers: Any) -> NDArray[np.float32]:
+        """Return what tells a vector from others: of the cosine its direction, since a folder forgets the length."""
+        vector = np.array(numbers, np.float32)
+        return vector / (float(np.linalg.norm(vector)) or 1.0) if name in self._directions else vector
+
+    @cached_property
+    def _directions(self) -> set[str]:
+        """Names of vectors that are compared by the cosine."""
+        with translated(self._address):
+            known = self._vectors(self._targets["old"].collection)
+        names = {name for name, params in known.items() if params.distance == models.Distance.COSINE}
+        return names | ({self._names["new"]} if self._names["old"] in names else set())
 
     def put(self, side: Side, rows: Sequence[Row]) -> None:
         """Write points as a whole; of two vectors of the same points the one, where the point is still there."""
@@ -259,6 +282,10 @@ class QdrantEngine:
 def _id(text: str) -> Any:
     """Return the id of a point, which Qdrant said before."""
     return point_id(text)
+
+
+def _dense(vector: Any) -> bool:
+    return isinstance(vector, list) and bool(vector) and isinstance(vector[0], float)
 
 
 def _numbers(row: Row) -> list[float]:
