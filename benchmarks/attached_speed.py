@@ -49,11 +49,13 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3, help="of which the median counts")
     parser.add_argument("--seconds", type=float, default=20.0, help="after which a backfill is stopped")
     parser.add_argument("--beside", type=Path, help="another checkout")
+    parser.add_argument("--beside-rows", type=int, default=128, help="that it fills where the server is not near")
+    parser.add_argument("--most", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--fill", nargs=2, metavar=("URL", "DIM"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.fill:
-        print(json.dumps(filled(options.fill[0], int(options.fill[1]), options.rows, options.seconds)))
+        print(json.dumps(filled(options.fill[0], int(options.fill[1]), options.rows, options.seconds, options.most)))
         return
     with configured_server() as server:
         distance = Distance(server.sockets)
@@ -80,13 +82,13 @@ class Ready:
         return EmbeddingSet(StringArray.of(ids), self.made[[int(one) for one in ids]], self.fingerprint, self.space)
 
 
-def filled(url: str, dim: int, rows: int, seconds: float) -> float:
+def filled(url: str, dim: int, rows: int, seconds: float, most: int | None = None) -> float:
     """Attach the table, fill it, and detach it; return rows a second, by the clock of whole batches."""
     StringArray.of([""])  # what is imported for it
     models = [ModelIdentity(one, dim) for one in (OLD, NEW)]
     with attach(f"{url}&table=items&text=title&vector=emb", old=models[0], new=models[1]) as it:
         began = time.perf_counter()
-        done = it.backfill(Ready(vectors(rows, dim)), seconds=seconds, batch=SIZE)
+        done = it.backfill(Ready(vectors(rows, dim)), seconds=seconds, batch=SIZE, budget=most)
         took = time.perf_counter() - began
         it.detach()
     return done.written / took
@@ -125,6 +127,8 @@ def measure(near: str, distance: Distance, options: argparse.Namespace) -> list[
                 fresh(near, made)
                 words = [sys.executable, __file__, "--fill", distance.url("speed"), str(options.dim),
                          "--rows", str(options.rows), "--seconds", str(options.seconds)]  # fmt: skip
+                if delay and name != "this one":
+                    words += ["--most", str(options.beside_rows)]
                 environment = {**os.environ, "PYTHONPATH": str(folder / "src")}
                 said = subprocess.run(words, env=environment, check=True, capture_output=True, text=True).stdout
                 found[name].append(json.loads(said))
@@ -138,7 +142,8 @@ def measure(near: str, distance: Distance, options: argparse.Namespace) -> list[
         "# Rows a second of a backfill, beside a bare UPDATE",
         "",
         f"`python benchmarks/attached_speed.py` on {describe('psycopg', 'pgvector')}. {options.rows:,} rows of "
-        f"{options.dim} numbers, {SIZE} at a time; the median of {options.turns} turns.",
+        f"{options.dim} numbers, {SIZE} at a time; the median of {options.turns} turns. "
+        f"Before, {options.beside_rows} rows were filled where the delay is not 0.",
         "",
         *markdown(["delay, ms", "SELECT 1, ms", "bare UPDATE, rows/s", *headers], page, 0),
         "",
@@ -155,6 +160,7 @@ def fresh(url: str, made: np.ndarray) -> None:
     """Make both tables anew, each with old vectors."""
     with psycopg.connect(url, autocommit=True) as connection:
         register_vector(connection)
+        connection.execute("DROP SCHEMA IF EXISTS limpet_attached CASCADE")
         for name, further in (("items", ""), ("bare", f", fresh vector({made.shape[1]})")):
             connection.execute(f"DROP TABLE IF EXISTS {name}")
             connection.execute(f"CREATE TABLE {name} (id bigint PRIMARY KEY, title text, emb vector({made.shape[1]})"
