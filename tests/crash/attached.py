@@ -226,12 +226,20 @@ def step(it: attaching.PostgresAttachment, draw: random.Random, log: Path, last:
 # Planted bugs
 
 
+def unaudited() -> None:
+    """Digests of texts and vectors are not compared, which would find what other bugs do."""
+    attaching.forget_unseen = lambda *arguments: 0
+
+
 def missed_trigger() -> None:
     """Nobody notices that a text was changed."""
+    unaudited()
     whole = triggers._triggers
 
     def without(entry: Any, layout: Any) -> list[str]:
-        return [one for one in whole(entry, layout) if "_source" not in one and "_row" not in one]
+        made = whole(entry, layout)
+        assert any("BEFORE UPDATE ON" in one for one in made)
+        return [re.sub(r"(BEFORE UPDATE ON .* WHEN) \(", r"\1 (false AND ", one) for one in made]
 
     triggers._triggers = without
 
@@ -268,6 +276,7 @@ def stale_row_taken_for_fresh() -> None:
 
 def rollback_after_edits() -> None:
     """A vector of the model that does not serve stays when the text is changed."""
+    unaudited()
     whole = triggers._function
 
     def kept(*arguments: Any) -> str:
