@@ -109,6 +109,7 @@ def commands_with_release(head: Path, collection: str) -> dict[str, list[str]]:
         "attach backfill": attached,
         "attach swap": attached,
         "attach rollback": attached,
+        "attach verify": attached,
         "attach writes": [*attached, "--model", "new"],
         "embed images": ["texts.csv", *release, "--out", "made"],
         "embed stored": ["old.npz", "--model", "old", *release, "--out", "made"],
