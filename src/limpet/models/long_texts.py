@@ -110,8 +110,8 @@ class LongTexts:
     def refusal(self) -> DataError:
         """Return the error for texts that are not to be cut."""
         return DataError(
-            f"{self.long:,} of {self.read:,} texts have more than the {self.limit:,} tokens that '{self.model}' reads; the "
-            f"longest has {self.longest:,}.",
+            f"{self.long:,} of {self.read:,} texts have more than the {self.limit:,} tokens that '{self.model}' reads; "
+            f"the longest has {self.longest:,}.",
             expected="texts that the model reads whole",
-            to_do="shorten them; `--on-long chunk-mean` embeds the mean of their windows, and `--on-long warn` cuts them.",
+            to_do="shorten them; `--on-long chunk-mean` embeds the mean of their windows, `--on-long warn` cuts them.",
         )
