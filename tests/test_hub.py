@@ -43,7 +43,8 @@ def adapter() -> Adapter:
 def test_an_adapter_goes_to_the_hub_and_comes_back(hub: Hub, adapter: Adapter, tmp_path: Path) -> None:
     where = {"endpoint": hub.url, "token": "hf_none"}
     assert adapter.push_to_hub("me/link", **where) == f"{hub.url}/me/link"
-    assert sorted(hub.repositories["me/link"]) == ["README.md", "adapter.safetensors", "config.json"]
+    files = ["README.md", "adapter.safetensors", "config.json", "trained-on.safetensors"]
+    assert sorted(hub.repositories["me/link"]) == files
     hub.repositories["me/link"]["evil.py"] = b"raise SystemExit"
     again = limpet.Adapter.from_pretrained("me/link", cache_dir=tmp_path, **where)
     rows = np.random.default_rng(1).normal(size=(6, 5)).astype(np.float32)
