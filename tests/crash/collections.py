@@ -445,7 +445,7 @@ class Round:
     def went_on(self, steps: int, writes: int) -> None:
         """Wait until so much more was done; not for ever, if nothing is possible."""
         done, wrote = self.counts()
-        until = time.monotonic() + PATIENCE / 50
+        until = time.monotonic() + PATIENCE / 25
         while time.monotonic() < until and not self.tally.violations:
             now = self.counts()
             if len(now[0]) >= len(done) + steps and now[1] >= wrote + writes:
