@@ -281,7 +281,7 @@ def rollback_after_edits() -> None:
 
     def kept(*arguments: Any) -> str:
         statement = whole(*arguments)
-        changed = statement.replace("IF NOT source THEN", "IF true THEN")
+        changed = statement.replace("IF NOT source THEN", "IF true THEN").replace("of_hidden := NULL;", "")
         assert changed != statement
         return changed
 
