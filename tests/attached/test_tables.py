@@ -100,6 +100,43 @@ def test_keys_of_any_type(made: str, make_shop: Callable[..., Shop]) -> None:
     assert shop.dump() == schema and shop.contents() == rows
 
 
+def test_partitions_that_come_while_indexes_are_built_share_them(make_shop: Callable[..., Shop]) -> None:
+    """PostgreSQL gives a partition an index of its own choice where the parent has one, also an incomplete one."""
+    shop = make_shop(
+        "CREATE SCHEMA shop; CREATE TABLE shop.items (id bigint PRIMARY KEY, title text, emb vector(8)) "
+        "PARTITION BY RANGE (id); CREATE TABLE shop.low PARTITION OF shop.items FOR VALUES FROM (0) TO (100); "
+        "CREATE INDEX items_emb ON shop.items USING hnsw (emb vector_cosine_ops)"
+    )
+
+    def come(first: int) -> None:
+        shop.execute(
+            f"CREATE TABLE shop.from_{first} PARTITION OF shop.items FOR VALUES FROM ({first}) TO ({first + 100})"
+        )
+        shop.execute("INSERT INTO shop.items (id, title, emb) VALUES (%s, 'one', %s)", [first, written("old", "one")])
+
+    with shop.attach() as it:
+        it.backfill(source(it))
+        whole, came = it._session.alone, []
+
+        def alone(statement: str) -> None:
+            whole(statement)
+            if "ON ONLY" in statement:  # the index of the parent is there, and not complete
+                came.append(100 * (len(came) + 1))
+                come(came[-1])
+
+        it._session.alone = alone  # type: ignore[method-assign]
+        it.index()
+        come(1000)
+        it.backfill(source(it))
+        it.index()  # once more: nothing is to do but names
+        assert came and all(index.built for index in it.status().indexes)
+        it.swap(source(it))
+        it.rollback(source(it, "old"))
+        it.detach()
+    names = {name for (name,) in shop.execute("SELECT indexname FROM pg_indexes WHERE schemaname = 'shop'")}
+    assert not [name for name in names if "limpet" in name]
+
+
 def test_indexes_of_partitions_have_their_names_after_the_end(make_shop: Callable[..., Shop]) -> None:
     shop = make_shop(PARTS)
     schema = set(shop.dump().splitlines())

@@ -228,6 +228,7 @@ def build(session: Session, indexes: list[NewIndex], check: Callable[[], object]
     """
     for one in indexes:
         check()
+        _adopt(session, one)
         state = _state(session, one)
         if state == "building":
             raise GalleryError(
@@ -243,6 +244,23 @@ def build(session: Session, indexes: list[NewIndex], check: Callable[[], object]
             if not session.read("SELECT 1 FROM pg_inherits WHERE inhrelid = to_regclass(%s)", [one.identifier]):
                 session.alone(statement)
     check()
+
+
+def _adopt(session: Session, index: NewIndex) -> None:
+    """Give the index of a partition its name where PostgreSQL made it: with a partition that came after the parent's.
+
+    A partition has one index under that of its parent, so one of ours that is not there is dropped.
+    """
+    made = session.read(
+        "SELECT quote_ident(nspname) || '.' || quote_ident(relname) FROM pg_inherits "
+        "JOIN pg_index ON indexrelid = inhrelid JOIN pg_class ON pg_class.oid = inhrelid "
+        "JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE inhparent = to_regclass(%s) "
+        "AND indrelid = to_regclass(%s) AND inhrelid IS DISTINCT FROM to_regclass(%s)",
+        [quoted(index.schema, index.parent), index.relation, index.identifier],
+    ) if index.parent else []  # fmt: skip
+    for (other,) in made:
+        session.alone(f"DROP INDEX CONCURRENTLY IF EXISTS {index.identifier}")
+        session.alone(f"ALTER INDEX {other} RENAME TO {quoted(index.name)}")
 
 
 def _state(session: Session, index: NewIndex) -> str:
