@@ -275,10 +275,19 @@ def _state(session: Session, index: NewIndex) -> str:
 
 
 def statuses(session: Session, indexes: list[NewIndex]) -> tuple[IndexStatus, ...]:
-    """Return which of the indexes over new vectors are built; within a transaction."""
+    """Return which of the indexes over new vectors are built; within a transaction.
+
+    A partition that came later has an index of another name under that of its parent.
+    """
     rows = session.rows(
-        "SELECT name, coalesce((SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(name)), false) "
-        "FROM unnest(%s::text[]) WITH ORDINALITY AS one(name, place) ORDER BY place",
-        [[one.identifier for one in indexes]],
+        "SELECT name, EXISTS (SELECT FROM pg_index LEFT JOIN pg_inherits ON inhrelid = indexrelid WHERE indisvalid "
+        "AND (indexrelid = to_regclass(name) OR indrelid = to_regclass(relation) AND inhparent = to_regclass(parent))) "
+        "FROM unnest(%s::text[], %s::text[], %s::text[]) WITH ORDINALITY AS one(name, relation, parent, place) "
+        "ORDER BY place",
+        [
+            [one.identifier for one in indexes],
+            [one.relation for one in indexes],
+            [quoted(one.schema, one.parent) if one.parent else "" for one in indexes],
+        ],
     )
     return tuple(IndexStatus(one.name, bool(built)) for one, (_, built) in zip(indexes, rows, strict=True))
