@@ -239,12 +239,12 @@ def test_the_commands_for_a_table_of_ones_own(
         places = {"http://127.0.0.1:8000/v1": server.url, "postgresql://shop@db/shop?": f"{database}&"}
         lines = commands(page)
         assert [line[1] for line in lines] == [
-            "start", "start", "backfill", "index", "swap", "status", "rollback", "detach"
+            "start", "start", "backfill", "index", "swap", "status", "rollback", "detach", "verify"
         ]  # fmt: skip
         for printed, real in places.items():
             lines = [[word.replace(printed, real) for word in line] for line in lines]
         with psycopg.connect(database, autocommit=True) as connection:
-            for part in (lines[:5], lines[5:]):
+            for part in (lines[:5], lines[-1:], lines[5:-1]):  # what verifies is of rows written since the swap
                 done = ran(page, part)
                 assert [one.code for one in done] == [0] * len(part), done
                 if part[-1][1] == "swap":

@@ -177,7 +177,7 @@ def test_what_cannot_be_drawn_says_why(images_ran: Ran) -> None:
 def test_a_figure_waits_for_a_package_and_trains_nothing(images_ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.manifold", None)
     found = Bench(images_ran.cache).run(images_ran.suite)
-    assert "pip install '.[tsne]', then the same command" in found.figure_notes["gallery"]
+    assert "pip install '.[tsne]' in the checkout of limpet, then the same command" in found.figure_notes["gallery"]
     spec = images_ran.suite.figures["gallery"]
     assert pictures.needed_tasks(spec, images_ran.suite, images_ran.rows) == []
 

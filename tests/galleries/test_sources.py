@@ -308,7 +308,7 @@ def test_a_function_embeds_ids_or_items() -> None:
         (np.ones((2, 3), np.float32), SpaceMismatchError, "dimension 3"),
         (np.array([[1, 1], [1, np.nan]], np.float32), DataError, "'b'"),
         (np.array([[0, 0], [1, 1]], np.float32), DataError, "'a'"),
-        ([[1.0, 1.0], [1.0, 1.0]], DataError, "list"),
+        ([[1.0, 1.0], [1.0, 1.0]], DataError, "float64"),
     ],
 )
 def test_what_a_function_returns_is_checked(vectors: Any, error: type[LimpetError], message: str) -> None:

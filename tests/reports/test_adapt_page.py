@@ -191,7 +191,7 @@ def test_a_report_of_a_file_equals_one_of_the_document(adapted: AdaptResults, tm
 
 def test_without_jinja_the_extra_is_named(adapted: AdaptResults, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(ConfigError, match=r"limpet\[report\]"):
+    with pytest.raises(ConfigError, match=r"\.\[report\]"):
         render_adapt_report(adapted)
 
 

@@ -198,7 +198,7 @@ def test_another_plan_is_refused(
 
 def test_without_jinja_the_extra_is_named(nine_learners: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(ConfigError, match=r"limpet\[report\]"):
+    with pytest.raises(ConfigError, match=r"\.\[report\]"):
         rendered(nine_learners)
 
 

@@ -328,7 +328,8 @@ def texts(
 
     Examples:
         limpet embed texts requests.csv --text-model wordllama --out runs/old
-        limpet embed texts requests.csv --release runs/link/head --out runs/new
+        limpet embed texts questions.csv --text-model wordllama --out runs/old-questions
+        limpet embed texts questions.csv --release runs/link/head --out runs/new-questions
         limpet embed texts requests.csv --text-model openai:bge-m3@http://localhost:8000/v1 --out runs/new
     """
     from limpet.adapters.storage import load_adapter

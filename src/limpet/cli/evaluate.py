@@ -223,7 +223,7 @@ def evaluate(
     Examples:
         limpet evaluate --old runs/embedded/old --new runs/embedded/p2s --independent runs/embedded/independent
             --data photos --out runs/report
-        limpet evaluate --old runs/old --new runs/new --out runs/link-report
+        limpet evaluate --old runs/old-questions --new runs/new-questions --out runs/link-report
     """
     from limpet.evaluation.evaluate import evaluate as measure
     from limpet.sources.moment import one_moment

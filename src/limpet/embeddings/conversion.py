@@ -38,7 +38,7 @@ def array_of(values: Any, what: str) -> NDArray[Any]:
         found = np.asarray(values)
     except (TypeError, ValueError, RuntimeError) as error:
         raise DataError(
-            f"{what} are a {type(values).__name__} that makes no array: {reason(error)}.",
+            f"{what} cannot be read as an array from a {type(values).__name__}: {reason(error)}.",
             expected="an array, a tensor or a list, with one row per item",
         ) from error
     if found.dtype == object or not found.ndim:

@@ -339,7 +339,7 @@ ARRAYS: dict[str, tuple[Callable[[Adapter, Array, Array], object], type[LimpetEr
     "whole numbers": (lambda adapter, x, y: adapter.fit(x, y.astype(int)), DataError, "Y is a ndarray of int64"),
     "rows of unequal length": (
         lambda adapter, x, y: adapter.fit([[1.0], [1.0, 2.0]], y),  # type: ignore[call-overload]
-        DataError, "X is a list"),
+        DataError, "X cannot be read"),
     "texts": (lambda adapter, x, y: adapter.fit(np.array([["a"]]), y), DataError, "X is a ndarray of <U1"),
     "NaN": (lambda adapter, x, y: adapter.fit(np.where(x == x[7, 0], np.nan, x), y), DataError, "NaN(.|\n)*'row 07'"),
     "zero": (lambda adapter, x, y: adapter.fit(x * (np.arange(80) != 5)[:, None], y), DataError, "'row 05'"),

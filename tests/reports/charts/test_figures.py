@@ -24,5 +24,5 @@ def test_results_are_drawn_into_files_for_papers(name: str, tmp_path: Path) -> N
 def test_without_matplotlib_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     results = KINDS["adapt"].load(DOCUMENTS / "adapt.json")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ConfigError, match=r"limpet\[report\]"):
+    with pytest.raises(ConfigError, match=r"\.\[report\]"):
         figure_of(results)
