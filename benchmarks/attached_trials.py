@@ -1,16 +1,12 @@
 """Upgrades beside an application, whose operator, application and server are killed in random order.
 
 What is killed and what is compared is told in `tests/crash/attached.py`, of Milvus 2.3.5 in
-`tests/crash/collections.py`, and of folders of Qdrant, where it is one process, in `tests/crash/qdrant.py`. Planted
-bugs have to be found, each within as many kills as are given for it: a trigger that is missing, a renaming without a
-transaction, a stale row taken for a fresh one, a rollback to vectors of earlier texts; where vectors of both models
-share a column a kept vector that stays when its row is edited, and one that is put back without its mark; of a
-collection rows that are never filled again, deleted ones that stay, a declaration without a pass, a side that is
-overwritten although it alone was written, and deletions of the last moment before a declaration that are forgotten; of
-two vectors of a point one that is taken for deleted when the other is written.
+`tests/crash/collections.py`, and of folders of Qdrant, where it is one process, in `tests/crash/qdrant.py`. Each
+planted bug of these files has to be found, within as many kills as are given for it.
 
     python benchmarks/attached_trials.py --kills 1000             # writes benchmarks/results/attached_trials.txt
     python benchmarks/attached_trials.py one_column --kills 1000  # …/attached_trials_one_column.txt
+    python benchmarks/attached_trials.py partitioned --kills 1000 # …/attached_trials_partitioned.txt
     python benchmarks/attached_trials.py milvus --kills 200       # …/attached_trials_milvus.txt
     python benchmarks/attached_trials.py qdrant --kills 400       # …/attached_trials_qdrant.txt
 
@@ -37,7 +33,7 @@ from crash.server import Server
 from machine import describe
 
 RESULTS = Path(__file__).parent / "results"
-PLACES = ("columns", "one_column", "milvus", "qdrant")
+PLACES = (*attached.PLACES, "milvus", "qdrant")
 PACKAGES = {"milvus": ("pymilvus", "milvus"), "qdrant": ("qdrant-client",)}
 
 
@@ -66,7 +62,7 @@ def trials(
         return qdrant.trials(kills, seed, bug, tell, so_far)
     server = Server()
     try:
-        return attached.trials(server, kills, seed, bug, tell, so_far, shared=place == "one_column")
+        return attached.trials(server, kills, seed, bug, tell, so_far, place=place)
     finally:
         server.stop()
 
@@ -81,7 +77,7 @@ def bugs(place: str) -> Iterable[str]:
         from crash import qdrant
 
         return qdrant.QDRANT_BUGS
-    return attached.SHARED_BUGS if place == "one_column" else attached.BUGS
+    return attached.PLACES[place]
 
 
 class Record:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from crash.attached import BUGS, SHARED_BUGS, trials
+from crash.attached import PLACES, trials
 from crash.server import Server
 
 pytestmark = pytest.mark.slow
@@ -22,12 +22,12 @@ def server() -> Iterator[Server]:
     made.stop()
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["two columns", "one column"])
-def test_nothing_is_lost_mixed_or_back(server: Server, shared: bool) -> None:
-    tally = trials(server, 40, seed=1, shared=shared, pause=CALM)
+@pytest.mark.parametrize("place", PLACES)
+def test_trials_lose_mix_and_undo_nothing(server: Server, place: str) -> None:
+    tally = trials(server, 40, seed=1, place=place, pause=CALM)
     assert tally.violations == [] and tally.killed == 40 and tally.rounds >= 1 and tally.checks >= 8
 
 
-@pytest.mark.parametrize("bug", [*BUGS, *SHARED_BUGS])
-def test_a_planted_bug_is_found(server: Server, bug: str) -> None:
-    assert trials(server, 300, seed=2, bug=bug, shared=bug in SHARED_BUGS, pause=CALM).violations
+@pytest.mark.parametrize(("place", "bug"), [(place, bug) for place, bugs in PLACES.items() for bug in bugs])
+def test_trials_find_a_planted_bug(server: Server, place: str, bug: str) -> None:
+    assert trials(server, 300, seed=2, bug=bug, place=place, pause=CALM).violations

@@ -9,6 +9,18 @@ remember: nothing acknowledged is lost, nothing that was deleted is back. A roun
 schema is that of before, to the letter.
 
 Where vectors of both models share a column, answers may mix them; but every vector is of the model that the row says.
+
+Applications also change a text alone, write with a model that they name, write a vector of that model in a second
+statement, and withdraw vectors. The title of a row says what was written last, so that a reader knows what may be
+beside it:
+
+- ``thing …``: text and vector in one statement;
+- ``late … | thing …``: the text alone; the vector that serves is of either text. Where the price is negative, a vector
+  of a named model came in a second statement; then vectors are of this text after the last backfill;
+- ``withdrawn …``: the vector was set to NULL, and nobody gives the row one again.
+
+Over a partitioned table, applications attach and drop partitions with rows of their own. The whole database is dumped,
+restored under another name, and the upgrade goes on there.
 """
 
 from __future__ import annotations
@@ -18,6 +30,7 @@ import multiprocessing
 import os
 import random
 import re
+import subprocess
 import tempfile
 import threading
 import time
@@ -32,7 +45,7 @@ import psycopg
 
 from attached.evidence import evaluation
 from attached.shop import NEW, OLD, Shop, made_by, source, vector, written
-from crash.server import PATIENCE, Server
+from crash.server import PATIENCE, PROGRAMS, Server
 from limpet.attached.postgres import attachment as attaching
 from limpet.attached.postgres import layout, session, triggers
 from limpet.attached.state import Side
@@ -48,8 +61,19 @@ MOST = 150
 """Rows of an application, which inserts no further ones then: every turn of a shared column writes all."""
 CHECKED = 5
 """Kills between two looks at everything."""
-VICTIMS = ("operator", "operator", "operator", "application", "backend", "server")
-READ = "SELECT id, title, emb::text, to_jsonb(one) ->> 'emb_limpet_model' FROM shop.items AS one"
+VICTIMS = ("operator",) * 6 + ("application", "backend", "server") * 2 + ("restore",)
+PARTITIONED = """
+CREATE SCHEMA shop;
+CREATE TABLE shop.items (id bigint PRIMARY KEY, title text, price numeric, emb vector(8)) PARTITION BY RANGE (id);
+CREATE TABLE shop.items_low PARTITION OF shop.items FOR VALUES FROM (0) TO (20);
+CREATE TABLE shop.items_rest PARTITION OF shop.items DEFAULT;
+CREATE INDEX items_emb ON shop.items USING hnsw (emb vector_cosine_ops) WITH (m = 8, ef_construction = 32);
+"""
+SECOND = -1_000_000
+"""Price of a row whose text and vector came in two statements."""
+EXTRA = 500_000
+"""From there on, after the first id of an application, ids are of partitions that it attaches."""
+READ = "SELECT id, title, emb::text, to_jsonb(one) ->> 'emb_limpet_model', price < 0 FROM shop.items AS one"
 """With the mark of the model, where there is one."""
 
 
@@ -79,11 +103,12 @@ def application(url: str, log: Path, first: int, seed: int, pause: float) -> Non
 
 def act(connection: Any, draw: random.Random, own: Memory, told: Any, first: int) -> None:
     """Do one thing, as ordinary SQL that knows nothing of an upgrade."""
-    kind, alive = (
-        draw.choice(["insert", "upsert", "rename", "rename", "price", "delete", "search", "trade"]),
-        own.alive(),
-    )
+    kinds = ["insert", "upsert", "rename", "rename", "price", "delete", "search", "trade", "text", "text", "named",
+             "second", "withdraw", "partition"]  # fmt: skip
+    kind, alive = draw.choice(kinds), own.alive()
+    kind = "rename" if kind == "partition" and draw.random() < 0.9 else kind
     row = draw.choice(alive) if alive else None
+    kind = "insert" if row is None and kind == "named" else kind
     kind = "rename" if kind == "insert" and len(alive) >= MOST else kind
     title = f"thing {first} {draw.getrandbits(40)}"
     if kind == "search":
@@ -92,26 +117,112 @@ def act(connection: Any, draw: random.Random, own: Memory, told: Any, first: int
     if kind == "price" and row is not None:
         connection.execute("UPDATE shop.items SET price = price + 1 WHERE id = %s", [row])
         return
-    if kind == "trade" and len(alive) > 1:
-        trade(connection, *draw.sample(alive, 2), own, told)
+    if kind == "partition":
+        partition(connection, draw, own, told, first)
         return
+    if kind == "trade" and len(alive) > 1:
+        one, other = draw.sample(alive, 2)
+        if max(one - first, other - first) < EXTRA:
+            trade(connection, one, other, own, told)
+        return
+    before = None if row is None else own.titles[row]
+    if kind in ("text", "second") and (row is None or before is None or before.startswith("late")):
+        kind = "rename"
+    model = draw.choice(["old", "new"])
     after: str | None = title
     values: list[Any] = [row, title, 1, written("old", title)]
     insert = "INSERT INTO shop.items (id, title, price, emb) VALUES (%s, %s, %s, %s)"
+    update = "UPDATE shop.items SET title = %s, emb = %s WHERE id = %s"
+    further: list[tuple[str, list[Any]]] = []
     if kind in ("insert", "price", "trade") or row is None:
         row, statement = own.unused(first), insert
         values[0] = row
     elif kind == "upsert":
         statement = f"{insert} ON CONFLICT (id) DO UPDATE SET title = excluded.title, emb = excluded.emb"
     elif kind == "rename":
-        statement, values = "UPDATE shop.items SET title = %s, emb = %s WHERE id = %s", [title, values[3], row]
+        statement, values = update, [title, values[3], row]
+    elif kind == "named":
+        statement, values = update, [title, written(model, title), row]
+    elif kind in ("text", "second"):
+        if str(before).startswith("withdrawn"):
+            after = title.replace("thing", "withdrawn", 1)
+        else:
+            after = f"late {title} | {before}"
+            if kind == "second":
+                further = [(f"UPDATE shop.items SET emb = %s, price = {SECOND} WHERE id = %s",
+                            [written(model, after), row])]  # fmt: skip
+        statement, values = "UPDATE shop.items SET title = %s, price = 1 WHERE id = %s", [after, row]
+    elif kind == "withdraw":
+        after = title.replace("thing", "withdrawn", 1)
+        statement, values = "UPDATE shop.items SET title = %s, emb = NULL WHERE id = %s", [after, row]
     else:
         statement, values, after = "DELETE FROM shop.items WHERE id = %s", [row], None
     told.write(json.dumps({"row": row, "after": after}) + "\n")
     own.about(row, after)
-    connection.execute(statement, values)
+    if further:  # each is a transaction of its own; after the first, the row is as one whose text alone was changed
+        connection.execute(statement, values)
+        statement, values = further[0]
+    if kind == "named" or further:
+        with connection.transaction():
+            connection.execute(
+                "LOCK TABLE shop.items IN ROW EXCLUSIVE MODE"
+            )  # it is attached or detached before or after
+            if serving(connection) is None:  # nothing would tell the two models apart
+                values = [*values[:-2], written("old", str(after)), row] if kind == "named" else [
+                    written("old", str(after)), row]  # fmt: skip
+            else:
+                connection.execute("SELECT set_config('limpet.writes_with', %s, true)", [f"declared:{model}"])
+            connection.execute(statement, values)
+    else:
+        connection.execute(statement, values)
     told.write(json.dumps({"done": row}) + "\n")
     own.done(row)
+
+
+def serving(connection: Any) -> str | None:
+    """Return the model that serves; None where nothing is attached."""
+    known = connection.execute("SELECT to_regprocedure('limpet_attached.model_of(regclass, text)')").fetchone()[0]
+    return known and connection.execute("SELECT limpet_attached.model_of('shop.items', 'emb')").fetchone()[0]
+
+
+def partition(connection: Any, draw: random.Random, own: Memory, told: Any, first: int) -> None:
+    """Attach a partition with three rows by the model that serves, or drop one; of a partitioned table."""
+    [(partitioned,)] = connection.execute(
+        "SELECT relkind = 'p' FROM pg_class WHERE oid = to_regclass('shop.items')"
+    ).fetchall()
+    if not partitioned:
+        return
+    extra = f"SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE 'extra_{first}_%%' ORDER BY 1"
+    names = [name for (name,) in connection.execute(extra).fetchall()]
+    if names and (len(names) > 2 or draw.random() < 0.4):
+        name = draw.choice(names)
+        start = int(name.rpartition("_")[2])
+        rows = [row for row in range(start, start + 3) if row in own.titles or row in own.doubt]
+        changes: dict[int, str | None] = dict.fromkeys(rows)
+        statement = [f"ALTER TABLE shop.items DETACH PARTITION shop.{name}", f"DROP TABLE shop.{name}"]
+    else:
+        used = [row for row in own.titles.keys() | own.doubt.keys() if row - first >= EXTRA]
+        start = max([*used, first + EXTRA]) // 10 * 10 + 10
+        changes = {row: f"thing {first} {draw.getrandbits(40)}" for row in range(start, start + 3)}
+        name, statement = f"extra_{first}_{start}", []
+    for row, after in changes.items():
+        told.write(json.dumps({"row": row, "after": after}) + "\n")
+        own.about(row, after)
+    with connection.transaction():
+        connection.execute("LOCK TABLE shop.items IN SHARE UPDATE EXCLUSIVE MODE")  # no swap until it is attached
+        if not statement:
+            side = "new" if serving(connection) == "declared:new" else "old"
+            connection.execute(f"CREATE TABLE shop.{name} (LIKE shop.items)")
+            for row, title in changes.items():
+                values = [row, title, written(side, str(title))]
+                connection.execute(f"INSERT INTO shop.{name} (id, title, emb) VALUES (%s, %s, %s)", values)
+            statement = [f"ALTER TABLE shop.items ATTACH PARTITION shop.{name} "
+                         f"FOR VALUES FROM ({start}) TO ({start + 10})"]  # fmt: skip
+        for one in statement:
+            connection.execute(one)
+    for row in changes:
+        told.write(json.dumps({"done": row}) + "\n")
+        own.done(row)
 
 
 def trade(connection: Any, one: int, other: int, own: Memory, told: Any) -> None:
@@ -155,7 +266,7 @@ class Memory:
 
     def unused(self, first: int) -> int:
         """Return an id that was never used."""
-        return first + len(self.titles.keys() | self.doubt.keys())
+        return first + sum(row - first < EXTRA for row in self.titles.keys() | self.doubt.keys())
 
 
 def remembered(log: Path) -> Memory:
@@ -179,7 +290,7 @@ def remembered(log: Path) -> Memory:
 def operator(url: str, log: Path, seed: int, last: bool, bug: str | None, shared: bool) -> None:
     """Take random steps that are possible, for ever; the last one only goes on to the end."""
     if bug is not None:
-        (SHARED_BUGS if shared else BUGS)[bug]()
+        {**BUGS, **SHARED_BUGS}[bug]()
     draw = random.Random(seed)
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
@@ -288,6 +399,19 @@ def rollback_after_edits() -> None:
     triggers._function = kept
 
 
+def withdrawn_again() -> None:
+    """Nobody notices that an application sets a vector to NULL which it finds to be NULL."""
+    whole = triggers._triggers
+
+    def without(entry: Any, layout: Any) -> list[str]:
+        made = whole(entry, layout)
+        kept = [one for one in made if "_nulled" not in one]
+        assert len(kept) < len(made)
+        return kept
+
+    triggers._triggers = without
+
+
 def kept_after_edits() -> None:
     """The vector of the other model that a row keeps stays when the application changes the row."""
     whole = triggers._one_column_function
@@ -315,10 +439,16 @@ def put_back_without_mark() -> None:
 
 
 BUGS = {one.__name__: one for one in (
-    missed_trigger, rename_without_transaction, stale_row_taken_for_fresh, rollback_after_edits
+    missed_trigger, rename_without_transaction, stale_row_taken_for_fresh, rollback_after_edits, withdrawn_again
 )}  # fmt: skip
 SHARED_BUGS = {one.__name__: one for one in (kept_after_edits, put_back_without_mark)}
 """Where vectors of both models share a column."""
+PLACES = {
+    "columns": BUGS,
+    "one_column": SHARED_BUGS,
+    "partitioned": {name: BUGS[name] for name in ("missed_trigger", "withdrawn_again")},
+}
+"""Bugs that are planted, by where the vectors of both models are."""
 
 
 # Rounds
@@ -378,18 +508,31 @@ class Watcher(threading.Thread):
                 time.sleep(0.02)
 
 
-def wrong_vectors(rows: list[tuple[Any, ...]], *, shared: bool = False) -> list[str]:
-    """Say which vectors are not of the text beside them, or not of the model of the others, or of the one they say."""
-    vectors = {row: (title, [float(part) for part in emb.strip("[]").split(",")]) for row, title, emb, _ in rows if emb}
+def wrong_vectors(rows: list[tuple[Any, ...]], *, shared: bool = False, ended: bool = False) -> list[str]:
+    """Say which vectors are not of the text beside them, or not of the model of the others, or of the one they say.
+
+    Args:
+        rows: What `READ` returns.
+        shared: Whether vectors of both models share the column.
+        ended: Whether every row that waited for a vector has one by now.
+    """
+    vectors = {
+        row: (title, [float(part) for part in emb.strip("[]").split(",")]) for row, title, emb, *_ in rows if emb
+    }
+    second = {row for row, *_, in_two in rows if in_two}
     sides = {row: made_by(values) for row, (_, values) in vectors.items()}
     if shared:
-        said = {row: model or "old" for row, _, _, model in rows}
+        said = {row: (model or "old").removesuffix(" before") for row, _, _, model, _ in rows}
         found = [f"row {row} has a vector of the {side} model, and says {said[row]}" for row, side in sides.items()
                  if side != said[row]]  # fmt: skip
     else:
         found = ["one answer holds vectors of both models"] if len(set(sides.values())) > 1 else []
     for row, (title, values) in vectors.items():
-        if abs(vector(made_by(values), title) - values).max() > 1e-5:
+        kind = str(title).split(" ", 1)[0]
+        texts = [title, *title.split(" | ")[1:]] if kind == "late" and not (ended and row in second) else [title]
+        if kind == "withdrawn":
+            found.append(f"row {row} has a vector again, which was withdrawn")
+        elif all(abs(vector(made_by(values), text) - values).max() > 1e-5 for text in texts):
             found.append(f"row {row} has a vector of another text than '{title}'")
     return found
 
@@ -404,7 +547,7 @@ class Round:
         tally: Is told.
         seed: Of everything random.
         bug: Planted into the operator.
-        shared: Whether vectors of both models share the application's column.
+        place: Where vectors of both models are: a key of `PLACES`.
         pause: Seconds between two things that an application does.
     """
 
@@ -416,12 +559,14 @@ class Round:
         tally: Tally,
         seed: int,
         bug: str | None,
-        shared: bool,
+        place: str,
         pause: float,
     ) -> None:
         self.shop, self.server, self.folder, self.tally, self.bug = Shop(server, name), server, folder, tally, bug
-        self.shared, self.pause = shared, pause
+        self.name, self.restores, self.shared, self.pause = name, 0, place == "one_column", pause
         self.draw, self.steps_log = random.Random(seed), folder / f"{name}.steps"
+        if place == "partitioned":
+            self.shop.renew(PARTITIONED)
         self.shop.fill(ROWS)
         self.schema = self.shop.dump()
         self.context = forking("crash.attached")
@@ -429,7 +574,7 @@ class Round:
 
     def logs(self) -> list[Path]:
         """Return where applications remember what they wrote."""
-        return [self.folder / f"{self.shop.name}-{number}.log" for number in range(APPLICATIONS)]
+        return [self.folder / f"{self.name}-{number}.log" for number in range(APPLICATIONS)]
 
     def start(self, name: str, *, last: bool = False) -> None:
         """Start the operator, or the application of a number."""
@@ -451,7 +596,7 @@ class Round:
 
     def run(self, kills: int) -> None:
         """Kill so often, then go on to the end and compare."""
-        watcher = Watcher(self.shop.database, self.tally, shared=self.shared)
+        self.watcher = watcher = Watcher(self.shop.database, self.tally, shared=self.shared)
         watcher.start()
         try:
             for name in ("operator", *map(str, range(APPLICATIONS))):
@@ -497,6 +642,8 @@ class Round:
         if victim == "server":
             self.server.kill()
             self.server.start()
+        elif victim == "restore":
+            self.restore()
         elif victim == "backend":
             with suppress(psycopg.OperationalError):
                 self.shop.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = "
@@ -509,6 +656,28 @@ class Round:
             if not process.is_alive():
                 self.tally.violations.append(f"{name} ended by itself, with {process.exitcode}")
                 self.start(name)
+
+    def restore(self) -> None:
+        """Dump the database while everybody is dead, restore it under another name, and go on there."""
+        names = list(self.processes)
+        for name in names:
+            self.end(name)
+        self.settle()
+        self.restores += 1
+        before, dump = self.shop.name, self.folder / "dump"
+        after = f"{self.name}_{self.restores}"
+        self.server.execute(f"CREATE DATABASE {after} TEMPLATE template0")
+        restoring = ["pg_restore", "--exit-on-error", "--single-transaction", "-d", self.server.url(after), str(dump)]
+        for words in (["pg_dump", "-Fc", "-f", str(dump), self.shop.database], restoring):
+            done = subprocess.run([str(PROGRAMS / words[0]), *words[1:]], capture_output=True, text=True)
+            if done.returncode:
+                self.tally.violations.append(f"{words[0]} failed: {done.stderr}")
+                return
+        self.shop.name = after
+        self.watcher.url = self.shop.database
+        self.server.execute(f"DROP DATABASE {before} WITH (FORCE)")
+        for name in names:
+            self.start(name)
 
     def look(self) -> None:
         """Stop the applications and compare the table with what they remember."""
@@ -563,9 +732,13 @@ class Round:
             process.kill()
             return
         self.compare()
+        for (extra,) in self.shop.execute(
+            "SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE 'extra_%'"
+        ):
+            self.shop.execute(f"ALTER TABLE shop.items DETACH PARTITION shop.{extra}; DROP TABLE shop.{extra}")
         rows = self.shop.execute(READ)
-        self.tally.violations += wrong_vectors(rows)
-        sides = {None if emb is None else made_by(emb) for _, _, emb, _ in rows}
+        self.tally.violations += wrong_vectors(rows, ended=True)
+        sides = {made_by(emb) for _, _, emb, *_ in rows if emb is not None}
         if sides != {"old"}:
             self.tally.violations.append(f"after the detachment rows have vectors of {sides}, not of the old model")
         if self.shop.dump() != self.schema:
@@ -581,7 +754,7 @@ def trials(
     told: Any = lambda tally: None,
     so_far: Tally | None = None,
     *,
-    shared: bool = False,
+    place: str = "columns",
     pause: float = PAUSE,
 ) -> Tally:
     """Kill so often, in as many rounds as it takes after those until now; stop at the first violation."""
@@ -589,11 +762,11 @@ def trials(
     number = tally.rounds
     with tempfile.TemporaryDirectory(prefix="limpet-trials-") as folder:
         while tally.killed < kills and not tally.violations:
-            name = f"trial_{seed}_{number}_{bug or ('shared' if shared else 'plain')}"
-            one = Round(server, name, Path(folder), tally, 1_000 * seed + number, bug, shared, pause)
+            name = f"trial_{seed}_{number}_{bug or place}"
+            one = Round(server, name, Path(folder), tally, 1_000 * seed + number, bug, place, pause)
             one.run(min(KILLS, kills - tally.killed))
             server.start()
-            server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+            server.execute(f"DROP DATABASE {one.shop.name} WITH (FORCE)")
             told(tally)
             number += 1
     return tally
