@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
@@ -27,6 +28,7 @@ _PARAMETERS: dict[str, Any] = {
     "application_name": "limpet attach", "connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10,
     "keepalives_count": 3,
 }  # fmt: skip
+logging.getLogger("psycopg").addHandler(logging.NullHandler())  # it repeats what is raised, on standard error
 RETRIES = 8
 """How often to call again, with growing pauses, while the database is out of reach."""
 _LONGEST_PAUSE = 8.0  # seconds between two attempts
