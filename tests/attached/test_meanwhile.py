@@ -556,3 +556,19 @@ def test_a_model_that_people_named_is_recognised_by_the_vectors_that_are_there(s
         it.rollback(recognised(named("old", it), it), writes="old")
         check(shop, "old")
         it.detach()
+
+
+def test_an_application_is_never_ended_for_a_circle_of_rows_beside(shop: Shop) -> None:
+    shop.fill(16)
+    with shop.attach(aside=True) as it, psycopg.connect(shop.database) as app:
+        app.execute("UPDATE shop.items SET title = 'item 90' WHERE id = 9")
+        filling = threading.Thread(target=lambda: it.backfill(source(it)))
+        filling.start()
+        try:
+            time.sleep(2)  # longer than deadlock_timeout, after which whoever waits looks for circles only once
+            app.execute("UPDATE shop.items SET title = 'item 30' WHERE id = 3")
+            app.commit()
+        finally:
+            app.rollback()
+            filling.join()
+        assert it.status().lacking["new"] == 0

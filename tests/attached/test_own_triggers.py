@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import psycopg
+import pytest
 
 from attached.shop import Shop, made_by, source, vector, written
 from limpet.attached.postgres.attachment import PostgresAttachment
@@ -106,3 +107,17 @@ def test_a_text_changed_while_a_vector_is_moved_is_filled_again(make_shop: Calla
             it.backfill(source(it))
             it.backfill(source(it, "old"), of="old")
             assert current_are_of_the_text(it) == {"old": {0, 1, 500}, "new": {0, 1, 500}}
+
+
+@pytest.mark.parametrize("made", [
+    "CREATE FUNCTION shop.keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; "
+    "CREATE TRIGGER keep BEFORE UPDATE ON shop.items FOR EACH ROW EXECUTE FUNCTION shop.keep()",
+    "CREATE RULE keep AS ON UPDATE TO shop.items DO INSTEAD NOTHING",
+])  # fmt: skip
+def test_rows_that_nobody_may_change_hold_no_vector_of_the_other_model(made: str, shop: Shop) -> None:
+    with shop.attach():
+        shop.execute(made)
+        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="cannot be moved out of emb"):
+            shop.execute("SET limpet.writes_with = 'declared:new'; INSERT INTO shop.items (id, title, emb) "
+                         f"VALUES (1, 'item 1', '{written('new', 'item 1')}')")  # fmt: skip
+        assert shop.sides() == {}

@@ -293,3 +293,72 @@ def test_a_schema_that_somebody_planted_is_not_run_by_a_superuser(people: People
         with pytest.raises(LastingStoreError, match=f"belongs to {planter}"):
             call()
     assert shop.execute(f"SELECT rolsuper FROM pg_roles WHERE rolname = '{planter}'") == [(False,)]
+
+
+RISES = """
+IF (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN
+    EXECUTE format('ALTER ROLE %I SUPERUSER', session_user);
+END IF;
+"""
+
+
+def rises(people: People) -> bool:
+    """Let the table's owner insert a row, with a trigger that takes what rights it gets; say whether it got some."""
+    people.send(people.owner,
+                f"CREATE FUNCTION shop.rise() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN {RISES} RETURN NEW; END$$",
+                "CREATE TRIGGER rise BEFORE UPDATE ON shop.items FOR EACH ROW "
+                "EXECUTE FUNCTION shop.rise()")  # fmt: skip
+    try:
+        insert(people, people.owner, "1", "item 1", "new", "SET limpet.writes_with = 'declared:new'")
+    except psycopg.errors.InsufficientPrivilege as error:
+        assert "which owned it when it was attached" in str(error)
+    return is_superuser(people)
+
+
+def is_superuser(people: People) -> bool:
+    return bool(people.shop.execute(f"SELECT rolsuper FROM pg_roles WHERE rolname = '{people.owner}'")[0][0])
+
+
+def test_forced_row_level_security_gives_no_rights_of_the_attacher(people: People) -> None:
+    people.own()
+    people.shop.execute("ALTER TABLE shop.items ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY; "
+                        "CREATE POLICY everything ON shop.items USING (true)")  # fmt: skip
+    with people.shop.attach():
+        assert not rises(people)
+        assert people.shop.sides() == {1: None}
+
+
+def test_a_hidden_row_is_not_found_by_a_vector_of_the_other_model(people: People) -> None:
+    people.own()
+    people.shop.execute("ALTER TABLE shop.items ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY; "
+                        f"CREATE POLICY added ON shop.items FOR INSERT TO {people.inserts} "
+                        "WITH CHECK (true)")  # fmt: skip
+    with people.shop.attach(), pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="cannot be moved"):
+        insert(people, people.inserts, "1", "item 1", "new", "SET limpet.writes_with = 'declared:new'")
+
+
+def test_a_later_owner_gets_no_rights_of_the_earlier_one(people: People) -> None:
+    with people.shop.attach() as it:
+        people.own()
+        assert not rises(people) and people.shop.sides() == {}
+        it.declare_writes("old")  # gives the trigger to the new owner
+        insert(people, people.owner, "1", "item 1", "new", "SET limpet.writes_with = 'declared:new'")
+        assert not is_superuser(people) and people.shop.sides() == {1: None}
+
+
+def test_casts_of_the_owner_are_not_run_by_the_attacher(people: People) -> None:
+    people.own()
+    with people.shop.attach(aside=True) as it:
+        [(name,)] = people.shop.execute("SELECT tgname FROM pg_trigger WHERE tgname LIKE 'zz_limpet_%_row'")
+        people.send(people.owner, f"DROP TRIGGER {name} ON shop.items", "CREATE TYPE shop.own AS (x bigint)",
+                    "CREATE FUNCTION shop.cast(shop.own) RETURNS bigint LANGUAGE plpgsql AS "
+                    f"$$BEGIN {RISES} RETURN ($1).x; END$$",
+                    "CREATE CAST (shop.own AS bigint) WITH FUNCTION shop.cast(shop.own) AS IMPLICIT",
+                    "ALTER TABLE shop.items ALTER id TYPE shop.own USING ROW(id)::shop.own")  # fmt: skip
+        people.shop.execute("SET session_replication_role = replica; "
+                            "INSERT INTO shop.items (id) VALUES (ROW(2)::shop.own)")  # fmt: skip
+        for statement in ("INSERT INTO shop.items (id) VALUES (ROW(1)::shop.own)", "DELETE FROM shop.items"):
+            with pytest.raises(psycopg.errors.DatatypeMismatch, match="another type than when it was attached"):
+                people.send(people.owner, statement)
+        assert not is_superuser(people)
+        it.detach(abandon=True)

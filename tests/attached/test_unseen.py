@@ -191,3 +191,12 @@ def test_a_writer_that_was_not_updated_is_found(mixing: bool, make_shop: Callabl
         it.backfill(source(it))
         assert it.verify(source=source(it)).problems == () and it.status().unknown == 0
         check(shop, [], "new")
+
+
+@pytest.mark.parametrize("setting", ["timezone = 'Asia/Tokyo'", "datestyle = 'German'"])
+def test_values_are_the_same_texts_whatever_a_writer_has_set(setting: str, how: dict[str, Any], shop: Shop) -> None:
+    shop.execute("ALTER TABLE shop.items ADD sold timestamptz")
+    with shop.attach(shop.at("shop.items", "text=title,sold"), **how) as it:
+        shop.execute(f"SET {setting}; INSERT INTO shop.items (id, title, sold, emb) VALUES (1, 'item 1', now(), "
+                     f"'{written('old', 'item 1')}')")  # fmt: skip
+        assert not it.verify().problems and it.status().unknown == 0

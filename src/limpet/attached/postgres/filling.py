@@ -42,6 +42,7 @@ from limpet.galleries.sources import VectorSource
 
 MOST_PASSES = 4  # each up to the last row of its beginning, so that it ends however fast an application writes
 LOCK_TIMEOUT = 5.0  # seconds; a swap holds the table for less
+ASIDE_TIMEOUT = 0.4  # seconds; rows of the table beside are waited for: less than deadlock_timeout, so that we give way
 FORGOTTEN = 1000  # rows, at most, whose marks one transaction takes away
 HELD = 0.02  # seconds that a transaction should take to write its rows, since the application waits for them
 HELD_AT_A_SHARE = 0.005  # seconds, where whoever runs it cares more for the application than for an early end
@@ -436,17 +437,19 @@ class Filling(Run):
             starts = range(done, len(made) if at_once else done + size, size)
             parts = [(batch.part(start, size), made.vectors[start : start + size]) for start in starts]
             done += sum(len(vectors) for _, vectors in parts)
-            self._reach(lambda: self._write_parts(parts))  # noqa: B023
+            attempts = 2 * RETRIES if self.known.entry.record.aside else RETRIES
+            self._reach(lambda: self._write_parts(parts), attempts)  # noqa: B023
             self.pace(self.embedded - len(made) + done, rest_after(time.monotonic() - began, self.share))
 
     def _write_parts(self, parts: list[tuple[Batch, NDArray[np.float32]]]) -> None:
         """Write vectors in a transaction for each part; what was written is taken from the list."""
         sent: list[Callable[[], list[Row] | None]] = []
         entry, layout, _ = self.known
+        timeout = ASIDE_TIMEOUT if entry.record.aside else LOCK_TIMEOUT
         try:
             with self.session.pipeline():
                 for batch, vectors in parts:
-                    with self.session.transaction(LOCK_TIMEOUT):
+                    with self.session.transaction(timeout):
                         self.known.lock(self.session, "ROW EXCLUSIVE")
                         sent.append(write_batch(self.session, entry, layout, self.side, batch, vectors))
         finally:
@@ -456,8 +459,8 @@ class Filling(Run):
                 self.portions.took(len(vectors), seconds)
             del parts[: len(done)]
 
-    def _reach(self, call: Callable[[], Result]) -> Result:
-        return self.session.patiently(lambda: self.session.reached(lambda: self._as_known(call), RETRIES), RETRIES)
+    def _reach(self, call: Callable[[], Result], attempts: int = RETRIES) -> Result:
+        return self.session.patiently(lambda: self.session.reached(lambda: self._as_known(call), RETRIES), attempts)
 
     def _as_known(self, call: Callable[[], Result]) -> Result:
         """Call again with what the table is now, where it was turned over or changed meanwhile."""

@@ -32,11 +32,17 @@ logging.getLogger("psycopg").addHandler(logging.NullHandler())  # it repeats wha
 RETRIES = 8
 """How often to call again, with growing pauses, while the database is out of reach."""
 _LONGEST_PAUSE = 8.0  # seconds between two attempts
+WRITTEN_OUT = {
+    "datestyle": "ISO", "extra_float_digits": "1", "timezone": "UTC", "intervalstyle": "postgres",
+    "bytea_output": "hex",
+}  # fmt: skip
+"""By which dates, numbers and bytes are written as texts."""
+_WRITTEN_OUT = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in WRITTEN_OUT.items())
 _SETTINGS = f"""
 SELECT set_config('search_path', coalesce({EXTENSION}, 'pg_catalog'), true),
     set_config('lock_timeout', '{{}}ms', true), set_config('statement_timeout', '0', true),
     set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true),
-    set_config('jit', 'off', true), set_config('datestyle', 'ISO', true), set_config('extra_float_digits', '1', true)
+    set_config('jit', 'off', true), {_WRITTEN_OUT}
 """
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"  # after a lock, what was committed before it is seen
 _TIMEOUTS = ("statement_timeout", "lock_timeout")

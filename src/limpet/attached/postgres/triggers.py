@@ -18,6 +18,7 @@ the triggers along that name it, so that the application's writes do not fail.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from limpet.attached.postgres.layout import (
@@ -38,7 +39,7 @@ from limpet.attached.postgres.layout import (
     text_of,
 )
 from limpet.attached.postgres.ledger import SCHEMA, Entry, closed
-from limpet.attached.postgres.session import literal, quoted
+from limpet.attached.postgres.session import WRITTEN_OUT, literal, quoted
 from limpet.attached.state import AttachmentState
 
 _FILLS = (  # anybody may set it: it counts where whoever writes may write into the ledger, too. What triggers of the
@@ -78,7 +79,7 @@ def function_statements(entry: Entry, layout: AnyLayout, state: AttachmentState)
     elif isinstance(layout, OneColumn):
         made = {"on_write": _one_column_function(entry, layout, state)}
     else:
-        made = {"on_write": _function(entry, layout, state), "on_move": _moving_function(entry, layout)}
+        made = {"on_write": _function(entry, layout, state), "on_move": _moving_function(entry, layout, state)}
     return [*made.values(), closed(*(f"FUNCTION {_named(entry, one)}()" for one in made)), _given(entry, layout, made)]
 
 
@@ -86,8 +87,7 @@ def _given(entry: Entry, layout: AnyLayout, functions: Iterable[str]) -> str:
     """Return what gives functions to the table's owner: to act with its rights, or to be triggers of its partitions.
 
     Whoever owns a table makes its partitions, for which PostgreSQL asks the right to execute their triggers. And where
-    a superuser attaches, our update of a row fires the triggers of the table's owner with that role's rights alone;
-    where row-level security is forced upon the owner, it might not see the row.
+    a superuser attaches, our update of a row fires the triggers of the table's owner with that role's rights alone.
     """
     execute = "".join(
         f"EXECUTE format('GRANT EXECUTE ON FUNCTION {_named(entry, one)}() TO %I', one.owner); " for one in functions
@@ -96,14 +96,14 @@ def _given(entry: Entry, layout: AnyLayout, functions: Iterable[str]) -> str:
 DECLARE
     one record;
 BEGIN
-    SELECT pg_get_userbyid(relowner) AS owner, relforcerowsecurity AS forced,
-        has_schema_privilege(relowner, '{SCHEMA}', 'CREATE') AS creates
+    SELECT pg_get_userbyid(relowner) AS owner, has_schema_privilege(relowner, '{SCHEMA}', 'CREATE') AS creates,
+        EXISTS (SELECT FROM pg_catalog.pg_proc WHERE oid = to_regprocedure('{_named(entry, "on_move")}()')
+            AND proowner <> relowner) AS moves
         INTO one FROM pg_catalog.pg_class WHERE oid = {literal(layout.relation)}::regclass;
-    IF one.owner = current_user THEN
-        RETURN;
+    IF one.owner <> current_user THEN
+        {execute if entry.record.table.partitioned else ""}
     END IF;
-    {execute if entry.record.table.partitioned else ""}
-    IF {"true" if "on_move" in functions else "false"} AND NOT one.forced THEN
+    IF one.moves THEN
         IF NOT one.creates THEN
             EXECUTE format('GRANT CREATE ON SCHEMA {SCHEMA} TO %I', one.owner);
         END IF;
@@ -281,7 +281,7 @@ BEGIN
     RETURN NEW;
 END
 """
-    return _created(entry, body)
+    return _created(entry, body, settings=_settings(entry))
 
 
 def _texts(entry: Entry) -> str:
@@ -295,27 +295,53 @@ def _texts(entry: Entry) -> str:
     )
 
 
-def _moving_function(entry: Entry, layout: Columns) -> str:
+def _moving_function(entry: Entry, layout: Columns, state: AttachmentState) -> str:
     """Return the function that moves the vector of a new row to the other column; who inserts may not update."""
     served, hidden, mark = map(quoted, (layout.served, layout.hidden_name, layout.mark_name))
     moved = f"UPDATE %I.%I AS t SET {hidden} = t.{served}, {served} = NULL, " \
             f"{mark} = ARRAY[{NOW}, (t.{mark})[2], (t.{mark})[3]] " \
             f"WHERE {same_key(entry.record, 't', '($1)')} AND (t.{mark})[1] = {MOVED}"  # fmt: skip
+    left = f"SELECT count(*) FROM %I.%I AS t WHERE {same_key(entry.record, 't', '($1)')} AND (t.{mark})[1] = {MOVED}"
     body = f"""
+DECLARE
+    rows bigint;
 BEGIN
     {_only_here(entry)}
+    -- triggers of the table's owner are fired with the rights of this function
+    IF NOT (SELECT pg_has_role(relowner, current_user, 'MEMBER') FROM pg_class WHERE oid = TG_RELID) THEN
+        RAISE EXCEPTION 'the owner of % is not the role %, which owned it when it was attached',
+            TG_RELID::regclass, current_user USING ERRCODE = 'insufficient_privilege',
+            HINT = 'Run limpet attach writes --model {state.writes}, which gives the trigger to the new owner.';
+    END IF;
     EXECUTE format({literal(moved)}, TG_TABLE_SCHEMA, TG_TABLE_NAME) USING NEW;
+    GET DIAGNOSTICS rows = ROW_COUNT;
+    IF rows = 0 THEN
+        EXECUTE format({literal(left)}, TG_TABLE_SCHEMA, TG_TABLE_NAME) INTO rows USING NEW;
+        IF rows > 0 OR row_security_active(TG_RELID) THEN  -- it would be found with vectors of the other model
+            RAISE EXCEPTION 'a vector of the model that does not serve cannot be moved out of % of a new row of %',
+                {literal(layout.served)}, TG_RELID::regclass USING ERRCODE = 'object_not_in_prerequisite_state',
+                HINT = 'A trigger or row-level security keeps the owner of the table from updating the row. '
+                    'Insert it with a vector of the model that serves, or without one.';
+        END IF;
+    END IF;
     RETURN NULL;
 END
 """
     return _created(entry, body, "on_move", definer=True)
 
 
-def _created(entry: Entry, body: str, function: str = "on_write", *, definer: bool = False) -> str:
+def _settings(entry: Entry) -> str:
+    """Return settings by which values that are no texts become the same ones for every writer, and for us."""
+    texts = all(re.match("text|character|citext", column.type) for column in entry.record.table.texts)
+    return "" if texts else "".join(f" SET {name} = {literal(value)}" for name, value in WRITTEN_OUT.items())
+
+
+def _created(entry: Entry, body: str, function: str = "on_write", *, definer: bool = False, settings: str = "") -> str:
     """Return what makes a function of triggers; no schema that others may create in is looked into for a name."""
     return (
         f"CREATE OR REPLACE FUNCTION {_named(entry, function)}() RETURNS trigger LANGUAGE plpgsql "
-        f"SECURITY {'DEFINER' if definer else 'INVOKER'} SET search_path = pg_catalog, pg_temp AS {literal(body)}"
+        f"SECURITY {'DEFINER' if definer else 'INVOKER'} SET search_path = pg_catalog, pg_temp{settings} "
+        f"AS {literal(body)}"
     )
 
 
@@ -401,7 +427,7 @@ BEGIN
     RETURN NEW;
 END
 """
-    return _created(entry, body)
+    return _created(entry, body, settings=_settings(entry))
 
 
 def _not_null(layout: Columns, condition: str) -> str:
@@ -420,12 +446,30 @@ def _aside_function(entry: Entry, layout: Aside) -> str:
     """Return the function of triggers that mark rows in the table of new vectors, with the rights of the attacher."""
     record = entry.record
     columns = ", ".join(quoted(column.name) for column in record.table.key)
+
+    def alike(row: str) -> str:
+        return " AND ".join(
+            f"pg_typeof({row}.{quoted(column.name)}) = pg_typeof((NULL::{layout.table}).{quoted(column.name)})"
+            for column in record.table.key
+        )
+
     body = f"""
+DECLARE
+    same boolean;
 BEGIN
     {_only_here(entry)}
     IF TG_OP = 'TRUNCATE' THEN
         DELETE FROM {layout.table};
         RETURN NULL;
+    END IF;
+    IF TG_OP = 'DELETE' THEN
+        same := {alike("OLD")};
+    ELSE
+        same := {alike("NEW")};
+    END IF;
+    IF NOT same THEN  -- a cast of somebody else would be run with the rights of this function
+        RAISE EXCEPTION 'the key of % has another type than when it was attached', TG_RELID::regclass
+            USING ERRCODE = 'datatype_mismatch';
     END IF;
     IF TG_OP = 'DELETE' OR (TG_OP = 'UPDATE' AND NOT ({same_key(record, "OLD", "NEW")})) THEN
         DELETE FROM {layout.table} AS s WHERE {same_key(record, "s", "OLD")};
