@@ -10,7 +10,9 @@ import pytest
 
 from attached.shop import Shop, made_by, source, vector, written
 from limpet.attached.postgres.attachment import PostgresAttachment
+from limpet.attached.postgres.filling import Filling
 from limpet.attached.postgres.layout import held
+from limpet.errors import LastingStoreError
 
 CHANGED = """
 CREATE FUNCTION shop.change() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {} RETURN NEW; END $$;
@@ -121,3 +123,16 @@ def test_rows_that_nobody_may_change_hold_no_vector_of_the_other_model(made: str
             shop.execute("SET limpet.writes_with = 'declared:new'; INSERT INTO shop.items (id, title, emb) "
                          f"VALUES (1, 'item 1', '{written('new', 'item 1')}')")  # fmt: skip
         assert shop.sides() == {}
+
+
+def test_rows_whose_transaction_fails_at_its_end_are_not_counted_as_written(shop: Shop) -> None:
+    shop.fill(100)
+    with shop.attach(fire_triggers=True) as it:
+        shop.execute("CREATE FUNCTION shop.late() RETURNS trigger LANGUAGE plpgsql AS "
+                     "'BEGIN IF NEW.id = 40 THEN RAISE EXCEPTION $$late$$; END IF; RETURN NULL; END'; "
+                     "CREATE CONSTRAINT TRIGGER late AFTER UPDATE ON shop.items DEFERRABLE INITIALLY DEFERRED "
+                     "FOR EACH ROW EXECUTE FUNCTION shop.late()")  # fmt: skip
+        filling = Filling(it._session, it.number, source(it), "new")
+        with pytest.raises(LastingStoreError, match="late"):
+            filling.run()
+        assert filling.written == 100 - it.status().lacking["new"] == 32

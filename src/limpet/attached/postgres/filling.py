@@ -443,7 +443,7 @@ class Filling(Run):
 
     def _write_parts(self, parts: list[tuple[Batch, NDArray[np.float32]]]) -> None:
         """Write vectors in a transaction for each part; what was written is taken from the list."""
-        sent: list[Callable[[], list[Row] | None]] = []
+        sent: list[tuple[Callable[[], list[Row] | None], Callable[[], bool]]] = []
         entry, layout, _ = self.known
         timeout = ASIDE_TIMEOUT if entry.record.aside else LOCK_TIMEOUT
         try:
@@ -451,9 +451,10 @@ class Filling(Run):
                 for batch, vectors in parts:
                     with self.session.transaction(timeout):
                         self.known.lock(self.session, "ROW EXCLUSIVE")
-                        sent.append(write_batch(self.session, entry, layout, self.side, batch, vectors))
+                        rows = write_batch(self.session, entry, layout, self.side, batch, vectors)
+                    sent.append((rows, self.session.committed))
         finally:
-            done = [rows[0] for one in sent if (rows := one())]
+            done = [found[0] for one, committed in sent if committed() and (found := one())]
             for (written, seconds), (_, vectors) in zip(done, parts, strict=False):
                 self.written += int(written)
                 self.portions.took(len(vectors), seconds)

@@ -65,6 +65,8 @@ class Session:
         self._connection: Connection | None = None
         self._lock = threading.RLock()
         self._pipeline: psycopg.Pipeline | None = None
+        self.committed: Callable[[], bool] = lambda: False
+        """Whether the last transaction that ended is known to be committed; within a `pipeline` once that has ended."""
         self.kept: set[str] | None = None
         """Names of what this transaction has read, and so keeps from being removed; None outside of one."""
 
@@ -86,7 +88,8 @@ class Session:
             self.kept = set()
             try:
                 yield
-                connection.execute(b"COMMIT")
+                ended = connection.execute(b"COMMIT")
+                self.committed = lambda: ended.statusmessage == "COMMIT"
             finally:
                 self.kept = None
                 if self._pipeline is None:
