@@ -11,14 +11,14 @@ import numpy as np
 import psycopg
 import pytest
 
-from attached.shop import DIM, NEW, OLD, Shop, source, vector, written
+from attached.shop import DIM, NEW, OLD, Shop, indexed, source, vector, written
 from crash.distance import Distance
 from crash.server import Server
 from limpet.attached.postgres import attachment, filling
 from limpet.attached.postgres.attachment import PostgresAttachment, attach
 from limpet.attached.postgres.session import Session
 from limpet.embeddings import EmbeddingSet, StringArray
-from limpet.errors import StoreError, UpgradeStateError
+from limpet.errors import GalleryError, StoreError, UpgradeStateError
 from limpet.galleries.sources import CallableVectors
 from limpet.geometry import Hypersphere
 
@@ -349,3 +349,22 @@ def test_a_server_that_dies_in_the_middle(mortal_server: Server) -> None:
             it.swap()  # the connection is lost, and nothing else
         it.swap()
     assert set(shop.sides().values()) == {"new"}
+
+
+def test_a_swapped_table_that_lost_a_column_can_be_abandoned(shop: Shop, how: dict[str, Any]) -> None:
+    """No other step is possible any more; the vectors that serve stay."""
+    shop.fill(2)
+    with shop.attach(**how) as it:
+        it.backfill(source(it))
+        indexed(it)
+        it.swap(writes="new")
+        with pytest.raises(UpgradeStateError, match="the attachment is swapped"):
+            it.detach(abandon=True)
+        shop.execute("ALTER TABLE shop.items DROP COLUMN title CASCADE")
+        with pytest.raises(GalleryError, match="title is gone"):
+            it.rollback()
+        it.detach(abandon=True)
+    assert shop.sides() == {0: "new", 1: "new"}
+    names = shop.execute("SELECT attname FROM pg_attribute WHERE attrelid = 'shop.items'::regclass AND attnum > 0 "
+                         "AND NOT attisdropped ORDER BY attname")  # fmt: skip
+    assert [name for (name,) in names] == ["emb", "id", "price"]

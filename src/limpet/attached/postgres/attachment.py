@@ -727,10 +727,11 @@ class PostgresAttachment:
             UpgradeStateError: The new vectors serve, and it is not completed; or rows lack a vector.
         """
         entry = self._entry()
-        stays: Side = "new" if entry.state.phase == "completed" else "old"
+        lost = abandon and self._is_changed(entry)  # neither a rollback nor complete is possible any more
+        stays: Side = "new" if entry.state.phase == "completed" or (lost and entry.state.serving == "new") else "old"
         if not abandon:
             relation_of(entry)
-        if not entry.gone:
+        if not lost:
             advance(entry.state, {"kind": "detach"})
         if abandon:
             self._session.patiently(lambda: self._abandon(stays), ATTEMPTS)
@@ -841,6 +842,18 @@ class PostgresAttachment:
                     self._session.rows(f"COMMENT ON COLUMN {relation}.{name} IS NULL")
             self._ledger.note(entry.id, {"kind": "detach", "abandoned": True})
             self._ledger.remove(self.number)
+
+    def _is_changed(self, entry: Entry) -> bool:
+        """Return whether the table is gone, or not what it was when it was attached."""
+        with self._session.transaction():
+            try:
+                relation_of(entry)
+                layout_of(self._session, entry)
+            except StoreError:
+                raise
+            except GalleryError:
+                return True
+        return False
 
     def _put_back_abandoned(self, relation: str, record: Record, stays: Side) -> None:
         """Put kept vectors back as far as the columns are there; within a transaction."""
