@@ -125,6 +125,20 @@ def test_rows_that_nobody_may_change_hold_no_vector_of_the_other_model(made: str
         assert shop.sides() == {}
 
 
+def test_new_row_whose_key_a_trigger_changes_holds_no_vector_of_the_other_model(shop: Shop) -> None:
+    shop.execute(
+        "CREATE FUNCTION shop.renumbered() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN IF NEW.id < 100 THEN "
+        "UPDATE shop.items SET id = id + 100 WHERE id = NEW.id; END IF; RETURN NULL; END$$; "
+        "CREATE TRIGGER renumbered AFTER INSERT ON shop.items FOR EACH ROW EXECUTE FUNCTION shop.renumbered()"
+    )
+    with shop.attach() as it:
+        shop.execute("SET limpet.writes_with = 'declared:new'; INSERT INTO shop.items (id, title, emb) "
+                     f"VALUES (1, 'item 1', '{written('new', 'item 1')}')")  # fmt: skip
+        assert shop.sides() == {101: None} and it.status().lacking == {"old": 1, "new": 0}
+        it.backfill(source(it, "old"), of="old")
+        assert shop.sides() == {101: "old"} and it.status().lacking == {"old": 0, "new": 0}
+
+
 def test_rows_whose_transaction_fails_at_its_end_are_not_counted_as_written(shop: Shop) -> None:
     shop.fill(100)
     with shop.attach(fire_triggers=True) as it:

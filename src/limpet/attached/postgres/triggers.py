@@ -209,6 +209,11 @@ BEGIN
     IF TG_OP = 'UPDATE' AND (OLD.{mark})[1] = {MOVED} THEN
         IF (NEW.{mark})[1] > 0 THEN  -- it is being moved
             {seen}
+        ELSIF {_changed([column.name for column in record.table.key])} THEN  -- it would not be found to be moved
+            NEW.{hidden} := OLD.{served};
+            NEW.{served} := NULL;
+            NEW.{mark} := ARRAY[{NOW}, (OLD.{mark})[2], (OLD.{mark})[3]];
+            {seen}
         ELSE  -- by a trigger of the application, before it is moved
             NEW.{hidden} := OLD.{hidden};
             NEW.{mark} := OLD.{mark};
