@@ -133,7 +133,6 @@ def act(connection: Any, draw: random.Random, own: Memory, told: Any, first: int
     values: list[Any] = [row, title, 1, written("old", title)]
     insert = "INSERT INTO shop.items (id, title, price, emb) VALUES (%s, %s, %s, %s)"
     update = "UPDATE shop.items SET title = %s, emb = %s WHERE id = %s"
-    further: list[tuple[str, list[Any]]] = []
     if kind in ("insert", "price", "trade") or row is None:
         row, statement = own.unused(first), insert
         values[0] = row
@@ -148,9 +147,6 @@ def act(connection: Any, draw: random.Random, own: Memory, told: Any, first: int
             after = title.replace("thing", "withdrawn", 1)
         else:
             after = f"late {title} | {before}"
-            if kind == "second":
-                further = [(f"UPDATE shop.items SET emb = %s, price = {SECOND} WHERE id = %s",
-                            [written(model, after), row])]  # fmt: skip
         statement, values = "UPDATE shop.items SET title = %s, price = 1 WHERE id = %s", [after, row]
     elif kind == "withdraw":
         after = title.replace("thing", "withdrawn", 1)
@@ -159,30 +155,34 @@ def act(connection: Any, draw: random.Random, own: Memory, told: Any, first: int
         statement, values, after = "DELETE FROM shop.items WHERE id = %s", [row], None
     told.write(json.dumps({"row": row, "after": after}) + "\n")
     own.about(row, after)
-    if further:  # each is a transaction of its own; after the first, the row is as one whose text alone was changed
-        connection.execute(statement, values)
-        statement, values = further[0]
-    if kind == "named" or further:
+    if kind == "named" or (kind == "second" and str(after).startswith("late")):
+        upgrade = None
+        if kind == "second":  # each statement in a transaction of its own; after the first, the text alone was changed
+            with connection.transaction():
+                upgrade = attached(connection)
+                connection.execute(statement, values)
         with connection.transaction():
-            connection.execute(
-                "LOCK TABLE shop.items IN ROW EXCLUSIVE MODE"
-            )  # it is attached or detached before or after
-            if serving(connection) is None:  # nothing would tell the two models apart
-                values = [*values[:-2], written("old", str(after)), row] if kind == "named" else [
-                    written("old", str(after)), row]  # fmt: skip
-            else:
+            now = attached(connection)
+            made = written(model if now else "old", str(after))  # nothing else would tell the two models apart
+            if now:
                 connection.execute("SELECT set_config('limpet.writes_with', %s, true)", [f"declared:{model}"])
-            connection.execute(statement, values)
+            if kind == "named":
+                connection.execute(update, [title, made, row])
+            else:
+                price = SECOND if now == upgrade else 1  # an upgrade knows nothing of a text that changed before it
+                connection.execute("UPDATE shop.items SET emb = %s, price = %s WHERE id = %s", [made, price, row])
     else:
         connection.execute(statement, values)
     told.write(json.dumps({"done": row}) + "\n")
     own.done(row)
 
 
-def serving(connection: Any) -> str | None:
-    """Return the model that serves; None where nothing is attached."""
-    known = connection.execute("SELECT to_regprocedure('limpet_attached.model_of(regclass, text)')").fetchone()[0]
-    return known and connection.execute("SELECT limpet_attached.model_of('shop.items', 'emb')").fetchone()[0]
+def attached(connection: Any) -> int | None:
+    """Return the number of the upgrade of the table, which stays until the transaction ends; None for none."""
+    connection.execute("LOCK TABLE shop.items IN ROW EXCLUSIVE MODE")
+    if not connection.execute("SELECT to_regclass('limpet_attached.attachments')").fetchone()[0]:
+        return None
+    return connection.execute("SELECT max(id) FROM limpet_attached.attachments").fetchone()[0]
 
 
 def partition(connection: Any, draw: random.Random, own: Memory, told: Any, first: int) -> None:
@@ -211,7 +211,9 @@ def partition(connection: Any, draw: random.Random, own: Memory, told: Any, firs
     with connection.transaction():
         connection.execute("LOCK TABLE shop.items IN SHARE UPDATE EXCLUSIVE MODE")  # no swap until it is attached
         if not statement:
-            side = "new" if serving(connection) == "declared:new" else "old"
+            asked = "SELECT limpet_attached.model_of('shop.items', 'emb')"
+            serving = connection.execute(asked).fetchone()[0] if attached(connection) else None
+            side = "new" if serving == "declared:new" else "old"
             connection.execute(f"CREATE TABLE shop.{name} (LIKE shop.items)")
             for row, title in changes.items():
                 values = [row, title, written(side, str(title))]
@@ -533,7 +535,8 @@ def wrong_vectors(rows: list[tuple[Any, ...]], *, shared: bool = False, ended: b
         if kind == "withdrawn":
             found.append(f"row {row} has a vector again, which was withdrawn")
         elif all(abs(vector(made_by(values), text) - values).max() > 1e-5 for text in texts):
-            found.append(f"row {row} has a vector of another text than '{title}'")
+            when = "in the end" if ended else "meanwhile"
+            found.append(f"row {row} has {when} a vector of another text than '{title}', by the {sides[row]} model")
     return found
 
 
