@@ -14,6 +14,8 @@ from datetime import datetime
 from logging import INFO
 from typing import NamedTuple, Unpack
 
+from psycopg.errors import IdleInTransactionSessionTimeout
+
 from limpet.attached.base import AttachmentStatus, FillOptions, ModelIdentity, Verification
 from limpet.attached.postgres import client
 from limpet.attached.postgres.address import TableAddress, read_table_address
@@ -501,7 +503,8 @@ class PostgresAttachment:
         try:
             self._session.rows(limit, ["0"])
         except StoreError as error:
-            if made.seconds < LONGEST:
+            ended = isinstance(error.__cause__, IdleInTransactionSessionTimeout)  # it counts more than the embedding
+            if made.seconds < LONGEST and not ended:
                 raise
             raise locked() from error
         return made
