@@ -20,10 +20,10 @@ from limpet.data.scenarios import SCENARIOS
 from limpet.embeddings import EmbeddingSet, StringArray, storage
 from limpet.evaluation.intervals import Interval, paired_interval
 from limpet.evaluation.retrieval import rank_metrics
-from limpet.experiment import Experiment, Recipe
 from limpet.methods import METHODS
 from limpet.models.specs import EncoderSpec
 from limpet.training.encode import cached_embeddings, embed_images
+from limpet.training.experiment import Experiment, Recipe
 from limpet.training.train import train_upgrade
 from task_pool import write_json
 

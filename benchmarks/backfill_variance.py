@@ -28,11 +28,11 @@ from scipy.stats import spearmanr
 
 from limpet.adapters import build_adapter
 from limpet.adapters.base import Adapter
-from limpet.adapters.compare import means_of
 from limpet.embeddings import EmbeddingSet
 from limpet.evaluation.intervals import Draws, clusters_of
 from limpet.evaluation.retrieval import rank_metrics
 from limpet.galleries import Gallery
+from limpet.linking.compare import means_of
 from machine import describe
 from partial_labels import embedded
 

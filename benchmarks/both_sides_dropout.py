@@ -30,10 +30,10 @@ import torch
 from numpy.typing import NDArray
 
 from limpet import load_dataset
-from limpet.adapters.adapt import Choice, candidates_of, usual_heads
 from limpet.embeddings import EmbeddingSet
 from limpet.embeddings.embedding_set import joined
-from limpet.experiment import Experiment
+from limpet.linking.adapt import Choice, candidates_of, usual_heads
+from limpet.training.experiment import Experiment
 from machine import describe
 from partial_labels import IMAGE_MODELS, RESULTS, apart, cell, embedded_images, precisions
 from partial_labels import embedded as embedded_texts

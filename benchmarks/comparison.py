@@ -31,10 +31,10 @@ from limpet.data.datasets import load_dataset
 from limpet.data.retrieval_data import RetrievalData
 from limpet.data.scenarios import SCENARIOS
 from limpet.evaluation.evaluate import evaluate
-from limpet.experiment import Experiment, Recipe
 from limpet.methods import METHODS
 from limpet.models.specs import EncoderSpec
 from limpet.training.encode import embed_images
+from limpet.training.experiment import Experiment, Recipe
 from limpet.training.train import train_upgrade
 from machine import describe
 

@@ -16,8 +16,8 @@ from limpet.continual.runner import run_sessions
 from limpet.data.augment import Augmentation
 from limpet.data.closed_set import ClosedSet, closed_set
 from limpet.data.datasets import load_dataset
-from limpet.experiment import Experiment, Recipe
 from limpet.models.specs import EncoderSpec
+from limpet.training.experiment import Experiment, Recipe
 from task_pool import write_json
 
 FIRST, TUNE, FINAL = "first", "tune", "final"

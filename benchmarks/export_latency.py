@@ -84,7 +84,6 @@ def cases(folder: Path) -> dict[str, tuple[Any, Mapping[str, Way]]]:
     from sentence_transformers import SentenceTransformer
 
     from limpet.adapters import build_adapter
-    from limpet.experiment import HEAD_RECIPE, Experiment
     from limpet.export import formats
     from limpet.export.exportable import of_adapter, of_release
     from limpet.export.formats import export
@@ -95,6 +94,7 @@ def cases(folder: Path) -> dict[str, tuple[Any, Mapping[str, Way]]]:
     from limpet.models.specs import EncoderSpec
     from limpet.models.text_encoders import open_text_encoder
     from limpet.training.compatible_head import train_head
+    from limpet.training.experiment import HEAD_RECIPE, Experiment
 
     texts, labels, names = requests()
     old_model, new_model = open_text_encoder(OLD), open_text_encoder(NEW)

@@ -15,18 +15,18 @@ from numpy.typing import NDArray
 
 from frozen_models_tables import AUTO, MIXED, SYSTEMS, UNSEEN
 from limpet.adapters import ADAPTERS, ScoreMap, build_adapter
-from limpet.adapters.adapt import HEAD, Choice, adapt
-from limpet.adapters.compare import Link, Measured
 from limpet.data.text_set import TextSet
 from limpet.data.texts import load_texts
 from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.evaluation.intervals import mean_intervals
 from limpet.evaluation.retrieval import rank_metrics
-from limpet.experiment import HEAD_RECIPE, Experiment
+from limpet.linking.adapt import HEAD, Choice, adapt
+from limpet.linking.compare import Link, Measured
 from limpet.methods import METHODS
 from limpet.models.specs import EncoderSpec
 from limpet.models.text_encoders import embed_texts, open_text_encoder
 from limpet.training.compatible_head import train_head
+from limpet.training.experiment import HEAD_RECIPE, Experiment
 from mixed_generations import mixed_gallery
 from task_pool import write_json
 

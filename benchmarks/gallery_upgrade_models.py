@@ -20,10 +20,10 @@ from limpet.data.texts import load_texts
 from limpet.embeddings import EmbeddingSet, storage
 from limpet.evaluation.evaluate import evaluate
 from limpet.evaluation.results import EvaluationResults
-from limpet.experiment import Experiment
 from limpet.models.text_encoders import embed_texts, open_text_encoder
 from limpet.results import Data
 from limpet.training.encode import embed_images
+from limpet.training.experiment import Experiment
 from limpet.training.train import train_upgrade
 
 

@@ -15,7 +15,7 @@ from limpet.evaluation.compatibility import average_compatibility, p_comp
 from limpet.reports.charts.matrix import heat_key, heat_map, heat_range, marked_by_criterion
 from limpet.reports.formats import score, signed
 from limpet.reports.svg import clean
-from limpet.wording import metric_name
+from limpet.support.wording import metric_name
 
 Matrix = NDArray[np.float64]
 SPACE_NAMES = {"lorentz": "Lorentz space", "hypersphere": "hypersphere"}

@@ -19,9 +19,9 @@ from limpet.data.retrieval_data import RetrievalData
 from limpet.data.scenarios import class_chain
 from limpet.embeddings import EmbeddingSet, storage
 from limpet.evaluation.compatibility import compatibility_matrix
-from limpet.experiment import Experiment, Geometry
 from limpet.models.release import Release, load_release
 from limpet.training.encode import embed_images
+from limpet.training.experiment import Experiment, Geometry
 from limpet.training.train import train_release
 from task_pool import read_json, write_json
 

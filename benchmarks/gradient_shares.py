@@ -30,10 +30,10 @@ from limpet.embeddings import EmbeddingSet
 from limpet.errors import DataError
 from limpet.evaluation.compatibility import p_comp, p_score, p_up
 from limpet.evaluation.retrieval import rank_metrics
-from limpet.experiment import Experiment
 from limpet.methods import METHODS
 from limpet.methods.base import CompatibilityMethod, Step
 from limpet.training.encode import embed_images
+from limpet.training.experiment import Experiment
 from limpet.training.train import train_upgrade
 from machine import describe
 

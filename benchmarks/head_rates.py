@@ -29,9 +29,9 @@ import numpy as np
 import torch
 
 from both_sides_dropout import FITTED, Items, measured, photographs, table
-from limpet.adapters.adapt import usual_heads
-from limpet.experiment import Experiment, head_recipe
 from limpet.geometry import Hypersphere
+from limpet.linking.adapt import usual_heads
+from limpet.training.experiment import Experiment, head_recipe
 from machine import describe
 from partial_labels import RESULTS
 from partial_labels import embedded as embedded_texts

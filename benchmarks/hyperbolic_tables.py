@@ -39,7 +39,7 @@ from hyperbolic_tasks import (
 )
 from limpet.evaluation.compatibility import compatible, p_comp, p_score, p_up
 from limpet.methods import METHODS
-from limpet.wording import metric_name
+from limpet.support.wording import metric_name
 
 PAPER_EUCLIDEAN = ("l2", "bct", "hot_refresh", "advbct", "hoc")
 CHEAP = -0.05  # P_up from which on a method counts as not hurting the new model

@@ -16,10 +16,10 @@ from all_methods_tasks import HEAD, RECIPE, Settings, images_of, intervals
 from limpet.data.scenarios import SCENARIOS
 from limpet.embeddings import EmbeddingSet, storage
 from limpet.evaluation.retrieval import rank_metrics
-from limpet.experiment import Experiment, Geometry
 from limpet.methods import METHODS
 from limpet.models.release import Release
 from limpet.training.encode import cached_embeddings, embed_images
+from limpet.training.experiment import Experiment, Geometry
 from limpet.training.train import train_release, train_upgrade
 from task_pool import write_json
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from gallery_verification import ROOT, checked_out, spread
-from limpet.extras import EXTRAS
+from limpet.support.extras import EXTRAS
 from machine import describe
 from task_pool import write_json
 

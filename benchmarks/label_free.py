@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from limpet.adapters.adapt import Choice, candidates_of, usual_heads
-from limpet.experiment import HEAD_RECIPE, Experiment
+from limpet.linking.adapt import Choice, candidates_of, usual_heads
+from limpet.training.experiment import HEAD_RECIPE, Experiment
 from machine import describe
 from partial_labels import NO_LABEL, RESULTS, apart, by_class, cell, embedded, precision, references, values
 

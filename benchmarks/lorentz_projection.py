@@ -31,9 +31,9 @@ from limpet.data.datasets import load_dataset
 from limpet.data.image_set import ImageSet
 from limpet.evaluation.pictures.histograms import histograms
 from limpet.evaluation.retrieval import rank_metrics
-from limpet.experiment import Experiment, Geometry
 from limpet.geometry import SPACES
 from limpet.training.encode import embed_images
+from limpet.training.experiment import Experiment, Geometry
 from limpet.training.train import train_release
 from machine import describe
 

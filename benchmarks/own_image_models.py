@@ -30,8 +30,8 @@ from limpet import EmbeddingSet, Experiment, Recipe, embed_images, evaluate, loa
 from limpet.adapters import build_adapter
 from limpet.data.image_set import ImageSet
 from limpet.evaluation.results import Evaluation
-from limpet.experiment import Trainable
 from limpet.models.specs import EncoderSpec
+from limpet.training.experiment import Trainable
 from machine import describe
 from task_pool import write_json
 

@@ -35,9 +35,6 @@ from numpy.typing import NDArray
 
 from image_encoders import lite0_at_64, lite2
 from limpet import embed_images, load_dataset
-from limpet.adapters.adapt import Choice, adapt, candidates_of, usual_heads
-from limpet.adapters.compare import Link
-from limpet.adapters.held_out import Unlabelled, all_pairs
 from limpet.adapters.pairs import without_doubtful
 from limpet.data.image_set import ImageSet
 from limpet.data.texts import load_texts
@@ -45,6 +42,9 @@ from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.embeddings.storage import load, save
 from limpet.evaluation.intervals import mean_interval
 from limpet.evaluation.retrieval import rank_metrics
+from limpet.linking.adapt import Choice, adapt, candidates_of, usual_heads
+from limpet.linking.compare import Link
+from limpet.linking.held_out import Unlabelled, all_pairs
 from limpet.models.text_encoders import embed_texts, open_text_encoder
 from machine import describe
 

@@ -48,12 +48,12 @@ from limpet.data.texts import load_texts
 from limpet.embeddings import EmbeddingSet
 from limpet.evaluation.evaluate import evaluate
 from limpet.evaluation.results import Evaluation
-from limpet.experiment import Experiment, head_recipe
 from limpet.galleries.sources import points_of
 from limpet.geometry import Hypersphere
 from limpet.models.text_encoders import embed_texts, open_text_encoder
 from limpet.reports.evaluation import mixing_rows
 from limpet.training.compatible_head import train_head
+from limpet.training.experiment import Experiment, head_recipe
 from machine import describe
 
 RESULTS = Path(__file__).parent / "results"

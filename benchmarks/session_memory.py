@@ -28,8 +28,8 @@ def run_one(session: int, root: Path | None, folder: Path) -> None:
     from limpet.continual.runner import run_session
     from limpet.data.closed_set import closed_set
     from limpet.data.datasets import load_dataset
-    from limpet.experiment import Experiment, Recipe
     from limpet.models.specs import EncoderSpec
+    from limpet.training.experiment import Experiment, Recipe
 
     torch.set_num_threads(1)
     data = closed_set(load_dataset("tiny-imagenet-32", data_root(root)))

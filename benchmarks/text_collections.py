@@ -29,15 +29,15 @@ from numpy.typing import NDArray
 
 from half_backfilled import CHOSEN, by_cohort, merged
 from judged_texts import COLLECTIONS, Collection, collection
-from limpet.adapters.adapt import Choice, candidates_of, suitable_adapters
-from limpet.adapters.compare import measure
-from limpet.adapters.held_out import hold_out
 from limpet.adapters.pairs import without_doubtful
 from limpet.embeddings import EmbeddingSet
 from limpet.evaluation.intervals import mean_interval
 from limpet.evaluation.metrics import metrics_named
 from limpet.evaluation.protocols.relevance_lists import Pairs, Relevance
 from limpet.evaluation.ranking.engine import Ranked
+from limpet.linking.adapt import Choice, candidates_of, suitable_adapters
+from limpet.linking.compare import measure
+from limpet.linking.held_out import hold_out
 from machine import describe
 
 RESULTS = Path(__file__).parent / "results"

@@ -34,10 +34,10 @@ from limpet.data.text_set import TextData, TextSet
 from limpet.data.texts import load_texts
 from limpet.embeddings import EmbeddingSet, Role
 from limpet.evaluation.retrieval import rank_metrics
-from limpet.experiment import TEXT_RECIPE, Experiment, Recipe, Trainable, head_recipe
 from limpet.models.text_encoders import TextEncoder, embed_texts, open_text_encoder
 from limpet.reports.markdown import markdown_table
 from limpet.training.compatible_head import train_head
+from limpet.training.experiment import TEXT_RECIPE, Experiment, Recipe, Trainable, head_recipe
 from limpet.training.fine_tuning import fine_tune
 from machine import describe
 

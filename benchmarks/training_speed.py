@@ -34,12 +34,12 @@ from limpet.data.image_set import ImageSet
 from limpet.data.images import ArrayImages
 from limpet.data.loading import encoding_loader, training_loader
 from limpet.data.resident import resident_inputs
-from limpet.experiment import Recipe
 from limpet.geometry import Hypersphere
 from limpet.methods import METHODS
 from limpet.models.heads import build_head
 from limpet.models.seeding import seeded
 from limpet.models.specs import EncoderSpec
+from limpet.training.experiment import Recipe
 from limpet.training.loop import fit
 from machine import describe
 from task_pool import read_json, write_json

@@ -37,7 +37,6 @@ from numpy.typing import NDArray
 
 from judged_texts import COLLECTIONS, MODELS, collection, texts_in
 from limpet.adapters import build_adapter
-from limpet.adapters.compare import means_of
 from limpet.embeddings import EmbeddingSet
 from limpet.evaluation.intervals import Draws, clusters_of
 from limpet.evaluation.retrieval import rank_metrics
@@ -45,6 +44,7 @@ from limpet.evaluation.two_stage import rescored, rescored_metrics
 from limpet.galleries import Gallery
 from limpet.galleries.sources import TextItems, TextVectors
 from limpet.galleries.two_stage import Rescoring
+from limpet.linking.compare import means_of
 from limpet.models.text_encoders import embed_texts, open_text_encoder
 from machine import describe
 from partial_labels import embedded

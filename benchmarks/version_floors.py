@@ -28,7 +28,7 @@ SETS: dict[str, Sequence[str]] = {
     ),
 }  # fmt: skip
 TESTS = (
-    "tests/models", "tests/export", "tests/integrations", "tests/test_hub.py", "tests/cli/test_embed_texts.py",
+    "tests/models", "tests/export", "tests/integrations", "tests/support/test_hub.py", "tests/cli/test_embed_texts.py",
     "tests/cli/test_export.py", "tests/cli/test_fine_tune.py", "tests/cli/test_heads_in_commands.py",
     "tests/cli/test_own_models.py",
 )  # fmt: skip

@@ -22,7 +22,7 @@ RUNS = Path(__file__).parents[1] / "runs" / "frozen_models"
 def lines(root: Path, work: Path) -> Iterator[str]:
     from frozen_models import DATASETS
     from frozen_models_tasks import embedded
-    from limpet.adapters.adapt import Choice, adapt
+    from limpet.linking.adapt import Choice, adapt
 
     yield f"{'data':<12}{'wrong':>7}{'estimate':>10}{'95 % interval':>17}  {'action':<16} candidate"
     for data in DATASETS:

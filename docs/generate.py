@@ -50,11 +50,11 @@ TABLE_LINK = re.compile(r"^\[([^]]+)\]\(([^)\s#]*benchmarks/results/[^)\s#]+)(?:
 
 
 class SettingsAreDataclasses(griffe.Extension):
-    """What `limpet.experiment.settings` decorates is a dataclass, which reading the source alone does not show."""
+    """Mark what `limpet.training.experiment.settings` decorates as a dataclass."""
 
     def on_class_instance(self, *, cls: griffe.Class, **_: Any) -> None:
         """Say so, while the source is read."""
-        if any(decorator.callable_path == "limpet.experiment.settings" for decorator in cls.decorators):
+        if any(decorator.callable_path == "limpet.training.experiment.settings" for decorator in cls.decorators):
             source = "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass Example: ..."
             cls.decorators = griffe.visit("example", Path("example.py"), source)["Example"].decorators
 

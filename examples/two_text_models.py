@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from limpet.adapters.adapt import Choice, adapt, open_link, save_link
 from limpet.data import TextSet, load_texts
 from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.linking.adapt import Choice, adapt, open_link, save_link
 from limpet.models.text_encoders import embed_texts, open_text_encoder
 
 REQUESTS = Path(__file__).parent / "requests.csv"

@@ -34,10 +34,10 @@ from bare_python import Done, run_with_exactly
 from crash.server import Server
 from limpet import load_embeddings
 from limpet.bench.suite import read_suite
-from limpet.extras import installing
 from limpet.methods import METHODS
 from limpet.models.published_weights import quietly
 from limpet.models.seeding import seeded
+from limpet.support.extras import installing
 from reports.browser import BROWSER, started
 from tiny_text_model import write_tiny_model
 

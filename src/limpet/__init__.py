@@ -13,15 +13,14 @@ from limpet.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from limpet.adapters import ADAPTERS, Adapter
-    from limpet.adapters.adapt import adapt, open_link
     from limpet.data.datasets import load_dataset
     from limpet.embeddings import EmbeddingSet
     from limpet.embeddings.storage import save as save_embeddings
     from limpet.errors import LimpetError
     from limpet.evaluation.evaluate import evaluate
-    from limpet.experiment import Experiment, Recipe
     from limpet.galleries import Gallery
     from limpet.geometry import Hypersphere, Space
+    from limpet.linking.adapt import adapt, open_link
     from limpet.methods import METHODS
     from limpet.methods.base import CompatibilityMethod
     from limpet.models.named_models import open_release
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from limpet.sources.reading import load_embeddings
     from limpet.training.compatibility_loss import CompatibilityLoss
     from limpet.training.encode import embed_images, encode
+    from limpet.training.experiment import Experiment, Recipe
     from limpet.training.loop import fit
     from limpet.training.train import train_release
 
@@ -39,14 +39,14 @@ _HOMES = {
     "CompatibilityLoss": "limpet.training.compatibility_loss",
     "CompatibilityMethod": "limpet.methods.base",
     "EmbeddingSet": "limpet.embeddings",
-    "Experiment": "limpet.experiment",
+    "Experiment": "limpet.training.experiment",
     "Gallery": "limpet.galleries",
     "LimpetError": "limpet.errors",
     "Hypersphere": "limpet.geometry",
-    "Recipe": "limpet.experiment",
+    "Recipe": "limpet.training.experiment",
     "Release": "limpet.models.release",
     "Space": "limpet.geometry",
-    "adapt": "limpet.adapters.adapt",
+    "adapt": "limpet.linking.adapt",
     "embed_images": "limpet.training.encode",
     "encode": "limpet.training.encode",
     "evaluate": "limpet.evaluation.evaluate",
@@ -54,7 +54,7 @@ _HOMES = {
     "load_dataset": "limpet.data.datasets",
     "load_embeddings": "limpet.sources.reading",
     "load_release": "limpet.models.release",
-    "open_link": "limpet.adapters.adapt",
+    "open_link": "limpet.linking.adapt",
     "open_release": "limpet.models.named_models",
     "save_embeddings": "limpet.embeddings.storage:save",
     "save_release": "limpet.models.release",
@@ -95,7 +95,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'limpet' has no attribute '{name}'")
     module, _, attribute = _HOMES[name].partition(":")
-    from limpet.extras import needing
+    from limpet.support.extras import needing
 
     with needing(f"limpet.{name}"):
         return getattr(import_module(module), attribute or name)

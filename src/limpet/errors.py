@@ -150,7 +150,7 @@ class ConfigError(LimpetError, ValueError):
 
 
 class MissingExtraError(ConfigError, ModuleNotFoundError):
-    """A package is not installed that only a part of limpet needs; see `limpet.extras`.
+    """A package is not installed that only a part of limpet needs; see `limpet.support.extras`.
 
     Args:
         given: What needs it.

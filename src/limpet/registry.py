@@ -10,7 +10,7 @@ from sys import path as search_path
 from typing import Any, TypeVar
 
 from limpet.errors import ConfigError, MissingExtraError, reason, unknown_name
-from limpet.extras import needing
+from limpet.support.extras import needing
 
 Thing = TypeVar("Thing")
 

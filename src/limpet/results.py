@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError, ValidationInfo
 from pydantic_core import PydanticSerializationError
 
-from limpet import documents
 from limpet.embeddings.storage import write_atomically
 from limpet.errors import ConfigError, DataError, unknown_name
+from limpet.support import documents
 from limpet.version import __version__
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ from limpet.bench.suite import RECIPES, Suite, suite_from
 from limpet.continual.plans import PLANS
 from limpet.data.datasets import DATASETS
 from limpet.data.scenarios import SCENARIOS
-from limpet.documents import read_yaml
-from limpet.experiment import Experiment
+from limpet.support.documents import read_yaml
+from limpet.training.experiment import Experiment
 
 from .shipped import EVERY
 

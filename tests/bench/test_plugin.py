@@ -22,7 +22,7 @@ from limpet.evaluation.metrics import METRICS
 from limpet.evaluation.protocols import PROTOCOLS
 from limpet.methods import METHODS
 from limpet.models.heads import HEADS
-from limpet.source_code import version_of
+from limpet.support.source_code import version_of
 
 PACKAGE = Path(__file__).parents[2] / "examples" / "own_method"
 

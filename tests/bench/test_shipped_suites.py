@@ -25,12 +25,12 @@ from limpet.data.text_set import TextSet
 from limpet.data.texts import TEXT_DATASETS
 from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.errors import ConfigError, DataError
-from limpet.experiment import Experiment
 from limpet.geometry import Hypersphere
 from limpet.methods import build_method
 from limpet.models.backbones import BACKBONES
 from limpet.models.specs import EncoderSpec
-from limpet.options import bound
+from limpet.support.options import bound
+from limpet.training.experiment import Experiment
 from limpet.training.spaces import settle
 
 from .conftest import SIDE

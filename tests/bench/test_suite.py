@@ -19,8 +19,8 @@ from limpet.cli.parsing import run_command
 from limpet.data.datasets import Dataset, load_dataset
 from limpet.data.text_set import TextData, TextSet
 from limpet.data.texts import TEXT_DATASETS, load_texts
-from limpet.documents import parsed_yaml
 from limpet.errors import ConfigError, DataError
+from limpet.support.documents import parsed_yaml
 
 PLANS = {"disjoint": {"sessions": 3, "validation": 1}}
 SUITE = {"name": "s", "title": "s", "methods": {"p2s": {}}}

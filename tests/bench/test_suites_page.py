@@ -32,7 +32,7 @@ from limpet.data.text_files import texts
 from limpet.data.texts import TEXT_DATASETS
 from limpet.errors import ConfigError
 from limpet.models.heads import HEADS
-from limpet.options import option_types
+from limpet.support.options import option_types
 from limpet.training.spaces import SPACES
 
 ROOT = Path(__file__).parents[2]

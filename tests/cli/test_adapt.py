@@ -17,17 +17,17 @@ import yaml
 
 from limpet.adapters import SuspectPairs, suspect_pairs
 from limpet.adapters import storage as adapter_storage
-from limpet.adapters.adapt import Choice, open_link, save_link, suitable_adapters, usual_heads
-from limpet.adapters.results import AdaptResults
 from limpet.adapters.score_map import load_score_map
 from limpet.adapters.storage import load_adapter
 from limpet.cli import main
 from limpet.embeddings import EmbeddingSet, storage
 from limpet.evaluation.retrieval import rank_metrics
-from limpet.experiment import HEAD_RECIPE
 from limpet.geometry import Lorentz
+from limpet.linking.adapt import Choice, open_link, save_link, suitable_adapters, usual_heads
+from limpet.linking.results import AdaptResults
 from limpet.models.text_encoders import TextEncoder
 from limpet.reports.adapt import adapt_headline, adapt_table, failures
+from limpet.training.experiment import HEAD_RECIPE
 
 Fails = Callable[..., str]
 Plant = Callable[..., Path]

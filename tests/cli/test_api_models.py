@@ -15,10 +15,10 @@ from api_server import Answer, ApiServer, serving, vector_of
 from limpet import load_embeddings
 from limpet.cli import main
 from limpet.embeddings import EmbeddingSet
-from limpet.experiment import Experiment, Recipe
 from limpet.geometry import Hypersphere
 from limpet.models.api.probe import PROBES
 from limpet.training.compatible_head import train_head
+from limpet.training.experiment import Experiment, Recipe
 
 KEY = "sk-very-secret-1234"
 COLOURS, THINGS = ("red", "blue", "green", "black", "white"), ("shoes", "hat", "coat", "lamp", "table")

@@ -14,7 +14,7 @@ import pytest
 
 from bare_python import Done, run_without
 from limpet.cli import COMMANDS
-from limpet.extras import EXTRAS, extra_of, installing
+from limpet.support.extras import EXTRAS, extra_of, installing
 
 CORE = {"numpy", "scipy", "threadpoolctl", "safetensors", "pydantic", "PyYAML", "jsonargparse", "rich", "pyarrow"}
 DRAWN_BY_OTHERS = {"markupsafe", "lightning", "lightning_utilities", "sympy", "lancedb", "datasets", "pandas"}
@@ -120,7 +120,7 @@ def test_what_other_commands_computed_is_there_too(files: Path, made: Path, tmp_
 PYTHON = """
 import limpet
 from limpet.errors import MissingExtraError
-from limpet.extras import needing
+from limpet.support.extras import needing
 
 assert limpet.Adapter and limpet.Gallery and limpet.EmbeddingSet and limpet.evaluate and list(limpet.METHODS)
 for name in ("fit", "encode", "Release", "CompatibilityLoss", "train_release", "load_release"):

@@ -16,10 +16,10 @@ from limpet.adapters.storage import save_adapter
 from limpet.cli import main
 from limpet.data import load_texts
 from limpet.embeddings import EmbeddingSet, StringArray, storage
-from limpet.experiment import Experiment, head_recipe
 from limpet.models.release import load_release
 from limpet.models.text_encoders import embed_texts, open_text_encoder
 from limpet.training.compatible_head import train_head
+from limpet.training.experiment import Experiment, head_recipe
 
 MODEL = ["--text-model", "wordllama", "--truncate-dim", "32"]
 QUICK = ["--resamples", "200", "--curve", "no", "--report", "none"]

@@ -11,9 +11,9 @@ import pytest
 
 from limpet.cli import main
 from limpet.cli.commands import all_functions, below, function_of
+from limpet.cli.config import known_options
 from limpet.cli.gallery import FORMER, SUBCOMMANDS
 from limpet.cli.parsing import MOVED, TABLES
-from limpet.config import known_options
 
 NAMES = (Path(__file__).parent / "option_names.txt").read_text().splitlines()
 RENAMED = {f"gallery {name}": f"gallery {new}" for name, new in FORMER.items()}

@@ -23,11 +23,11 @@ from limpet.adapters import build_adapter
 from limpet.adapters.storage import save_adapter
 from limpet.cli import main
 from limpet.data.text_files import FILE_READERS
-from limpet.disk import only_files, open_file, read_bytes, regular
 from limpet.errors import DataError
 from limpet.geometry import Hypersphere
 from limpet.models.release import make_release, save_release
 from limpet.models.specs import FeatureSpec, encoder_spec
+from limpet.support.disk import only_files, open_file, read_bytes, regular
 from limpet.testing.adapters import eighty_items
 from tiny_text_model import write_tiny_model
 

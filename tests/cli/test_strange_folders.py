@@ -15,7 +15,7 @@ from api_server import ApiServer, serving
 from attached.collections import QdrantApplication
 from limpet.cli import main
 from limpet.cli.commands import all_functions, function_of
-from limpet.config import known_options
+from limpet.cli.config import known_options
 from limpet.errors import ReleaseError
 from limpet.geometry import Hypersphere
 from limpet.models.api.probe import PROBES, fingerprint_of, sketch, written

@@ -22,10 +22,10 @@ from limpet.data.image_set import ImageSet
 from limpet.data.images import ArrayImages
 from limpet.embeddings import storage
 from limpet.errors import ConfigError, DataError
-from limpet.experiment import Experiment, Geometry, Recipe
 from limpet.methods import METHODS
 from limpet.models.release import load_release
 from limpet.models.specs import EncoderSpec
+from limpet.training.experiment import Experiment, Geometry, Recipe
 from limpet.training.warm_start import load_carried
 
 LEARNERS = ("finetune", "joint", "bct", "lwf", "mmd", "ewc", "rwalk", "rainbow", "cvs")

@@ -189,7 +189,7 @@ def rollback_drops_later_writes(store: Any) -> None:
 
 def folders_not_synced(store: Any) -> None:
     """Files are made durable, their names are not."""
-    from limpet.disk import Disk
+    from limpet.support.disk import Disk
 
     def files_only(self: Disk, paths: Iterable[Path]) -> None:
         for path in paths:

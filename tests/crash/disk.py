@@ -14,7 +14,7 @@ from crash import faults
 from crash.log import TrialLog, unlimited
 from crash.power import DATABASE, keep
 from crash.server import Server
-from limpet.disk import Disk
+from limpet.support.disk import Disk
 
 ONLY_KILLS = ("driver.acknowledge", "database.synced")
 """Points after a commit, at which nothing can fail any more."""

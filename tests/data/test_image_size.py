@@ -13,7 +13,7 @@ from PIL import Image
 from limpet.data.datasets import DATASETS, load_dataset, option_names
 from limpet.data.image_size import readable_sides, settled, sides, written
 from limpet.errors import ConfigError
-from limpet.options import bound
+from limpet.support.options import bound
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from limpet.evaluation.ranking.engine import Ranked
 from limpet.evaluation.ranking.row_lists import RowLists
 from limpet.evaluation.retrieval import rank_metrics
 from limpet.geometry import Hypersphere
-from limpet.wording import metric_name
+from limpet.support.wording import metric_name
 
 QUERIES, ITEMS = 15, 60
 

@@ -22,9 +22,9 @@ from limpet.adapters import ADAPTERS, build_adapter
 from limpet.adapters.score_map import load_score_map
 from limpet.adapters.storage import AdapterRecord, load_adapter, save_adapter
 from limpet.bench.suite import read_suite
+from limpet.cli.config import known_options, leaves, read_yaml
 from limpet.cli.embed import images
 from limpet.cli.train import train
-from limpet.config import known_options, leaves, read_yaml
 from limpet.data.arrays import arrays
 from limpet.data.ijbc import FaceTruth
 from limpet.data.intents import official_json

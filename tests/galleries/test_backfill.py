@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from limpet.disk import Disk
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import ConfigError, DataError, GalleryError, LastingStoreError, SpaceMismatchError, StoreError
 from limpet.galleries import Gallery, backfill
@@ -18,6 +17,7 @@ from limpet.galleries.gallery import GalleryOptions
 from limpet.galleries.orders import ORDERS
 from limpet.geometry import Hypersphere, Space
 from limpet.stores.checks import damaged
+from limpet.support.disk import Disk
 
 IDS = [f"i{row:02}" for row in range(20)]
 SPHERE = Hypersphere(4)

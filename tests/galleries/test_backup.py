@@ -15,11 +15,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from limpet.disk import Disk
 from limpet.errors import ConfigError, GalleryError, LimpetError, StoreError
 from limpet.galleries import Gallery, restore
 from limpet.galleries.backup import RECORD, back_up
 from limpet.geometry import Hypersphere
+from limpet.support.disk import Disk
 
 SPHERE = Hypersphere(4)
 IDS = [f"i{row:02}" for row in range(12)]
@@ -247,7 +247,7 @@ KILLED = """
 import os, signal, sys
 from limpet.galleries import Gallery, restore
 from limpet.galleries.backup import back_up
-from limpet.disk import Disk
+from limpet.support.disk import Disk
 
 class Killed(Disk):
     seen = []

@@ -13,10 +13,10 @@ from api_server import ApiServer
 from limpet.adapters.storage import load_adapter
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import ConfigError, DataError, ReleaseError, SpaceMismatchError
-from limpet.experiment import Experiment, Recipe
 from limpet.geometry import Hypersphere, Lorentz
 from limpet.integrations.linked import LinkedModel
 from limpet.models.text_encoders import open_text_encoder
+from limpet.training.experiment import Experiment, Recipe
 
 from .conftest import NEW, OLD, QUERY, TEXTS, Links, new_vectors, old_vectors, unit
 

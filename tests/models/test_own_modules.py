@@ -16,7 +16,7 @@ from limpet.errors import ConfigError, DataError, LimpetError, ReleaseError
 from limpet.geometry import Hypersphere
 from limpet.models.own_modules import probe_images, same_probe, selected
 from limpet.models.seeding import seeded
-from limpet.source_code import bare_code, callable_code, own_code
+from limpet.support.source_code import bare_code, callable_code, own_code
 
 
 class Net(nn.Module):

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from limpet.adapters import ScoreMap
-from limpet.adapters.results import AdaptResults
 from limpet.continual.plans import Plan, blurry, disjoint, general_incremental
 from limpet.continual.results import SessionsResults, average_recall, forgetting
 from limpet.embeddings import EmbeddingSet
@@ -25,6 +24,7 @@ from limpet.evaluation.results import Evaluation, EvaluationResults
 from limpet.evaluation.test_sets import CombinationResults, combine
 from limpet.evaluation.uncertainty import choose_disk
 from limpet.geometry import Lorentz
+from limpet.linking.results import AdaptResults
 from limpet.results import Data, packages
 from limpet.version import __version__
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from limpet.adapters.results import AdaptResults, ScoreMapRecord
 from limpet.errors import ConfigError
+from limpet.linking.results import AdaptResults, ScoreMapRecord
 from limpet.reports.adapt import (
     adapt_headline,
     adapt_table,

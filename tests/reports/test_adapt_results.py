@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import limpet
-from limpet.adapters.compare import Gap, Score
-from limpet.adapters.results import AdaptResults, ScoreMapRecord
 from limpet.errors import ConfigError
 from limpet.evaluation.results import EvaluationResults
+from limpet.linking.compare import Gap, Score
+from limpet.linking.results import AdaptResults, ScoreMapRecord
 from limpet.reports.adapt import adapt_table, failures, thresholds
 
 Keys = tuple[Any, ...]

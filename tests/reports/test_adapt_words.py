@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from limpet.adapters.results import AdaptResults
+from limpet.linking.results import AdaptResults
 from limpet.reports.adapt import adapt_headline, adapt_terms, curve_finding, protocol_words
 from limpet.reports.formats import plain_text
 

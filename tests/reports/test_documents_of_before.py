@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from limpet.adapters.results import AdaptResults
 from limpet.bench.leaderboard import Leaderboard
 from limpet.continual.results import SessionsResults
 from limpet.evaluation.chain import ChainResults
 from limpet.evaluation.results import EvaluationResults
 from limpet.evaluation.test_sets import CombinationResults
 from limpet.galleries.rehearsal import Rehearsal
+from limpet.linking.results import AdaptResults
 from limpet.results import Results
 
 DOCUMENTS = Path(__file__).parent / "documents"

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from limpet.adapters.results import AdaptResults
 from limpet.bench.leaderboard import Leaderboard
 from limpet.continual.results import SessionsResults
 from limpet.evaluation.chain import ChainResults
 from limpet.evaluation.results import EvaluationResults
 from limpet.evaluation.test_sets import CombinationResults
 from limpet.galleries.rehearsal import Rehearsal
+from limpet.linking.results import AdaptResults
 from limpet.reports import adapt, chain, combined, evaluation, leaderboard, rehearsal, sessions
 from limpet.reports.formats import plain_text
 from limpet.reports.markdown import in_markdown

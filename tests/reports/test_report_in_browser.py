@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from limpet.adapters.results import AdaptResults
 from limpet.continual.plans import disjoint
 from limpet.evaluation.chain import ChainResults
 from limpet.evaluation.examples import Example, Found, choose_examples
 from limpet.evaluation.results import Evaluation, EvaluationResults
 from limpet.evaluation.test_sets import CombinationResults
+from limpet.linking.results import AdaptResults
 from limpet.reports.adapt import render_adapt_report
 from limpet.reports.chain import render_chain_report
 from limpet.reports.combined import render_combined_report

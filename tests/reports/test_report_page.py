@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from limpet.cli.commands import all_functions, function_of
-from limpet.config import known_options
+from limpet.cli.config import known_options
 from limpet.errors import ConfigError
 from limpet.evaluation.evaluate import evaluate
 from limpet.evaluation.examples import Example, choose_examples

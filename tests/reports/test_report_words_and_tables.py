@@ -11,7 +11,7 @@ from limpet.reports.evaluation import finding, headline, metric_rows, summary_ro
 from limpet.reports.formats import probability
 from limpet.reports.markdown import markdown_table
 from limpet.reports.words import first_hits, metric_note, net_first_hits
-from limpet.wording import metric_name
+from limpet.support.wording import metric_name
 
 from .changes import changed
 

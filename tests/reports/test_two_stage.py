@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from limpet.adapters.compare import Gap, Score
-from limpet.adapters.results import AdaptResults
-from limpet.adapters.two_stage import TwoStage
 from limpet.errors import ConfigError
+from limpet.linking.compare import Gap, Score
+from limpet.linking.results import AdaptResults
+from limpet.linking.two_stage import TwoStage
 from limpet.reports.adapt import render_adapt_report, to_markdown, two_stage_finding, two_stage_rows
 
 from .pages import Page

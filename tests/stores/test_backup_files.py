@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from limpet.disk import Disk
 from limpet.errors import GalleryError
 from limpet.stores.backup_files import DigestedFolder
+from limpet.support.disk import Disk
 
 
 def test_files_that_are_one_stay_one(tmp_path: Path) -> None:

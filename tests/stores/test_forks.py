@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from limpet.disk import Disk
 from limpet.embeddings import EmbeddingSet
 from limpet.galleries import Gallery
 from limpet.geometry import Hypersphere
 from limpet.stores import forks, open_store
 from limpet.stores.base import Changes, NewGeneration, Rows, Store, Upsert
 from limpet.stores.sqlite import SqliteDatabase
+from limpet.support.disk import Disk
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 QUERY = np.ones((1, 2), np.float32)
@@ -297,7 +297,7 @@ def test_threads_that_wait_to_be_alone_do_not_wait_for_each_other() -> None:
 ENDS = """
 import os, sys
 from pathlib import Path
-from limpet.disk import Disk
+from limpet.support.disk import Disk
 from limpet.stores.sqlite import SqliteDatabase
 database = SqliteDatabase(Path(sys.argv[1]), Disk())
 database.execute("CREATE TABLE numbers (number bigint, filler blob)")

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from limpet.disk import Disk
 from limpet.errors import StoreError
 from limpet.stores.sqlite import ROOM, ROOM_TO_READ, SqliteDatabase, connect_read_only
+from limpet.support.disk import Disk
 
 
 @pytest.mark.parametrize(

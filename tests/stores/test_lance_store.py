@@ -16,7 +16,6 @@ import lance
 import numpy as np
 import pytest
 
-from limpet.disk import Disk
 from limpet.errors import GalleryError, StoreError
 from limpet.stores import open_store
 from limpet.stores.base import Changes, Committed, Fill, NewGeneration, Rows, Store, Upsert
@@ -27,6 +26,7 @@ from limpet.stores.lance import rows as lance_rows
 from limpet.stores.lance.places import Place, Places, edit_of_generation, edit_of_remainder
 from limpet.stores.lance.store import LanceStore
 from limpet.stores.planning import Appended, Plan
+from limpet.support.disk import Disk
 
 WIDTH = 8
 G1, G2, G3 = "g1", "g2", "g3"

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from limpet.disk import Disk
 from limpet.errors import GalleryError, StoreError
 from limpet.stores.base import Changes, Fill, NewGeneration, Rows, Upsert
 from limpet.stores.ledger import Ledger
 from limpet.stores.planning import MOST_GENERATIONS
 from limpet.stores.sqlite import SqliteDatabase
+from limpet.support.disk import Disk
 
 
 class Hastened(SqliteDatabase):

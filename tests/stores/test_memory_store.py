@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from limpet.disk import Disk
 from limpet.errors import GalleryError, StoreError
 from limpet.stores import open_store
 from limpet.stores.base import Changes, NewGeneration, Pointer, Rows, Store, Upsert
 from limpet.stores.filters import Condition
 from limpet.stores.ledger import best_first
 from limpet.stores.memory import store as module
+from limpet.support.disk import Disk
 
 
 def written(

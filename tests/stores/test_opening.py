@@ -13,10 +13,10 @@ import grimp
 import numpy as np
 import pytest
 
-from limpet.disk import Disk
 from limpet.errors import ConfigError, GalleryError, StoreError
 from limpet.stores import STORES, open_store, restore_store
 from limpet.stores.base import Changes, NewGeneration, Rows, Upsert
+from limpet.support.disk import Disk
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -20,7 +20,6 @@ import psycopg
 import pytest
 
 from crash.server import Pooler, Server
-from limpet.disk import Disk
 from limpet.errors import ConfigError, GalleryError, StoreError
 from limpet.galleries import Gallery
 from limpet.geometry import Hypersphere
@@ -35,6 +34,7 @@ from limpet.stores.postgres.ledger import PostgresDatabase
 from limpet.stores.postgres.schema import is_there
 from limpet.stores.postgres.search import Selection
 from limpet.stores.postgres.store import PgvectorStore
+from limpet.support.disk import Disk
 
 WIDTH = 8
 COLUMNS = {"price": "integer"}

@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from limpet.disk import Disk
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import StoreError
 from limpet.galleries import Gallery
 from limpet.galleries import gallery as module
 from limpet.geometry import Hypersphere
 from limpet.stores.sqlite import SqliteDatabase
+from limpet.support.disk import Disk
 
 SPACE = Hypersphere(2)
 NOBODY = 65534

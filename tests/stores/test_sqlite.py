@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from limpet.disk import Disk
 from limpet.errors import GalleryError, StoreError
 from limpet.stores.ledger_store import ThreadLock
 from limpet.stores.sqlite import SqliteDatabase, WriterLock
+from limpet.support.disk import Disk
 
 
 class Watching(Disk):

@@ -15,10 +15,10 @@ import limpet.training.train as train_module
 from limpet.cli import main
 from limpet.data.image_set import ImageSet
 from limpet.errors import ConfigError
-from limpet.experiment import Experiment, Recipe
 from limpet.methods.base import CompatibilityMethod
 from limpet.models.release import Release, load_release
 from limpet.models.specs import EncoderSpec
+from limpet.training.experiment import Experiment, Recipe
 from limpet.training.loop import fit
 from limpet.training.train import train_release
 

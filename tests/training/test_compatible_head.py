@@ -19,7 +19,6 @@ from limpet.embeddings import EmbeddingSet
 from limpet.embeddings.storage import save
 from limpet.errors import ConfigError, DataError, EmptyOverlapError, ReleaseError, SpaceMismatchError
 from limpet.evaluation.retrieval import rank_metrics
-from limpet.experiment import HEAD_RECIPE, Experiment, Geometry, head_recipe
 from limpet.export import formats
 from limpet.export.exportable import of_adapter, of_release
 from limpet.export.formats import export
@@ -38,6 +37,7 @@ from limpet.training.compatible_head import (
     train_head,
 )
 from limpet.training.encode import embed_features
+from limpet.training.experiment import HEAD_RECIPE, Experiment, Geometry, head_recipe
 from limpet.training.train import train_release
 from limpet.training.warm_start import load_carried
 

@@ -10,11 +10,11 @@ from limpet.data.image_set import ImageSet
 from limpet.data.images import ArrayImages
 from limpet.data.vector_set import VectorSet
 from limpet.errors import ConfigError
-from limpet.experiment import Experiment, Geometry, Recipe
 from limpet.geometry import SPACES
 from limpet.models.release import Release
 from limpet.models.specs import EncoderSpec
 from limpet.training.encode import embed_images
+from limpet.training.experiment import Experiment, Geometry, Recipe
 from limpet.training.train import train_release
 
 

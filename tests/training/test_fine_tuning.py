@@ -17,7 +17,6 @@ from limpet.data.text_set import TextSet
 from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.errors import ConfigError, DataError, ReleaseError
 from limpet.evaluation.retrieval import rank_metrics
-from limpet.experiment import TEXT_RECIPE, Experiment, Recipe, Trainable
 from limpet.geometry import Hypersphere
 from limpet.methods import METHODS
 from limpet.models.release import load_release
@@ -25,6 +24,7 @@ from limpet.models.specs import EncoderSpec, FeatureSpec
 from limpet.models.text_encoders import TextEncoder, embed_texts, open_text_encoder
 from limpet.training.compatible_head import load_head
 from limpet.training.events import TrainingStep
+from limpet.training.experiment import TEXT_RECIPE, Experiment, Recipe, Trainable
 from limpet.training.fine_tuning import FineTuned, Start, fine_tune, load_fine_tuned
 from tiny_text_model import WORDS, some_texts, write_tiny_model
 

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from limpet import Experiment, Recipe, Release, load_release, train_release
 from limpet.data import ArrayImages, ImageSet
 from limpet.errors import ConfigError, DataError
-from limpet.experiment import Trainable
 from limpet.models.seeding import seeded
 from limpet.models.specs import EncoderSpec
+from limpet.training.experiment import Trainable
 
 
 class Own(nn.Module):

@@ -14,12 +14,12 @@ from limpet.data.text_set import TextSet
 from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.errors import ConfigError, DataError
 from limpet.evaluation.retrieval import rank_metrics
-from limpet.experiment import TEXT_RECIPE, Experiment
 from limpet.geometry import Hypersphere
 from limpet.methods import METHODS
 from limpet.models.pair_losses import TripletLoss
 from limpet.models.text_encoders import TextEncoder, embed_texts, open_text_encoder
 from limpet.training.events import TrainingStep
+from limpet.training.experiment import TEXT_RECIPE, Experiment
 from limpet.training.fine_tuning import FineTuned, fine_tune
 from tiny_text_model import WORDS, write_tiny_model
 

@@ -11,10 +11,10 @@ import torch
 from limpet.data.image_set import ImageSet
 from limpet.data.images import ArrayImages
 from limpet.errors import ConfigError
-from limpet.experiment import Experiment, Recipe
 from limpet.models.encoder import EncoderSpec
 from limpet.models.release import load_release
 from limpet.models.seeding import seeded
+from limpet.training.experiment import Experiment, Recipe
 from limpet.training.train import train_release
 
 

@@ -14,11 +14,11 @@ from limpet.data.augment import Augmentation, RandAugment, ResizedCrop
 from limpet.data.image_set import ImageSet
 from limpet.data.images import ArrayImages
 from limpet.errors import ConfigError, DataError, SpaceMismatchError
-from limpet.experiment import Experiment, Recipe, recorded_decisions
 from limpet.methods.base import CompatibilityMethod
 from limpet.models.encoder import Encoder
 from limpet.models.release import Release, load_release
 from limpet.models.specs import EncoderSpec
+from limpet.training.experiment import Experiment, Recipe, recorded_decisions
 from limpet.training.run_state import load_history
 from limpet.training.train import train_release
 

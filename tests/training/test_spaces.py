@@ -14,13 +14,13 @@ from limpet.data.image_set import ImageSet
 from limpet.embeddings import storage
 from limpet.errors import ConfigError, DataError, ReleaseError, SpaceMismatchError
 from limpet.evaluation.retrieval import rank_metrics
-from limpet.experiment import Experiment, Geometry, Recipe
 from limpet.geometry import SPACES, Hypersphere, Lorentz
 from limpet.methods import METHODS
 from limpet.models.lifting import LearnedLorentz, lift_embeddings, lifted
 from limpet.models.release import Release, load_release, save_release
 from limpet.models.specs import EncoderSpec
 from limpet.training.encode import embed_images
+from limpet.training.experiment import Experiment, Geometry, Recipe
 from limpet.training.spaces import common_space, settle
 from limpet.training.train import train_release
 

@@ -27,7 +27,7 @@ from limpet.models.lifting import LearnedLorentz
 from limpet.models.heads import build_head, default_head
 from limpet.models.seeding import seeded
 from limpet.training.loop import fit
-from limpet.experiment import Recipe
+from limpet.training.experiment import Recipe
 
 class Floats(torch.nn.Module):
     def forward(self, inputs):

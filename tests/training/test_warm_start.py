@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from limpet.errors import ConfigError, DataError
-from limpet.experiment import Experiment, Recipe
 from limpet.methods import build_method
 from limpet.models.encoder import Encoder
 from limpet.models.heads import build_head, inherit_rows
 from limpet.models.specs import EncoderSpec
+from limpet.training.experiment import Experiment, Recipe
 from limpet.training.run_state import History, load_history, save_history
 from limpet.training.schedules import cosine_restarts
 from limpet.training.train import train_release

@@ -15,7 +15,6 @@ from limpet.data.image_set import ImageSet
 from limpet.errors import ConfigError, SpaceMismatchError
 from limpet.evaluation.chain import evaluate_chain
 from limpet.evaluation.evaluate import evaluate
-from limpet.experiment import Experiment, Geometry, Recipe
 from limpet.export.exportable import of_release
 from limpet.geometry import Hypersphere, Lorentz
 from limpet.methods import METHODS
@@ -26,6 +25,7 @@ from limpet.models.release import Release, load_release
 from limpet.models.specs import EncoderSpec
 from limpet.testing.samples import make_embeddings
 from limpet.training.encode import embed_images
+from limpet.training.experiment import Experiment, Geometry, Recipe
 from limpet.training.spaces import settle
 from limpet.training.train import train_release
 

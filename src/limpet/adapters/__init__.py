@@ -36,8 +36,8 @@ from limpet.adapters.procrustes import Procrustes
 from limpet.adapters.residual_mlp import ResidualMLP
 from limpet.adapters.ridge import Ridge
 from limpet.adapters.score_map import ScoreMap
-from limpet.options import bound
 from limpet.registry import Registry
+from limpet.support.options import bound
 
 __all__ = [
     "ADAPTERS",

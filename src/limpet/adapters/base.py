@@ -23,9 +23,9 @@ from limpet.embeddings.same_items import refuse_lengths, refuse_one_model
 from limpet.embeddings.trained_on import TrainedOn
 from limpet.errors import ConfigError, DataError, SpaceMismatchError
 from limpet.geometry import Hypersphere, Space
-from limpet.hub import HubPlace, OnHub, fetched
-from limpet.options import bound
-from limpet.steps import Affine, Steps
+from limpet.support.hub import HubPlace, OnHub, fetched
+from limpet.support.options import bound
+from limpet.support.steps import Affine, Steps
 
 State = Mapping[str, NDArray[Any]]
 Side = EmbeddingSet | NDArray[np.floating]
@@ -81,7 +81,7 @@ class Adapter(OnHub):
     """Whether it can be fitted only where both models have one dimension."""
 
     extra: ClassVar[str | None] = None
-    """The extra that fitting needs (`limpet.extras`); what is fitted maps without it."""
+    """The extra that fitting needs (`limpet.support.extras`); what is fitted maps without it."""
 
     usual: ClassVar[bool] = True
     """Whether it is compared where a person names none."""
@@ -104,7 +104,7 @@ class Adapter(OnHub):
 
         Args:
             name: A folder, or ``owner/name`` on the hub (``pip install '.[hub]'``).
-            **place: Where on the hub, and how it is fetched: `limpet.hub.HubPlace`.
+            **place: Where on the hub, and how it is fetched: `limpet.support.hub.HubPlace`.
 
         Raises:
             MissingExtraError: It is no folder, and huggingface_hub is not installed.

@@ -23,7 +23,7 @@ from limpet.adapters.moments import (
 )
 from limpet.adapters.pairs import Direction
 from limpet.errors import refuse
-from limpet.steps import Affine, Mixture, Steps
+from limpet.support.steps import Affine, Mixture, Steps
 
 Assignment = Literal["hard", "soft"]
 

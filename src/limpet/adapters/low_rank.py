@@ -20,7 +20,7 @@ from limpet.adapters.moments import (
 )
 from limpet.adapters.pairs import Direction
 from limpet.errors import ConfigError, refuse
-from limpet.steps import Affine, Steps
+from limpet.support.steps import Affine, Steps
 
 
 class LowRank(Adapter):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from limpet.adapters.base import Adapter, State
 from limpet.adapters.moments import Floats, PairedVectors
 from limpet.errors import SpaceMismatchError
-from limpet.steps import Affine, Steps
+from limpet.support.steps import Affine, Steps
 
 
 class MeanDrift(Adapter):

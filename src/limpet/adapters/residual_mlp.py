@@ -12,8 +12,8 @@ from limpet.adapters.base import Adapter, State
 from limpet.adapters.moments import Floats, PairedVectors, best_penalty, fold_moments, ridge, total
 from limpet.adapters.pairs import Direction
 from limpet.errors import refuse
-from limpet.extras import needing
-from limpet.steps import Affine, Gelu, Steps, Sum
+from limpet.support.extras import needing
+from limpet.support.steps import Affine, Gelu, Steps, Sum
 
 if TYPE_CHECKING:
     from torch import Tensor

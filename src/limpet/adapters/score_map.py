@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from limpet.adapters.moments import fold_of_pair
 from limpet.adapters.pairs import Direction, check_direction
-from limpet.disk import read_bytes
-from limpet.documents import parsed_json
 from limpet.embeddings.storage import write_atomically
 from limpet.errors import ConfigError, DataError, reason, refuse
+from limpet.support.disk import read_bytes
+from limpet.support.documents import parsed_json
 
 Scores = NDArray[np.float64]
 

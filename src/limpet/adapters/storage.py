@@ -26,13 +26,13 @@ from safetensors.numpy import load, load_file, save, save_file
 from limpet.adapters import ADAPTERS, build_adapter
 from limpet.adapters.base import Adapter, Fitted, State
 from limpet.adapters.pairs import Direction
-from limpet.disk import only_files, read_bytes
 from limpet.embeddings.storage import write_atomically
 from limpet.embeddings.trained_on import TRAINED_ON_FILE, TrainedOn
 from limpet.errors import DataError, LimpetError, ReleaseError, SpaceMismatchError, reason
 from limpet.geometry import Hypersphere, space_from_record
-from limpet.hub import front_matter
-from limpet.source_code import Standing, combined, digest_of, standing
+from limpet.support.disk import only_files, read_bytes
+from limpet.support.hub import front_matter
+from limpet.support.source_code import Standing, combined, digest_of, standing
 from limpet.version import __version__
 
 FORMAT_VERSION = 1

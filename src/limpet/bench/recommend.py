@@ -20,11 +20,11 @@ import yaml
 from pydantic import ValidationError
 
 from limpet.bench.leaderboard import BenchRuns, Facts, Run
-from limpet.documents import read_json
 from limpet.errors import ConfigError, DataError, refuse, unknown_name
 from limpet.methods import METHODS
 from limpet.results import Part
-from limpet.wording import counted, listed, whole_percent
+from limpet.support.documents import read_json
+from limpet.support.wording import counted, listed, whole_percent
 
 SHIPPED = Path(__file__).parent / "evidence"
 REFERENCES = frozenset({"independent"})

@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any, TypedDict, cast
 
 from limpet.bench.suite import LEFT_OPEN, Entry, Values
-from limpet.devices import DataOnDevice
 from limpet.errors import ConfigError, DataError
-from limpet.experiment import Experiment
 from limpet.methods import METHODS
 from limpet.models.backbones import BACKBONES
 from limpet.models.heads import HEADS
@@ -19,7 +17,9 @@ from limpet.models.named_models import open_release
 from limpet.models.published_weights import PUBLISHED
 from limpet.models.release import Release
 from limpet.models.specs import EncoderSpec
-from limpet.source_code import version_of
+from limpet.support.devices import DataOnDevice
+from limpet.support.source_code import version_of
+from limpet.training.experiment import Experiment
 
 Changes = Mapping[str, Any]
 """Settings other than those written, by dotted name: a trial, or what was chosen."""

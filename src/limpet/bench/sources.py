@@ -25,7 +25,7 @@ from limpet.data.texts import TEXT_DATASETS, load_texts
 from limpet.embeddings import StringArray
 from limpet.errors import ConfigError
 from limpet.evaluation.protocols import PROTOCOLS, Protocol
-from limpet.options import option_types
+from limpet.support.options import option_types
 
 Settings = Mapping[str, Any]
 

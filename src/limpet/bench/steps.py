@@ -31,7 +31,6 @@ from limpet.continual.results import LearnerResults
 from limpet.continual.runner import Ending, run_sessions
 from limpet.data.image_set import ImageSet
 from limpet.data.text_set import TextSet
-from limpet.disk import whole_folder
 from limpet.embeddings import EmbeddingSet, StringArray, embedding_set, storage
 from limpet.embeddings.embedding_set import as_points
 from limpet.errors import DataError
@@ -58,6 +57,7 @@ from limpet.methods.predecessor import labelled_features
 from limpet.models.lifting import lift_embeddings
 from limpet.models.named_models import needs_module, open_release
 from limpet.models.release import Release, load_record
+from limpet.support.disk import whole_folder
 from limpet.training.encode import cached_embeddings, embed_images
 
 SEARCHED = ("query", "gallery")

@@ -18,19 +18,19 @@ from limpet.continual.plans import KS, PLANS
 from limpet.data.datasets import DATASETS
 from limpet.data.scenarios import SCENARIOS
 from limpet.data.texts import TEXT_DATASETS
-from limpet.documents import read_yaml
 from limpet.embeddings.embedding_set import Form
 from limpet.errors import ConfigError, nearest, refuse, unknown_name
 from limpet.evaluation.compatibility import Baseline
 from limpet.evaluation.metrics import metrics_named
 from limpet.evaluation.protocols import PROTOCOLS
-from limpet.experiment import Experiment, Geometry, Recipe
 from limpet.geometry import SPACES
 from limpet.methods import METHODS, build_method
 from limpet.models.backbones import BACKBONES
 from limpet.models.heads import HEADS
 from limpet.models.specs import EncoderSpec, encoder_spec
-from limpet.options import bound, option_types
+from limpet.support.documents import read_yaml
+from limpet.support.options import bound, option_types
+from limpet.training.experiment import Experiment, Geometry, Recipe
 
 Values = dict[str, Any]
 
@@ -67,10 +67,10 @@ class Overrides(_Part):
 
     Args:
         model: Of the encoder, see `limpet.models.encoder.EncoderSpec`.
-        geometry: Of the space, see `limpet.experiment.Geometry`.
+        geometry: Of the space, see `limpet.training.experiment.Geometry`.
         head: The classifier.
         head_options: Its options.
-        recipe: How to train, see `limpet.experiment.Recipe`.
+        recipe: How to train, see `limpet.training.experiment.Recipe`.
         weights: Name of a folder below ``weights`` in the data root, with published weights of the backbone.
         starts_from: A model that training starts from in place of a backbone, as ``limpet train --model`` names it;
             "" for none, where others have one.

@@ -49,15 +49,15 @@ from limpet.models.release import Release
 from limpet.models.specs import EncoderSpec
 from limpet.models.text_encoders import is_service, refuse_named_in
 from limpet.models.text_folders import find_model
-from limpet.options import bound, option_types
-from limpet.source_code import digest_of, version_of
+from limpet.support.options import bound, option_types
+from limpet.support.source_code import digest_of, version_of
 
 COMPUTING = (
-    "geometry", "embeddings", "losses", "adapters", "methods", "data", "models", "training", "evaluation", "continual",
+    "geometry", "embeddings", "losses", "adapters", "methods", "data", "models", "training", "evaluation", "linking", "continual",
 )  # fmt: skip
 """Packages whose code decides what a task becomes."""
 
-MODULES = ("experiment.py", "bench/steps.py", "bench/sources.py", "bench/settings.py")
+MODULES = ("bench/steps.py", "bench/sources.py", "bench/settings.py")
 """Modules outside them that do."""
 
 

@@ -55,7 +55,7 @@ def _run(command: str, arguments: list[str]) -> int:
             raise unknown_name("command", command, COMMANDS, listing="limpet --help")
         with heartbeat(" ".join(["limpet", command, *(word for word in arguments[:1] if word.isalpha())])):
             from limpet.cli.parsing import run_command
-            from limpet.extras import needing
+            from limpet.support.extras import needing
 
             with needing(f"`limpet {command}`, as it was asked,"):
                 try:

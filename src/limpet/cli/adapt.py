@@ -10,28 +10,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from limpet.cli.choices import options_by_method, write_settings
+from limpet.cli.config import Options, Settings, as_typed
 from limpet.cli.console import MADE_BY, console, print_json, print_table, training_progress
 from limpet.cli.evidence import refuse_no_labels, refuse_swapped
 from limpet.cli.options import Api, DataSets, Reading, TextModel, guarded
 from limpet.cli.pages import Report, check_report, page_line, page_written
 from limpet.cli.places import Place
-from limpet.config import Options, Settings, as_typed
 from limpet.data.augment import Augmentation
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import ConfigError, DataError, refuse
-from limpet.experiment import HEAD_RECIPE, Experiment, Recipe
-from limpet.options import Keywords
 from limpet.reports.formats import percent
-from limpet.source_code import Standing, put_beside
+from limpet.support.options import Keywords
+from limpet.support.source_code import Standing, put_beside
+from limpet.training.experiment import HEAD_RECIPE, Experiment, Recipe
 
 if TYPE_CHECKING:
     from limpet.adapters import Direction
-    from limpet.adapters.adapt import Adapted, Choice
-    from limpet.adapters.compare import Fit
-    from limpet.adapters.held_out import Judged
-    from limpet.adapters.results import AdaptResults
     from limpet.data.text_set import TextSet
     from limpet.embeddings import Role
+    from limpet.linking.adapt import Adapted, Choice
+    from limpet.linking.compare import Fit
+    from limpet.linking.held_out import Judged
+    from limpet.linking.results import AdaptResults
     from limpet.models.release import FrozenModel
 
 HELPS = ("adapt", "train a head")
@@ -199,9 +199,9 @@ class JudgedQueries(Options):
         """
         if self.relevant is None:
             return None
-        from limpet.adapters.held_out import Judged
         from limpet.data.text_set import TextSet
         from limpet.evaluation.protocols.relevance_lists import Relevance
+        from limpet.linking.held_out import Judged
         from limpet.sources.moment import one_moment
 
         texts: TextSet | None = None
@@ -383,7 +383,7 @@ class Compared(Options):
         Raises:
             ConfigError: A name or an option of an adapter, a method or a classifier is unknown.
         """
-        from limpet.adapters.adapt import Choice, fittable_adapters, usual_heads
+        from limpet.linking.adapt import Choice, fittable_adapters, usual_heads
         from limpet.methods import build_method
         from limpet.models.specs import EncoderSpec
 
@@ -418,7 +418,7 @@ class Compared(Options):
         Raises:
             ConfigError: Something was named that cannot be fitted on them.
         """
-        from limpet.adapters.adapt import suitable_adapters
+        from limpet.linking.adapt import suitable_adapters
 
         refuse(
             bool(self.method) and not pair.labelled,
@@ -519,8 +519,8 @@ def adapt(
             --direction new_to_old --out runs/link
         limpet adapt --old old.npz --new new.npz --out runs/link
     """
-    from limpet.adapters.adapt import adapt as compare
     from limpet.adapters.storage import GALLERY_ADAPTER
+    from limpet.linking.adapt import adapt as compare
     from limpet.reports.adapt import write_adapt_report
 
     check_report(report)
@@ -658,7 +658,7 @@ class NewThreshold:
 
 
 def _results(pair: Pair, found: Adapted, choice: Choice) -> AdaptResults:
-    from limpet.adapters.results import AdaptResults, Names, ScoreMapRecord
+    from limpet.linking.results import AdaptResults, Names, ScoreMapRecord
 
     fitted = found.score_map
     return AdaptResults.gather(
@@ -673,8 +673,8 @@ def _results(pair: Pair, found: Adapted, choice: Choice) -> AdaptResults:
 
 def _save(out: Path, pair: Pair, found: Adapted, choice: Choice, unlabelled: Sequence[str], seed: int) -> Path | None:
     """Fit what is recommended on all pairs, and save it with its map of scores; None where nothing is."""
-    from limpet.adapters.adapt import save_link
     from limpet.adapters.score_map import save_score_map
+    from limpet.linking.adapt import save_link
 
     name = found.recommendation.candidate
     if name is None or found.score_map is None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from limpet.errors import ConfigError, refuse
 
 if TYPE_CHECKING:
-    from limpet.options import Keywords
+    from limpet.support.options import Keywords
 
 
 def data_root(given: Path | None) -> Path | None:

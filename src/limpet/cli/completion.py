@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Literal, get_origin
 
 from limpet.cli.commands import all_functions, first_of, function_of
+from limpet.cli.config import as_typed, known_options
 from limpet.cli.console import print_json
 from limpet.cli.help import choices_of
-from limpet.config import as_typed, known_options
 
 Shell = Literal["bash", "zsh", "fish"]
 

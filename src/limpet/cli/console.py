@@ -33,7 +33,7 @@ from limpet.errors import LimpetError, printable
 
 if TYPE_CHECKING:
     from limpet.galleries.state import Told
-    from limpet.source_code import Standing
+    from limpet.support.source_code import Standing
     from limpet.training.events import TrainingStep
 
 FIRST = os.environ.get("LOCAL_RANK", "0") == "0"  # of several training processes, one talks

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limpet.cli.commands import below
+from limpet.cli.config import as_typed
 from limpet.cli.console import console, counting_progress, print_error, print_json, print_table
 from limpet.cli.options import DataSets
-from limpet.config import as_typed
 from limpet.embeddings import StringArray
 from limpet.embeddings.embedding_set import shown
 from limpet.errors import unknown_name

@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from limpet.cli.choices import write_settings
+from limpet.cli.config import Settings
 from limpet.cli.console import console, counting_progress, print_json, training_progress
 from limpet.cli.evidence import Pictures, Sides, write_evidence
 from limpet.cli.options import DataSets
-from limpet.config import Settings
-from limpet.extras import require
+from limpet.support.extras import require
 
 if TYPE_CHECKING:
     from limpet.data.retrieval_data import RetrievalData
     from limpet.embeddings import EmbeddingSet
     from limpet.evaluation.results import Evaluation
-    from limpet.experiment import Experiment
     from limpet.galleries import Gallery
     from limpet.galleries.router import Hit
     from limpet.galleries.served import Served
     from limpet.models.release import Release
+    from limpet.training.experiment import Experiment
 
 METHODS_SHOWN = ("independent", "p2s", "bct")
 SERVED = "p2s"  # the compatible model that the live gallery changes to
@@ -100,8 +100,8 @@ def demo(
 
 def experiment(seed: int) -> Experiment:
     """Return how the demo trains, as benchmarks/comparison.py --validate chose it on the validation characters."""
-    from limpet.experiment import Experiment, Recipe
     from limpet.models.specs import EncoderSpec
+    from limpet.training.experiment import Experiment, Recipe
 
     return Experiment(
         model=EncoderSpec(dim=64, channels=1, image_size=28, backbone_options={"filters": 32}),

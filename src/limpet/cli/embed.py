@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from limpet.cli.choices import write_settings
+from limpet.cli.config import Options, Settings
 from limpet.cli.console import console, counting_progress, print_json, print_table
 from limpet.cli.options import Api, DataSets, Reading, TextModel
 from limpet.cli.places import Place
-from limpet.config import Options, Settings
-from limpet.devices import device_named
 from limpet.embeddings import EmbeddingSet
 from limpet.embeddings.embedding_set import shown
 from limpet.embeddings.files import files_in, model_folder
 from limpet.errors import ConfigError, ReleaseError, refuse
 from limpet.reports.formats import score
+from limpet.support.devices import device_named
 
 if TYPE_CHECKING:
     from limpet.adapters import Adapter

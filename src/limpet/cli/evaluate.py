@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from limpet.cli.config import Options, Settings
 from limpet.cli.console import console, print_json, print_table
 from limpet.cli.evidence import Pictures, Sides, refuse_no_labels, refuse_swapped, write_evidence
 from limpet.cli.options import Answers, DataSets, Judging, Output, Reading, Shown, Similarity
 from limpet.cli.pages import check_report
 from limpet.cli.places import Place
-from limpet.config import Options, Settings
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import ConfigError, refuse
 from limpet.evaluation.mixing import TOLERANCE
 from limpet.evaluation.protocols import PROTOCOLS
-from limpet.options import option_types
 from limpet.reports.formats import MISSING
+from limpet.support.options import option_types
 
 if TYPE_CHECKING:
     from limpet.adapters import Adapter

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
+from limpet.cli.config import Settings
 from limpet.cli.console import console, print_json, print_table
 from limpet.cli.evidence import Sides, names_of
 from limpet.cli.options import Answers, Judging, Output, Reading, Similarity
 from limpet.cli.pages import check_report, page_line, page_written
 from limpet.cli.places import Place
-from limpet.config import Settings
 from limpet.errors import ConfigError, refuse
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from limpet.cli.config import Settings
 from limpet.cli.console import console, print_json, print_table
 from limpet.cli.evidence import names_of
 from limpet.cli.options import Output
 from limpet.cli.pages import check_report, page_line, page_written
 from limpet.cli.places import Place
-from limpet.config import Settings
 
 if TYPE_CHECKING:
     from limpet.evaluation.test_sets import CombinationResults

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
+from limpet.cli.config import Options
 from limpet.cli.console import console, print_json
 from limpet.cli.evidence import names_of, refuse_no_labels
 from limpet.cli.options import Reading, Similarity
 from limpet.cli.places import Place
-from limpet.config import Options
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import ConfigError, EmptyOverlapError, refuse, unknown_name
 from limpet.evaluation.pictures.embedding_map import (

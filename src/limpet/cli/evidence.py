@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from limpet.cli.places import Place
-from limpet.disk import read_text
-from limpet.documents import read_yaml
 from limpet.embeddings import EmbeddingSet
 from limpet.embeddings.files import model_folder
 from limpet.errors import ConfigError, LimpetError
+from limpet.support.disk import read_text
+from limpet.support.documents import read_yaml
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Literal
 
 from limpet.cli.adapt import refuse_useless
 from limpet.cli.choices import write_settings
+from limpet.cli.config import Options, Settings
 from limpet.cli.console import console, counting_progress, training_progress
 from limpet.cli.evidence import refuse_no_labels
 from limpet.cli.options import Api, DataSets, Reading, TextModel
 from limpet.cli.places import Place
 from limpet.cli.train import Destination
-from limpet.config import Options, Settings
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import ConfigError, refuse
-from limpet.experiment import TEXT_RECIPE, Experiment, Recipe
 from limpet.methods import build_method, classless_options
-from limpet.options import Keywords
+from limpet.support.options import Keywords
+from limpet.training.experiment import TEXT_RECIPE, Experiment, Recipe
 
 if TYPE_CHECKING:
     from limpet.data.text_pairs import TextPairs

@@ -14,8 +14,8 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from limpet.cli.commands import below, function_of
+from limpet.cli.config import as_typed
 from limpet.cli.places import Place
-from limpet.config import as_typed
 
 COLUMN = 28
 """Where the descriptions of options begin."""

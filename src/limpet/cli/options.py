@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from limpet.cli.choices import data_root, user_cache, write_settings
+from limpet.cli.config import Options, Settings
 from limpet.cli.console import AT_END, console, counting_progress
 from limpet.cli.evidence import Sides
 from limpet.cli.pages import Report
 from limpet.cli.places import Place
-from limpet.config import Options, Settings
 from limpet.embeddings import EmbeddingSet
 from limpet.embeddings.embedding_set import shown
 from limpet.embeddings.files import FileColumns, model_folder
 from limpet.errors import ConfigError, ReleaseError, refuse, unknown_name
-from limpet.options import Keywords, bound, option_types
+from limpet.support.options import Keywords, bound, option_types
 
 if TYPE_CHECKING:
     from limpet.data.image_set import ImageSet

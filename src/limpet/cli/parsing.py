@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from limpet.cli.commands import all_functions, below, first_of, function_of, reader_of_words
-from limpet.cli.places import Place
-from limpet.config import (
+from limpet.cli.config import (
     Options,
     Settings,
     Typed,
@@ -28,9 +27,10 @@ from limpet.config import (
     read_yaml,
     refuse_unknown,
 )
-from limpet.documents import parsed_yaml
+from limpet.cli.places import Place
 from limpet.errors import ConfigError, refuse, unknown_name, without_secrets
-from limpet.options import Keywords
+from limpet.support.documents import parsed_yaml
+from limpet.support.options import Keywords
 
 NamedSetting = tuple[str, Any]  # dotted name, and a value: a tuple of words, or what a YAML file says
 

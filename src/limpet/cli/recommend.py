@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from limpet.cli.config import Options
 from limpet.cli.console import console, print_json, print_table
 from limpet.cli.options import DataSets, Reading
 from limpet.cli.places import Place as Embeddings
-from limpet.config import Options
 from limpet.errors import refuse
 from limpet.reports.formats import MISSING
 

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from limpet.cli.choices import options_by_method, write_settings
+from limpet.cli.config import Settings
 from limpet.cli.console import console, print_json, print_table, tell_kept, training_progress
 from limpet.cli.options import DataSets, Network, StartingModel
 from limpet.cli.pages import Report, check_report, page_line, page_written
 from limpet.cli.training import Training
-from limpet.config import Settings
 from limpet.errors import unknown_name
-from limpet.options import Keywords, bound
+from limpet.support.options import Keywords, bound
 
 if TYPE_CHECKING:
     from limpet.continual.plans import Plan

@@ -8,21 +8,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from limpet.cli.choices import options_by_method, write_settings
+from limpet.cli.config import Options, Settings
 from limpet.cli.console import console, print_json, print_table, tell_kept, training_progress
 from limpet.cli.options import DataSets, Network, StartingModel
 from limpet.cli.training import Training
-from limpet.config import Options, Settings
 from limpet.errors import ConfigError, ReleaseError, refuse, unknown_name
-from limpet.experiment import Geometry, Trainable
-from limpet.extras import require
 from limpet.methods import build_method
-from limpet.options import Keywords, bound
+from limpet.support.extras import require
+from limpet.support.options import Keywords, bound
+from limpet.training.experiment import Geometry, Trainable
 
 if TYPE_CHECKING:
     from limpet.data.retrieval_data import RetrievalData
-    from limpet.experiment import Experiment
     from limpet.methods.base import CompatibilityMethod
     from limpet.models.release import Release
+    from limpet.training.experiment import Experiment
     from limpet.training.loggers import OpenLogger
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from limpet.cli.choices import options_by_method
+from limpet.cli.config import Options
 from limpet.cli.options import Network
-from limpet.config import Options
-from limpet.experiment import Experiment, Geometry, Recipe
-from limpet.options import Keywords
+from limpet.support.options import Keywords
+from limpet.training.experiment import Experiment, Geometry, Recipe
 
 if TYPE_CHECKING:
     from limpet.data.image_set import ImageSet

@@ -10,9 +10,9 @@ import numpy as np
 from pydantic import ConfigDict, Field
 
 from limpet.continual.plans import KS, Setting
-from limpet.experiment import Experiment
 from limpet.methods import METHODS, build_method
 from limpet.results import Count, Disagreement, Part, Positive, Results, Share
+from limpet.training.experiment import Experiment
 
 _CLOSED = ConfigDict(extra="forbid", allow_inf_nan=False)
 

@@ -40,7 +40,6 @@ from limpet.continual.results import Seconds, SessionRecord, SessionScores
 from limpet.data.image_set import ImageSet
 from limpet.data.loading import encoding_loader
 from limpet.data.scenarios import Rows
-from limpet.disk import read_text
 from limpet.embeddings import EmbeddingSet, storage
 from limpet.embeddings.same_items import labels_as_in
 from limpet.errors import ConfigError, DataError, refuse, unknown_name
@@ -49,7 +48,6 @@ from limpet.evaluation.ranking.engine import rank
 from limpet.evaluation.ranking.row_lists import RowLists
 from limpet.evaluation.ranking.vector_rows import EmbeddingRows, JoinedRows
 from limpet.evaluation.sides import check_sides
-from limpet.experiment import Experiment
 from limpet.geometry import Hypersphere
 from limpet.methods import build_method
 from limpet.methods.base import CompatibilityMethod
@@ -57,9 +55,11 @@ from limpet.models.heads import build_head
 from limpet.models.release import Release, load_record
 from limpet.models.seeding import seeded
 from limpet.results import Part
-from limpet.source_code import Standing, combined, digest_of, put_beside, standing
+from limpet.support.disk import read_text
+from limpet.support.source_code import Standing, combined, digest_of, put_beside, standing
 from limpet.training.code import code_of, standing_of
 from limpet.training.encode import embed_images, encode
+from limpet.training.experiment import Experiment
 from limpet.training.record import trained
 from limpet.training.run_state import load_history
 from limpet.training.train import OnStep, network_of, train_release

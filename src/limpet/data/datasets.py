@@ -24,8 +24,8 @@ from limpet.data.omniglot import omniglot
 from limpet.data.retrieval_data import RetrievalData
 from limpet.data.tiny_imagenet import tiny_imagenet_32
 from limpet.errors import ConfigError, DataError, nearest
-from limpet.options import bound, option_types
 from limpet.registry import Registry
+from limpet.support.options import bound, option_types
 
 __all__ = ["DATASETS", "Dataset", "arrays", "glyphs", "image_folder", "load_dataset", "omniglot", "tiny_imagenet_32"]
 

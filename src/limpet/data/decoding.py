@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.disk import regular
 from limpet.errors import ConfigError, DataError
-from limpet.extras import needing
+from limpet.support.disk import regular
+from limpet.support.extras import needing
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -25,7 +25,7 @@ from limpet.data.retrieval_data import RetrievalData
 from limpet.data.sampling import generator_of
 from limpet.embeddings import StringArray
 from limpet.errors import ConfigError, refuse
-from limpet.extras import needing
+from limpet.support.extras import needing
 
 if TYPE_CHECKING:
     import torch

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limpet.data.decoding import MODES, Fit, Pixels, Shape, check_target, decode, opened
-from limpet.disk import open_file
 from limpet.embeddings.trained_on import Digests, digests_of
 from limpet.errors import DataError
+from limpet.support.disk import open_file
 
 if TYPE_CHECKING:
     from PIL import Image

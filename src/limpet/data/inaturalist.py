@@ -14,8 +14,8 @@ from limpet.data.image_size import ImageSize
 from limpet.data.layout import Needed, listed_images, require, text_of, unlike
 from limpet.data.retrieval_data import RetrievalData
 from limpet.data.sampling import class_counts, generator_of, lowest_of_each_class
-from limpet.documents import parsed_json
 from limpet.errors import ConfigError, DataError
+from limpet.support.documents import parsed_json
 
 OBTAINED = "the competition's page, github.com/visipedia/inat_comp"
 CLASSES_M, IMAGES_M = 200, 527

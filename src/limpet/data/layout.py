@@ -16,10 +16,10 @@ from limpet.data.decoding import Fit
 from limpet.data.image_set import ImageSet
 from limpet.data.image_size import ImageSize, readable_sides
 from limpet.data.images import FileImages, keep_decoded
-from limpet.disk import read_text
 from limpet.embeddings import StringArray
 from limpet.embeddings.embedding_set import shown
 from limpet.errors import DataError
+from limpet.support.disk import read_text
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from limpet.devices import DataOnDevice
 from limpet.errors import ConfigError
 from limpet.methods.base import Batch
+from limpet.support.devices import DataOnDevice
 
 
 def moved(values: Tensor, device: torch.device | None) -> Tensor:

@@ -21,9 +21,9 @@ from limpet.data.images import PreparedImages, keep_decoded
 from limpet.data.layout import Needed, listed_images, refuse_missing_images, require, unlike
 from limpet.data.plain_pickle import SIZE_LIMIT, read_plain_pickle
 from limpet.data.retrieval_data import UNLABELLED, RetrievalData
-from limpet.documents import read_json
 from limpet.embeddings import StringArray
 from limpet.errors import DataError
+from limpet.support.documents import read_json
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from limpet.data.sampling import check_labels, class_counts, generator_of, lowest_of_each_class
 from limpet.errors import ConfigError, DataError, refuse, unknown_name
-from limpet.options import bound
+from limpet.support.options import bound
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,9 +12,9 @@ from typing import Any, Literal
 import numpy as np
 
 from limpet.data.text_set import TextSet
-from limpet.disk import regular
 from limpet.embeddings import StringArray
 from limpet.errors import DataError, nearest, reason
+from limpet.support.disk import regular
 
 Columns = dict[str, list[Any]]
 OnEmpty = Literal["fail", "skip"]

@@ -12,8 +12,8 @@ from limpet.data.text_files import FILE_READERS, OnEmpty, texts
 from limpet.data.text_pairs import TextPairs, text_pairs
 from limpet.data.text_set import TextData, TextSet
 from limpet.errors import DataError
-from limpet.options import bound, option_types
 from limpet.registry import Registry
+from limpet.support.options import bound, option_types
 
 __all__ = ["TEXT_DATASETS", "banking77", "clinc150", "load_pairs", "load_texts", "texts"]
 

@@ -13,8 +13,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
-from limpet.disk import open_file
 from limpet.errors import ConfigError, DataError, nearest
+from limpet.support.disk import open_file
 
 
 class Kind(NamedTuple):

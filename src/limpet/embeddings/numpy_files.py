@@ -17,9 +17,9 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from limpet.disk import open_file
 from limpet.embeddings.room import rows_at_once, spool_folder
 from limpet.embeddings.string_array import refuse_no_text
+from limpet.support.disk import open_file
 
 _ARCHIVE = b"PK"
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from limpet.disk import regular
 from limpet.embeddings.files import USUAL, FileColumns
 from limpet.errors import DataError, reason
+from limpet.support.disk import regular
 
 READ_BYTES = 2**20  # of a column at a time; without a bound a reader takes a whole row group
 ERRORS = (OSError, EOFError, UnicodeDecodeError, pa.ArrowException)

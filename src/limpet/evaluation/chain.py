@@ -29,7 +29,7 @@ from limpet.evaluation.protocols.by_label import ByLabel
 from limpet.evaluation.results import FirstHits, ProtocolRecord
 from limpet.evaluation.sides import Sides, check_one_model, check_sides, in_one_order
 from limpet.results import Data, Disagreement, ModelIdentity, Number, Part, Results, Share
-from limpet.wording import INDEPENDENT
+from limpet.support.wording import INDEPENDENT
 
 Array = NDArray[np.float64]
 Pair = tuple[int, int]  # rows of the model that asks and of the one whose gallery is searched

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from limpet.adapters.storage import ADAPTER_FILE, load_adapter
 from limpet.errors import ReleaseError, refuse
 from limpet.geometry import Space
-from limpet.steps import Normalise, Steps
+from limpet.support.steps import Normalise, Steps
 
 if TYPE_CHECKING:
     from torch import nn

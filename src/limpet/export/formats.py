@@ -10,11 +10,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from limpet.disk import whole_folder
 from limpet.errors import ConfigError, ReleaseError
 from limpet.export.exportable import Exportable, Vectors
 from limpet.export.record import CARD_FILE, RECORD_FILE, ExportRecord, card
 from limpet.models.text_folders import file_digest
+from limpet.support.disk import whole_folder
 from limpet.version import __version__
 
 TOLERANCE = 1e-6

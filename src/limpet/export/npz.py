@@ -15,7 +15,7 @@ from limpet.export import reader
 from limpet.export.exportable import Exportable, Vectors
 from limpet.export.formats import NO_STEPS, Format
 from limpet.export.record import ExportRecord, StepRecord
-from limpet.steps import Step
+from limpet.support.steps import Step
 
 
 class NumpyArrays(Format):

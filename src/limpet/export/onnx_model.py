@@ -18,8 +18,8 @@ from limpet.errors import ConfigError, reason
 from limpet.export.exportable import Exportable, Vectors
 from limpet.export.formats import NO_STEPS, Format
 from limpet.export.record import ExportRecord
-from limpet.extras import installing
-from limpet.steps import Affine, Gelu, Lift, Mixture, Normalise, Relu, Scale, Shorten, Step, Sum
+from limpet.support.extras import installing
+from limpet.support.steps import Affine, Gelu, Lift, Mixture, Normalise, Relu, Scale, Shorten, Step, Sum
 
 EXTRA = installing("onnx")
 OPSET, FORMAT = 18, 9

@@ -13,7 +13,7 @@ RECORD_FILE, CARD_FILE = "export.json", "README.md"
 
 
 class StepRecord(BaseModel):
-    """One of `limpet.steps`, in plain values.
+    """One of `limpet.support.steps`, in plain values.
 
     Args:
         step: Its name.

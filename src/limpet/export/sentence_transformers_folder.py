@@ -16,7 +16,7 @@ from limpet.export.exportable import Exportable, Vectors
 from limpet.export.formats import NO_STEPS, Format
 from limpet.export.record import ExportRecord
 from limpet.models.text_folders import read_json
-from limpet.steps import Affine, Array, Gelu, Normalise, Relu, Scale, Step, Steps, Sum, flattened
+from limpet.support.steps import Affine, Array, Gelu, Normalise, Relu, Scale, Step, Steps, Sum, flattened
 
 if TYPE_CHECKING:
     from limpet.models.sentence_models import SentenceModel

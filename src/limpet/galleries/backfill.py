@@ -20,8 +20,8 @@ from limpet.galleries.orders import ORDERS, order_ids
 from limpet.galleries.rows import rows_of
 from limpet.galleries.sources import VectorSource, check_source, without_text
 from limpet.galleries.state import Generation, Progress, Told
-from limpet.logs import logger
 from limpet.stores.base import Changes, Fill, Items
+from limpet.support.logs import logger
 
 if TYPE_CHECKING:
     from limpet.galleries.gallery import Gallery

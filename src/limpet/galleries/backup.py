@@ -10,12 +10,12 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from limpet.disk import UNFINISHED, Disk, read_bytes
 from limpet.errors import ConfigError, GalleryError
 from limpet.galleries.state import Progress
 from limpet.stores import restore_store
 from limpet.stores.backup_files import Contents, DigestedFolder, appearing
 from limpet.stores.base import Store
+from limpet.support.disk import UNFINISHED, Disk, read_bytes
 
 RECORD = "backup.json"
 

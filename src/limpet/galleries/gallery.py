@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.disk import Disk
 from limpet.embeddings import EmbeddingSet
 from limpet.embeddings.conversion import vectors_of
 from limpet.embeddings.embedding_set import check_given, shown
@@ -42,7 +41,6 @@ from limpet.galleries.state import Event, GalleryState, Generation, Link, Progre
 from limpet.galleries.status import Status, status
 from limpet.galleries.vector_check import VectorCheck, check_vectors
 from limpet.geometry import Space
-from limpet.logs import logger
 from limpet.stores import open_store, takes_graph
 from limpet.stores.base import (
     Changes,
@@ -65,6 +63,8 @@ from limpet.stores.filters import Filter, checked
 from limpet.stores.forks import at_fork
 from limpet.stores.ledger_store import no_graph
 from limpet.stores.where import read_filter
+from limpet.support.disk import Disk
+from limpet.support.logs import logger
 
 if TYPE_CHECKING:
     from limpet.adapters import Adapter, ScoreMap

@@ -20,8 +20,8 @@ from limpet.galleries.backfill import commit_fill, fill_of
 from limpet.galleries.router import Hit, Reply, route
 from limpet.galleries.sources import VectorSource, check_source
 from limpet.galleries.state import Generation
-from limpet.logs import logger
 from limpet.stores.base import Fill, Items
+from limpet.support.logs import logger
 
 if TYPE_CHECKING:
     from limpet.galleries.gallery import Gallery

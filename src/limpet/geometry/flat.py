@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from limpet.errors import refuse
 from limpet.geometry.space import Array, Side, Space, sums_by_class, with_zeros
-from limpet.steps import Steps
+from limpet.support.steps import Steps
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limpet.errors import SpaceMismatchError, count_of, refuse
-from limpet.steps import Steps
+from limpet.support.steps import Steps
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

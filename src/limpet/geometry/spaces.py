@@ -13,7 +13,7 @@ from limpet.errors import ConfigError, refuse, unknown_name
 from limpet.geometry import lorentz_arrays
 from limpet.geometry.flat import Euclidean, InnerProduct
 from limpet.geometry.space import Array, Side, Space, sums_by_class
-from limpet.steps import Lift, Normalise, Steps
+from limpet.support.steps import Lift, Normalise, Steps
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from limpet.errors import ConfigError, refuse
-from limpet.options import bound
 from limpet.registry import Registry
+from limpet.support.options import bound
 
 if TYPE_CHECKING:
     from limpet.methods.base import CompatibilityMethod

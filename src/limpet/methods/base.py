@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
-from limpet.extras import importing
+from limpet.support.extras import importing
 
 with importing(__name__):
     import torch

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from limpet.data.image_size import ImageSize, settled, sides, written
 from limpet.errors import ConfigError, refuse, unknown_name
 from limpet.models.published_weights import PUBLISHED, local_model, transformers_library
-from limpet.options import bound
 from limpet.registry import Registry
+from limpet.support.options import bound
 
 
 class Backbone(nn.Module):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from limpet.data.text_pairs import KINDS
 from limpet.errors import ReleaseError
-from limpet.hub import front_matter, on_the_hub
+from limpet.support.hub import front_matter, on_the_hub
 
 if TYPE_CHECKING:
     from limpet.models.release import Release

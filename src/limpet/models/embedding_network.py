@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from limpet.errors import DataError, unknown_name
 from limpet.geometry.hypersphere import normalise
 from limpet.models.specs import EmbeddingSpec
-from limpet.steps import Affine, Gelu, Normalise, Relu, Scale, Shorten, Step, Steps, Sum
+from limpet.support.steps import Affine, Gelu, Normalise, Relu, Scale, Shorten, Step, Steps, Sum
 
 _AS_WIDE = ("residual", "none")  # projections that need as many features as the embedding has values
 

@@ -10,7 +10,7 @@ from limpet.errors import DataError
 from limpet.geometry.hypersphere import normalise
 from limpet.models.embedding_network import EmbeddingNetwork
 from limpet.models.specs import FeatureSpec
-from limpet.steps import Normalise, Scale, Steps
+from limpet.support.steps import Normalise, Scale, Steps
 
 
 class FeatureEncoder(EmbeddingNetwork):

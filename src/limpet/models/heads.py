@@ -12,15 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from limpet.errors import ConfigError, refuse
-from limpet.extras import needing
 from limpet.geometry import Space
 from limpet.geometry.hypersphere import normalise
 from limpet.geometry.lorentz import LARGEST_ANGLE, Curvature, time
 from limpet.losses.influence import mean_cross_entropy
 from limpet.losses.margin import arcface_logits
 from limpet.methods.base import Head, View
-from limpet.options import bound
 from limpet.registry import Registry
+from limpet.support.extras import needing
+from limpet.support.options import bound
 
 
 def _initial_weight(classes: int, dim: int) -> nn.Parameter:

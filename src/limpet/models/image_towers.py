@@ -16,13 +16,13 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from limpet.data.decoding import Fit
-from limpet.disk import regular
 from limpet.errors import ConfigError, brief, reason, refuse
 from limpet.models.encoder import Encoder
 from limpet.models.own_modules import Contract, Kept, ModuleOrigin, module_encoder
 from limpet.models.published_weights import transformers_library, with_weights
 from limpet.models.seeding import seeded
 from limpet.models.text_folders import cached_folder, read_json, refuse_foreign_code
+from limpet.support.disk import regular
 
 _VOLATILE = ("_name_or_path", "transformers_version", "dtype", "torch_dtype", "architectures", "_commit_hash")
 """Keys of ``config.json`` that do not change what a network computes, and that versions write otherwise."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from limpet.extras import importing
+from limpet.support.extras import importing
 
 with importing(__name__):
     from torch import nn

@@ -27,7 +27,7 @@ from limpet.models.backbones import Backbone
 from limpet.models.embedding_network import EmbeddingNetwork
 from limpet.models.encoder import Encoder
 from limpet.models.specs import EncoderSpec, encoder_spec
-from limpet.source_code import callable_code, own_code
+from limpet.support.source_code import callable_code, own_code
 
 Preprocess = Callable[[Tensor], Tensor]
 """From pixels in [0, 1], float32 (B, channels, height, width), to what a module takes."""

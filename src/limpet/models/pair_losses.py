@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from limpet.errors import refuse, unknown_name
-from limpet.extras import needing
 from limpet.methods.base import NoClassifier, View
 from limpet.models.sentence_models import of_library
-from limpet.options import bound
+from limpet.support.extras import needing
+from limpet.support.options import bound
 
 
 class PairLoss(NoClassifier):

@@ -13,9 +13,9 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from limpet.disk import only_files, read_text
 from limpet.errors import ConfigError, reason
-from limpet.extras import needing
+from limpet.support.disk import only_files, read_text
+from limpet.support.extras import needing
 
 PUBLISHED: Mapping[str, str] = {
     "resnet18": "microsoft/resnet-18",

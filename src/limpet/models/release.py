@@ -27,7 +27,7 @@ from pydantic import (
     model_serializer,
 )
 
-from limpet.extras import importing
+from limpet.support.extras import importing
 
 with importing(__name__):
     import torch
@@ -38,11 +38,9 @@ with importing(__name__):
 
 from limpet.data.decoding import Fit
 from limpet.data.image_size import ImageSize
-from limpet.disk import Disk, only_files, read_text
 from limpet.embeddings.trained_on import TRAINED_ON_FILE, TrainedOn
 from limpet.errors import DataError, LimpetError, ReleaseError, SpaceMismatchError, reason, refuse
 from limpet.geometry import Hypersphere, Space, space_from_record
-from limpet.hub import HubPlace, OnHub, fetched
 from limpet.methods.base import Head
 from limpet.models.card import model_card
 from limpet.models.embedding_network import EmbeddingNetwork
@@ -50,6 +48,8 @@ from limpet.models.heads import build_head
 from limpet.models.own_modules import Contract, Kept, ModuleSpec, Preprocess, module_encoder, same_probe
 from limpet.models.seeding import seeded
 from limpet.models.specs import EncoderSpec, FeatureSpec
+from limpet.support.disk import Disk, only_files, read_text
+from limpet.support.hub import HubPlace, OnHub, fetched
 from limpet.version import __version__
 
 FORMAT_VERSION = 1
@@ -237,7 +237,7 @@ class Release(OnHub):
             name: A folder, or ``owner/name`` on the hub (``pip install '.[hub]'``).
             module: What it was made of, where that was a module of your own; see `load_release`.
             preprocess: What prepares pixels for it.
-            **place: Where on the hub, and how it is fetched: `limpet.hub.HubPlace`.
+            **place: Where on the hub, and how it is fetched: `limpet.support.hub.HubPlace`.
 
         Raises:
             MissingExtraError: It is no folder, and huggingface_hub is not installed.

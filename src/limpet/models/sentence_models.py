@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from limpet.errors import ConfigError, refuse
-from limpet.extras import needing
 from limpet.models.long_texts import TokenLimit
 from limpet.models.published_weights import as_float32, quietly
 from limpet.models.seeding import seeded
 from limpet.models.text_folders import contract_fingerprint, file_digest, read_json, sentence_files
+from limpet.support.extras import needing
 
 _DOCUMENT = ("document", "passage", "corpus")
 _FAILURES = (OSError, ValueError, RuntimeError, ImportError, LookupError, TypeError, AttributeError, SafetensorError)

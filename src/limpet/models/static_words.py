@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from limpet.disk import regular
 from limpet.errors import ConfigError, refuse
-from limpet.extras import needing
 from limpet.models.long_texts import TokenLimit
 from limpet.models.text_folders import contract_fingerprint, file_digest, read_json
+from limpet.support.disk import regular
+from limpet.support.extras import needing
 
 LONGEST = 512
 """Tokens that count in the layout of model2vec, where its ``config.json`` says nothing."""

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from limpet.data.text_files import OnEmpty
 from limpet.data.text_set import TextSet
-from limpet.devices import device_named
 from limpet.embeddings import EmbeddingSet, Form, Role, StringArray, storage
 from limpet.embeddings.embedding_set import as_points
 from limpet.errors import ConfigError, DataError, ReleaseError, refuse, without_secrets
@@ -24,6 +23,7 @@ from limpet.models.long_texts import SHORT_BYTES, LongTexts, OnLong, TokenLimit
 from limpet.models.names import called
 from limpet.models.text_folders import PREFIX, SOURCES, WITHIN, contract_fingerprint, find_model, is_remote
 from limpet.registry import Registry
+from limpet.support.devices import device_named
 
 if TYPE_CHECKING:
     import torch

@@ -13,9 +13,9 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from limpet.disk import only_files, open_file, read_text, regular
 from limpet.errors import ConfigError, brief
-from limpet.extras import needing
+from limpet.support.disk import only_files, open_file, read_text, regular
+from limpet.support.extras import needing
 
 PREFIX = "st:"
 """What may stand before a model of texts, to say that it is one of the sentence-transformers library."""

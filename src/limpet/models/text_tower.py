@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from limpet.data.token_set import PADDING
-from limpet.disk import whole_folder
 from limpet.errors import ConfigError, DataError
 from limpet.geometry.hypersphere import normalise
 from limpet.models.embedding_network import EmbeddingNetwork
@@ -24,6 +23,7 @@ from limpet.models.published_weights import quietly
 from limpet.models.sentence_models import SentenceModel, of_library
 from limpet.models.specs import FeatureSpec, TextSpec
 from limpet.models.text_folders import TEXT_MODEL, find_model
+from limpet.support.disk import whole_folder
 
 _AT_ONCE = 256
 _SAME = 1e-4

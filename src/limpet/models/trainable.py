@@ -7,8 +7,8 @@ from typing import Any
 from torch import nn
 
 from limpet.errors import ConfigError, refuse
-from limpet.extras import needing
 from limpet.models.embedding_network import EmbeddingNetwork
+from limpet.support.extras import needing
 
 
 def train_last(encoder: EmbeddingNetwork, blocks: int) -> None:

@@ -6,19 +6,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from limpet.adapters.recommend import Action, place
 from limpet.evaluation.intervals import FEW
+from limpet.linking.recommend import Action, place
 from limpet.reports.charts.forest import KINDS, REFERENCES, candidate_dots, kind_swatch, with_interval
 from limpet.reports.charts.lines import learning_curve, score_map_plot, thresholds
 from limpet.reports.formats import MISSING, interval, percent, plain_text, score, signed
 from limpet.reports.markdown import Table, markdown_of
 from limpet.reports.page import Drawing, in_both_widths, page_template, write_page
 from limpet.reports.words import OLD, REEMBEDDED, Finding
-from limpet.wording import listed, metric_name
+from limpet.support.wording import listed, metric_name
 
 if TYPE_CHECKING:
-    from limpet.adapters.compare import CandidateScores, Directions, Gap, LearningCurve, Score
-    from limpet.adapters.results import AdaptResults, ScoreMapRecord
+    from limpet.linking.compare import CandidateScores, Directions, Gap, LearningCurve, Score
+    from limpet.linking.results import AdaptResults, ScoreMapRecord
 
 AGREEMENT_NOTE = (
     "Provisional: there are neither labels nor judged queries, so nobody can say which results are right. Every number "

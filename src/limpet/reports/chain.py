@@ -17,7 +17,7 @@ from limpet.reports.formats import MISSING, interval, percent, plain_text, score
 from limpet.reports.markdown import Table, markdown_of
 from limpet.reports.page import PHONE, in_both_widths, page_template, rule_rows, write_page
 from limpet.reports.words import CLICKS, MARKS, TERMS, Finding, first_hit_cell, metric_note, places
-from limpet.wording import listed, metric_name
+from limpet.support.wording import listed, metric_name
 
 if TYPE_CHECKING:
     from limpet.evaluation.chain import ChainResults

@@ -21,7 +21,7 @@ from limpet.reports.words import (
     short_verdict,
     spoken_verdict,
 )
-from limpet.wording import INDEPENDENT, listed, metric_name
+from limpet.support.wording import INDEPENDENT, listed, metric_name
 
 if TYPE_CHECKING:
     from limpet.evaluation.compatibility import PMetrics

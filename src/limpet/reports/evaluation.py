@@ -59,7 +59,7 @@ from limpet.reports.words import (
     spoken_verdict,
     worse_places,
 )
-from limpet.wording import INDEPENDENT, listed, metric_name
+from limpet.support.wording import INDEPENDENT, listed, metric_name
 
 if TYPE_CHECKING:
     from limpet.data.item_facts import FactsOf

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from limpet.bench.leaderboard import CombinedRun, Entry, Leaderboard, LeaderboardCell, Mean, Run, SeedMean, Standings
 from limpet.reports.formats import MISSING, percent, plain_text, score, signed
-from limpet.wording import metric_name
+from limpet.support.wording import metric_name
 
 if TYPE_CHECKING:
     from limpet.reports.markdown import Table

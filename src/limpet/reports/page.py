@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from limpet.embeddings.storage import write_atomically
 from limpet.errors import ConfigError
-from limpet.extras import installing
 from limpet.reports import formats
-from limpet.wording import INDEPENDENT, metric_name
+from limpet.support.extras import installing
+from limpet.support.wording import INDEPENDENT, metric_name
 
 if TYPE_CHECKING:
     from types import CodeType

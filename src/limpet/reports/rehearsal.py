@@ -12,7 +12,7 @@ from limpet.reports.formats import MISSING, percent_of, score, signed
 from limpet.reports.markdown import Table, markdown_of
 from limpet.reports.page import Drawing, in_both_widths, page_template, write_page
 from limpet.reports.words import Finding
-from limpet.wording import metric_name
+from limpet.support.wording import metric_name
 
 if TYPE_CHECKING:
     from limpet.galleries.rehearsal.results import Gain, Rehearsal

@@ -27,7 +27,7 @@ from limpet.reports.formats import percent, plain_text, score
 from limpet.reports.markdown import Table, markdown_of
 from limpet.reports.page import in_both_widths, page_template, write_page
 from limpet.reports.words import Finding
-from limpet.wording import listed
+from limpet.support.wording import listed
 
 if TYPE_CHECKING:
     from limpet.continual.plans import Plan

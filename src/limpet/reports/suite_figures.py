@@ -45,7 +45,7 @@ from limpet.reports.formats import percent_of, plain_text, score
 from limpet.reports.markdown import Table, markdown_table
 from limpet.reports.page import PHONE, Drawing, pages_can_be_written, write_page
 from limpet.reports.svg import tick_label
-from limpet.wording import metric_name
+from limpet.support.wording import metric_name
 
 if TYPE_CHECKING:
     from limpet.bench.leaderboard import Leaderboard

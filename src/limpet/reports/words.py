@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from limpet.evaluation.results import Evaluation, FirstHits
 from limpet.evaluation.test_sets import SetScores
 from limpet.reports.formats import MISSING, percent, score, signed
-from limpet.wording import listed, metric_name
+from limpet.support.wording import listed, metric_name
 
 Judged = Evaluation | SetScores
 """What has a verdict."""

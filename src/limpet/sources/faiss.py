@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from limpet.disk import regular
 from limpet.embeddings import StringArray
 from limpet.embeddings.imports import NPZ_ERRORS
 from limpet.embeddings.numpy_files import NumpyFile
@@ -25,6 +24,7 @@ from limpet.embeddings.string_array import IdIndex
 from limpet.errors import ConfigError, DataError, reason
 from limpet.sources.address import Address
 from limpet.sources.base import chosen, filter_of, kept, texts_of_ids
+from limpet.support.disk import regular
 
 ID, VECTOR = "id", "vector"
 _SIMILARITIES = {0: "inner-product", 1: "euclidean"}

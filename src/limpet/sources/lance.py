@@ -10,12 +10,12 @@ from typing import ClassVar
 import lance
 import pyarrow as pa
 
-from limpet.disk import only_files
 from limpet.errors import DataError, StoreError, reason, refuse, unknown_name
 from limpet.sources.address import Address
 from limpet.sources.base import declared_similarity, filter_of, metadata_kind, needed, roles_of, sampled, whole_ids
 from limpet.sources.moment import kept
 from limpet.stores.filters import And, column_name, literal, sql
+from limpet.support.disk import only_files
 
 _SIMILARITIES = {"cosine": "cosine", "dot": "inner-product", "l2": "euclidean"}
 _IDS_AT_ONCE = 1024

@@ -21,12 +21,12 @@ from pymilvus import DataType, MilvusClient, MilvusException
 from pymilvus.client.types import LoadState
 
 from limpet.errors import DataError, LastingStoreError, StoreError, reason, unknown_name
-from limpet.extras import require
 from limpet.sources.address import Address
 from limpet.sources.base import declared_similarity, filter_of, kept, needed, roles_of, sampled, whole_ids
 from limpet.sources.schemaless import LOOKED_AT, asked_names, batch_of, types_of
 from limpet.sources.services import authority_of, collection_of, flag
 from limpet.stores.filters import Condition
+from limpet.support.extras import require
 
 PAGE = 1024
 """Ids asked for at a time."""

@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from limpet.documents import parsed_json
 from limpet.embeddings.room import spool_folder
 from limpet.errors import DataError, reason, refuse
 from limpet.sources.address import Address
@@ -28,6 +27,7 @@ from limpet.sources.base import (
     roles_of,
     texts_of_ids,
 )
+from limpet.support.documents import parsed_json
 
 RECORD = b"limpet"
 """Key in the metadata of Parquet files under which they say what their vectors are."""

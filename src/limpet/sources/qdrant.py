@@ -28,14 +28,14 @@ from pydantic import BaseModel
 from qdrant_client import QdrantClient, models
 from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
-from limpet.disk import only_files
-from limpet.documents import read_json
 from limpet.errors import DataError, LastingStoreError, StoreError, reason, unknown_name
 from limpet.sources.address import Address
 from limpet.sources.base import filter_of, kept, needed, roles_of, sampled, whole_ids
 from limpet.sources.schemaless import LOOKED_AT, asked_names, batch_of, names_without_path, types_of
 from limpet.sources.services import authority_of, collection_of, flag
 from limpet.stores.filters import Condition, Conditions
+from limpet.support.disk import only_files
+from limpet.support.documents import read_json
 
 ID = "id"
 """The column of the ids of points, as texts."""

@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from limpet.disk import Disk
 from limpet.errors import ConfigError, GalleryError, MissingExtraError, unknown_name, without_secrets
 from limpet.registry import Registry
 from limpet.stores.base import Store
 from limpet.stores.folder import kind_of, missing
+from limpet.support.disk import Disk
 
 if TYPE_CHECKING:
     from limpet.stores.backup_files import Contents, DigestedFolder

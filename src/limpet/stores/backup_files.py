@@ -9,11 +9,11 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from limpet.disk import Disk, open_file, whole_folder
 from limpet.errors import GalleryError, StoreError
 from limpet.stores.base import Pointer, Store
 from limpet.stores.folder import refuse_taken
 from limpet.stores.sqlite import DATABASE
+from limpet.support.disk import Disk, open_file, whole_folder
 
 _BLOCK = 1 << 20
 

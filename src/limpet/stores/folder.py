@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from limpet.disk import Disk
 from limpet.errors import GalleryError
 from limpet.stores.forks import unforked
 from limpet.stores.ledger import Ledger
 from limpet.stores.sqlite import DATABASE, LOCK, SqliteDatabase, connect_read_only, translated
+from limpet.support.disk import Disk
 
 _TRACES = (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-journal", LOCK)
 

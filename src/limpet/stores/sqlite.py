@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-from limpet.disk import Disk, regular
 from limpet.errors import GalleryError, LastingStoreError, StoreError
 from limpet.stores.forks import alone, at_fork, unforked
+from limpet.support.disk import Disk, regular
 
 DATABASE = "gallery.db"
 LOCK = "writer.lock"

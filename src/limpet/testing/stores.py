@@ -22,7 +22,6 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.disk import Disk
 from limpet.errors import DataError, GalleryError, StoreError
 from limpet.stores import STORES, open_store
 from limpet.stores.base import (
@@ -38,6 +37,7 @@ from limpet.stores.base import (
     digest_of,
 )  # fmt: skip
 from limpet.stores.filters import And, Condition, Exists, Filter, In, Json, Metadata, Not, Or, path_of
+from limpet.support.disk import Disk
 from limpet.testing.contract import Check, Contract, refused
 
 WIDTHS = {"g1": 4, "g2": 6, "g3": 4}
@@ -745,7 +745,7 @@ import sys, time
 import numpy as np
 from limpet.stores import STORES, open_store
 from limpet.stores.base import Changes, Rows, Upsert
-from limpet.disk import Disk
+from limpet.support.disk import Disk
 
 class Slow(Disk):
     def reached(self, point):

@@ -1,4 +1,4 @@
-"""Which code trains a model; see `limpet.source_code`."""
+"""Which code trains a model; see `limpet.support.source_code`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from limpet.experiment import Experiment
 from limpet.methods import METHODS
 from limpet.models.heads import HEADS
 from limpet.models.release import ReleaseRecord
 from limpet.models.specs import EmbeddingSpec
-from limpet.source_code import Standing, combined, digest_of, standing
+from limpet.support.source_code import Standing, combined, digest_of, standing
+from limpet.training.experiment import Experiment
 
 ROOT = Path(__file__).parents[1]
 TRAINING = ("geometry", "embeddings", "losses", "methods", "data", "models", "training")
@@ -44,4 +44,4 @@ def _code_of_limpet(place: str) -> str:
     others = {one.partition(":")[0].rpartition(".")[2] for one in METHODS.places.values() if one != place}
     files = [path for package in TRAINING for path in sorted((ROOT / package).rglob("*.py"))]
     own = [path for path in files if path.parent != ROOT / "methods" or path.stem not in others]
-    return digest_of([*own, ROOT / "experiment.py"])
+    return digest_of(own)

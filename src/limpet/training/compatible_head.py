@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from limpet.extras import importing
+from limpet.support.extras import importing
 
 with importing(__name__):
     import torch
@@ -26,7 +26,6 @@ from limpet.data.vector_set import VectorSet
 from limpet.embeddings import EmbeddingSet
 from limpet.embeddings.same_items import refuse_lengths, with_common_labels
 from limpet.errors import ReleaseError, refuse
-from limpet.experiment import Experiment
 from limpet.methods import build_method
 from limpet.methods.base import CompatibilityMethod, PrototypeClassifier
 from limpet.methods.predecessor import class_prototypes
@@ -34,6 +33,7 @@ from limpet.models.lifting import lift_embeddings
 from limpet.models.release import FrozenModel, Release, ReleaseRecord, load_release
 from limpet.models.specs import FeatureSpec
 from limpet.training.encode import embed_features
+from limpet.training.experiment import Experiment
 from limpet.training.train import OnStep, train_release
 from limpet.training.warm_start import load_carried
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.extras import importing
+from limpet.support.extras import importing
 
 with importing(__name__):
     import torch

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO, TypedDict
 
-from limpet.disk import read_text
 from limpet.errors import ConfigError
+from limpet.support.disk import read_text
 from limpet.training.loggers import OpenLogger
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.extras import importing
+from limpet.support.extras import importing
 
 with importing(__name__):
     import torch
@@ -27,7 +27,6 @@ from limpet.embeddings import EmbeddingSet, Role, StringArray
 from limpet.embeddings.embedding_set import shown
 from limpet.embeddings.same_items import refuse_lengths
 from limpet.errors import ConfigError, DataError, refuse
-from limpet.experiment import TEXT_RECIPE, Experiment, head_recipe
 from limpet.geometry import Hypersphere
 from limpet.methods import build_method, classless_options
 from limpet.models.pair_losses import PairLoss, RankingLoss
@@ -49,6 +48,7 @@ from limpet.training.compatible_head import (
     train_head,
 )
 from limpet.training.encode import embed_features
+from limpet.training.experiment import TEXT_RECIPE, Experiment, head_recipe
 from limpet.training.loggers import OpenLogger
 from limpet.training.record import set_aside
 from limpet.training.run_state import prefixed

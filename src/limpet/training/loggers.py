@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from limpet.extras import needing, require
+from limpet.support.extras import needing, require
 
 Numbers = dict[str, Any]
 """Numbers of a step by name; loggers differ in what else they take: tensors, single numbers only."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from limpet.extras import importing
+from limpet.support.extras import importing
 
 with importing(__name__):
     import torch
@@ -22,9 +22,9 @@ with importing(__name__):
 
 from limpet.errors import DataError
 from limpet.geometry import Space
-from limpet.logs import logger
 from limpet.methods.base import Batch, CompatibilityMethod, Epoch, Head, OldModel, Step, View
 from limpet.methods.predecessor import rows_by_name
+from limpet.support.logs import logger
 from limpet.training.encode import encode_features, encode_prototypes
 from limpet.training.events import TrainingStep
 from limpet.training.layout import laid_out, weights_channels_last

@@ -18,14 +18,14 @@ from limpet.data.token_set import PairedTokens
 from limpet.embeddings import EmbeddingSet
 from limpet.embeddings.trained_on import TrainedOn
 from limpet.errors import ConfigError
-from limpet.experiment import Experiment, recorded_decisions
 from limpet.geometry import Space
 from limpet.methods.base import CompatibilityMethod
 from limpet.models.embedding_network import EmbeddingNetwork
 from limpet.models.pair_losses import PairLoss
 from limpet.models.release import FrozenModel, Release, load_record, load_release, weights_digest
-from limpet.source_code import put_beside
+from limpet.support.source_code import put_beside
 from limpet.training.code import code_of
+from limpet.training.experiment import Experiment, recorded_decisions
 from limpet.training.run_state import CHECKPOINT, checkpoint_code
 from limpet.training.warm_start import WarmStart
 

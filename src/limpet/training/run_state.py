@@ -17,10 +17,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.optim import Optimizer
 
-from limpet.disk import read_text, regular
 from limpet.embeddings.storage import write_atomically
 from limpet.errors import ConfigError, DataError
 from limpet.methods.base import OldModel
+from limpet.support.disk import read_text, regular
 from limpet.training.layout import lay_out_state
 
 if TYPE_CHECKING:

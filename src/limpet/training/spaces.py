@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from limpet.errors import ConfigError, SpaceMismatchError, refuse, unknown_name
-from limpet.experiment import Geometry
 from limpet.geometry import SEARCH_SPACES, SPACES, Space, space_from_record
 from limpet.methods import METHODS
 from limpet.methods.base import CompatibilityMethod
 from limpet.models.heads import HEADS, default_head
 from limpet.models.lifting import LearnedLorentz, lifted
 from limpet.models.release import Release
+from limpet.training.experiment import Geometry
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from limpet.extras import importing
+from limpet.support.extras import importing
 
 with importing(__name__):
     from torch import Tensor, nn
@@ -26,9 +26,7 @@ from limpet.data.scenarios import Split
 from limpet.data.token_set import TokenSet
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import ConfigError, DataError, refuse
-from limpet.experiment import Experiment, Trainable
 from limpet.geometry import Space
-from limpet.logs import logger
 from limpet.methods import build_method
 from limpet.methods.base import Batch, CompatibilityMethod, Head, OldModel
 from limpet.models.embedding_network import EmbeddingNetwork
@@ -40,8 +38,10 @@ from limpet.models.release import FrozenModel, Release, make_release, save_relea
 from limpet.models.seeding import seeded
 from limpet.models.specs import EncoderSpec
 from limpet.models.trainable import add_lora, merge_lora, train_last
+from limpet.support.logs import logger
 from limpet.training.encode import cached_embeddings, embed_features
 from limpet.training.events import EventLog, TrainingStep
+from limpet.training.experiment import Experiment, Trainable
 from limpet.training.loggers import OpenLogger
 from limpet.training.loop import fit
 from limpet.training.record import Making, finished, set_aside, trained

@@ -13,7 +13,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from limpet.disk import regular
 from limpet.embeddings import EmbeddingSet
 from limpet.embeddings.storage import write_atomically
 from limpet.errors import ConfigError, DataError
@@ -22,6 +21,7 @@ from limpet.methods.predecessor import rows_by_name
 from limpet.models.embedding_network import EmbeddingNetwork
 from limpet.models.heads import inherit_rows
 from limpet.models.release import Release, weights_digest
+from limpet.support.disk import regular
 
 CARRIED = "carried.safetensors"
 

@@ -32,7 +32,7 @@ from limpet.evaluation.protocols import (
 )
 from limpet.evaluation.retrieval import rank_metrics
 from limpet.geometry import Hypersphere
-from limpet.options import option_types
+from limpet.support.options import option_types
 
 QUERIES, GALLERY, DIM = 30, 80, 6
 

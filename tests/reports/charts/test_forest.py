@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from limpet.adapters.results import AdaptResults
 from limpet.evaluation.results import EvaluationResults
 from limpet.evaluation.test_sets import CombinationResults
+from limpet.linking.results import AdaptResults
 from limpet.reports.charts.forest import (
     SYSTEMS,
     Gain,

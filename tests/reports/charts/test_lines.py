@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from limpet.adapters.results import AdaptResults, ScoreMapRecord
 from limpet.continual.plans import disjoint
 from limpet.evaluation.results import Evaluation, EvaluationResults
 from limpet.evaluation.uncertainty import Group, Histogram
+from limpet.linking.results import AdaptResults, ScoreMapRecord
 from limpet.reports.adapt import thresholds
 from limpet.reports.charts.canvas import Chart
 from limpet.reports.charts.lines import (

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from limpet.adapters.results import AdaptResults
 from limpet.bench.leaderboard import Leaderboard
 from limpet.errors import ConfigError
+from limpet.linking.results import AdaptResults
 from limpet.reports.leaderboard import (
     headline,
     leaderboard_csv,

@@ -21,10 +21,10 @@ from limpet.attached.base import ModelIdentity
 from limpet.attached.collections.due import Pair
 from limpet.attached.collections.engine import Target
 from limpet.attached.state import AttachmentState, Event, Side, advance
-from limpet.disk import Disk
 from limpet.errors import GalleryError, StoreError, reason
-from limpet.extras import needing
 from limpet.stores.sqlite import SqliteDatabase
+from limpet.support.disk import Disk
+from limpet.support.extras import needing
 
 FORMAT_VERSION = 1
 _TABLES = (

@@ -71,7 +71,7 @@ from limpet.errors import GalleryError, StoreError, UpgradeStateError, refuse
 from limpet.evaluation.results import Evaluation
 from limpet.galleries.backfill import Backfilled
 from limpet.galleries.sources import VectorSource, WithText
-from limpet.logs import logger
+from limpet.support.logs import logger
 
 _log = logger("attached")
 

@@ -121,7 +121,7 @@ def _tell(found: Rehearsal) -> None:
     """Print the orders as a table, and what it all means."""
     from limpet.reports.formats import MISSING, plain_text
     from limpet.reports.rehearsal import findings, next_step, rehearsal_headline
-    from limpet.wording import metric_name
+    from limpet.support.wording import metric_name
 
     rows = [
         [name, metric_name(metric), MISSING if metric not in found.before else f"{found.before[metric]:.3f}",

@@ -15,9 +15,9 @@ from limpet.cli.gallery.options import WriterOptions
 from limpet.cli.gallery.sources import TO_EMBED, Embedder, fingerprints_of
 from limpet.cli.options import Api, DataSets
 from limpet.cli.places import Place
-from limpet.disk import regular
 from limpet.embeddings.embedding_set import joined, shown
 from limpet.errors import ConfigError, refuse
+from limpet.support.disk import regular
 
 if TYPE_CHECKING:
     from limpet.embeddings import EmbeddingSet

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from limpet.cli.config import Options
 from limpet.cli.console import console, print_table
 from limpet.cli.gallery.common import made_by, open_vectors
 from limpet.cli.gallery.options import Embedding, Encoding, GalleryOptions
 from limpet.cli.gallery.sources import NewVectors, fingerprints_of
 from limpet.cli.options import Api, DataSets, TextModel
 from limpet.cli.places import Place
-from limpet.config import Options
-from limpet.devices import device_named
 from limpet.errors import ConfigError, count_of, refuse
+from limpet.support.devices import device_named
 
 if TYPE_CHECKING:
     from limpet.data.image_set import ImageSet

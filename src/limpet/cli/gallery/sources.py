@@ -12,8 +12,8 @@ from limpet.cli.gallery.common import made_by, of_source, unnamed
 from limpet.cli.gallery.options import Embedding, Encoding
 from limpet.cli.options import Api, DataSets, TextModel
 from limpet.cli.places import Place
-from limpet.devices import device_named
 from limpet.errors import ConfigError, refuse
+from limpet.support.devices import device_named
 
 if TYPE_CHECKING:
     from limpet.data import RetrievalData

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from limpet.devices import device_named
 from limpet.evaluation.ranking.counting import Counter, Counts, Part
 from limpet.evaluation.ranking.tiles import Pairs, QueryBlock, Search, columns_at_once
+from limpet.support.devices import device_named
 
 
 def counts_on(device: str, search: Search, block: QueryBlock, pairs: Pairs) -> Counts:

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limpet.errors import ApiError, BudgetError, DataError, reason
-from limpet.extras import needing
 from limpet.models.api.settings import KEY_VARIABLE, Address, ApiSettings
+from limpet.support.extras import needing
 
 with needing("A model behind an API"):
     import httpx

@@ -12,8 +12,8 @@ from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
 from limpet.errors import ConfigError, reason, refuse, without_secrets
-from limpet.logs import logger
 from limpet.models.api.meter import Meter
+from limpet.support.logs import logger
 
 FORM = "openai:MODEL@BASE_URL, such as openai:text-embedding-3-small@https://api.openai.com/v1"
 _log = logger("api")

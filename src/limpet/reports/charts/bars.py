@@ -31,7 +31,7 @@ from limpet.reports.charts.shapes import Align
 from limpet.reports.formats import interval, percent, percent_of, score, signed
 from limpet.reports.svg import shortened, width_of
 from limpet.reports.words import MARKS
-from limpet.wording import metric_name
+from limpet.support.wording import metric_name
 
 if TYPE_CHECKING:
     from limpet.continual.results import LearnerResults

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from limpet.adapters.results import AdaptResults
 from limpet.bench.leaderboard import Leaderboard
 from limpet.continual.results import SessionsResults
 from limpet.errors import ConfigError
 from limpet.evaluation.chain import ChainResults
 from limpet.evaluation.results import EvaluationResults
 from limpet.evaluation.test_sets import CombinationResults
-from limpet.extras import needing
 from limpet.galleries.rehearsal.results import Rehearsal
+from limpet.linking.results import AdaptResults
 from limpet.reports.charts.bars import agreement_bars, agreements, score_bars
 from limpet.reports.charts.forest import candidate_dots, cell_dots, measured, sets_plot
 from limpet.reports.charts.lines import recall_lines, rehearsal_curves
 from limpet.reports.charts.matrix import heat_map, heat_range
 from limpet.reports.charts.plane import pareto_plot
-from limpet.wording import metric_name
+from limpet.support.extras import needing
+from limpet.support.wording import metric_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

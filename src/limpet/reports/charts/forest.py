@@ -35,14 +35,14 @@ from limpet.reports.leaderboard_tables import (
 from limpet.reports.svg import cut, shortened, width_of
 from limpet.reports.words import OLD as AS_IT_IS
 from limpet.reports.words import REEMBEDDED, SHAPES
-from limpet.wording import metric_name
+from limpet.support.wording import metric_name
 
 if TYPE_CHECKING:
-    from limpet.adapters.compare import CandidateScores, Score
-    from limpet.adapters.results import AdaptResults
     from limpet.bench.leaderboard import Entry, Leaderboard, LeaderboardCell, Standings
     from limpet.evaluation.results import Evaluation, System
     from limpet.evaluation.test_sets import SetScores
+    from limpet.linking.compare import CandidateScores, Score
+    from limpet.linking.results import AdaptResults
 
 Ends = tuple[float, float]
 Gains = Sequence["Gain"]

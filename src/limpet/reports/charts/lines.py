@@ -29,16 +29,16 @@ from limpet.reports.charts.forest import KINDS, REFERENCE_LOOKS, REFERENCES, mea
 from limpet.reports.charts.shapes import Align, Marks, Steps
 from limpet.reports.formats import percent, percent_of, score
 from limpet.reports.svg import Scale, shortened, width_of
-from limpet.wording import metric_name, whole_percent
+from limpet.support.wording import metric_name, whole_percent
 
 if TYPE_CHECKING:
-    from limpet.adapters.compare import LearningCurve
-    from limpet.adapters.results import AdaptResults, ScoreMapRecord
     from limpet.continual.results import LearnerResults, SessionsResults
     from limpet.evaluation.results import Evaluation
     from limpet.evaluation.uncertainty import Histogram
     from limpet.evaluation.upgrade import UpgradeCurves
     from limpet.galleries.rehearsal.results import OrderCurve, Rehearsal
+    from limpet.linking.compare import LearningCurve
+    from limpet.linking.results import AdaptResults, ScoreMapRecord
 
 Dashes = tuple[float, ...] | None
 Range = tuple[float, float]
@@ -284,7 +284,7 @@ _THRESHOLDS = 10  # about so many are read off a map
 def thresholds(score_map: ScoreMapRecord) -> list[tuple[float, float]]:
     """Return round old scores within the range of a map, each with the new score that stands for it.
 
-    >>> from limpet.adapters.results import ScoreMapRecord
+    >>> from limpet.linking.results import ScoreMapRecord
     >>> found = ScoreMapRecord(error=0.1, text="", knots=[(0.55, 0.2), (0.65, 0.3), (0.75, 0.4)])
     >>> [f"{old:g} {new:.2f}" for old, new in thresholds(found)][1:4]
     ['0.58 0.23', '0.6 0.25', '0.62 0.27']

@@ -14,7 +14,7 @@ from limpet.reports.charts.lines import as_fit
 from limpet.reports.charts.matrix import Limits, heat_map, heat_range, marked_by_criterion
 from limpet.reports.formats import score, signed
 from limpet.reports.svg import cut, tick_label, width_of
-from limpet.wording import metric_name
+from limpet.support.wording import metric_name
 
 if TYPE_CHECKING:
     from limpet.bench.figure_values import BarPanel, GenerationMatrix, Line, LinePanel, Matrices, Spread

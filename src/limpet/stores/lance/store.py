@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from limpet.disk import Disk, only_files
 from limpet.errors import GalleryError, LastingStoreError, StoreError
 from limpet.stores.backup_files import Contents, DigestedFolder, restore_folder
 from limpet.stores.base import Changes, Committed, Document, GoneBack, Hits, Pointer, Tidied, Upkeep, Vectors
@@ -39,6 +38,7 @@ from limpet.stores.ledger import Ledger
 from limpet.stores.ledger_store import LedgerStore
 from limpet.stores.planning import Plan, unknown_generation
 from limpet.stores.sqlite import DATABASE, SqliteDatabase, WriterLock
+from limpet.support.disk import Disk, only_files
 
 TRIMMED_EVERY = 32  # commits
 KEPT_SECONDS = 5.0

@@ -23,7 +23,6 @@ from pathlib import Path
 import lance
 import pyarrow as pa
 
-from limpet.disk import Disk
 from limpet.errors import GalleryError, LastingStoreError, LimpetError, StoreError, reason
 from limpet.stores.base import NewGeneration
 from limpet.stores.forks import at_fork
@@ -31,6 +30,7 @@ from limpet.stores.lance.care import merge_pieces, prune
 from limpet.stores.lance.checks import compare, read_whole
 from limpet.stores.lance.places import Edit, Place
 from limpet.stores.lance.rows import Table, append, index_folders, index_ids, remove, rows_of, schema_of
+from limpet.support.disk import Disk
 
 _READERS = 32  # open versions that are kept
 _SESSION = 1_024  # versions that are opened until readers begin with empty caches

@@ -12,7 +12,6 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.disk import Disk
 from limpet.errors import GalleryError, StoreError
 from limpet.stores.backup_files import Contents, DigestedFolder, restore_folder
 from limpet.stores.base import Changes, Committed, Document, Hits, Pointer, Tidied, Upkeep, Vectors
@@ -25,6 +24,7 @@ from limpet.stores.memory.rows import TABLES, StoredRows
 from limpet.stores.memory.table import Addition, MemoryTable, View
 from limpet.stores.planning import Plan, unknown_generation
 from limpet.stores.sqlite import DATABASE, SqliteDatabase, WriterLock, translated
+from limpet.support.disk import Disk
 
 _KEPT_SECONDS = 60.0
 _KEPT_ROWS = 4096

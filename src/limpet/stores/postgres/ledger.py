@@ -18,10 +18,10 @@ from psycopg import errors
 from psycopg.pq import TransactionStatus
 from psycopg.types import TypeInfo
 
-from limpet.disk import Disk
 from limpet.errors import LastingStoreError, StoreError
 from limpet.stores.forks import at_fork, unforked
 from limpet.stores.postgres.address import Address
+from limpet.support.disk import Disk
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.disk import Disk
 from limpet.errors import GalleryError
 from limpet.stores.backup_files import Contents, DigestedFolder
 from limpet.stores.base import Changes, Committed, Document, Graph, Hits, Pointer, Tidied, Upkeep, Vectors
@@ -28,6 +27,7 @@ from limpet.stores.postgres.rows import ROWS, append, create_table, decoded, dro
 from limpet.stores.postgres.schema import check_extension, create_schema, is_there, missing
 from limpet.stores.postgres.search import Found, nearest
 from limpet.stores.postgres.sharing import ConnectionLock, Snapshots
+from limpet.support.disk import Disk
 
 
 class PgvectorStore(LedgerStore):

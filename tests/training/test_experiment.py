@@ -10,8 +10,8 @@ import pytest
 
 from limpet.data.augment import Augmentation
 from limpet.errors import ConfigError
-from limpet.experiment import Experiment, Geometry, Recipe
 from limpet.models.specs import EncoderSpec
+from limpet.training.experiment import Experiment, Geometry, Recipe
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown setting": ({"sed": 1}, r"Unknown setting 'sed' of the experiment\. Did you mean 'seed'"),

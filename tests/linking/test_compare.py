@@ -6,13 +6,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from limpet.adapters import build_adapter, compare
-from limpet.adapters.compare import AGREEMENT, Candidate, Failed, Link, Measured, identity, measure
-from limpet.adapters.held_out import hold_out
-from limpet.adapters.recommend import recommend
+from limpet.adapters import build_adapter
 from limpet.errors import ConfigError, DataError
 from limpet.evaluation.intervals import chosen_interval, mean_interval, paired_interval
 from limpet.evaluation.retrieval import rank_metrics
+from limpet.linking import compare
+from limpet.linking.compare import AGREEMENT, Candidate, Failed, Link, Measured, identity, measure
+from limpet.linking.held_out import hold_out
+from limpet.linking.recommend import recommend
 
 QUICK = {"resamples": 200}
 

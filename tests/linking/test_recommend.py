@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from limpet.adapters import SuspectPairs, suspect_pairs
-from limpet.adapters.compare import AGREEMENT, Comparison, Failed, Gap, Measured, Score, Unseen, measure
-from limpet.adapters.held_out import hold_out
-from limpet.adapters.recommend import recommend
 from limpet.evaluation.intervals import Draws
-from limpet.wording import whole_percent
+from limpet.linking.compare import AGREEMENT, Comparison, Failed, Gap, Measured, Score, Unseen, measure
+from limpet.linking.held_out import hold_out
+from limpet.linking.recommend import recommend
+from limpet.support.wording import whole_percent
 
 QUICK = {"resamples": 200}
 OLD, NEW = 0.40, 0.60

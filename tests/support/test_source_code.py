@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from limpet.errors import ConfigError
-from limpet.source_code import put_beside
+from limpet.support.source_code import put_beside
 
 
 def test_folders_are_put_beside_under_the_first_name_that_is_free(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ import numpy as np
 from pydantic import Field
 
 from limpet.adapters import SuspectPairs
-from limpet.adapters.compare import CandidateScores, Comparison, Directions, Gap, Kind, LearningCurve, Score
-from limpet.adapters.held_out import HeldOut
-from limpet.adapters.recommend import Action, Recommendation
 from limpet.adapters.score_map import ScoreMap, ScoreMapError
-from limpet.adapters.two_stage import TwoStage
 from limpet.embeddings import EmbeddingSet
+from limpet.linking.compare import CandidateScores, Comparison, Directions, Gap, Kind, LearningCurve, Score
+from limpet.linking.held_out import HeldOut
+from limpet.linking.recommend import Action, Recommendation
+from limpet.linking.two_stage import TwoStage
 from limpet.results import Count, Disagreement, Finite, Part, Positive, Results, Several, Share
 
 KIND_OF: dict[Action, Kind] = {"adapt": "adapter", "train a head": "head"}

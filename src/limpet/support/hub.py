@@ -15,8 +15,8 @@ from typing import TypedDict, Unpack
 import yaml
 
 from limpet.errors import ReleaseError, reason
-from limpet.extras import needing
-from limpet.logs import logger
+from limpet.support.extras import needing
+from limpet.support.logs import logger
 
 _log = logger("hub")
 

@@ -7,14 +7,14 @@ import dataclasses
 import numpy as np
 import pytest
 
-from limpet.adapters.compare import measure
-from limpet.adapters.held_out import Judged
-from limpet.adapters.two_stage import two_stage
 from limpet.embeddings import StringArray
 from limpet.errors import ConfigError, DataError
 from limpet.evaluation.protocols.relevance_lists import Pairs, Relevance
 from limpet.evaluation.retrieval import rank_metrics, top_k
 from limpet.evaluation.two_stage import rescored, rescored_metrics
+from limpet.linking.compare import measure
+from limpet.linking.held_out import Judged
+from limpet.linking.two_stage import two_stage
 
 QUICK = {"resamples": 100}
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from yaml.composer import Composer
 
-from limpet.disk import read_text
 from limpet.errors import ConfigError, brief
+from limpet.support.disk import read_text
 
 DEPTH_LIMIT = 50
 """Levels of lists and mappings in one another in a YAML document."""

@@ -15,10 +15,10 @@ from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 
 from limpet.data.augment import Augmentation
 from limpet.data.sampling import holds_whole_classes
-from limpet.devices import DataOnDevice
 from limpet.errors import ConfigError, LimpetError, brief, nearest, refuse
 from limpet.methods import METHODS, build_method
 from limpet.models.specs import EmbeddingSpec, EncoderSpec, encoder_spec
+from limpet.support.devices import DataOnDevice
 from limpet.training import schedules
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ import sys
 import pytest
 import torch
 
-from limpet.devices import device_named
 from limpet.errors import ConfigError
+from limpet.support.devices import device_named
 
 
 def test_a_device_that_is_there() -> None:
@@ -19,5 +19,5 @@ def test_a_device_that_cannot_be_used_is_refused(name: str) -> None:
 
 
 def test_the_name_of_a_device_is_looked_up_without_loading_torch_before() -> None:
-    code = "import sys, limpet.devices, limpet.evaluation; sys.exit('torch' in sys.modules)"
+    code = "import sys, limpet.support.devices, limpet.evaluation; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from limpet.adapters import SuspectPairs, build_adapter
-from limpet.adapters.compare import Candidate, LearningCurve, Link, Measured, identity, learning_curve, measure
-from limpet.adapters.recommend import recommend
-from limpet.adapters.results import AdaptResults, Names, ScoreMapRecord
+from limpet.linking.compare import Candidate, LearningCurve, Link, Measured, identity, learning_curve, measure
+from limpet.linking.recommend import recommend
+from limpet.linking.results import AdaptResults, Names, ScoreMapRecord
 
 QUICK = {"resamples": 200, "level": 0.9, "seed": 5}
 NAMES = Names(data="things", old="A", new="B")

@@ -5,10 +5,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from limpet.adapters.held_out import Judged, asked_by, hold_out, uncovered_share
 from limpet.embeddings import StringArray
 from limpet.errors import ConfigError, DataError, EmptyOverlapError
 from limpet.evaluation.protocols.relevance_lists import Pairs, Relevance
+from limpet.linking.held_out import Judged, asked_by, hold_out, uncovered_share
 
 ANY = np.random.default_rng(0).normal(size=(400, 4))
 

@@ -13,8 +13,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import yaml
 from pydantic import BaseModel
 
-from limpet import documents
 from limpet.errors import ConfigError, brief, nearest
+from limpet.support import documents
 
 
 class Options:

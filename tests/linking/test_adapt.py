@@ -6,8 +6,13 @@ import numpy as np
 import pytest
 
 from limpet.adapters import ADAPTERS, SuspectPairs, build_adapter
-from limpet.adapters import adapt as adapting
-from limpet.adapters.adapt import (
+from limpet.adapters.ridge import Ridge
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import ConfigError, DataError, EmptyOverlapError, ReleaseError, SpaceMismatchError
+from limpet.evaluation.protocols.relevance_lists import Pairs, Relevance
+from limpet.geometry import Hypersphere, Lorentz
+from limpet.linking import adapt as adapting
+from limpet.linking.adapt import (
     DIRECTIONS,
     Choice,
     adapt,
@@ -17,15 +22,10 @@ from limpet.adapters.adapt import (
     suitable_adapters,
     usual_heads,
 )
-from limpet.adapters.compare import AGREEMENT, measure
-from limpet.adapters.held_out import Judged, hold_out
-from limpet.adapters.ridge import Ridge
-from limpet.embeddings import EmbeddingSet
-from limpet.errors import ConfigError, DataError, EmptyOverlapError, ReleaseError, SpaceMismatchError
-from limpet.evaluation.protocols.relevance_lists import Pairs, Relevance
-from limpet.experiment import HEAD_RECIPE, Experiment, head_recipe
-from limpet.geometry import Hypersphere, Lorentz
+from limpet.linking.compare import AGREEMENT, measure
+from limpet.linking.held_out import Judged, hold_out
 from limpet.models.release import load_release
+from limpet.training.experiment import HEAD_RECIPE, Experiment, head_recipe
 
 FAST = dataclasses.replace(HEAD_RECIPE, epochs=2, batch_size=64)
 HEADS = {"p2s": Experiment(method="p2s", recipe=FAST)}

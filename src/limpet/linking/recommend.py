@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from limpet.adapters import Direction, SuspectPairs
-from limpet.adapters.compare import AGREEMENT, UNSEEN, Comparison, Gap, Loss, Measured
+from limpet.linking.compare import AGREEMENT, UNSEEN, Comparison, Gap, Loss, Measured
 from limpet.results import Part
-from limpet.wording import metric_name, whole_percent
+from limpet.support.wording import metric_name, whole_percent
 
 Action = Literal["adapt", "train a head", "re-embed", "keep the old model", "check the pairs"]
 

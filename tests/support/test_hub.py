@@ -15,8 +15,8 @@ import limpet
 from hub_server import Hub, serving
 from limpet.adapters import Adapter, build_adapter
 from limpet.errors import ReleaseError
-from limpet.hub import fetched
 from limpet.models.release import Release
+from limpet.support.hub import fetched
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 
 from limpet.adapters import ADAPTERS, Direction, ScoreMap, SuspectPairs, build_adapter, suspect_pairs
 from limpet.adapters.base import Adapter
-from limpet.adapters.compare import (
+from limpet.adapters.pairs import DOUBTED, FEWEST_TESTED, matched, without_doubtful
+from limpet.adapters.score_map import ScoreMapError
+from limpet.adapters.storage import ADAPTER_FILE, load_adapter, save_adapter
+from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.embeddings.embedding_set import check_given
+from limpet.embeddings.same_items import refuse_lengths, refuse_one_model
+from limpet.errors import ConfigError, DataError, refuse, unknown_name
+from limpet.evaluation.intervals import Resampled
+from limpet.linking.compare import (
     Candidate,
     Comparison,
     Directions,
@@ -25,7 +33,7 @@ from limpet.adapters.compare import (
     learning_curve,
     measure,
 )
-from limpet.adapters.held_out import (
+from limpet.linking.held_out import (
     HeldOut,
     Judged,
     Unlabelled,
@@ -36,21 +44,13 @@ from limpet.adapters.held_out import (
     paired,
     uncovered_share,
 )
-from limpet.adapters.pairs import DOUBTED, FEWEST_TESTED, matched, without_doubtful
-from limpet.adapters.recommend import Recommendation, recommend
-from limpet.adapters.score_map import ScoreMapError
-from limpet.adapters.storage import ADAPTER_FILE, load_adapter, save_adapter
-from limpet.adapters.two_stage import TwoStage, two_stage
-from limpet.embeddings import EmbeddingSet, StringArray
-from limpet.embeddings.embedding_set import check_given
-from limpet.embeddings.same_items import refuse_lengths, refuse_one_model
-from limpet.errors import ConfigError, DataError, refuse, unknown_name
-from limpet.evaluation.intervals import Resampled
-from limpet.experiment import HEAD_RECIPE, Experiment, head_recipe
-from limpet.extras import installed, installing, needing, require
+from limpet.linking.recommend import Recommendation, recommend
+from limpet.linking.two_stage import TwoStage, two_stage
 from limpet.methods import build_method
 from limpet.models.specs import EncoderSpec
-from limpet.wording import whole_percent
+from limpet.support.extras import installed, installing, needing, require
+from limpet.support.wording import whole_percent
+from limpet.training.experiment import HEAD_RECIPE, Experiment, head_recipe
 
 if TYPE_CHECKING:
     from limpet.models.release import FrozenModel

@@ -11,9 +11,9 @@ import yaml
 import limpet
 from limpet.bench.suite import read_suite
 from limpet.cli import main
-from limpet.config import read_yaml
-from limpet.documents import DEPTH_LIMIT, SIZE_LIMIT, parsed_json, parsed_yaml
+from limpet.cli.config import read_yaml
 from limpet.errors import ConfigError
+from limpet.support.documents import DEPTH_LIMIT, SIZE_LIMIT, parsed_json, parsed_yaml
 
 SUITES = Path(limpet.__file__).parent / "recipes"
 LAUGHS = "\n".join(["a0: &a0 [x, x]", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 60))])

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from limpet.adapters import build_adapter
-from limpet.adapters.adapt import score_map_of
-from limpet.adapters.compare import Link, identity
-from limpet.adapters.held_out import hold_out
-from limpet.adapters.results import ScoreMapRecord
 from limpet.adapters.score_map import load_score_map, save_score_map
 from limpet.errors import DataError
+from limpet.linking.adapt import score_map_of
+from limpet.linking.compare import Link, identity
+from limpet.linking.held_out import hold_out
+from limpet.linking.results import ScoreMapRecord
 
 
 @pytest.fixture(scope="module")

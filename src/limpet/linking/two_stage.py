@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from limpet.adapters.compare import (
+from limpet.evaluation.intervals import Resampled
+from limpet.evaluation.sides import Sides
+from limpet.evaluation.two_stage import Rescored, rescored, rescored_metrics
+from limpet.linking.compare import (
     AGREEMENT,
     FIRST,
     Gap,
@@ -20,10 +23,7 @@ from limpet.adapters.compare import (
     score_by,
     share_of,
 )
-from limpet.adapters.held_out import HeldOut
-from limpet.evaluation.intervals import Resampled
-from limpet.evaluation.sides import Sides
-from limpet.evaluation.two_stage import Rescored, rescored, rescored_metrics
+from limpet.linking.held_out import HeldOut
 from limpet.results import Count, Defined, Part, Positive, Share
 
 MOST_CANDIDATES = 100
@@ -70,7 +70,7 @@ def two_stage(
     Args:
         held_out: What to measure with; nothing is fitted.
         candidates: How many each query gets; see `TwoStage` when left out.
-        metric: See `limpet.adapters.compare.measure`.
+        metric: See `limpet.linking.compare.measure`.
         resamples: Bootstrap resamples.
         resample: See there.
         level: Level of the intervals.

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from limpet.adapters import Adapter, Direction
-from limpet.adapters.held_out import HeldOut, Unlabelled
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import DataError, LimpetError, refuse
 from limpet.evaluation.intervals import Draws, Interval, Resampled, chosen_interval, clusters_of
 from limpet.evaluation.metrics import metrics_named
 from limpet.evaluation.retrieval import rank_metrics, top_k
+from limpet.linking.held_out import HeldOut, Unlabelled
 from limpet.results import Count, Defined, Difference, Finite, Part, Positive, Several, Share
 
 Kind = Literal["adapter", "head"]

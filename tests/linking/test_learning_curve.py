@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from limpet.adapters import build_adapter
-from limpet.adapters.compare import Candidate, Link, identity, learning_curve
 from limpet.errors import ConfigError, DataError
 from limpet.evaluation.intervals import mean_interval
 from limpet.evaluation.retrieval import rank_metrics
+from limpet.linking.compare import Candidate, Link, identity, learning_curve
 
 QUICK = {"resamples": 200}
 

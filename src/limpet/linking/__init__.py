@@ -1,0 +1,1 @@
+"""Linking two frozen models: adapters and heads are fitted, compared on held-out items, and kept."""

@@ -1,0 +1,1 @@
+"""Helpers that know nothing of embeddings: files, options, optional packages, devices, wording."""
