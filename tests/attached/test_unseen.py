@@ -110,6 +110,88 @@ def test_steps_are_refused_while_triggers_are_off(laid_out: LaidOut) -> None:
     it.swap()
 
 
+def copy_row(shop: Shop, row: int, changes: str) -> None:
+    """Insert a copy of all columns of a row, ours too, after some changes."""
+    shop.execute(f"CREATE TEMP TABLE one AS SELECT * FROM shop.items WHERE id = {row}; UPDATE one SET {changes}; "
+                 "INSERT INTO shop.items SELECT * FROM one")  # fmt: skip
+
+
+MARKED_COPIES = {
+    "another text": "id = 9, title = 'a'",
+    "another vector": f"id = 9, emb = '{written('old', 'z')}'",
+    "without the second vector": "id = 9, {second} = NULL",
+    "the mark of a row without a vector": "id = 9, emb_limpet_mark = '{{0}}'",
+    "the mark of the start": "id = 9, title = 'a', emb_limpet_mark = '{{1}}'",
+    "the mark of a row in between": "id = 9, emb_limpet_mark = '{{-1}}'",
+}
+
+
+@pytest.mark.parametrize("serving", ["old", "new"])
+@pytest.mark.parametrize("kind", MARKED_COPIES)
+def test_a_copied_mark_says_nothing_of_another_row(kind: str, serving: Side, laid_out: LaidOut) -> None:
+    it, shop = laid_out
+    if serving == "new":
+        it.swap(writes="new")
+    second = "emb_limpet_kept" if it.state.shared else f"emb_limpet_{'new' if serving == 'old' else 'old'}"
+    copy_row(shop, 1, MARKED_COPIES[kind].format(second=second))
+    assert it.status().unknown == 1 and it.status().lacking == {"old": 1, "new": 1} and it.status().items == 6
+    for side in ("new", "old"):
+        it.backfill(source(it, side), of=side)  # type: ignore[arg-type]
+    assert it.verify().problems == () and it.status().unknown == 0 and it.status().lacking == {"old": 0, "new": 0}
+    if not it.state.shared:
+        check(shop, [], serving)
+
+
+def test_a_copied_mark_of_the_start_says_nothing_of_another_row(how: dict[str, Any], shop: Shop) -> None:
+    shop.fill(5)
+    with shop.attach(**how) as it:
+        copy_row(shop, 1, "id = 9, title = 'a'")
+        assert it.status().unknown == 1 and it.status().lacking == {"old": 1, "new": 6}
+        shop.execute("UPDATE shop.items SET emb = NULL WHERE id = 2")
+        copy_row(shop, 2, f"id = 10, emb = '{written('old', 'item 2')}'")
+        copy_row(shop, 2, "id = 11")
+        assert it.status().unknown == 2 and it.status().empty == 2
+
+
+def test_a_copy_of_a_waiting_row_waits(make_shop: Callable[..., Shop]) -> None:
+    shop = make_shop()
+    shop.fill(5)
+    with shop.attach() as it:
+        it.backfill(source(it))
+        indexed(it)
+        it.swap(writes="old")
+        shop.execute("INSERT INTO shop.items (id, title, emb) VALUES (6, 'item 6', %s)", [written("old", "item 6")])
+        copy_row(shop, 6, "id = 7")
+        copy_row(shop, 6, "id = 8, title = 'item 8'")
+        assert it.status().lacking == {"old": 1, "new": 3} and it.status().unknown == it.status().empty == 0
+        it.backfill(source(it))
+        check(shop, [], "new")
+
+
+def test_a_copy_of_text_and_vectors_keeps_its_mark(laid_out: LaidOut) -> None:
+    it, shop = laid_out
+    copy_row(shop, 1, "id = 9")
+    assert it.status().unknown == 0 and it.status().lacking == {"old": 0, "new": 0} and it.verify().problems == ()
+
+
+@pytest.mark.parametrize("mixing", [False, True], ids=["two columns", "one column"])
+@pytest.mark.parametrize("filled", [False, True])
+def test_rows_keep_their_marks_in_another_partition(filled: bool, mixing: bool, make_shop: Callable[..., Shop]) -> None:
+    shop = make_shop(f"{PARTS} CREATE TABLE shop.second PARTITION OF shop.items FOR VALUES FROM (1000) TO (2000);")
+    shop.fill(5)
+    with shop.attach(**({"mixing": evaluation()} if mixing else {})) as it:
+        if filled:
+            it.backfill(source(it))
+        shop.execute("UPDATE shop.items SET id = id + 1000 WHERE id = 1")
+        shop.execute("UPDATE shop.items SET id = id + 1000, title = 'b' WHERE id = 2")
+        shop.execute("UPDATE shop.items SET id = id + 1000, emb = NULL WHERE id = 3")
+        text_alone = {"old": 1, "new": 1 if filled else 4}
+        assert it.status().lacking == text_alone and it.status().unknown == 0 and it.status().empty == 1
+        shop.execute("UPDATE shop.items SET id = id - 1000 WHERE id > 1000")
+        assert it.status().lacking == text_alone and it.status().unknown == 0 and it.status().empty == 1
+        assert it.verify().problems == ()
+
+
 @pytest.mark.parametrize("writes", ["old", "new"])
 @pytest.mark.parametrize("mixing", [False, True], ids=["two columns", "one column"])
 def test_rows_of_a_partition_attached_later_are_unknown(

@@ -186,6 +186,12 @@ def _function(entry: Entry, layout: Columns, state: AttachmentState) -> str:
         f"CASE WHEN (NEW.{mark}){place[side]} = {made} THEN (NEW.{mark}){place[side]} END"
         for side, made in ((serves, of_served), (hides, of_hidden))
     )
+    # An update that moves a row to another partition has fired these triggers before, so that its mark fits the row.
+    first, known = f"(NEW.{mark})[1]", {side: f"(NEW.{mark}){place[side]}" for side in SIDES}
+    copied = f"""{first} < 0 OR {first} = 0 AND (NEW.{served} IS NOT NULL OR NEW.{hidden} IS NOT NULL)
+                OR {first} = {AT_START} AND {known["old"]} IS NULL
+                OR {known[serves]} IS NOT NULL AND {known[serves]} IS DISTINCT FROM {of_served}
+                OR {known[hides]} IS DISTINCT FROM (CASE WHEN NEW.{hidden} IS NOT NULL THEN {of_hidden} END)"""
     # a trigger of the application may have changed text or vectors in the very statement that is ours
     seen = f"""IF (NEW.{mark}){place[serves]} <> {of_served} OR (NEW.{mark}){place[hides]} <> {of_hidden} THEN
             NEW.{mark} := {marked(NOW, same_served, same_hidden)};
@@ -228,7 +234,12 @@ BEGIN
         END IF;
     END IF;
     IF TG_ARGV[0] = 'insert' THEN
-        IF NEW.{mark} IS NOT NULL THEN  -- a row that comes from another partition
+        IF NEW.{mark} IS NOT NULL THEN  -- a row that an update moves to another partition, or that a statement copies
+            IF {copied} THEN
+                NEW.{mark} := CASE WHEN NEW.{served} IS NULL THEN
+                    ARRAY[CASE WHEN NEW.{hidden} IS NULL THEN 0 ELSE {NOW} END]::bigint[] END;
+                NEW.{hidden} := NULL;
+            END IF;
             RETURN NEW;
         END IF;
         {_not_null(layout, f"NEW.{served} IS NULL AND NEW.{hidden} IS NULL")}
@@ -403,10 +414,14 @@ BEGIN
         END IF;
     END IF;
     IF TG_ARGV[0] = 'insert' THEN
-        IF NEW.{mark} IS NULL THEN  -- else it comes from another partition
+        IF NEW.{mark} IS NULL THEN
             NEW.{kept} := NULL;
             NEW.{model} := writes;
             NEW.{mark} := ARRAY[{NOW}, {made}];
+        ELSIF (NEW.{mark})[2] IS DISTINCT FROM {made} THEN  -- a statement copies it, and changes it
+            NEW.{kept} := NULL;
+            NEW.{model} := NULL;
+            NEW.{mark} := NULL;
         END IF;
         RETURN NEW;
     END IF;
