@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from limpet.support.reporting import register_loader
 from limpet.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -89,6 +90,13 @@ __all__ = [
     "save_release",
     "train_release",
 ]
+
+
+def _load_reports() -> None:
+    import limpet.reports.registration  # noqa: F401
+
+
+register_loader(_load_reports)
 
 
 def __getattr__(name: str) -> Any:

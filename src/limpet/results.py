@@ -10,7 +10,6 @@ import math
 import platform
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
@@ -21,6 +20,7 @@ from pydantic_core import PydanticSerializationError
 from limpet.embeddings.storage import write_atomically
 from limpet.errors import ConfigError, DataError, unknown_name
 from limpet.support import documents
+from limpet.support.reporting import report_of
 from limpet.version import __version__
 
 if TYPE_CHECKING:
@@ -102,8 +102,8 @@ class Results(Part):
     """Results of one kind, as results.json holds them.
 
     Subclasses set `KIND`, what the file says under "kind" (None: it says nothing), `VERSION`, the version of its
-    schema, `WRITER`, what writes such results, `AGAIN`, what to do again where they are not complete, `FILE`, the
-    name of the file, where it is another than results.json, and `REPORT`, the module of reports that writes of them.
+    schema, `WRITER`, what writes such results, `AGAIN`, what to do again where they are not complete, and `FILE`, the
+    name of the file, where it is another than results.json.
     """
 
     KIND: ClassVar[str | None]
@@ -111,7 +111,6 @@ class Results(Part):
     WRITER: ClassVar[str]
     AGAIN: ClassVar[str] = "evaluate"
     FILE: ClassVar[str] = FILE_NAME
-    REPORT: ClassVar[str]
 
     schema_version: int
     limpet: str | None = None
@@ -200,9 +199,7 @@ class Results(Part):
 
     def to_markdown(self) -> str:
         """Return what these results say and their tables in Markdown, for papers, READMEs and pull requests."""
-        report = import_module(f"limpet.reports.{self.REPORT}")  # reports stand above results, and read them
-        markdown: str = report.to_markdown(self)
-        return markdown
+        return report_of(type(self)).markdown(self)
 
     def plot(self) -> Figure:
         """Return the chief chart of such results; its `savefig` writes .svg, .png and .pdf.
@@ -210,8 +207,7 @@ class Results(Part):
         Raises:
             ConfigError: Matplotlib is missing, or nothing was measured that could be drawn.
         """
-        figure: Figure = import_module("limpet.reports.charts.figures").figure_of(self)  # which knows all kinds
-        return figure
+        return report_of(type(self)).plot(self)
 
     def save(self, folder: str | Path) -> Path:
         """Write the file of such results into a folder, wholly or not at all, and return its path.

@@ -15,7 +15,7 @@ from limpet.evaluation.mixing import SHARES, mixed_gallery
 from limpet.evaluation.results import Evaluation, EvaluationResults
 from limpet.evaluation.retrieval import rank_metrics
 from limpet.geometry import Hypersphere
-from limpet.reports.evaluation import mixing_rows, to_markdown, write_report
+from limpet.reports.evaluation import evaluation_markdown, mixing_rows, write_report
 from limpet.results import Data
 
 OLD, NEW = items("old", 0.5, Hypersphere(8)), items("new", 0.25, Hypersphere(8))
@@ -79,8 +79,8 @@ def test_it_is_told_saved_and_read(tmp_path: Any) -> None:
     assert EvaluationResults.load(results.save(tmp_path)).only().mixing == record.mixing
     _, rows = mixing_rows(record)
     assert [row[0] for row in rows] == [one.words for one in record.mixing.meetings]  # type: ignore[union-attr]
-    assert "old queries on a gallery of which 50% is new" in to_markdown(results)
-    assert "may stand in one gallery, whichever" in to_markdown(results)
+    assert "old queries on a gallery of which 50% is new" in evaluation_markdown(results)
+    assert "may stand in one gallery, whichever" in evaluation_markdown(results)
     assert "Where vectors of both models stand" in write_report(results, tmp_path).read_text()
     assert run(mixing=None).mixing is None
 

@@ -29,10 +29,10 @@ from limpet.reports.rehearsal import (
     order_finding,
     order_rows,
     rehearsal_headline,
+    rehearsal_markdown,
     render_rehearsal_report,
     rollback_finding,
     timing_rows,
-    to_markdown,
     two_stage_finding,
     two_stage_rows,
     write_rehearsal_report,
@@ -268,7 +268,7 @@ def test_two_stage_search_is_told_beside_the_others() -> None:
     assert all(len(row) == len(columns) for row in rows)
     text = Page(render_rehearsal_report(results)).text
     assert "Two-stage search instead" in text and "0.660" in text
-    assert "## Two-stage search" in to_markdown(results)
+    assert "## Two-stage search" in rehearsal_markdown(results)
     bare = rehearsed()
     assert (two_stage_finding(bare), two_stage_rows(bare)) == ("", None)
     assert "Two-stage" not in Page(render_rehearsal_report(bare)).text

@@ -8,7 +8,7 @@ from limpet.errors import ConfigError
 from limpet.linking.compare import Gap, Score
 from limpet.linking.results import AdaptResults
 from limpet.linking.two_stage import TwoStage
-from limpet.reports.adapt import render_adapt_report, to_markdown, two_stage_finding, two_stage_rows
+from limpet.reports.adapt import adapt_markdown, render_adapt_report, two_stage_finding, two_stage_rows
 
 from .pages import Page
 
@@ -36,14 +36,14 @@ def test_what_was_measured_is_told(adapted: AdaptResults) -> None:
     text = Page(render_adapt_report(results)).text
     for words in (*rows[1], "Without any fit: two-stage search"):
         assert " ".join(words.split()) in " ".join(text.split())
-    assert "## Two-stage search" in to_markdown(results)
+    assert "## Two-stage search" in adapt_markdown(results)
 
 
 def test_results_of_before_say_nothing_of_it(adapted: AdaptResults) -> None:
     assert adapted.two_stage is None
     assert (two_stage_finding(adapted), two_stage_rows(adapted)) == ("", None)
     assert "two-stage" not in render_adapt_report(adapted).partition("</style>")[2]
-    assert "Two-stage" not in to_markdown(adapted)
+    assert "Two-stage" not in adapt_markdown(adapted)
 
 
 def test_an_interval_the_wrong_way_round_is_refused(adapted: AdaptResults) -> None:

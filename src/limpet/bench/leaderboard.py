@@ -396,7 +396,6 @@ class Leaderboard(Results):
     model_config = ConfigDict(allow_inf_nan=False)
 
     KIND: ClassVar[str | None] = "leaderboard"
-    REPORT: ClassVar[str] = "leaderboard"
     WRITER: ClassVar[str] = "“limpet bench”"
     AGAIN: ClassVar[str] = "run “limpet bench”"
 

@@ -14,7 +14,6 @@ from typing import Any, Literal, NamedTuple, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-import limpet
 from limpet.adapters import ADAPTERS
 from limpet.bench.settings import Changes, of_machine, own_settings, resolved_settings
 from limpet.bench.sources import (
@@ -53,7 +52,8 @@ from limpet.support.options import bound, option_types
 from limpet.support.source_code import digest_of, version_of
 
 COMPUTING = (
-    "geometry", "embeddings", "losses", "adapters", "methods", "data", "models", "training", "evaluation", "linking", "continual",
+    "geometry", "embeddings", "losses", "adapters", "methods", "data", "models", "training", "evaluation", "linking",
+    "continual",
 )  # fmt: skip
 """Packages whose code decides what a task becomes."""
 
@@ -64,7 +64,7 @@ MODULES = ("bench/steps.py", "bench/sources.py", "bench/settings.py")
 @cache
 def code_version() -> str:
     """Return the digest of all code of limpet that computes, 16 hexadecimal digits."""
-    root = Path(limpet.__file__).parent
+    root = Path(__file__).parents[1]
     packages = [path for package in COMPUTING for path in sorted((root / package).rglob("*.py"))]
     return digest_of([*packages, *(root / name for name in MODULES)])
 

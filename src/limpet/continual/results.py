@@ -276,7 +276,6 @@ class SessionsResults(Results):
     model_config = _CLOSED
 
     KIND: ClassVar[str | None] = "sessions"
-    REPORT: ClassVar[str] = "sessions"
     WRITER: ClassVar[str] = "“limpet sessions”"
     AGAIN: ClassVar[str] = "run “limpet sessions”"
 

@@ -87,7 +87,6 @@ class ChainResults(Results):
     """
 
     KIND: ClassVar[str | None] = "chain"
-    REPORT: ClassVar[str] = "chain"
     WRITER: ClassVar[str] = "“limpet evaluate chain”"
     AGAIN: ClassVar[str] = "evaluate the chain"
 

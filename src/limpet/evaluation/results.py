@@ -345,7 +345,6 @@ class EvaluationResults(Results):
     """
 
     KIND: ClassVar[str | None] = None
-    REPORT: ClassVar[str] = "evaluation"
     WRITER: ClassVar[str] = "an evaluation of an upgrade, “limpet evaluate”"
 
     title: str

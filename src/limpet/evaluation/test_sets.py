@@ -97,7 +97,6 @@ class CombinationResults(Combination, Results):
     """
 
     KIND: ClassVar[str | None] = "combination"
-    REPORT: ClassVar[str] = "combined"
     WRITER: ClassVar[str] = "“limpet evaluate combine”"
     AGAIN: ClassVar[str] = "combine"
 

@@ -140,7 +140,6 @@ class AdaptResults(Results):
     """
 
     KIND: ClassVar[str | None] = "adapt"
-    REPORT: ClassVar[str] = "adapt"
     WRITER: ClassVar[str] = "“limpet adapt”"
     AGAIN: ClassVar[str] = "run “limpet adapt”"
 

@@ -428,7 +428,7 @@ def threshold_rows(score_map: ScoreMapRecord) -> Table:
     ]
 
 
-def to_markdown(results: AdaptResults) -> str:
+def adapt_markdown(results: AdaptResults) -> str:
     """Return what is said of adapters and heads and their tables in Markdown."""
     curve, score_map = results.learning_curve, results.score_map
     agreement = [] if results.answered else [AGREEMENT_NOTE]

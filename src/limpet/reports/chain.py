@@ -376,7 +376,7 @@ def _array(rows: Any) -> Any:
     return np.array(rows, dtype=np.float64)
 
 
-def to_markdown(results: ChainResults) -> str:
+def chain_markdown(results: ChainResults) -> str:
     """Return what is said of a chain and its tables in Markdown."""
     tables = {f"{metric_name(results.metric)} of every model on every gallery": matrix_table(results)}
     tables["Pairs"] = pair_table(results)

@@ -151,7 +151,7 @@ def _hundredths(share: float) -> str:
     return f"{100 * share:.2f}"
 
 
-def to_markdown(results: CombinationResults) -> str:
+def combined_markdown(results: CombinationResults) -> str:
     """Return what is said of several test sets and their table in Markdown."""
     first = Finding(combined_headline(results), tuple(combined_notes(results)))
     return markdown_of(results.title, [first, *set_findings(results)], {"Test sets": combined_table(results)})

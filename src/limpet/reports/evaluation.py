@@ -869,7 +869,7 @@ def _template() -> Any:
     return page_template("report.html", filters={"level": level}, values=values)
 
 
-def to_markdown(results: EvaluationResults) -> str:
+def evaluation_markdown(results: EvaluationResults) -> str:
     """Return what is said of the results and their tables in Markdown."""
     evaluations = results.evaluations
     findings = [Finding(headline(results), ()), *(finding(name, record) for name, record in evaluations.items())]

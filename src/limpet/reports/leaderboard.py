@@ -338,14 +338,14 @@ def write_tables(results: Leaderboard, folder: str | Path) -> list[Path]:
         DataError: A file could not be written.
     """
     written = {
-        "md": to_markdown(results),
+        "md": leaderboard_markdown(results),
         "csv": leaderboard_csv(results),
         "tex": leaderboard_latex(results),
     }
     return [write_page(text, folder, f"leaderboard.{ending}") for ending, text in written.items()]
 
 
-def to_markdown(results: Leaderboard) -> str:
+def leaderboard_markdown(results: Leaderboard) -> str:
     """Return what was found and how, the table of means, and that of cells where there are several, in Markdown.
 
     The best are bold; every failure has its line.

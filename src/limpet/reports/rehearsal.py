@@ -502,7 +502,7 @@ def rollback_rows(results: Rehearsal) -> Table:
     return ["old queries", "before the swap", "after the rollback"], rows
 
 
-def to_markdown(results: Rehearsal) -> str:
+def rehearsal_markdown(results: Rehearsal) -> str:
     """Return what is said of a rehearsal and its tables in Markdown."""
     told = [*findings(results), order_finding(results), *first_hit_findings(results)]
     told += [time_finding(results), rollback_finding(results), *filter(None, [two_stage_finding(results)])]

@@ -425,7 +425,7 @@ def age_rows(learner: LearnerResults) -> Table:
     return columns, [[str(number), *map(score, row)] for number, row in enumerate(found, start=1)]
 
 
-def to_markdown(results: SessionsResults) -> str:
+def sessions_markdown(results: SessionsResults) -> str:
     """Return what is said of learners compared in sessions and their tables in Markdown."""
     position = standing(results)
     tables = {"Learners": sessions_table(results)}

@@ -17,10 +17,10 @@ from limpet.reports.charts.forest import cell_dots
 from limpet.reports.leaderboard import (
     leaderboard_csv,
     leaderboard_latex,
+    leaderboard_markdown,
     leaderboard_text,
     render_leaderboard,
     run_rows,
-    to_markdown,
 )
 from limpet.reports.leaderboard_tables import (
     BEST,
@@ -36,7 +36,7 @@ from limpet.reports.leaderboard_tables import (
 from ..pages import Page
 from ..reading import words
 
-FILES = (render_leaderboard, leaderboard_text, to_markdown, leaderboard_latex)
+FILES = (render_leaderboard, leaderboard_text, leaderboard_markdown, leaderboard_latex)
 
 
 def without(results: Leaderboard, key: str) -> Leaderboard:
@@ -108,7 +108,7 @@ def test_a_metric_of_its_own_is_told_of_every_cell(landmarks: Leaderboard) -> No
     text = Page(render_leaderboard(results)).text
     assert "ranked by cross, mAP or mAP@100." in text and "scores in mAP or mAP@100, ±" in text
     assert {(line["data"], line["metric"]) for line in lines_of(results, "mean")} == set(own.items())
-    for written in (leaderboard_text, to_markdown, leaderboard_latex):
+    for written in (leaderboard_text, leaderboard_markdown, leaderboard_latex):
         assert "mAP or mAP@100" in written(results)
     assert "cross" in words(cell_dots(landmarks, landmarks.board.cells[2]))
 
@@ -180,7 +180,7 @@ def test_over_several_sets_is_in_every_file(landmarks: Leaderboard) -> None:
     text = Page(render_leaderboard(landmarks)).text
     assert "Over several test sets The same models on rparis, roxford and gldv2 (trained on gldv2): P_up" in text
     assert all(cell in text for cell in numbers)
-    for written in (leaderboard_text, to_markdown):
+    for written in (leaderboard_text, leaderboard_markdown):
         plain = written(landmarks).replace("\\", "").replace("**", "")
         assert all(cell.replace("−", "-") in plain for cell in numbers)
         assert plain.count("Over several test sets, rparis, roxford and gldv2 (trained on gldv2), ") == 2

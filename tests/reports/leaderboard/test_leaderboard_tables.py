@@ -19,11 +19,11 @@ from limpet.reports.leaderboard import (
     headline,
     leaderboard_csv,
     leaderboard_latex,
+    leaderboard_markdown,
     leaderboard_text,
     sentences,
     steps,
     terms,
-    to_markdown,
     write_tables,
 )
 from limpet.reports.leaderboard_tables import BEST, SECOND, by_cell, leaderboard_table, summary
@@ -125,17 +125,17 @@ def test_csv_holds_every_run_and_every_mean_unrounded(results: Leaderboard) -> N
 
 def test_markdown_has_a_cell_for_every_column_whatever_the_names(make_board: Callable[..., Leaderboard]) -> None:
     results = make_board(labels={NASTY: ("bct", 0.5, 0.0), "p2s": ("p2s", 0.9, -0.1)})
-    text = to_markdown(results)
+    text = leaderboard_markdown(results)
     for table in text.split("\n\n"):
         bars = {len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines() if line.startswith("|")}
         assert len(bars) <= 1
     assert text.count("**") == 2 * (6 + 6)  # a best per measure and per cell
     assert "By cell" in text
-    assert "By cell" not in to_markdown(make_board(cells=[("glyphs", "open-class")]))
+    assert "By cell" not in leaderboard_markdown(make_board(cells=[("glyphs", "open-class")]))
 
 
 def test_markdown_says_what_was_found_how_and_what_failed(results: Leaderboard) -> None:
-    text = to_markdown(results)
+    text = leaderboard_markdown(results)
     assert text.startswith("# Which one?\n") and headline(results) in text
     assert f"`{results.command}` took " in text and results.machine in text
     assert "Failed: mixbct, omniglot, open-class, seed 1: RuntimeError: the loss is not finite" in text

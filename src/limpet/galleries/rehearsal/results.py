@@ -225,7 +225,6 @@ class Rehearsal(Results):
     """
 
     KIND: ClassVar[str | None] = "drill"
-    REPORT: ClassVar[str] = "rehearsal"
     WRITER: ClassVar[str] = "“limpet gallery rehearse”"
     AGAIN: ClassVar[str] = "run “limpet gallery rehearse”"
     FILE: ClassVar[str] = "rehearsal.json"

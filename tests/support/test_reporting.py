@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+
+from limpet.results import Results
+from limpet.support.reporting import Report, register_loader, register_report, report_of
+
+DOCUMENT = Path(__file__).parents[1] / "reports/documents/adapt.json"
+FRESH = """
+import sys
+from pathlib import Path
+from limpet.linking.results import AdaptResults
+assert not any(name.startswith("limpet.reports") for name in sys.modules)
+assert AdaptResults.load(Path(sys.argv[1])).to_markdown().startswith("# ")
+"""
+
+
+class Measured(Results):
+    KIND = "measured"
+    WRITER = "“limpet measure”"
+
+
+class MeasuredTwice(Measured):
+    KIND = "measured twice"
+
+
+class Unreported(Results):
+    KIND = "unreported"
+    WRITER = "“limpet measure”"
+
+
+def test_results_are_reported_where_only_their_module_was_imported() -> None:
+    subprocess.run([sys.executable, "-c", FRESH, str(DOCUMENT)], check=True)
+
+
+def test_register_report_serves_a_class_and_its_subclasses() -> None:
+    figure = Figure()
+    register_report(Measured, Report(lambda results: results.KIND, lambda results: figure))
+    assert Measured.of().to_markdown() == "measured"
+    assert MeasuredTwice.of().to_markdown() == "measured twice"
+    assert MeasuredTwice.of().plot() is figure
+
+
+def test_register_loader_runs_when_a_report_is_first_asked_for() -> None:
+    class Loaded(Results):
+        KIND = "loaded"
+        WRITER = "“limpet load”"
+
+    register_loader(lambda: register_report(Loaded, Report(lambda results: "loaded", lambda results: Figure())))
+    assert Loaded.of().to_markdown() == "loaded"
+
+
+def test_report_of_names_a_class_that_has_none() -> None:
+    with pytest.raises(LookupError, match="Unreported"):
+        report_of(Unreported)
