@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from limpet.errors import GalleryError
-from limpet.stores.backup_files import DigestedFolder
+from limpet.stores.digested_folder import DigestedFolder
 from limpet.support.disk import Disk
 
 

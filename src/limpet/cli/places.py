@@ -46,7 +46,7 @@ class Place:
         """
         if ":" not in self.given:  # nearly every path, for which nothing is imported
             return None
-        from limpet.sources.address import address_of
+        from limpet.sources import address_of
 
         return address_of(self.given)
 

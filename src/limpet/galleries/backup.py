@@ -13,8 +13,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from limpet.errors import ConfigError, GalleryError
 from limpet.galleries.state import Progress
 from limpet.stores import restore_store
-from limpet.stores.backup_files import Contents, DigestedFolder, appearing
+from limpet.stores.backup_files import Contents, appearing
 from limpet.stores.base import Store
+from limpet.stores.digested_folder import DigestedFolder
 from limpet.support.disk import UNFINISHED, Disk, read_bytes
 
 RECORD = "backup.json"

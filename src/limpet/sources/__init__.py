@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from limpet.registry import Registry
 from limpet.sources.address import Address, Roles, Sample, read_address, scheme_of
 from limpet.sources.base import Source
 
-__all__ = ["SOURCES", "Address", "Roles", "Sample", "Source", "open_source", "read_address", "scheme_of"]
+__all__ = ["SOURCES", "Address", "Roles", "Sample", "Source", "address_of", "open_source", "read_address", "scheme_of"]
 
 SOURCES: Registry[type[Any]] = Registry(
     "kind of source",
@@ -25,6 +27,19 @@ SOURCES: Registry[type[Any]] = Registry(
     expected="a class that is a limpet.sources.Source",
 )
 """Kinds of sources by the scheme of their URLs: each is a class made of an `Address`."""
+
+
+def address_of(given: str) -> Address | None:
+    """Return the address that a text is, or None for a path; a file of that name goes first.
+
+    Raises:
+        ConfigError: It is a URL that cannot be read.
+    """
+    scheme = scheme_of(given)
+    known = scheme is not None and (scheme in SOURCES or "://" in given)
+    with suppress(OSError):  # a URL may be longer than names of files are
+        known = known and not Path(given).exists()
+    return read_address(given) if known else None
 
 
 def open_source(url: str | Address) -> Source:

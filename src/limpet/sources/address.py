@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Literal, get_args
 from urllib.parse import unquote
 
@@ -125,21 +124,6 @@ def scheme_of(url: str) -> str | None:
     """
     found = SCHEME.match(url)
     return None if found is None else _SAME.get(found[1].lower(), found[1].lower())
-
-
-def address_of(given: str) -> Address | None:
-    """Return the address that a text is, or None for a path; a file of that name goes first.
-
-    Raises:
-        ConfigError: It is a URL that cannot be read.
-    """
-    from limpet.sources import SOURCES
-
-    scheme = scheme_of(given)
-    known = scheme is not None and (scheme in SOURCES or "://" in given)
-    with suppress(OSError):  # a URL may be longer than names of files are
-        known = known and not Path(given).exists()
-    return read_address(given) if known else None
 
 
 def read_address(url: str) -> Address:

@@ -19,8 +19,8 @@ from limpet.embeddings.room import gather, rows_at_once
 from limpet.embeddings.table_pass import Pass
 from limpet.errors import ConfigError, DataError, refuse
 from limpet.geometry import Space, space_from_record
-from limpet.sources import open_source
-from limpet.sources.address import Address, Roles, address_of
+from limpet.sources import address_of, open_source
+from limpet.sources.address import Address, Roles
 from limpet.sources.base import Source, check_readable, metadata_kind, needed, roles_of, texts_of_ids
 
 if TYPE_CHECKING:

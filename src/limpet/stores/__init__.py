@@ -13,7 +13,8 @@ from limpet.stores.folder import kind_of, missing
 from limpet.support.disk import Disk
 
 if TYPE_CHECKING:
-    from limpet.stores.backup_files import Contents, DigestedFolder
+    from limpet.stores.backup_files import Contents
+    from limpet.stores.digested_folder import DigestedFolder
 
 _OFFERED = ("kind", "in_folder", "in_memory", "create", "open", "restore")
 

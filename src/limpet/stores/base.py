@@ -22,7 +22,7 @@ from limpet.stores.checks import refuse_ids, refuse_wrong_ids, refuse_wrong_vect
 from limpet.stores.filters import COLUMN_TYPES, Filter, Metadata
 
 if TYPE_CHECKING:
-    from limpet.stores.backup_files import DigestedFolder
+    from limpet.stores.digested_folder import DigestedFolder
 
 Vectors = NDArray[np.float32]
 Document = Mapping[str, object]

@@ -70,7 +70,7 @@ def _refuse_table(url: str) -> None:
     )
     if not named or Path(url).exists():  # nearly always, and nothing is imported
         return
-    from limpet.sources.address import address_of
+    from limpet.sources import address_of
 
     try:
         address = address_of(url)

@@ -13,9 +13,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from limpet.errors import GalleryError, LastingStoreError, StoreError
-from limpet.stores.backup_files import Contents, DigestedFolder, restore_folder
+from limpet.stores.backup_files import Contents, restore_folder
 from limpet.stores.base import Changes, Committed, Document, GoneBack, Hits, Pointer, Tidied, Upkeep, Vectors
 from limpet.stores.checks import checked_queries
+from limpet.stores.digested_folder import DigestedFolder
 from limpet.stores.filters import Filter
 from limpet.stores.folder import create_folder, open_folder
 from limpet.stores.lance.care import VECTOR_INDEX, index_vectors, merge

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limpet.errors import GalleryError, StoreError
-from limpet.stores.backup_files import Contents, DigestedFolder, restore_folder
+from limpet.stores.backup_files import Contents, restore_folder
 from limpet.stores.base import Changes, Committed, Document, Hits, Pointer, Tidied, Upkeep, Vectors
 from limpet.stores.checks import checked_queries
+from limpet.stores.digested_folder import DigestedFolder
 from limpet.stores.filters import Filter
 from limpet.stores.folder import create_folder, open_folder
 from limpet.stores.ledger import Ledger

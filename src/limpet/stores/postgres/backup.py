@@ -8,8 +8,8 @@ from contextlib import closing
 
 from psycopg.sql import SQL, Identifier
 
-from limpet.stores.backup_files import DigestedFolder
 from limpet.stores.base import NewGeneration
+from limpet.stores.digested_folder import DigestedFolder
 from limpet.stores.ledger import Ledger
 from limpet.stores.postgres.graphs import built, chosen, definition, form_of, index_of
 from limpet.stores.postgres.ledger import PostgresDatabase, translated

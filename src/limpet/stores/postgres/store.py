@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limpet.errors import GalleryError
-from limpet.stores.backup_files import Contents, DigestedFolder
+from limpet.stores.backup_files import Contents
 from limpet.stores.base import Changes, Committed, Document, Graph, Hits, Pointer, Tidied, Upkeep, Vectors
 from limpet.stores.checks import checked_queries
+from limpet.stores.digested_folder import DigestedFolder
 from limpet.stores.filters import Filter
 from limpet.stores.ledger import Ledger
 from limpet.stores.ledger_store import LedgerStore
