@@ -283,3 +283,11 @@ def test_names_of_folders_may_be_numbers(capsys, files: Path, tmp_path: Path, mo
         storage.save(made, tmp_path / str(number) / "embeddings.safetensors")
     code, found, _ = run(capsys, "evaluate", "chain", 1, 2, "--resamples", 20)
     assert code == 0 and found["models"] == ["1", "2"]
+
+
+def test_the_smallest_effect_and_ties_are_in_results_of_a_chain(capsys, files: Path, tmp_path: Path) -> None:
+    words = [*chain_words(files, "e1", "e2", "e3"), "--min-effect", "0.9", "--out", tmp_path / "out"]
+    code, found, _ = run(capsys, *words)
+    assert code == 1 and found["min_effect"] == 0.9 and found["violations"] == len(found["pairs"])
+    assert set(found["ties"]["repeated"]) == {"e1", "e2", "e3"}
+    assert "by more than 0.900" in (tmp_path / "out" / "report.html").read_text()

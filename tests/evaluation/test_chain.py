@@ -228,3 +228,25 @@ def test_bad_chains_are_refused(chain: Any, alone: Any, model: Any) -> None:
     other = twice(model("i2", 1.0).replace(space=Lorentz(DIM), labels=None))
     with pytest.raises(SpaceMismatchError):
         evaluate_chain({"e1": e1, "i2": other})
+
+
+def test_chain_refuses_gains_below_the_smallest_effect(chain: Any, found: ChainEvaluation) -> None:
+    gains = {(i, j): found.matrix[i, j] - found.matrix[j, j] for i, j in ((1, 0), (2, 0), (2, 1))}
+    bar = (min(gains.values()) + max(gains.values())) / 2
+    strict = evaluate_chain(chain, protocol=LEAVE_OUT, min_effect=bar, resamples=200)
+    wrong = {pair for pair, gain in gains.items() if gain <= bar}
+    assert wrong and {(i, j) for i, j in np.argwhere(strict.violations).tolist()} == wrong
+    assert not strict.compatible and strict.ac == found.ac == 1.0  # AC is the papers', whatever counts here
+    results = results_of(strict)
+    assert ChainResults.parse(results.to_dict()).min_effect == bar and results_of(found).min_effect is None
+    assert {pair.verdict for pair in results.pairs if pair.violates} <= {"not compatible", "inconclusive"}
+    with pytest.raises(ConfigError, match="smallest effect"):
+        evaluate_chain(chain, protocol=LEAVE_OUT, min_effect=1.0)
+
+
+def test_chain_counts_ties_by_search_and_model(chain: Any, model: Callable[..., EmbeddingSet]) -> None:
+    flat = model("e2").replace(vectors=np.ones((CLASSES * ITEMS, DIM), np.float32))
+    ties = evaluate_chain({**chain, "e2": twice(flat)}, protocol=LEAVE_OUT, resamples=10).ties
+    assert ties.constant == ("e2 queries", "e2 gallery")
+    assert ties.queries["e2 on e2"] == 1.0 and ties.queries["e1 on e1"] == 0.0
+    assert ties.repeated == {"e1": 0.0, "e2": 1 - 1 / (CLASSES * ITEMS), "e3": 0.0}

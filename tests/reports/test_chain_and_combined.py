@@ -14,6 +14,7 @@ from limpet.evaluation.chain import ChainResults, evaluate_chain
 from limpet.evaluation.protocols import ByLabel
 from limpet.evaluation.results import EvaluationResults
 from limpet.evaluation.test_sets import CombinationResults
+from limpet.evaluation.ties import Ties
 from limpet.reports.chain import (
     chain_finding,
     chain_headline,
@@ -131,6 +132,19 @@ def test_first_hits_stand_beside_the_verdict_on_every_pair_and_set(
         assert told_set.headline.startswith(f"{scores.verdict}, first hits net ")
 
 
+def test_ties_are_told_of_chains_and_of_every_set(chain: ChainResults, sets: CombinationResults) -> None:
+    met = Ties(queries={"second on e1": 0.37}, repeated={"e1": 0.12}, constant=("third gallery",))
+    told = " ".join(chain_finding(chain.model_copy(update={"ties": met})).sentences)
+    for words in ("(second on e1)", "(e1 model)", "the third gallery"):
+        assert words in told and words not in " ".join(chain_finding(chain).sentences)
+    (name, scores), *_ = sets.sets.items()
+    tied = scores.model_copy(update={"ties": met})
+    findings = set_findings(sets.model_copy(update={"sets": {**sets.sets, name: tied}}))
+    assert "the third gallery" in " ".join(findings[0].sentences)
+    assert "the third gallery" not in " ".join(findings[1].sentences)
+    assert all(one.ties is not None for one in sets.sets.values())
+
+
 def test_unjudged_chains_speak_no_verdict(make_chain: MakeChain) -> None:
     def unjudged(values: dict[str, Any]) -> None:
         values |= {"judged": False, "compatible": False}
@@ -157,7 +171,7 @@ def test_a_chain_written_is_a_chain_read(chain: ChainResults, tmp_path: Path) ->
         (lambda d: d["matrix"][1].__setitem__(0, None), "a number on and below the diagonal"),
         (lambda d: d["matrix"][3].pop(), "4 rows of 4"),
         (lambda d: d["pairs"].pop(), "what the matrix says"),
-        (lambda d: d["pairs"][0].update(violates=True), "violations just where cross is not above"),
+        (lambda d: d["pairs"][0].update(violates=True), "violations just where no gain counts"),
         (lambda d: d.update(violations=0), "as the pairs say"),
         (lambda d: d.update(p_comp=None), "just where independent models"),
         (lambda d: d.update(kind="sessions"), "kind 'sessions'"),

@@ -7,10 +7,10 @@ import pytest
 
 from limpet.evaluation.protocols import PROTOCOLS
 from limpet.evaluation.results import Evaluation, EvaluationResults
-from limpet.reports.evaluation import finding, headline, metric_rows, summary_rows, tie_notes
+from limpet.reports.evaluation import finding, headline, metric_rows, summary_rows
 from limpet.reports.formats import probability
 from limpet.reports.markdown import markdown_table
-from limpet.reports.words import first_hits, metric_note, net_first_hits
+from limpet.reports.words import first_hits, metric_note, net_first_hits, tie_notes
 from limpet.support.wording import metric_name
 
 from .changes import changed
@@ -244,7 +244,7 @@ def test_the_smallest_effect_is_named_with_the_interval(evaluated: Callable[...,
 
 def test_ties_constants_and_whole_galleries_are_said(results: EvaluationResults) -> None:
     record = results.evaluations["p2s"]
-    assert tie_notes(record) == []
+    assert tie_notes(record.ties, record.protocol, record.self_old) == []
     met = record.ties.model_copy(
         update={
             "queries": {"self_old": 0.005, "cross": 0.37, "self_new": 1.0},
@@ -253,8 +253,7 @@ def test_ties_constants_and_whole_galleries_are_said(results: EvaluationResults)
         }
     )
     scores = {**record.self_old, "recall@96": 1.0, "recall@95": 1.0}
-    hanging = record.model_copy(update={"ties": met, "self_old": scores})
-    notes = [note.replace("\N{NO-BREAK SPACE}", " ") for note in tie_notes(hanging)]
+    notes = [note.replace("\N{NO-BREAK SPACE}", " ") for note in tie_notes(met, record.protocol, scores)]
     assert notes[0] == "All vectors of the new gallery are equal: that model tells nothing apart."
     assert notes[1].startswith("12.0 % (old model) of the gallery vectors repeat another one")
     assert "37.0 % (new queries on the old gallery) and 100.0 % (new queries and gallery) of queries" in notes[2]

@@ -200,7 +200,6 @@ def evaluate(
     settings: Settings,
     metrics: list[str] = [],  # noqa: B006 - read only
     gate: Literal["interval", "point"] = "interval",
-    min_effect: float = 0.0,
     curve: Literal["auto", "yes", "no"] = "auto",
     mixing: bool = False,
     tolerance: float | None = None,
@@ -213,7 +212,6 @@ def evaluate(
     Args:
         metrics: What to measure, such as recall@K, map, map@r, map@K; the protocol's own choice when left out.
         gate: "interval": the whole interval of cross - self_old must be above 0; "point": the difference itself.
-        min_effect: Smallest gain in the gate metric that is called compatible, as a fraction such as 0.005.
         curve: Whether to measure how search fares while the gallery is embedded anew; "auto" leaves it out of large
             evaluations, of which it would be by far the longest part.
         mixing: Also measure galleries that hold vectors of both models, with queries of both: whether new vectors may
@@ -269,7 +267,7 @@ def evaluate(
             device=judging.placed,
             gate_metric=judging.gate_metric,
             gate=gate,
-            min_effect=min_effect,
+            min_effect=judging.min_effect,
             resamples=judging.resamples,
             resample=judging.resample,
             seed=judging.seed,

@@ -71,6 +71,7 @@ def chain(
             independent=third,
             protocol=answers.opened(models[0].leave_one_out),
             metric=judging.gate_metric,
+            min_effect=judging.min_effect,
             guards=judging.guards,
             device=judging.placed,
             resamples=judging.resamples,

@@ -584,6 +584,7 @@ class Judging(Options):
 
     Args:
         gate_metric: The metric that decides the verdict; the protocol's own when left out.
+        min_effect: Smallest gain in the gate metric that is called compatible, as a fraction such as 0.005.
         guard: Metrics, such as recall@1,recall@5, that must not be clearly worse than today (their whole interval of
             cross - self_old below 0), whatever the gate metric says; every metric and the first hit when left out, of a
             chain the first hit alone.
@@ -596,6 +597,7 @@ class Judging(Options):
     """
 
     gate_metric: str | None = None
+    min_effect: float = 0.0
     guard: list[str] = field(default_factory=list)
     no_guard: bool = False
     resamples: int = 2000

@@ -19,6 +19,7 @@ from limpet.evaluation.compatibility import (
     Verdict,
     average_compatibility,
     chain_metrics,
+    check_min_effect,
     clearly_worse,
     verdict,
     violations,
@@ -28,6 +29,7 @@ from limpet.evaluation.protocols.base import PerUnit, Protocol
 from limpet.evaluation.protocols.by_label import ByLabel
 from limpet.evaluation.results import FirstHits, ProtocolRecord
 from limpet.evaluation.sides import Sides, check_one_model, check_sides, in_one_order
+from limpet.evaluation.ties import Ties, ties_of
 from limpet.results import Data, Disagreement, ModelIdentity, Number, Part, Results, Share
 from limpet.support.wording import INDEPENDENT
 
@@ -44,7 +46,7 @@ class ChainPair(Part):
         cross: What they score.
         self_old: What the queries of the older model score there.
         interval: Paired interval of the difference.
-        violates: Whether cross is not above self_old.
+        violates: Whether the gain is not above the smallest one that counts, 0 unless another was asked for.
         verdict: Of the interval, and of what is guarded.
         first_hits: How first hits fare; None where no single answer is right or wrong.
         worse: Guarded metrics in which the newer model is clearly worse: the whole interval of the difference is below
@@ -79,6 +81,8 @@ class ChainResults(Results):
         trained_shares: Share of the queries that each model was trained on (T,), 0 where that is not known.
         pairs: Every newer model on every older gallery.
         guards: Further metrics, none of which may be clearly worse; None in documents of earlier versions.
+        min_effect: The smallest gain that is called compatible, where one was asked for.
+        ties: What ties there are, by search ("new on old") and by model.
         violations: How many pairs violate the criterion.
         compatible: Whether none does, and none is clearly worse in what is guarded.
         p_up: Of every model (T,), per variant.
@@ -97,6 +101,8 @@ class ChainResults(Results):
     models: list[str]
     metric: str
     guards: tuple[str, ...] | None = None
+    min_effect: Number = None
+    ties: Ties | None = None
     judged: bool
     protocol: ProtocolRecord
     fingerprints: dict[str, ModelIdentity]
@@ -127,8 +133,8 @@ class ChainResults(Results):
         given = [(pair.new, pair.old, pair.cross, pair.self_old) for pair in self.pairs]
         if given != wanted:
             yield "pairs", given, f"what the matrix says: {wanted}"
-        if any(pair.violates != (pair.cross <= pair.self_old) for pair in self.pairs):
-            yield "pairs", "marked otherwise than by their scores", "violations just where cross is not above self_old"
+        if any(pair.violates != (pair.gain <= (self.min_effect or 0)) for pair in self.pairs):
+            yield "pairs", "marked otherwise than by their scores", "violations just where no gain counts"
         count = sum(pair.violates for pair in self.pairs)
         if self.violations != count:
             yield "violations", self.violations, f"{count}, as the pairs say"
@@ -154,12 +160,14 @@ class ChainEvaluation:
         matrix: (T, T): queries of model i on the gallery of model j, for j <= i; NaN above.
         interval: Of every score, by (i, j).
         gain_interval: Paired interval of M[i, j] - M[j, j], by (i, j) with j < i.
+        min_effect: The smallest gain that is called compatible, in place of 0.
+        ties: What ties there are, by search ("new on old") and by model.
         guards: Further metrics, none of which may be clearly worse than with the older model's own queries.
         worse: Those of them that are, by (i, j) with j < i.
         first_hits: How first hits fare, by (i, j) with j < i, where single answers are right or wrong.
         ac: Share of pairs with M[i, j] > M[j, j]; see `average_compatibility`.
         am: Mean of the triangle.
-        violations: (T, T) bool: pairs with M[i, j] <= M[j, j].
+        violations: (T, T) bool: pairs with M[i, j] - M[j, j] <= min_effect.
         independent_self: (T,) self score of every model's recipe without alignment, that of the first model its own;
             None where no independent models were given.
         p: P metrics per variant and reading of the old model, see `chain_metrics`; None without independent models.
@@ -178,6 +186,8 @@ class ChainEvaluation:
     ac: float
     am: float
     violations: NDArray[np.bool_]
+    ties: Ties
+    min_effect: float = 0.0
     guards: tuple[str, ...] = ()
     worse: Mapping[Pair, tuple[str, ...]] = field(default_factory=dict)
     first_hits: Mapping[Pair, FirstHits] = field(default_factory=dict)
@@ -219,6 +229,8 @@ class ChainEvaluation:
             models=list(self.names),
             metric=self.metric,
             guards=self.guards,
+            min_effect=self.min_effect or None,
+            ties=self.ties,
             judged=self.judged,
             protocol=self.protocol,
             fingerprints=self.fingerprints,
@@ -235,7 +247,7 @@ class ChainEvaluation:
                     interval=self.gain_interval[i, j],
                     violates=bool(self.violations[i, j]),
                     verdict=verdict(
-                        self.gain_interval[i, j], self.worse.get((i, j), ()), trained_share=self.trained_shares[i]
+                        self.gain_interval[i, j], self.worse.get((i, j), ()), self.min_effect, self.trained_shares[i]
                     )
                     if self.judged
                     else "unlabelled",
@@ -270,6 +282,7 @@ def evaluate_chain(
     independent: Sequence[Sides] | None = None,
     protocol: Protocol | None = None,
     metric: str | None = None,
+    min_effect: float = 0.0,
     guards: Sequence[str] | None = None,
     resamples: int = 2000,
     resample: Resampled = "auto",
@@ -290,6 +303,7 @@ def evaluate_chain(
             order of the chain; for P_up and P_comp.
         protocol: Who answers what, and what is averaged; by label when left out.
         metric: A name that the protocol knows; its own gate metric when left out.
+        min_effect: The smallest gain in the metric that is called compatible; smaller ones are violations.
         guards: Metrics in which no newer model may be clearly worse than the older one on its gallery; that of the
             first hit when left out, () for none.
         resamples: Bootstrap resamples.
@@ -314,6 +328,7 @@ def evaluate_chain(
     metric = metric or protocol.gate_metric
     guarded = [name for name in (protocol.answer_metrics() if guards is None else guards) if name != metric]
     protocol.check_metrics([metric, *guarded])
+    check_min_effect(min_effect)
     names, models, third = _matched(generations, independent)
     if protocol.needs_labels and any(embeddings.labels is None for embeddings in models[0]):
         raise DataError(
@@ -323,7 +338,7 @@ def evaluate_chain(
         )
     clusters = clusters_of(protocol.unit_labels(models[0][0]), resample, protocol.units, protocol.name)
     draws = Draws(resamples, level, seed, clusters)
-    asked = [metric, *guarded, *protocol.answer_metrics()]
+    asked = [metric, *guarded, *protocol.answer_metrics(), *([] if protocol.ties is None else [protocol.ties])]
     measured = {
         (i, j): protocol.measure(models[i][0], models[j][1], asked, device=device)
         for i in range(len(models))
@@ -342,6 +357,11 @@ def evaluate_chain(
     return ChainEvaluation(
         names=names,
         metric=metric,
+        min_effect=min_effect,
+        ties=ties_of(
+            {f"{names[i]} on {names[j]}": of_pair for (i, j), of_pair in measured.items()},
+            dict(zip(names, models, strict=True)),
+        ),
         guards=tuple(guarded),
         worse=worse,
         first_hits={
@@ -362,7 +382,7 @@ def evaluate_chain(
         gain_interval=gains,
         ac=ac,
         am=am,
-        violations=violations(matrix),
+        violations=violations(matrix, min_effect),
         independent_self=own,
         p=None if own is None else {variant: chain_metrics(matrix, own, variant) for variant in get_args(Variant)},
     )

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from limpet.embeddings import EmbeddingSet
-from limpet.errors import ConfigError, DataError, unknown_name
+from limpet.errors import ConfigError, DataError, refuse, unknown_name
 from limpet.evaluation.retrieval import rank_metrics
 from limpet.results import Number, Part
 
@@ -243,6 +243,15 @@ def verdict(
     return "not compatible" if high <= min_effect else "inconclusive"
 
 
+def check_min_effect(min_effect: float) -> None:
+    """Refuse a smallest gain outside [0, 1).
+
+    Raises:
+        ConfigError: It is outside.
+    """
+    refuse(not 0 <= min_effect < 1, f"A smallest effect of {min_effect:g}.", "a fraction from 0 to below 1")
+
+
 def clearly_worse(intervals: Mapping[str, Sequence[float | None] | None]) -> tuple[str, ...]:
     """Return the metrics whose whole interval of cross - old_self lies below 0, in their order.
 
@@ -308,11 +317,12 @@ def average_compatibility(matrix: ArrayLike) -> AverageCompatibility:
     return AverageCompatibility(ac=float((gains > 0).mean()) if measured else np.nan, am=float(triangle.mean()))
 
 
-def violations(matrix: ArrayLike) -> NDArray[np.bool_]:
+def violations(matrix: ArrayLike, min_effect: float = 0.0) -> NDArray[np.bool_]:
     """Mark the pairs i > j of a compatibility matrix where queries of model i do no better than those of model j.
 
     Returns:
-        (T, T): whether M[i, j] <= M[j, j], where i > j; a tie is a violation, an unmeasured entry is none.
+        (T, T): whether M[i, j] - M[j, j] <= ``min_effect``, where i > j; a tie is a violation, an unmeasured entry is
+        none.
 
     Raises:
         DataError: The matrix is not square or empty.
@@ -321,7 +331,7 @@ def violations(matrix: ArrayLike) -> NDArray[np.bool_]:
     [[False, False], [True, False]]
     """
     scores = square(matrix)
-    return np.tril(scores <= np.diag(scores), -1)
+    return np.tril(scores - np.diag(scores) <= min_effect, -1)
 
 
 def square(matrix: ArrayLike) -> NDArray[np.float64]:

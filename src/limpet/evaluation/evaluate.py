@@ -19,6 +19,7 @@ from limpet.evaluation.compatibility import (
     PMetrics,
     SelfAndCross,
     Variant,
+    check_min_effect,
     clearly_worse,
     compatible,
     negative_flip_rate,
@@ -124,7 +125,7 @@ def evaluate(
     for kind, given, known in (("gate", gate, get_args(Gate)), ("resample", resample, get_args(Resampled))):
         if given not in known:
             raise unknown_name(kind, given, known)
-    refuse(not 0 <= min_effect < 1, f"A smallest effect of {min_effect:g}.", "a fraction from 0 to below 1")
+    check_min_effect(min_effect)
     draws = Draws(resamples, level, seed)
     third = independent_query, independent_gallery
     models = matched((old_query, old_gallery), (new_query, new_gallery), third, cross)
@@ -186,7 +187,7 @@ def evaluate(
         protocol=ProtocolRecord.of(protocol, models.old, draws, metrics=names, counted=deciding),
         **_scores(values, names),
         **_flips(values, protocol, draws),
-        ties=ties_of(values, models),
+        ties=ties_of(values, {"old": models.old, "new": models.new}),
         rounding=_rounding(values, models, protocol, gate_metric, device),
         **{**judgement, "verdict": judgement["verdict"] if protocol.judges else "unlabelled"},
         class_change=change,

@@ -16,6 +16,7 @@ from limpet.evaluation.compatibility import (
     verdict,
 )
 from limpet.evaluation.results import Evaluation, EvaluationResults, FirstHits, Gate, ProtocolRecord, System
+from limpet.evaluation.ties import Ties
 from limpet.results import Data, Disagreement, Interval, ModelIdentity, Number, Part, Results
 
 _SYSTEMS: tuple[System, ...] = ("self_old", "self_independent", "self_new", "cross")
@@ -31,6 +32,7 @@ class SetScores(PMetrics):
         verdict: On this metric, and on what the evaluation guards.
         first_hits: How first hits fare; None where no single answer is right or wrong.
         worse: Guarded metrics that are clearly worse in the cross-test.
+        ties: What ties there are.
         self_old: Old queries on the old gallery.
         self_independent: The independent model on its own gallery; None where there is none.
         self_new: New queries on the new gallery.
@@ -45,6 +47,7 @@ class SetScores(PMetrics):
     verdict: Verdict
     first_hits: FirstHits | None = None
     worse: tuple[str, ...] = ()
+    ties: Ties | None = None
     self_old: float
     self_independent: Number
     self_new: float
@@ -244,6 +247,7 @@ def _scores(name: str, evaluation: Evaluation, metric: str) -> SetScores:
         "verdict": _verdict(evaluation, metric, around, worse),
         "first_hits": evaluation.first_hits,
         "worse": worse,
+        "ties": evaluation.ties,
         "self_old": old,
         "self_independent": independent,
         "self_new": new,

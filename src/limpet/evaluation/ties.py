@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from limpet.embeddings import EmbeddingSet
 from limpet.evaluation.metrics import TIED
 from limpet.evaluation.protocols.base import PerUnit
-from limpet.evaluation.sides import MatchedModels
+from limpet.evaluation.sides import Sides
 from limpet.results import Part, Share
 
 _ROWS_AT_ONCE = 65_536
@@ -20,9 +20,9 @@ class Ties(Part):
     """What ties an evaluation met. Scores are means over all orders of tied items, see `metrics`.
 
     Args:
-        queries: Share of the queries whose average precision hangs on the order of tied items, by system; see
+        queries: Share of the queries whose average precision hangs on the order of tied items, by search; see
             `metrics.hangs_on_ties`.
-        repeated: Share of the gallery vectors that are equal to an earlier one, by model, "old" and "new".
+        repeated: Share of the gallery vectors that are equal to an earlier one, by model.
         constant: Sides of which all vectors are equal, such as "new queries".
     """
 
@@ -31,24 +31,24 @@ class Ties(Part):
     constant: tuple[str, ...] = ()
 
 
-def ties_of(values: Mapping[str, Mapping[str, PerUnit]], models: MatchedModels) -> Ties:
+def ties_of(values: Mapping[str, Mapping[str, PerUnit]], models: Mapping[str, Sides]) -> Ties:
     """Return what ties an evaluation met.
 
     Args:
-        values: What was measured, by system; shares of queries are given where `metrics.TIED` is among it.
-        models: What was searched.
+        values: What was measured, by search; shares of queries are given where `metrics.TIED` is among it.
+        models: Queries and gallery by model.
     """
-    hanging = {name: of_system[TIED] for name, of_system in values.items() if TIED in of_system}
+    hanging = {name: of_search[TIED] for name, of_search in values.items() if TIED in of_search}
     different = {
         f"{name} {side}": (distinct_vectors(one), len(one))
-        for name, sides in (("old", models.old), ("new", models.new))
+        for name, sides in models.items()
         for side, one in zip(("queries", "gallery"), sides, strict=True)
     }
     return Ties(
         queries={name: float(np.nanmean(found)) for name, found in hanging.items() if not np.isnan(found).all()},
         repeated={
             name: (items - found) / items
-            for name, (found, items) in ((name, different[f"{name} gallery"]) for name in ("old", "new"))
+            for name, (found, items) in ((name, different[f"{name} gallery"]) for name in models)
         },
         constant=tuple(side for side, (found, items) in different.items() if found == 1 < items),
     )

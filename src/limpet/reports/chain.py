@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from limpet.errors import ConfigError
-from limpet.evaluation.compatibility import TRAINED_SHARE
+from limpet.evaluation.compatibility import TRAINED_SHARE, violations
 from limpet.reports.charts.forest import Gain, gain_plot
 from limpet.reports.charts.matrix import WRONG, heat_key, heat_map, heat_range
 from limpet.reports.formats import MISSING, interval, percent, plain_text, score, signed
 from limpet.reports.markdown import Table, markdown_of
 from limpet.reports.page import PHONE, in_both_widths, page_template, rule_rows, write_page
-from limpet.reports.words import CLICKS, MARKS, TERMS, Finding, first_hit_cell, metric_note, places
+from limpet.reports.words import CLICKS, MARKS, TERMS, Finding, first_hit_cell, metric_note, places, tie_notes
 from limpet.support.wording import listed, metric_name
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def chain_finding(results: ChainResults) -> Finding:
     """Put a chain into words."""
     headline, metric = chain_headline(results), metric_name(results.metric)
     sentence = (
-        f"AC is {score(results.ac)}: in {metric}, {len(results.pairs) - results.violations} of "
+        f"AC is {score(results.ac)}: in {metric}, {sum(pair.gain > 0 for pair in results.pairs)} of "
         f"{len(results.pairs)} pairs score more on the older gallery than its own model does. AM, the mean of the "
         f"matrix, is {score(results.am)}."
     )
@@ -72,6 +72,7 @@ def chain_finding(results: ChainResults) -> Finding:
     ]
     notes = [
         *trained,
+        *tie_notes(results.ties, results.protocol, [results.metric, *(results.guards or ())]),
         *_violations(results),
         *(told[:_SHOWN] + [f"{len(told) - _SHOWN} more are in the table of pairs."] * (len(told) > _SHOWN)),
         *_unsure(results),
@@ -102,7 +103,9 @@ def _violations(results: ChainResults) -> list[str]:
     told = []
     for pair in found[:_SHOWN]:
         around = interval(pair.interval, sign=True)
-        chance = "" if pair.interval[1] <= 0 else ", which includes zero: chance alone may explain it"
+        bar = f"the smallest effect, {score(results.min_effect)}" if results.min_effect else "zero"
+        below = pair.interval[1] <= (results.min_effect or 0)
+        chance = "" if below else f", which includes {bar}: chance alone may explain it"
         told.append(
             f"Queries of {pair.new} on the gallery of {pair.old} score {score(pair.cross)}, those of "
             f"{pair.old} {score(pair.self_old)}: {signed(pair.gain)} "
@@ -112,14 +115,15 @@ def _violations(results: ChainResults) -> list[str]:
 
 
 def _unsure(results: ChainResults) -> list[str]:
-    unsure = [pair for pair in results.pairs if not pair.violates and pair.interval[0] <= 0]
+    unsure = [pair for pair in results.pairs if not pair.violates and pair.interval[0] <= (results.min_effect or 0)]
     if not unsure:
         return []
     one = len(unsure) == 1
     named = _first([f"{pair.new} on {pair.old}" for pair in unsure])
     return [
         f"{len(unsure)} of the other pairs {'is' if one else 'are'} ahead by no more than chance may explain "
-        f"({'its' if one else 'their'} {level(results)} interval includes zero): {named}."
+        f"({'its' if one else 'their'} {level(results)} interval includes "
+        f"{score(results.min_effect) if results.min_effect else 'zero'}): {named}."
     ]
 
 
@@ -273,10 +277,10 @@ def render_chain_report(results: ChainResults) -> str:
 
 
 def _guarded(results: ChainResults) -> list[tuple[str, str]]:
-    """Return what is guarded, where the results say so."""
-    if results.guards is None:
-        return []
-    return [("guarded", ", ".join(map(metric_name, results.guards)) or "nothing")]
+    """Return the smallest gain that counts and what is guarded, where the results say so."""
+    rows = [] if results.min_effect is None else [("smallest effect", score(results.min_effect))]
+    guards = results.guards
+    return rows if guards is None else [*rows, ("guarded", ", ".join(map(metric_name, guards)) or "nothing")]
 
 
 def _charts(results: ChainResults) -> dict[str, Any]:
@@ -325,7 +329,7 @@ def _matrix(results: ChainResults, matrix: Any, limits: tuple[float, float], wid
         _numbers(results),
         limits,
         what=metric_name(results.metric),
-        marked=np.tril(matrix <= np.diag(matrix), -1) if results.judged else None,
+        marked=violations(matrix, results.min_effect or 0.0) if results.judged else None,
         mark=WRONG,
         form=("{:.2f}" if crowded else "{:.3f}").format,
         width=width,

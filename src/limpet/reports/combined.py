@@ -20,6 +20,7 @@ from limpet.reports.words import (
     metric_note,
     short_verdict,
     spoken_verdict,
+    tie_notes,
 )
 from limpet.support.wording import INDEPENDENT, listed, metric_name
 
@@ -67,6 +68,7 @@ def _finding(name: str, found: SetScores, results: CombinationResults) -> Findin
     clicks = f"{CLICKS} " if found.verdict == "unlabelled" else ""
     notes = [f"{P_METRICS[key]} is not defined: {reason}." for key, reason in found.undefined.items()]
     notes = list(dict.fromkeys(notes)) if _some(results) else []
+    notes += tie_notes(found.ties, results.protocols[name], [found.metric])
     said = ", ".join(part for part in (spoken_verdict(found), first_hits(found.first_hits)) if part)
     return Finding(said, (clicks + sentence, *notes), verdict=found.verdict, name=name)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,7 +11,6 @@ from limpet.evaluation.agreement import Agreement
 from limpet.evaluation.compatibility import TRAINED_SHARE, Variant, clearly_worse
 from limpet.evaluation.examples import Example, Found
 from limpet.evaluation.intervals import FEW
-from limpet.evaluation.metrics import HANGS
 from limpet.evaluation.protocols import PROTOCOLS
 from limpet.evaluation.results import EarlierAgreement, Evaluation, EvaluationResults, System
 from limpet.evaluation.uncertainty import Disk, Histogram
@@ -57,6 +55,7 @@ from limpet.reports.words import (
     places,
     short_verdict,
     spoken_verdict,
+    tie_notes,
     worse_places,
 )
 from limpet.support.wording import INDEPENDENT, listed, metric_name
@@ -271,7 +270,8 @@ def _no_better(record: Evaluation) -> bool:
 
 
 def _notes(record: Evaluation) -> list[str]:
-    notes = [*_guard_notes(record), *_rounding_notes(record), *tie_notes(record)]
+    notes = [*_guard_notes(record), *_rounding_notes(record)]
+    notes += tie_notes(record.ties, record.protocol, record.self_old or {})
     notes += [*_mapped_notes(record), *trained_notes(record), *_class_notes(record), *_mixing_notes(record)]
     told = flips(record.negative_flip_rate, record.positive_flip_rate, units(record))
     if told:
@@ -332,51 +332,6 @@ def _rounding_notes(record: Evaluation) -> list[str]:
         f"A gain of {signed(record.gain())} is no evidence of a better model: rounding the old vectors to 16 bits "
         f"changes the {metric_name(record.gate_metric)} of a query by {score(record.rounding)} on average, up or down."
     ]
-
-
-_SEARCHES = {
-    "self_old": "old queries",
-    "cross": "new queries on the old gallery",
-    "self_new": "new queries and gallery",
-}
-_TOLD = 0.01  # share of queries or vectors from which on ties are told
-
-
-def tie_notes(record: Evaluation) -> list[str]:
-    """Warn of ties, of vectors that are equal, and of depths that hold the whole gallery."""
-    ties, notes = record.ties, []
-    if ties is not None:
-        if ties.constant:
-            sides = listed([f"the {side}" for side in ties.constant])
-            notes.append(f"All vectors of {sides} are equal: that model tells nothing apart.")
-        repeated = [
-            f"{percent(share)} ({model} model)"
-            for model, share in ties.repeated.items()
-            if share >= _TOLD and f"{model} gallery" not in ties.constant
-        ]
-        if repeated:
-            notes.append(
-                f"{listed(repeated)} of the gallery vectors repeat another one: their items cannot be told apart."
-            )
-        hanging = [
-            f"{percent(ties.queries[name])} ({words})"
-            for name, words in _SEARCHES.items()
-            if ties.queries.get(name, 0) >= _TOLD
-        ]
-        if hanging:
-            notes.append(
-                f"Ties: the order of items with equal scores changes the average precision of {listed(hanging)} of "
-                f"{units(record)} by {HANGS} or more. Scores are means over all orders; an index returns one of them."
-            )
-    items = record.protocol.gallery
-    deep = [
-        metric_name(metric)
-        for metric in record.self_old or {}
-        if (found := re.fullmatch(r"(recall|cmc)@(\d+)", metric)) and int(found[2]) >= items
-    ]
-    if deep:
-        notes.append(f"With {items:,} gallery items, {listed(deep)} finds everything: ask for fewer places.")
-    return notes
 
 
 def _mixing_notes(record: Evaluation) -> list[str]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from limpet.evaluation.results import Evaluation, FirstHits
+from limpet.evaluation.metrics import HANGS
+from limpet.evaluation.results import Evaluation, FirstHits, ProtocolRecord
 from limpet.evaluation.test_sets import SetScores
+from limpet.evaluation.ties import Ties
 from limpet.reports.formats import MISSING, percent, score, signed
 from limpet.support.wording import listed, metric_name
 
@@ -177,3 +180,61 @@ def metric_note(metric: str) -> str:
         return _NOTES[family].format(depth)
     extent = "" if not depth else ", over as many places as there are right items" if depth == "r" else f" at {depth}"
     return f"mean average precision{extent}; 1 if every right item comes before every wrong one"
+
+
+_SEARCHES = {
+    "self_old": "old queries",
+    "cross": "new queries on the old gallery",
+    "self_new": "new queries and gallery",
+    "self_independent": "independent queries and gallery",
+}
+_TOLD = 0.01  # share of queries or vectors from which on ties are told
+_NAMED = 6  # searches or models that are named one by one
+
+
+def tie_notes(ties: Ties | None, protocol: ProtocolRecord, metrics: Iterable[str]) -> list[str]:
+    """Warn of ties, of vectors that are equal, and of depths that hold the whole gallery.
+
+    Args:
+        ties: What ties there are; None where nothing was scored.
+        protocol: How they were measured.
+        metrics: What was measured.
+    """
+    notes = []
+    if ties is not None:
+        if ties.constant:
+            sides = _first([f"the {side}" for side in ties.constant])
+            notes.append(f"All vectors of {sides} are equal: that model tells nothing apart.")
+        repeated = [
+            f"{percent(share)} ({model} model)"
+            for model, share in ties.repeated.items()
+            if share >= _TOLD and f"{model} gallery" not in ties.constant
+        ]
+        if repeated:
+            notes.append(
+                f"{_first(repeated)} of the gallery vectors repeat another one: their items cannot be told apart."
+            )
+        hanging = [
+            f"{percent(share)} ({_SEARCHES.get(search, search)})"
+            for search, share in ties.queries.items()
+            if share >= _TOLD
+        ]
+        if hanging:
+            notes.append(
+                f"Ties: the order of items with equal scores changes the average precision of {_first(hanging)} of "
+                f"{protocol.units} by {HANGS} or more. Scores are means over all orders; an index returns one of them."
+            )
+    items = protocol.gallery
+    deep = [
+        metric_name(metric)
+        for metric in metrics
+        if (found := re.fullmatch(r"(recall|cmc)@(\d+)", metric)) and int(found[2]) >= items
+    ]
+    if deep:
+        notes.append(f"With {items:,} gallery items, {listed(deep)} finds everything: ask for fewer places.")
+    return notes
+
+
+def _first(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    return listed(names) if more <= 0 else listed([*names[:_NAMED], f"{more} more"])
