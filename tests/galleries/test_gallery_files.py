@@ -133,9 +133,19 @@ def test_an_adapter_is_packed_the_same_every_time_and_proven_when_unpacked(
     assert pack_adapter(load_adapter(save_adapter(adapter, tmp_path / "adapter"))) == content
     again = unpack_adapter(content, "here")
     assert again.fingerprint == adapter.fingerprint and pack_adapter(again) == content
+    items, kept = adapter.fitted.trained_on, again.fitted.trained_on
+    assert items is not None and kept is not None and kept.digest() == items.digest()
     rows = np.ones((2, adapter.fitted.source_space.dim), np.float32)
     np.testing.assert_array_equal(again.map(rows), adapter.map(rows))
-    for wrong in (b"", b"{}", content[:-1], content.replace(b"procrustes", b"ridge"), content[content.index(b"\0") :]):
+    others = content.replace(items.ids.tobytes(), np.arange(len(items.ids), dtype=np.uint64).tobytes())
+    for wrong in (
+        others,
+        b"",
+        b"{}",
+        content[:-1],
+        content.replace(b"procrustes", b"ridge"),
+        content[content.index(b"\0") :],
+    ):
         with pytest.raises(ReleaseError, match="'here'"):
             unpack_adapter(wrong, "here")
 

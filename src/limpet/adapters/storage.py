@@ -2,7 +2,7 @@
 
 An adapter is a folder of plain files: ``adapter.safetensors`` with the arrays of the map, ``trained-on.safetensors``
 with digests of the items it was fitted on, and ``config.json``.
-Galleries keep both as one value (`pack_adapter`). Loading proves that they are what was saved, runs none of
+Galleries keep all of it as one value (`pack_adapter`). Loading proves that they are what was saved, runs none of
 their code and unpickles nothing.
 """
 
@@ -42,6 +42,7 @@ GALLERY_ADAPTER = "gallery-adapter"
 _CONFIG = "config.json"
 _ROOT = Path(__file__).parents[1]
 _END = b"\0"  # of the record in a packed adapter; no JSON holds it
+_ITEMS = "trained on: "  # before the names of those arrays in a packed adapter
 _UNREADABLE = (OSError, SafetensorError, LimpetError, KeyError, TypeError, ValueError, AttributeError)
 
 
@@ -105,9 +106,6 @@ def save_adapter(adapter: Adapter, folder: str | Path) -> Path:
     _refuse_another(folder, record)
     arrays = {name: np.ascontiguousarray(values) for name, values in adapter.fitted.state.items()}
     items = adapter.fitted.trained_on
-    if items is not None:
-        record = record.model_copy(update={"trained_on": items.digest()})
-        record = record.model_copy(update={"digest": record.computed_digest()})
     config = record.model_dump_json(indent=2) + "\n"
     try:
         if items is not None:
@@ -195,6 +193,7 @@ def _record_of(adapter: Adapter, versions: dict[str, str]) -> AdapterRecord:
         target_space=fitted.target_space.record(),
         pairs=fitted.pairs,
         fingerprint=adapter.fingerprint,
+        trained_on=None if fitted.trained_on is None else fitted.trained_on.digest(),
         versions=versions,
     )
     return record.model_copy(update={"digest": record.computed_digest()})
@@ -224,27 +223,18 @@ def load_adapter(folder: str | Path) -> Adapter:
     """
     folder, record = Path(folder), _read_record(Path(folder))
     adapter = _restored(record, lambda: load_file(folder / ADAPTER_FILE), str(folder))
-    if record.trained_on is not None:
-        try:
-            items = TrainedOn.load(folder / TRAINED_ON_FILE)
-        except DataError as error:
-            raise _altered(
-                str(folder), f"the record of what it was fitted on cannot be read ({error.given})"
-            ) from error
-        if items.digest() != record.trained_on:
-            raise _altered(str(folder), f"{TRAINED_ON_FILE} is not the record that was saved")
-        adapter.restore(replace(adapter.fitted, trained_on=items))
-    return adapter
+    return _with_items(adapter, record, lambda: TrainedOn.load(folder / TRAINED_ON_FILE), str(folder))
 
 
 def pack_adapter(adapter: Adapter) -> bytes:
-    """Return a fitted adapter as one value, the same for the same adapter: its record, and its arrays as safetensors.
+    """Return a fitted adapter as one value, the same for the same adapter: its record, and all arrays as safetensors.
 
     Raises:
         ConfigError: The adapter was not fitted.
     """
-    record = _record_of(adapter, {})
+    record, items = _record_of(adapter, {}), adapter.fitted.trained_on
     arrays = {name: np.ascontiguousarray(values) for name, values in adapter.fitted.state.items()}
+    arrays |= {} if items is None else {_ITEMS + name: values for name, values in items.arrays().items()}
     return record.model_dump_json().encode() + _END + save(arrays)
 
 
@@ -258,8 +248,32 @@ def unpack_adapter(content: bytes, where: str) -> Adapter:
     Raises:
         ReleaseError: It is no packed adapter, or was altered.
     """
-    record, _, arrays = content.partition(_END)
-    return _restored(_record_from(record, where), lambda: load(arrays), where)
+    head, _, body = content.partition(_END)
+    record = _record_from(head, where)
+
+    def arrays(*, of_items: bool) -> State:
+        return {
+            name.removeprefix(_ITEMS): values
+            for name, values in load(body).items()
+            if name.startswith(_ITEMS) == of_items
+        }
+
+    adapter = _restored(record, lambda: arrays(of_items=False), where)
+    return _with_items(adapter, record, lambda: TrainedOn.from_arrays(arrays(of_items=True)), where)
+
+
+def _with_items(adapter: Adapter, record: AdapterRecord, read: Callable[[], TrainedOn], where: str) -> Adapter:
+    """Return the adapter with the items that it was fitted on, which must be those of its record."""
+    if record.trained_on is None:
+        return adapter
+    try:
+        items = read()
+    except DataError as error:
+        raise _altered(where, f"the record of what it was fitted on cannot be read ({error.given})") from error
+    if items.digest() != record.trained_on:
+        raise _altered(where, "the record of what it was fitted on is not the one that was saved")
+    adapter.restore(replace(adapter.fitted, trained_on=items))
+    return adapter
 
 
 def _restored(record: AdapterRecord, arrays: Callable[[], State], where: str) -> Adapter:
