@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -14,8 +15,12 @@ from attached.evidence import evaluation
 from attached.shop import GOODS, Shop, source, written
 from attached.test_tables import PARTS
 from crash.server import Server
+from limpet.attached.postgres import attachment
+from limpet.attached.postgres.address import read_table_address
 from limpet.attached.postgres.attachment import PostgresAttachment
-from limpet.errors import LastingStoreError
+from limpet.attached.postgres.ledger import Ledger
+from limpet.attached.postgres.session import Session
+from limpet.errors import GalleryError, LastingStoreError
 
 LAYOUTS: dict[str, tuple[str, dict[str, Any]]] = {
     "two columns": (GOODS, {}),
@@ -293,6 +298,59 @@ def test_a_schema_that_somebody_planted_is_not_run_by_a_superuser(people: People
         with pytest.raises(LastingStoreError, match=f"belongs to {planter}"):
             call()
     assert shop.execute(f"SELECT rolsuper FROM pg_roles WHERE rolname = '{planter}'") == [(False,)]
+
+
+def test_a_stranger_delays_no_start_and_no_end(people: People, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = people.shop
+    shop.fill(1)
+    monkeypatch.setattr(attachment, "ATTEMPTS", 1)
+    with people.connect(people.stranger) as desk, desk.transaction():
+        desk.execute("SELECT pg_advisory_xact_lock(hashtext('limpet_attached'))")
+        with shop.attach() as it:
+            for table in ("format", "attachments"):
+                for statement in ("SELECT FROM limpet_attached.{} FOR KEY SHARE",
+                                  "BEGIN; LOCK limpet_attached.{} IN ACCESS SHARE MODE"):  # fmt: skip
+                    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                        people.send(people.stranger, statement.format(table))
+            it.detach()
+        with shop.attach() as it:
+            it.detach(abandon=True)
+
+
+def test_a_ledger_that_another_process_makes_meanwhile_is_used(shop: Shop) -> None:
+    shop.fill(1)
+    session = Session(read_table_address(shop.url).database)
+    with ThreadPoolExecutor() as pool:
+        with session.transaction():
+            Ledger(session).lock()
+            attaching = pool.submit(shop.attach)
+            waits = "SELECT 1 FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted"
+            while not (attaching.done() or shop.execute(waits)):
+                pass
+        with attaching.result() as it:
+            assert it.status().items == 1
+            it.detach()
+    session.close()
+
+
+def test_a_schema_without_a_ledger_is_not_written_into(shop: Shop) -> None:
+    shop.execute("CREATE SCHEMA limpet_attached")
+    with pytest.raises(GalleryError, match="without the tables of a ledger"):
+        shop.attach()
+
+
+def test_processes_that_attach_at_once_share_one_ledger(shop: Shop) -> None:
+    shop.fill(3)
+    shop.execute("CREATE TABLE shop.words AS SELECT * FROM shop.items; ALTER TABLE shop.words ADD PRIMARY KEY (id)")
+    urls = [shop.url, shop.at("shop.words", "text=title")] * 2
+    with ThreadPoolExecutor() as pool:
+        attached = list(pool.map(shop.attach, urls))
+    numbers = [one.number for one in attached]
+    assert numbers[:2] == numbers[2:] and len(set(numbers)) == 2
+    for one in attached[:2]:
+        one.detach()
+    for one in attached:
+        one.close()
 
 
 RISES = """

@@ -86,7 +86,6 @@ QUICK = 0.3  # if the last time that took less than so many seconds
 LONGEST = 1.0  # seconds after which they wait no longer, should it take so long this time
 PUT_BACK, PASSES = 512, 4  # rows of a transaction; those that somebody holds come with the next pass
 _UNINDEXED = ("attached", "filling", "filled")
-_GUARD = "SELECT pg_advisory_xact_lock(hashtext('limpet_attached'))"
 
 
 def attach(
@@ -126,15 +125,13 @@ def attach(
 
     def begin() -> int:
         with session.transaction(LOCK_TIMEOUT):
-            session.rows(_GUARD)
+            ledger.lock()
             there = known(session, address, old, new, shared=mixing is not None)
             if there is not None:
                 return there
             it = Preparation(session, address, old, new, aside=aside, mixing=mixing, fire_triggers=fire_triggers,
                              index=index)  # fmt: skip
             it.refuse()
-            if not ledger.is_there():
-                session.rows(ledger.statements())
             entry = ledger.add(it.record, it.event)
             if not aside:
                 outlast_vacuum(session, it.table.identifier, it.table.oid)
@@ -757,7 +754,6 @@ class PostgresAttachment:
 
         def attempt() -> None:
             with self._session.transaction(LOCK_TIMEOUT):
-                self._session.rows(_GUARD)
                 entry = self._ledger.entry(self.number, lock=True)
                 advance(entry.state, {"kind": "detach"})
                 entry, layout = held(self._session, self.number, "ACCESS EXCLUSIVE")
@@ -815,7 +811,6 @@ class PostgresAttachment:
 
     def _abandon(self, stays: Side) -> None:
         with self._session.transaction(LOCK_TIMEOUT):
-            self._session.rows(_GUARD)
             entry = self._ledger.entry(self.number, lock=True)
             record = entry.record
             self._session.rows(drop_statement(entry))

@@ -112,15 +112,16 @@ def leftovers(session: Session, oid: int | None = None) -> list[str]:
     Returns:
         In words, with the statement that removes it.
     """
-    tokens = {one.record.token for one in Ledger(session).entries()}
     found = []
-    for relation, schema, name, column, said in session.rows(
+    marked = session.rows(
         "SELECT objoid, nspname, relname, attname, description FROM pg_description JOIN pg_attribute ON attrelid = "
         "objoid AND attnum = objsubid JOIN pg_class ON pg_class.oid = objoid JOIN pg_namespace ON pg_namespace.oid = "
         "relnamespace WHERE classoid = 'pg_class'::regclass AND starts_with(description, %s) AND NOT attisdropped "
         "AND attname LIKE '%%\\_mark' AND objoid = coalesce(%s, objoid) ORDER BY objoid",
         [f"{MARK} ", oid],
-    ):
+    )
+    tokens = {one.record.token for one in Ledger(session).entries()}  # read last: of what was attached meanwhile, too
+    for relation, schema, name, column, said in marked:
         if str(said).removeprefix(f"{MARK} ").partition(":")[0] in tokens:
             continue
         base, table = str(column).removesuffix("_limpet_mark"), quoted(str(schema), str(name))

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 
+from psycopg.errors import DuplicateSchema, UniqueViolation
 from pydantic import TypeAdapter
 
 from limpet.attached.base import ModelIdentity
-from limpet.attached.postgres.session import Session, literal
+from limpet.attached.postgres.session import Session, literal, locked
 from limpet.attached.postgres.table import Table
 from limpet.attached.state import AttachmentState, Event, advance
-from limpet.errors import GalleryError, LastingStoreError
+from limpet.errors import GalleryError, LastingStoreError, StoreError
 
 SCHEMA = "limpet_attached"
 """Not "limpet", where a gallery of ours is by default."""
@@ -237,6 +238,39 @@ class Ledger:
     def statements() -> str:
         """Return what makes an empty ledger."""
         return _TABLES.strip().removesuffix(";")
+
+    def lock(self) -> None:
+        """Let nobody else attach within this transaction: lock the ledger, or make one where this role may.
+
+        Only roles that may write into the ledger can hold this lock, unlike an advisory lock.
+
+        Raises:
+            LockedError: Another process is making the ledger, or has just made it.
+            GalleryError: The schema is there, without a ledger.
+        """
+        if self.is_there():
+            self.session.rows(f"SELECT FROM {SCHEMA}.format FOR UPDATE")
+            return
+        [(there, may_create)] = self.session.rows(
+            "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = %s), "
+            "has_database_privilege(current_database(), 'CREATE')", [SCHEMA],
+        )  # fmt: skip
+        if there and self.is_there():
+            raise locked()
+        if there:
+            raise GalleryError(
+                f"The database has a schema {SCHEMA} without the tables of a ledger.",
+                expected="no schema of that name before the first table is attached",
+                to_do=f"look what is in it, then run DROP SCHEMA {SCHEMA}; nothing was changed.",
+            )
+        if not may_create:
+            return
+        try:
+            self.session.rows(self.statements())
+        except StoreError as error:
+            if isinstance(error.__cause__, (UniqueViolation, DuplicateSchema)):
+                raise locked() from error
+            raise
 
     def add(self, record: Record, event: Event) -> Entry:
         """Add an attachment."""
