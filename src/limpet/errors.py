@@ -170,6 +170,10 @@ class DataError(LimpetError, ValueError):
     """Images, labels or embeddings cannot be used as they are."""
 
 
+class UnusableVectorsError(DataError):
+    """Vectors are zero, NaN or infinite, or no points of their space for another reason: no search can use them."""
+
+
 class SpaceMismatchError(LimpetError, ValueError):
     """Points of two different spaces or dimensions meet."""
 

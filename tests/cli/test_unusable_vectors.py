@@ -75,6 +75,16 @@ def test_unusable_vectors_are_refused_with_the_option_or_left_out_by_name(
         assert (files / "out" / "results.json").exists()
 
 
+def test_commands_without_the_option_do_not_name_it(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("gallery create memory:live --embeddings new.npz --model new") == 0
+    for made in ("old.npz --model v1", "parquet:old.parquet --model v1"):
+        for command in ("prepare memory:live --embeddings", "backfill memory:live --vectors"):
+            capsys.readouterr()
+            assert run(f"gallery {command} {made}") == 2
+            said = capsys.readouterr().err
+            assert "i17" in said and "remove their rows" in said and "--skip-unusable" not in said
+
+
 def test_stored_vectors_are_mapped_without_what_cannot_be_used(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     new = limpet.load_embeddings("new.npz", model="a")
     save_adapter(build_adapter("procrustes", {}).fit(new, new.replace(fingerprint="declared:b")), files / "adapter")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +20,7 @@ from limpet.cli.places import Place
 from limpet.embeddings import EmbeddingSet
 from limpet.embeddings.embedding_set import shown
 from limpet.embeddings.files import FileColumns, model_folder
-from limpet.errors import ConfigError, ReleaseError, refuse, unknown_name
+from limpet.errors import ConfigError, ReleaseError, UnusableVectorsError, refuse, unknown_name
 from limpet.support.options import Keywords, bound, option_types
 
 if TYPE_CHECKING:
@@ -75,14 +76,33 @@ class Output(Options):
         write_settings(self.out, "evaluate.yaml", settings)
 
 
-def tell_unusable(place: object, unusable: Sequence[str] | None) -> Sequence[str]:
-    """Say which items of a place were left out since their vector cannot be used, and return them."""
+@contextmanager
+def leaving_out(place: object, skip: bool | None) -> Iterator[list[str] | None]:
+    """Collect the items of a place that are left out since their vector cannot be used, and say which.
+
+    Args:
+        place: Where they are.
+        skip: Whether --skip-unusable was given; None where the command has no such option.
+
+    Yields:
+        The list for their ids; None where they are not left out.
+
+    Raises:
+        UnusableVectorsError: There are such items, and they are not left out; it names the option, if there is one.
+    """
+    unusable: list[str] | None = [] if skip else None
+    try:
+        yield unusable
+    except UnusableVectorsError as error:
+        if skip is None:
+            raise
+        to_do = "embed these items again, or leave them out with --skip-unusable. Nothing was written."
+        raise UnusableVectorsError(error.given, error.expected, to_do) from error
     if unusable:
         console.print(
             f"{place}: left out {len(unusable):,} item{'s' * (len(unusable) > 1)} whose vector is zero, NaN or "
             f"infinite: {shown(unusable)}."
         )
-    return unusable or ()
 
 
 @dataclass(frozen=True)
@@ -161,12 +181,12 @@ class Reading(Options):
         """
         from limpet.sources.reading import load_embeddings
 
-        unusable: list[str] | None = [] if self.skip_unusable else None
-        found = load_embeddings(
-            place.given, model=name, similarity=similarity, cast=self.cast, columns=self.columns, verify=True,
-            unusable=unusable,
-        )  # fmt: skip
-        self.left_out.update(tell_unusable(place, unusable))
+        with leaving_out(place, self.skip_unusable) as unusable:
+            found = load_embeddings(
+                place.given, model=name, similarity=similarity, cast=self.cast, columns=self.columns, verify=True,
+                unusable=unusable,
+            )  # fmt: skip
+        self.left_out.update(unusable or ())
         return found
 
     @cached_property

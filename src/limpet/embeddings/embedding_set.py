@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from limpet.embeddings.conversion import array_of, classes_of, ids_of, vectors_of
 from limpet.embeddings.string_array import StringArray
-from limpet.errors import DataError, SpaceMismatchError, distinct
+from limpet.errors import DataError, SpaceMismatchError, UnusableVectorsError, distinct
 from limpet.geometry import Space
 from limpet.geometry.space import with_zeros
 
@@ -397,11 +397,10 @@ def _not_finite(vectors: NDArray[np.float32]) -> NDArray[np.int64]:
 def _refuse_rows(embeddings: EmbeddingSet, rows: NDArray[np.int64], what: str, expected: str) -> None:
     if len(rows):
         names = [embeddings.ids[int(row)] if row < len(embeddings.ids) else f"row {row}" for row in rows[:3]]
-        raise DataError(
+        raise UnusableVectorsError(
             f"{len(rows)} of {len(embeddings.vectors)} vectors {what}, first: {shown(names, len(rows))}.",
             expected=expected,
-            to_do="embed these items again, or leave them out: the commands that read vectors take --skip-unusable. "
-            "Nothing was written.",
+            to_do="embed these items again, or remove their rows. Nothing was written.",
         )
 
 

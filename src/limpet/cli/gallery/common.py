@@ -77,7 +77,7 @@ def open_vectors(
     fingerprint: str | None = None,
     cast: bool = False,
     columns: FileColumns = USUAL,
-    skip_unusable: bool = False,
+    skip_unusable: bool | None = None,
 ) -> EmbeddingSet:
     """Open a file of embeddings, the part of a folder that `limpet embed` wrote, or a source.
 
@@ -87,20 +87,19 @@ def open_vectors(
         fingerprint: Of the model that made vectors which do not say so.
         cast: Accept other floating types than float32 in files made elsewhere and in sources.
         columns: What these call vectors and ids.
-        skip_unusable: Leave out items whose vector is zero, NaN or infinite there, and say which.
+        skip_unusable: Leave out items whose vector is zero, NaN or infinite there, and say which; None where the
+            command has no option for it.
 
     Raises:
         ConfigError: There is no such file, or nobody says which model made its vectors.
         DataError: It is damaged or breaks a promise of `EmbeddingSet`.
     """
-    from limpet.cli.options import Reading, tell_unusable
+    from limpet.cli.options import Reading, leaving_out
     from limpet.embeddings import storage
 
-    unusable: list[str] | None = [] if skip_unusable else None
     if place.address is not None:
-        found = of_source(place.address, fingerprint, cast, columns, unusable)
-        tell_unusable(place, unusable)
-        return found
+        with leaving_out(place, skip_unusable) as unusable:
+            return of_source(place.address, fingerprint, cast, columns, unusable)
     file = part_of(place.path, parts) if place.path.is_dir() else place.path
     if file.suffix not in IMPORTED or not file.exists():
         found = Reading().file(Place(str(file)))
@@ -113,9 +112,8 @@ def open_vectors(
     if fingerprint is None:
         raise unnamed(f"'{file}'")
     importer = storage.from_parquet if file.suffix == ".parquet" else storage.from_npz
-    found = importer(file, fingerprint=fingerprint, cast=cast, names=columns, unusable=unusable)
-    tell_unusable(place, unusable)
-    return found
+    with leaving_out(place, skip_unusable) as unusable:
+        return importer(file, fingerprint=fingerprint, cast=cast, names=columns, unusable=unusable)
 
 
 def of_source(

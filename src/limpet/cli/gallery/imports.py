@@ -14,7 +14,7 @@ from limpet.cli.console import console, rate_progress
 from limpet.cli.gallery.common import command, made_by, open_vectors, unnamed
 from limpet.cli.gallery.options import Embedding, WriterOptions
 from limpet.cli.gallery.sources import TO_EMBED, Embedder, fingerprints_of
-from limpet.cli.options import Api, DataSets, tell_unusable
+from limpet.cli.options import Api, DataSets, leaving_out
 from limpet.cli.places import Place
 from limpet.embeddings import EmbeddingSet
 from limpet.embeddings.embedding_set import shown
@@ -132,15 +132,12 @@ class Items(Embedder, Embedding):
         fingerprint = fingerprint or made_by(gallery.state, found.address.model)
         if fingerprint is None and not (found.record or {}).get("fingerprint"):
             raise unnamed(found.name)
-        unusable: list[str] | None = [] if self.skip_unusable else None
-        with rate_progress("importing", found.rows) as on_step:
-            done = import_table(
+        with leaving_out(found.name, self.skip_unusable) as unusable, rate_progress("importing", found.rows) as on_step:
+            return import_table(
                 gallery, found, fingerprint=fingerprint, columns=self.columns, cast=self.cast,
                 skip_existing=commits.skip_existing, batch=commits.batch, unusable=unusable,
                 on_step=lambda event: on_step({"done": event["read"]}),
             )  # fmt: skip
-        tell_unusable(found.name, unusable)
-        return done
 
     def left_out(self, found: Found, columns: Iterable[str]) -> list[str]:
         """Return the columns, of sets the labels too, that nobody chose and that become nothing in the gallery."""
