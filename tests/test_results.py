@@ -180,7 +180,10 @@ def test_another_schema_version_is_refused(tmp_path: Path, version: Any) -> None
 
 def test_another_kind_is_refused(tmp_path: Path) -> None:
     plain = Plain.of(title="t", count=1).to_dict()
-    for document, told in (({"schema_version": 3, "kind": "drill"}, "drill"), ({"schema_version": 3}, "evaluation")):
+    for document, told in (
+        ({"schema_version": 3, "kind": "rehearsal"}, "rehearsal"),
+        ({"schema_version": 3}, "evaluation"),
+    ):
         with pytest.raises(ConfigError, match=f"results of the kind '{told}'") as refused:
             Tournament.load(written(document, tmp_path))
         assert "results of “limpet play”" in str(refused.value)

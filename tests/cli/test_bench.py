@@ -191,7 +191,7 @@ def test_lists_are_written_with_spaces_or_with_commas(seeds: list[str]) -> None:
     assert spaced["steps"].device == ["cuda:0", "cuda:1"] and spaced["steps"].seeds == [3]
     with pytest.raises(ConfigError, match="--seeds without a value"):
         parse(bench, ["--seeds", ","], "bench")
-    assert spaced["steps"].cache == Path("runs/bench/cells")  # where finished steps of earlier versions are
+    assert spaced["steps"].cache == Path("runs/bench/cells")
 
 
 def test_commas_reach_the_suite_and_the_devices(planned, fails: Fails, suite: Path, places: list[str]) -> None:

@@ -150,19 +150,3 @@ def test_what_other_code_ran_is_kept_and_said_to_be_until_asked_for_again(
     assert not any(out.glob("*before*")) and releases(out).keys() == {
         path for path in before if not path.startswith("joint/")
     }
-
-
-def test_sessions_of_before_codes_were_recorded_are_said_to_be_unknown(
-    run: Path, made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = Path(shutil.copytree(run, tmp_path / "run"))
-    for path in (out / "cvs").glob("*/session.json"):
-        path.write_text(
-            json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != "code"})
-        )
-    capsys.readouterr()
-    words = ["general-incremental", "--data", str(made / "photos"), *PLAN, *FAST, *METHODS, "--out", str(out), "--json"]
-    assert main(["sessions", *words, "--report", "none"]) == 0
-    shown = capsys.readouterr()
-    assert json.loads(shown.out)["code"] == {"cvs": "unknown", "finetune": "same", "joint": "same"}
-    assert "made before it was recorded which code made it" in " ".join(shown.err.split())

@@ -181,7 +181,7 @@ def test_the_whole_way_there_and_back(gallery: Gallery) -> None:
     assert set(found.curves) == {"random", "uncertainty", "class-balanced"}
     assert {"step": "embedding", "done": 60, "total": 60} in told
     record = plain(found)
-    assert (record["kind"], record["passed"], record["old"]["note"]) == ("drill", True, "first")
+    assert (record["kind"], record["passed"], record["old"]["note"]) == ("rehearsal", True, "first")
     assert record["curves"]["random"]["area"]["map"] == pytest.approx(found.curves["random"].area["map"])
     assert set(record["examples"][0]["new"]) == {"0", "0.5", "1"}
 

@@ -18,7 +18,7 @@ from limpet.reports import adapt, chain, combined, evaluation, leaderboard, rehe
 from limpet.reports.formats import plain_text
 from limpet.reports.markdown import in_markdown
 
-from .test_documents_of_before import DOCUMENTS, KINDS
+from .test_example_documents import DOCUMENTS, KINDS
 
 Tables = dict[str, dict[str, list[str]]]
 
@@ -114,7 +114,7 @@ def test_tables_of_candidates_sessions_and_orders_hold_their_numbers() -> None:
         assert tables["Learners"][name][0] == f"{learner.average_recall['1']:.3f}"
         by_session = tables[f"{name}, session by session"].values()
         assert [row[0] for row in by_session] == [f"{session.recall['1']:.3f}" for session in learner.sessions]
-    rehearsed, tables = read("drill")
+    rehearsed, tables = read("rehearsal")
     assert isinstance(rehearsed, Rehearsal)
     for order, curve in rehearsed.curves.items():
         values = [curve.area["map"], *curve.values["map"]]

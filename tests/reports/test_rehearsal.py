@@ -193,15 +193,6 @@ def test_without_labels_nothing_is_called_right() -> None:
     assert "overlap@10 with new" in text and "None" not in text and "nan" not in text.split()
 
 
-def test_a_drill_of_an_earlier_version_is_drawn() -> None:
-    """It told differences of the main metric alone."""
-    document = rehearsed().to_dict()
-    for curve in document["curves"].values():
-        curve["differences"] = curve["differences"]["map"]
-    page = Page(render_rehearsal_report(Rehearsal.parse(document))).text
-    assert "the difference to today is +0.100 mAP (+0.050 to +0.150);" in page
-
-
 def test_the_band_of_a_score_stays_within_the_range_of_scores() -> None:
     wide = ((0.1, -0.9, 0.95), (0.15, -0.5, 0.9), (0.3, 0.2, 0.8))
     curves = {"id": OrderCurve.of(SHARES, {**LABELLED, **ALIKE}, {"map": wide, "recall@1": RISES})}
@@ -305,10 +296,10 @@ def test_untrusted_text_is_escaped() -> None:
 
 def test_other_documents_are_refused(tmp_path: Path) -> None:
     document = rehearsed().to_dict()
-    assert document["kind"] == "drill" and "schema_version" not in document
-    file = tmp_path / "drill.json"  # of an earlier version
+    assert (document["kind"], document["schema_version"]) == ("rehearsal", 1)
+    file = tmp_path / "rehearsal.json"
     for wrong, said in (
-        ({"kind": "adapt"}, f"'{file}': results of the kind 'adapt'.*limpet gallery rehearse"),
+        ({"schema_version": 1, "kind": "adapt"}, f"'{file}': results of the kind 'adapt'.*limpet gallery rehearse"),
         ({name: value for name, value in document.items() if name != "verdict"}, "Field required at 'verdict'"),
     ):
         file.write_text(json.dumps(wrong))

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -83,14 +82,9 @@ def test_missing_references_say_what_to_type(evaluated: Callable[..., Evaluation
     assert not [note for note in finding("p2s", results.evaluations["p2s"]).sentences[1:] if "P_comp" in note]
 
 
-def test_an_earlier_document_without_p_values_and_positive_flips_reads_on(results: EvaluationResults) -> None:
-    def earlier(values: dict[str, Any]) -> None:
-        for key in ("p_value", "positive_flip_rate", "class_change"):
-            del values[key]
-        for key in ("units", "name", "left_out"):
-            del values["protocol"][key]
-
-    record = changed(results.evaluations["p2s"], earlier)
+def test_numbers_that_were_not_measured_are_not_told(results: EvaluationResults) -> None:
+    missing = dict.fromkeys(("p_value", "positive_flip_rate", "class_change"))
+    record = changed(results.evaluations["p2s"], lambda values: values.update(missing))
     assert "p = " not in finding("p2s", record).sentences[0]
     assert "Positive flips" not in " ".join(finding("p2s", record).sentences[1:])
     assert not [row for row in metric_rows(record)[1] if row[0].endswith(", p")]
@@ -114,14 +108,6 @@ def test_without_labels_the_agreement_is_told_and_not_called_good(unlabelled: Ev
     assert found.verdict == "unlabelled"
     assert found.next_steps[0].startswith("Look in the report at queries whose first hit changed")
     assert "add labels to queries and gallery" in found.next_steps[0]
-
-
-def test_the_agreement_of_earlier_documents_is_told(unlabelled: Evaluation) -> None:
-    agreement = {"overlap@10": 0.625, "interval": [0.5, 0.75]}
-    record = changed(unlabelled, lambda values: values.update(agreement=agreement))
-    assert "agree on 0.625 [0.500, 0.750] of their first 10 items" in finding("p2s", record).sentences[0]
-    without = unlabelled.model_copy(update={"agreement": None})
-    assert "no agreement was measured" in finding("p2s", without).sentences[0]
 
 
 def test_headlines_count_and_name(

@@ -10,7 +10,6 @@ import pytest
 import limpet
 from limpet.errors import ConfigError, DataError
 from limpet.evaluation.results import Evaluation, EvaluationResults
-from limpet.reports.evaluation import render_report
 
 from .changes import changed
 
@@ -99,36 +98,6 @@ def test_what_is_new_is_checked_where_it_is_there(results: EvaluationResults, ke
 
     with pytest.raises(ConfigError, match=r"evaluations\.p2s\." + str(keys[1])):
         changed(results, damage)
-
-
-def test_documents_of_earlier_versions_are_read(results: EvaluationResults) -> None:
-    gone = ("p_value", "positive_flip_rate", "class_change", "mapped", "uncertainty", "guards", "worse")
-    earlier = results.to_dict()
-    for record in earlier["evaluations"].values():
-        for key in gone:
-            del record[key]
-        for key in ("name", "units", "left_out"):
-            del record["protocol"][key]
-        del record["protocol"]["bootstrap"]["groups"]
-    read = EvaluationResults.parse(earlier)
-    assert holds(read.to_dict(), earlier)
-    for record in read.evaluations.values():
-        assert all(getattr(record, key) is None for key in gone if key != "worse") and record.worse == ()
-        assert (record.protocol.name, record.protocol.units) == ("labels", "queries")
-    page = render_report(read)
-    assert "<dt>leave one out</dt>" in page and "<dt>bootstrap level</dt>" in page
-    for said_by_later_ones in ("protocol", "units", "bootstrap groups"):
-        assert f"<dt>{said_by_later_ones}</dt>" in render_report(results)
-        assert f"<dt>{said_by_later_ones}</dt>" not in page
-
-
-def test_the_agreement_of_earlier_versions_is_read(unlabelled: Evaluation, make_results: Make) -> None:
-    bare = make_results({"p2s": unlabelled}).to_dict()
-    bare["evaluations"]["p2s"]["agreement"] = {"overlap@10": 0.5, "interval": [0.25, 0.75]}
-    assert EvaluationResults.parse(bare).to_dict() == bare
-    bare["evaluations"]["p2s"]["agreement"] = {"overlap@10": 0.5}
-    with pytest.raises(ConfigError, match="agreement"):
-        EvaluationResults.parse(bare)
 
 
 @pytest.mark.parametrize("wrong", [object(), float("nan"), float("inf")], ids=["object", "nan", "inf"])

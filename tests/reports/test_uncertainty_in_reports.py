@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -62,14 +61,6 @@ def test_nothing_appears_without_uncertainty(results: EvaluationResults) -> None
     page = render_report(results, disks=dict.fromkeys(results.evaluations))
     assert HEADING not in page
     assert "Uncertainty of" not in page and "Poincaré" not in page
-
-
-def test_documents_of_earlier_versions_stay_readable(results: EvaluationResults, tmp_path: Path) -> None:
-    older = results.to_dict()
-    for record in older["evaluations"].values():
-        del record["uncertainty"]
-    (tmp_path / "results.json").write_text(json.dumps(older))
-    assert render_report(EvaluationResults.load(tmp_path)) == render_report(results)
 
 
 def test_a_written_document_reads_as_it_was(measured: EvaluationResults, tmp_path: Path) -> None:

@@ -125,21 +125,6 @@ def test_a_release_that_other_code_trained_is_kept_and_said_to_be_until_asked_fo
     assert run("--again")[0] == "same" and not (tmp_path / "first.before-2").exists()
 
 
-def test_a_release_of_before_codes_were_recorded_is_kept_and_said_to_be_unknown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["train", "--data", "glyphs", "--method", "independent", "--out", str(tmp_path / "first"), *FAST, "--json"]
-    with monkeypatch.context() as before:
-        before.setattr("limpet.training.record.code_of", lambda experiment: None)
-        assert main(words) == 0
-    assert "code" not in json.loads((tmp_path / "first" / "config.json").read_text())
-    capsys.readouterr()
-    assert main(words) == 0
-    shown = capsys.readouterr()
-    assert json.loads(shown.out)["releases"]["independent"]["code"] == "unknown"
-    assert "before it was recorded" in " ".join(shown.err.split())
-
-
 def test_an_unfinished_run_is_not_continued_by_other_code(
     every_epoch_kept: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -228,11 +228,6 @@ def test_an_old_model_of_another_curvature_is_searched_once_it_is_lifted_again(i
     assert same.old is old, "nothing to lift"
 
 
-def test_settings_of_before_are_those_of_an_old_model_that_is_not_lifted_again() -> None:
-    assert "relift_old" not in Geometry("lorentz").decides()
-    assert Geometry("lorentz", relift_old=True).decides()["relift_old"] is True
-
-
 def test_a_learned_curvature_is_settled_in_the_release_and_inherited(images, olds, tmp_path) -> None:
     start = 0.7
     experiment = replace(BASE, geometry=Geometry("lorentz", curvature=start, learn_curvature=True))

@@ -32,7 +32,7 @@ class TaskRecord(BaseModel):
         kind: What kind of step it was.
         settings: What was asked for.
         needs: Addresses of the tasks that it needed, by their role.
-        code: Which code made it; None in records that do not say so.
+        code: Digest of the code that made it.
         label: What people call it.
         work: About how much there was to do.
         seconds: How long it took.
@@ -46,7 +46,7 @@ class TaskRecord(BaseModel):
     kind: str
     settings: Mapping[str, Any]
     needs: Mapping[str, str] = {}
-    code: str | None = None
+    code: str
     label: str = ""
     work: float
     seconds: float

@@ -294,7 +294,7 @@ class Entry(Exact):
     failed: Count
     missing: Count
     compatible: Count
-    mixed: Count = 0  # absent, as not asked for, in documents of earlier versions
+    mixed: Count
     judged: Count
     seconds: Positive
     best: Count

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from limpet.cli.choices import options_by_method, write_settings
 from limpet.cli.config import Options, Settings, as_typed
-from limpet.cli.console import MADE_BY, console, print_json, print_table, training_progress
+from limpet.cli.console import OTHER_CODE, console, print_json, print_table, training_progress
 from limpet.cli.evidence import refuse_no_labels, refuse_swapped
 from limpet.cli.options import Api, DataSets, Reading, TextModel, guarded
 from limpet.cli.pages import Report, check_report, page_line, page_written
@@ -590,7 +590,7 @@ def _to_put_beside(out: Path, again: bool) -> list[Path]:
         if made_by == "same" or not again:
             by_others, anew = "", ""
             if made_by != "same":
-                by_others = f", {MADE_BY[made_by]}"
+                by_others = ", which is not finished" if made_by is None else f", {OTHER_CODE}"
                 anew = f"--again to make it anew and keep it as {place.name}.before-1; or "
             raise ConfigError(
                 f"'{out}' holds the {place.name} of an earlier run{by_others}.",
@@ -601,15 +601,15 @@ def _to_put_beside(out: Path, again: bool) -> list[Path]:
     return places
 
 
-def _standing(place: Path) -> Standing:
-    """Return whether the code of today would make the adapter or head in a folder; "unknown" of an unfinished one."""
+def _standing(place: Path) -> Standing | None:
+    """Return which code made the adapter or head in a folder; None of an unfinished one."""
     from limpet.adapters.storage import ADAPTER_FILE, standing_of_adapter
     from limpet.models.release import load_release
     from limpet.training.code import standing_of
 
     if (place / ADAPTER_FILE).exists():
         return standing_of_adapter(place)
-    return standing_of(load_release(place).record) if (place / "config.json").exists() else "unknown"
+    return standing_of(load_release(place).record) if (place / "config.json").exists() else None
 
 
 def _tell_of_fit(event: Fit) -> None:

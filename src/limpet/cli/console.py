@@ -292,25 +292,19 @@ def counting_progress(name: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda count: progress.update(task, advance=count)
 
 
-MADE_BY: dict[Standing, str] = {
-    "other": "made by other code than that of today",
-    "unknown": "made before it was recorded which code made it",
-}
-"""What is said of what the code of today did not make."""
+OTHER_CODE = "made by other code than that of today"
+"""What is said of what the installed code did not make."""
 
 
 def tell_kept(standings: Mapping[Path, Standing]) -> None:
-    """Print which folders the code of today did not make, and how to have them made anew.
+    """Print which folders other code made, and how to make them again.
 
     Args:
-        standings: How the code that made what is in a folder stands to that of today.
+        standings: Which code made what is in a folder.
     """
-    for standing, said in MADE_BY.items():
-        kept = [folder for folder, found in standings.items() if found == standing]
-        if kept:
-            console.print(f"Kept as it was, {said}: {', '.join(map(str, kept))}.")
     others = [folder for folder, found in standings.items() if found != "same"]
     if others:
+        console.print(f"Kept as it was, {OTHER_CODE}: {', '.join(map(str, others))}.")
         console.print(
             "Next: the same command with --again makes that anew; what is there stays, as "
             f"{others[0].name}.before-1 or the like."

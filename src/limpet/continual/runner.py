@@ -23,7 +23,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -86,8 +86,8 @@ def run_sessions(
         encoder: The release whose backbone the first session starts from, where the learners' experiments are of it;
             see `train_release`.
         on_run: Opens a context for the run of a given name, which gives what is told every step.
-        again: Run anew what other code ran, or code that is not recorded: a learner, or all of them where it trained
-            the first session that they share. The folder of before is kept under another name, ``FOLDER.before-1``.
+        again: Run again what other code ran: a learner, or all of them where it trained the first session that they
+            share. The existing folder is kept as ``FOLDER.before-1``.
 
     Returns:
         For every learner the record of each session.
@@ -144,7 +144,7 @@ def standing_of_learner(experiment: Experiment, folder: Path, name: str) -> Stan
     found = {standing(Ending.read(path).code, today) for path in (folder / name).glob("session-*/session.json")}
     if build_method(experiment.method, experiment.method_options).first_session == "shared":
         found.add(_standing_of_first(folder))
-    return "other" if "other" in found else "unknown" if "unknown" in found else "same"
+    return "other" if "other" in found else "same"
 
 
 def _standing_of_first(folder: Path) -> Standing:
@@ -279,7 +279,7 @@ def _recipe(experiment: Experiment) -> dict[str, Any]:
         "model": experiment.model.model_dump(mode="json"),
         "head": [experiment.head, dict(experiment.head_options)],
         "recipe": experiment.recipe.decides(),
-        "geometry": experiment.geometry.decides(),
+        "geometry": asdict(experiment.geometry),
         "initial weights": None if experiment.weights is None else str(experiment.weights),
         "frozen backbone": experiment.freeze_backbone,
         "seed": experiment.seed,
@@ -301,14 +301,14 @@ class Ending(Part):
         release: Folder of its model, in that of the whole comparison.
         galleries: Everything that is searched after it, the oldest first, in the same folder.
         memory: Rows of the images that the next session sees again.
-        code: Digest of the code that ran it; None for one that an earlier version ran.
+        code: Digest of the code that ran it.
     """
 
     record: SessionRecord
     release: str
     galleries: list[str]
     memory: list[int]
-    code: str | None = None
+    code: str
 
     @classmethod
     def read(cls, path: Path) -> Ending:

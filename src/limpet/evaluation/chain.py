@@ -80,7 +80,7 @@ class ChainResults(Results):
         independent_self: Self score of every model's recipe without alignment (T,).
         trained_shares: Share of the queries that each model was trained on (T,), 0 where that is not known.
         pairs: Every newer model on every older gallery.
-        guards: Further metrics, none of which may be clearly worse; None in documents of earlier versions.
+        guards: Further metrics, none of which may be clearly worse.
         min_effect: The smallest gain that is called compatible, where one was asked for.
         ties: What ties there are, by search ("new on old") and by model.
         violations: How many pairs violate the criterion.
@@ -100,7 +100,7 @@ class ChainResults(Results):
     old_baseline: Baseline
     models: list[str]
     metric: str
-    guards: tuple[str, ...] | None = None
+    guards: tuple[str, ...]
     min_effect: Number = None
     ties: Ties | None = None
     judged: bool

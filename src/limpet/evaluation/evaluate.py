@@ -163,7 +163,9 @@ def evaluate(
         )
         protocol_record = ProtocolRecord.of(protocol, models.old, draws, metrics=names)
         unscored = dict.fromkeys(name for name, field in Evaluation.model_fields.items() if field.is_required())
-        return Evaluation(**{**unscored, **about, "verdict": "unlabelled", "protocol": protocol_record, "guards": ()})
+        return Evaluation(
+            **{**unscored, **about, "verdict": "unlabelled", "protocol": protocol_record, "guards": (), "worse": ()}
+        )
     classes = protocol.unit_labels(models.old[0])
     draws = replace(draws, clusters=clusters_of(classes, resample, protocol.units, protocol.name))
     asked = [*names, *protocol.answer_metrics(), *([] if protocol.ties is None else [protocol.ties])]

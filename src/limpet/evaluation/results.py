@@ -48,14 +48,14 @@ class Bootstrap(Part):
         level: Of the intervals.
         seed: Of the draws.
         resample: What was drawn, "queries" or "classes".
-        groups: From how many of them; None in documents of earlier versions.
+        groups: From how many of them.
     """
 
     resamples: int
     level: float
     seed: int
-    resample: str = "queries"
-    groups: int | None = None
+    resample: str
+    groups: int
 
 
 class ProtocolRecord(Part):
@@ -72,13 +72,13 @@ class ProtocolRecord(Part):
         bootstrap: See `Bootstrap`.
     """
 
-    name: str = "labels"
-    units: str = "queries"
+    name: str
+    units: str
     queries: int
     gallery: int
-    queries_counted: int | None = None
-    metrics: list[str] = Field(default_factory=list)
-    left_out: dict[str, int] = Field(default_factory=dict)
+    queries_counted: int | None
+    metrics: list[str]
+    left_out: dict[str, int]
     bootstrap: Bootstrap
 
     @classmethod
@@ -167,17 +167,6 @@ class FirstHits(Part):
         )
 
 
-class EarlierAgreement(Part):
-    """The overlap alone, as earlier versions wrote it, under a name such as "overlap@10"."""
-
-    interval: Interval
-
-    @property
-    def overlap(self) -> tuple[str, float] | None:
-        """Name and value."""
-        return next(iter((self.model_extra or {}).items()), None)
-
-
 class TrainedItems(Part):
     """How many items of an evaluation a model was trained or fitted on.
 
@@ -212,8 +201,7 @@ class Evaluation(Part):
         mapped: Fingerprint of each side of the cross-test, "query" or "gallery", that a map or a head made; None where
             the models' own embeddings meet.
         agreement: Where nothing could be judged: how alike old and new rankings are; see `agreement_of`.
-        guards: Further metrics, none of which may be clearly worse in the cross-test than old queries were; None in
-            evaluations of earlier versions, which guard every metric that they measured.
+        guards: Further metrics, none of which may be clearly worse in the cross-test than old queries were.
         worse: Those of them that are: the whole interval of cross - self_old is below 0.
         self_old: Old queries on the old gallery.
         self_new: New queries on the new gallery.
@@ -252,9 +240,9 @@ class Evaluation(Part):
     protocol: ProtocolRecord
     uncertainty: Uncertainty | None = None
     mapped: dict[str, str | None] | None = None
-    agreement: Agreement | EarlierAgreement | None
-    guards: tuple[str, ...] | None = None
-    worse: tuple[str, ...] = ()
+    agreement: Agreement | None
+    guards: tuple[str, ...]
+    worse: tuple[str, ...]
     self_old: Values | None
     self_new: Values | None
     self_independent: Values | None
@@ -326,13 +314,9 @@ class Evaluation(Part):
         return ((getattr(self, name) or {}).get(variant) or {}).get(metric or self.gate_metric)
 
     def clearly_worse(self) -> tuple[str, ...]:
-        """Return the metrics that are clearly worse in the cross-test: those that are guarded, and the gate's.
-
-        Evaluations of earlier versions guard every metric that they measured.
-        """
-        measured = list(self.interval or {})
-        kept = measured if self.guards is None else [*self.guards, *([self.gate_metric] if self.guards else [])]
-        return clearly_worse({metric: self.gain_interval(metric) for metric in measured if metric in kept})
+        """Return the metrics that are clearly worse in the cross-test: those that are guarded, and the gate's."""
+        kept = [*self.guards, *([self.gate_metric] if self.guards else [])]
+        return clearly_worse({metric: self.gain_interval(metric) for metric in self.interval or {} if metric in kept})
 
 
 class EvaluationResults(Results):

@@ -1,8 +1,7 @@
 """Why queries of one model find vectors of another: a report on the two, or an adapter between them.
 
 Adapters, score maps and cohorts are part of the gallery: the commit that names one writes it, packed, under its
-digest. Only format version 1 named adapters and maps by their paths; the first write takes them in where they are still
-what they were.
+digest.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class Generation:
         fingerprint: Of the model.
         space: Record of its space, see `Space.record`.
         mapped_from: Name of the generation whose stored vectors an adapter turned into these, or None.
-        adapter: Digest of that adapter among the files of the store; its folder, as far as format version 1 wrote it.
+        adapter: Digest of that adapter among the files of the store.
         note: What people call the model.
     """
 

@@ -62,7 +62,7 @@ class AdaptProtocol(Part):
 
     Args:
         judged: How many queries asked whose answers people judged; None where items did.
-        provisional: Whether scores are agreement with re-embedding alone; None in documents of earlier versions.
+        provisional: Whether scores are agreement with re-embedding alone.
         splits: How many times the pairs were split.
     """
 
@@ -74,11 +74,11 @@ class AdaptProtocol(Part):
     level: Annotated[float, Field(gt=0, lt=1)]
     resamples: Several
     seed: int
-    resample: Literal["queries", "classes"] = "queries"
-    guards: list[str] = Field(default_factory=list)
-    judged: Several | None = None
-    provisional: bool | None = None
-    splits: Several = 1
+    resample: Literal["queries", "classes"]
+    guards: list[str]
+    judged: Several | None
+    provisional: bool
+    splits: Several
 
 
 class Systems(Part):
@@ -240,7 +240,7 @@ class AdaptResults(Results):
         if metric != expected:
             why = "queries were judged" if judged else f"data.labelled is {data.labelled}"
             yield "protocol.metric", f"'{metric}'", f"'{expected}', as {why}"
-        if protocol.provisional not in (None, metric == "overlap@10"):
+        if protocol.provisional != (metric == "overlap@10"):
             yield "protocol.provisional", protocol.provisional, f"{metric == 'overlap@10'}, as the metric is '{metric}'"
         if (data.classes is None) == data.labelled:
             yield "data.classes", data.classes, f"a number just where data.labelled is True, not {data.labelled}"

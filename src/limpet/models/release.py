@@ -108,7 +108,7 @@ class ReleaseRecord(BaseModel):
             None for networks that limpet builds.
         data: Name and digest of the training set.
         seed: Seed of the run.
-        code: Digest of the code that trained it; None where that was not recorded.
+        code: Digest of the code that trained it; None where limpet did not train it.
         trained_on: sha256 of the record of the items that it was trained on; None where that is not known.
         versions: Versions of limpet, torch and Python.
         digest: sha256 of all values above and of the class names.

@@ -271,16 +271,16 @@ def render_chain_report(results: ChainResults) -> str:
         pairs=pair_table(results, typeset=True),
         p_comp=partial(p_comp_table, results, typeset=True),
         p_score=partial(p_score_table, results),
-        protocol=rule_rows(results.protocol, then=[("metric", metric_name(results.metric)), *_guarded(results)]),
+        protocol=rule_rows(results.protocol, then=_judged_by(results)),
     )
     return page
 
 
-def _guarded(results: ChainResults) -> list[tuple[str, str]]:
-    """Return the smallest gain that counts and what is guarded, where the results say so."""
-    rows = [] if results.min_effect is None else [("smallest effect", score(results.min_effect))]
-    guards = results.guards
-    return rows if guards is None else [*rows, ("guarded", ", ".join(map(metric_name, guards)) or "nothing")]
+def _judged_by(results: ChainResults) -> list[tuple[str, str]]:
+    """Return the metric, the smallest gain that counts, and what is guarded."""
+    effect = [] if results.min_effect is None else [("smallest effect", score(results.min_effect))]
+    guarded = ", ".join(map(metric_name, results.guards)) or "nothing"
+    return [("metric", metric_name(results.metric)), *effect, ("guarded", guarded)]
 
 
 def _charts(results: ChainResults) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from limpet.evaluation.compatibility import TRAINED_SHARE, Variant, clearly_wors
 from limpet.evaluation.examples import Example, Found
 from limpet.evaluation.intervals import FEW
 from limpet.evaluation.protocols import PROTOCOLS
-from limpet.evaluation.results import EarlierAgreement, Evaluation, EvaluationResults, System
+from limpet.evaluation.results import Evaluation, EvaluationResults, System
 from limpet.evaluation.uncertainty import Disk, Histogram
 from limpet.reports.charts.bars import (
     NAMED,
@@ -179,7 +179,7 @@ def drawn(record: Evaluation) -> str:
     """Return what the bootstrap draws: units, or whole classes of them, and from how many."""
     bootstrap = record.protocol.bootstrap
     what = units(record) if bootstrap.resample == "queries" else bootstrap.resample
-    return what if bootstrap.groups is None else f"{bootstrap.groups:,} {what}"
+    return f"{bootstrap.groups:,} {what}"
 
 
 def _scores(record: Evaluation) -> str:
@@ -314,8 +314,7 @@ def _guard_notes(record: Evaluation) -> list[str]:
     found = {metric: record.gain_interval(metric) for metric in record.interval or {}}
     beside = [metric for metric in clearly_worse(found) if metric not in (*record.worse, record.gate_metric)]
     told = [(metric, "Clearly worse") for metric in record.worse]
-    unguarded = "Clearly worse" if record.guards is None else "Clearly worse, and not guarded"
-    told += [(metric, unguarded) for metric in beside]
+    told += [(metric, "Clearly worse, and not guarded") for metric in beside]
     return [
         f"{said}: {metric_name(metric)} {score(record.score('cross', metric))}, "
         f"{score(record.score('self_old', metric))} with old queries, {signed(record.gain(metric))} "
@@ -369,7 +368,7 @@ def mixing_rows(record: Evaluation, *, typeset: bool = False) -> Table:
 def _class_notes(record: Evaluation) -> list[str]:
     """Say how few classes there are, where they are few."""
     bootstrap = record.protocol.bootstrap
-    if bootstrap.resample == "queries" or (bootstrap.groups or FEW) >= FEW:
+    if bootstrap.resample == "queries" or bootstrap.groups >= FEW:
         return []
     return [f"The queries are of {bootstrap.groups} classes only, which makes intervals wide: measure with more."]
 
@@ -473,7 +472,7 @@ def _are(count: int) -> str:
 _BLIND = "Without labels nobody can say which results are right"
 
 
-def agreement_finding(agreement: Agreement | EarlierAgreement | None, level: str, begin: str = _BLIND) -> str:
+def agreement_finding(agreement: Agreement | None, level: str, begin: str = _BLIND) -> str:
     """Say how much of what people find today they would find again; never that this is good or bad.
 
     Args:
@@ -481,13 +480,7 @@ def agreement_finding(agreement: Agreement | EarlierAgreement | None, level: str
         level: Of its intervals, in words.
         begin: How the sentence begins.
     """
-    if isinstance(agreement, EarlierAgreement) and agreement.overlap is not None:
-        name, found = agreement.overlap
-        return (
-            f"{begin}. On the old gallery, old and new queries agree on {score(found)} "
-            f"{interval(agreement.interval)} of their first {name.rpartition('@')[2]} items ({level} interval)."
-        )
-    if not isinstance(agreement, Agreement):
+    if agreement is None:
         return f"{begin}, and no agreement was measured."
     cross, later = agreement.cross, agreement.self_new
     low, high = (percent(end) for end in cross.overlap.interval)
@@ -720,8 +713,7 @@ def _charts(evaluations: Mapping[str, Evaluation]) -> dict[str, Any]:
 def _could_turn(record: Evaluation) -> bool:
     """Return whether a half re-embedded gallery could have been measured: queries rank it, and have classes."""
     protocol = PROTOCOLS.get(record.protocol.name)
-    classes = record.class_change is not None or "class_change" not in record.model_fields_set  # of earlier versions
-    return (protocol is None or protocol.has_curve) and classes
+    return (protocol is None or protocol.has_curve) and record.class_change is not None
 
 
 def _classes(evaluations: Mapping[str, Evaluation]) -> dict[str, Any] | None:

@@ -150,18 +150,15 @@ def rule_rows(
         first: Rows that follow the name.
         then: Rows that follow the options.
     """
-    given = protocol.model_fields_set  # documents of earlier versions do not say everything
     from limpet.evaluation.protocols import PROTOCOLS  # here: commands ask this module for less than a page
 
     known = PROTOCOLS.get(protocol.name)
-    name = (
-        [("protocol", f"{protocol.name}: {known.description}" if known else protocol.name)] if "name" in given else []
-    )
-    sizes = {key: getattr(protocol, key) for key in _SIZES if key in given}
+    name = ("protocol", f"{protocol.name}: {known.description}" if known else protocol.name)
+    sizes = {key: getattr(protocol, key) for key in _SIZES}
     told = {**protocol.options, **{key: value for key, value in sizes.items() if value is not None}}
-    drawn = protocol.bootstrap.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+    drawn = protocol.bootstrap.model_dump(mode="json", exclude_none=True)
     return [
-        *name,
+        name,
         *first,
         *((key.replace("_", " "), plain(value)) for key, value in told.items()),
         *then,

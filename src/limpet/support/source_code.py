@@ -21,8 +21,8 @@ from typing import Any, Literal
 
 from limpet.errors import refuse
 
-Standing = Literal["same", "other", "unknown"]
-"""Whether the code of today computed something, or another one, or one that was not recorded."""
+Standing = Literal["same", "other"]
+"""Whether the installed code computed something, or other code."""
 
 
 INSTALLED = tuple({Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib", "stdlib")})
@@ -72,12 +72,12 @@ def version_of(thing: Any) -> str:
 
 
 def standing(recorded: str | None, today: str) -> Standing:
-    """Return how the digest on record stands to that of today.
+    """Return whether a recorded digest is that of the installed code.
 
-    >>> standing("ab", "ab"), standing("ab", "cd"), standing(None, "cd")
-    ('same', 'other', 'unknown')
+    >>> standing("ab", "ab"), standing("ab", "cd")
+    ('same', 'other')
     """
-    return "unknown" if recorded is None else "same" if recorded == today else "other"
+    return "same" if recorded == today else "other"
 
 
 def put_beside(folder: Path) -> Path:

@@ -101,17 +101,6 @@ def _group(hint: Any) -> Any:
 _MACHINE = ("accelerator", "workers", "data_on_device")
 """Settings that do not change the result."""
 
-_LATER: dict[str, Any] = {
-    "trainable": {"last": None, "lora": None},
-    "backbone_rate": 1.0,
-    "channels_last": False,
-    "freeze_batch_norm": False,
-    "relift_old": False,
-    "pad_old": False,
-    "augmentation": {"resized_crop": None, "auto_augment": None, "rand_augment": None},
-}
-"""Settings that came after the first releases, and the value by which the former ones were trained."""
-
 
 @settings("what is trained")
 class Trainable:
@@ -219,11 +208,8 @@ class Recipe:
         )
 
     def decides(self) -> dict[str, object]:
-        """Return the settings that change the result, and not those of the machine it is computed on.
-
-        Those that came after the first releases are left out at their default, so that earlier runs are known again.
-        """
-        return {name: value for name, value in _told(dataclasses.asdict(self)).items() if name not in _MACHINE}
+        """Return the settings that change the result, without those of the machine that computes it."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if name not in _MACHINE}
 
     def view_for(self, method: CompatibilityMethod) -> Literal["cached", "same"]:
         """Return what the predecessor sees; without augmentation both views are equal, and the cached one is free."""
@@ -338,29 +324,6 @@ def head_recipe(items: int, width: int = 0) -> Recipe:
     )
 
 
-def recorded_decisions(record: Mapping[str, object], names: Iterable[str]) -> dict[str, object]:
-    """Return the settings of a recorded recipe that are to be compared with what `Recipe.decides` says of another.
-
-    Args:
-        record: All settings of the recipe that a release was trained by; None stands for those it does not have.
-        names: What `decides` told of the other one.
-
-    >>> recorded_decisions({"epochs": 3, "channels_last": True, "workers": 2}, ["epochs"])
-    {'channels_last': True, 'epochs': 3}
-    """
-    told = _told(record)
-    return {name: told.get(name) for name in sorted({*names, *(told.keys() & _LATER)})}
-
-
-def _told(values: Mapping[str, Any], later: Mapping[str, Any] = _LATER) -> dict[str, Any]:
-    """Leave out the settings that came later and are as they were before or not said, also within groups of them."""
-    return {
-        name: _told(value, later[name]) if name in later and isinstance(later[name], Mapping) else value
-        for name, value in values.items()
-        if name not in later or value not in (later[name], None)
-    }
-
-
 @settings("the geometry")
 class Geometry:
     """What a person may say of the space a model is trained on; all of it may be left open.
@@ -385,10 +348,6 @@ class Geometry:
     lift_old: float | None = None
     relift_old: bool = False
     pad_old: bool = False
-
-    def decides(self) -> dict[str, object]:
-        """Return the settings that change the result, as `Recipe.decides` does."""
-        return _told(dataclasses.asdict(self))
 
 
 def _encoder(given: Any) -> Any:
@@ -469,7 +428,7 @@ class Experiment:
             "method": self.method,
             "options": {**defaults, **self.method_options},
             "model": self.model.model_dump(mode="json") if isinstance(self.model, EncoderSpec) else {},
-            "geometry": self.geometry.decides(),
+            "geometry": dataclasses.asdict(self.geometry),
             "head": self.head,
             "head_options": dict(self.head_options),
             "recipe": _plain(self.recipe.decides()),

@@ -25,7 +25,7 @@ from limpet.models.pair_losses import PairLoss
 from limpet.models.release import FrozenModel, Release, load_record, load_release, weights_digest
 from limpet.support.source_code import put_beside
 from limpet.training.code import code_of
-from limpet.training.experiment import Experiment, recorded_decisions
+from limpet.training.experiment import Experiment
 from limpet.training.run_state import CHECKPOINT, checkpoint_code
 from limpet.training.warm_start import WarmStart
 
@@ -192,7 +192,7 @@ def finished(folder: Path, identity: Mapping[str, object], start: Release | None
     found = load_record(folder).model_dump(mode="json")
     wanted = json.loads(json.dumps(identity))
     found["encoder"] |= {name: None for name, value in wanted["encoder"].items() if value is None}
-    found["recipe"] = recorded_decisions(found["recipe"], wanted["recipe"])
+    found["recipe"] = {name: value for name, value in found["recipe"].items() if name in wanted["recipe"]}
     asked = (wanted.keys() - {"code"}) | (found.keys() & {"curvature_start"})
     different = sorted(key for key in asked if found.get(key) != wanted.get(key))
     if different:

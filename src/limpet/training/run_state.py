@@ -228,7 +228,7 @@ class RunState:
             values["best_epoch"],
             values["seconds"],
             values["images"],
-            values.get("waiting", 0.0),  # told since a later version than the rest
+            values["waiting"],
         )
 
 
@@ -276,14 +276,12 @@ def load_checkpoint(path: Path, identity: Mapping[str, object]) -> Checkpoint:
             to_do="delete this file to start the run again from its beginning.",
         ) from error
     wanted = json.loads(json.dumps(identity))
-    if not found.get("code"):  # of before it was recorded
-        wanted.pop("code", None)
     if {**found, "code": None} == {**wanted, "code": None} and found != wanted:
         raise ConfigError(
             f"The checkpoint '{path}' was written by other code than that of today.",
             expected="one model, trained by one code from beginning to end",
-            to_do="delete this file to start the run again from its beginning, as `limpet train --again` does, which "
-            "keeps it beside; or go back to the code of before.",
+            to_do="delete this file to start the run again from its beginning; `limpet train --again` keeps it "
+            "beside the new one.",
         )
     if found != wanted:
         different = sorted(key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key))

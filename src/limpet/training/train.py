@@ -109,8 +109,7 @@ def train_release(
             say what it scores on: a finished release is known by that.
         on_step: Told after every step; see `fit`.
         loggers: Open what is told the numbers beside ``events.jsonl``; see `limpet.training.loggers`.
-        again: Train anew what other code trained, or code that is not recorded; the folder of before is kept under
-            another name, ``FOLDER.before-1``.
+        again: Retrain what other code trained; the existing folder is kept as ``FOLDER.before-1``.
 
     Raises:
         ConfigError: Settings are wrong, or the folder holds another release.

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from limpet.errors import ConfigError
 from limpet.reports.charts.figures import figure_of
 
-from ..test_documents_of_before import DOCUMENTS, KINDS
+from ..test_example_documents import DOCUMENTS, KINDS
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -192,7 +191,7 @@ class RehearsedModel(Part):
 
 
 class Rehearsal(Results):
-    """A whole upgrade, rehearsed on a copy, as rehearsal.json holds it; the kind of the file is "drill".
+    """A whole upgrade, rehearsed on a copy, as rehearsal.json holds it.
 
     Args:
         gallery: URL of the gallery, which was only read, without passwords.
@@ -220,17 +219,15 @@ class Rehearsal(Results):
         verdict: What it means, see `verdict_of`.
         seed: Of all that was drawn.
         passed: Whether every step worked, searches found everything throughout, and the rollback led back.
-        two_stage: What two-stage search finds and costs; None in rehearsals of earlier versions.
+        two_stage: What two-stage search finds and costs; None where it was not measured.
         commands: What to type to upgrade the gallery as it was rehearsed, in order; empty where Python rehearsed it.
     """
 
-    KIND: ClassVar[str | None] = "drill"
+    KIND: ClassVar[str | None] = "rehearsal"
     WRITER: ClassVar[str] = "“limpet gallery rehearse”"
     AGAIN: ClassVar[str] = "run “limpet gallery rehearse”"
     FILE: ClassVar[str] = "rehearsal.json"
-    FORMER_FILE: ClassVar[str] = "drill.json"
 
-    schema_version: int = Field(default=1, exclude=True)  # the file says none
     kind: str
     title: str = "Rehearsal of an upgrade"
     gallery: str
@@ -260,25 +257,6 @@ class Rehearsal(Results):
     passed: bool
     two_stage: TwoStages | None = None
     commands: tuple[str, ...] = ()
-
-    @classmethod
-    def parse(cls, document: Any, where: str = "These results") -> Self:
-        """Return results as `Results.parse` does, of earlier versions too.
-
-        Those told differences of the main metric alone, and no version writes that of the schema.
-        """
-        if isinstance(document, dict):
-            curves, metric = document.get("curves"), document.get("metric")
-            if isinstance(curves, dict):
-                document = {**document, "curves": {name: _by_metric(curve, metric) for name, curve in curves.items()}}
-            document = {"schema_version": cls.VERSION, **document}
-        return super().parse(document, where)
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read such results as `Results.load` does, from a folder of an earlier version, too."""
-        former = Path(path) / cls.FORMER_FILE
-        return super().load(former if former.is_file() and not (Path(path) / cls.FILE).exists() else path)
 
     @property
     def labelled(self) -> bool:
@@ -318,12 +296,6 @@ class Rehearsal(Results):
             yield "passed", self.passed, f"{not self.passed}, as the verdict is '{self.verdict}'"
         if "embed" not in (timing.step for timing in self.timings):
             yield "timings", f"of {', '.join(timing.step for timing in self.timings)}", "one of “embed”"
-
-
-def _by_metric(curve: Any, metric: Any) -> Any:
-    """Return a curve of a document with its differences by metric."""
-    differences = curve.get("differences") if isinstance(curve, dict) else None
-    return {**curve, "differences": {metric: differences}} if isinstance(differences, list) else curve
 
 
 def verdict_of(
