@@ -294,6 +294,69 @@ def test_a_copy_of_the_table_is_not_taken_for_it(shop: Shop, copies: Copies) -> 
                          "'%limpet%' AND NOT attisdropped") == [(2,)]  # fmt: skip
 
 
+def without_triggers(it: PostgresAttachment, people: People) -> None:
+    """Remove our triggers, so that a copy of the table is known by comments alone."""
+    people.shop.execute(f"DROP FUNCTION limpet_attached.on_write_{it.number} CASCADE")
+    people.shop.execute(f"DROP FUNCTION IF EXISTS limpet_attached.on_move_{it.number} CASCADE")
+
+
+def plant(people: People) -> None:
+    """Let a stranger make a table that says of itself what the attached one says."""
+    people.shop.execute(f"CREATE SCHEMA planted AUTHORIZATION {people.stranger}; "
+                        f"GRANT USAGE ON SCHEMA shop TO {people.stranger}; "
+                        f"GRANT SELECT ON shop.items TO {people.stranger}")  # fmt: skip
+    people.send(people.stranger, "CREATE TABLE planted.items (LIKE shop.items INCLUDING ALL)")
+
+
+@pytest.mark.parametrize("left", ["the planted table alone", "both tables"])
+@pytest.mark.parametrize("aside_of", ["two columns", "one column"])
+def test_a_planted_comment_is_not_believed(left: str, aside_of: str, people: People, copies: Copies) -> None:
+    shop = people.shop
+    people.own()
+    with shop.attach(**LAYOUTS[aside_of][1]) as it:
+        without_triggers(it, people)
+        plant(people)
+        if left != "both tables":
+            shop.execute("DROP TABLE shop.items")
+        other = copies.restore(shop)
+    planted = "SELECT attrelid::regclass::text, attname, col_description(attrelid, attnum) FROM pg_attribute WHERE " \
+              "attrelid = 'planted.items'::regclass AND attnum > 0 UNION ALL SELECT tgname, '', '' FROM pg_trigger " \
+              "WHERE tgrelid = 'planted.items'::regclass ORDER BY 1, 2"  # fmt: skip
+    before = other.execute(planted)
+    shop.execute("DROP SCHEMA planted CASCADE")
+    with open_attachment(other.database) as it:
+        if left == "both tables":
+            assert it.place == "shop.items.emb"
+            it.declare_writes("old")  # makes the triggers again
+            assert it.verify().problems == ()
+            it.detach()
+        else:
+            with pytest.raises(GalleryError, match="and not the table") as refused:
+                it.status()
+            assert people.owner in refused.value.expected
+            it.detach(abandon=True)
+    assert other.execute(planted) == before
+
+
+def test_a_restored_table_without_triggers_may_belong_to_who_restored_it(people: People, copies: Copies) -> None:
+    people.own()
+    with people.shop.attach() as it:
+        without_triggers(it, people)
+        other = copies.restore(people.shop, how=("--no-owner",))
+    with open_attachment(other.url) as it:
+        assert it.notes and it.status().items == 0
+
+
+def test_a_later_owner_of_the_table_is_written_down(people: People, copies: Copies) -> None:
+    with people.shop.attach() as it:
+        people.own()
+        it.declare_writes("old")
+        without_triggers(it, people)
+        other = copies.restore(people.shop)
+    with open_attachment(other.url) as it:
+        assert it.notes and it.status().items == 0
+
+
 def test_the_mark_of_a_table_is_demanded(shop: Shop) -> None:
     shop.fill(3)
     with shop.attach() as it:

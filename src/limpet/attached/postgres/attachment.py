@@ -60,7 +60,7 @@ from limpet.attached.postgres.statements import (
     turn_statements,
     turned,
 )
-from limpet.attached.postgres.table import bound
+from limpet.attached.postgres.table import bound, owner_of
 from limpet.attached.postgres.triggers import create_statements, drop_statement
 from limpet.attached.postgres.verify import queries_of, table_problems, trigger_problems, written_since
 from limpet.attached.recognition import CLOSE, cosine
@@ -633,6 +633,9 @@ class PostgresAttachment:
                     )
                 entry, layout = held(self._session, self.number, "ACCESS EXCLUSIVE")
                 state = self._ledger.step(entry, {"kind": "writes", "writes": side})
+                if (owner := owner_of(self._session, entry.record.table.oid)) != entry.record.table.owner:
+                    table = replace(entry.record.table, owner=owner)
+                    self._ledger.describe(self.number, replace(entry.record, table=table))
                 made = create_statements(entry, layout, state)
                 # Who does not own the table may not drop a trigger, but may drop the function with what calls it.
                 for statement in [drop_statement(entry), *made] if entry.record.aside else made:

@@ -57,23 +57,31 @@ def recognise(session: Session) -> dict[int, tuple[str, ...]]:
 
 
 def _marked(session: Session, entry: Entry) -> list[int]:
-    """Return the tables with triggers that carry the token; with columns that do where there is none."""
+    """Return the tables with triggers that carry the token; with columns that do where there is none.
+
+    Nobody else can make a trigger of our functions. But whoever owns a table can write any comment on its columns, so
+    such a table has to belong to the role that owned the attached one, or to the owner of the ledger.
+    """
     triggers = session.rows(
         "SELECT DISTINCT tgrelid FROM pg_trigger WHERE tgparentid = 0 AND tgfoid IN "
         "(to_regprocedure(%s), to_regprocedure(%s)) AND position(convert_to(%s, 'UTF8') IN tgargs) > 0",
         [f"{SCHEMA}.on_write_{entry.id}()", f"{SCHEMA}.on_move_{entry.id}()", entry.record.token],
     )
-    columns = "SELECT DISTINCT objoid FROM pg_description WHERE classoid = 'pg_class'::regclass AND objsubid > 0 " \
-              "AND strpos(description, %s) > 0"  # fmt: skip
-    return [int(oid) for (oid,) in triggers or session.rows(columns, [entry.record.token])]
+    columns = (
+        "SELECT DISTINCT objoid FROM pg_description JOIN pg_class ON pg_class.oid = objoid "
+        "WHERE classoid = 'pg_class'::regclass AND objsubid > 0 AND strpos(description, %s) > 0 "
+        "AND (pg_get_userbyid(relowner) = %s OR relowner = (SELECT nspowner FROM pg_namespace WHERE nspname = %s))"
+    )
+    record = entry.record
+    return [int(oid) for (oid,) in triggers or session.rows(columns, [record.token, record.table.owner, SCHEMA])]
 
 
 def _renumbered(session: Session, entry: Entry, oid: int) -> Record:
     """Return the record with the numbers of a table; what the table lacks has the number -1."""
     record = entry.record
-    [(schema, name)] = session.rows(
-        "SELECT nspname, relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
-        "WHERE pg_class.oid = %s", [oid],
+    [(schema, name, owner)] = session.rows(
+        "SELECT nspname, relname, pg_get_userbyid(relowner) FROM pg_class JOIN pg_namespace "
+        "ON pg_namespace.oid = relnamespace WHERE pg_class.oid = %s", [oid],
     )  # fmt: skip
     columns = {
         str(column): int(number)
@@ -94,8 +102,9 @@ def _renumbered(session: Session, entry: Entry, oid: int) -> Record:
         return replace(column, number=columns.get(name or column.name, -1))
 
     table = replace(
-        record.table, oid=oid, schema=str(schema), name=str(name), key=tuple(map(numbered, record.table.key)),
-        texts=tuple(map(numbered, record.table.texts)), vector=numbered(record.table.vector, layout.home),
+        record.table, oid=oid, schema=str(schema), name=str(name), owner=str(owner),
+        key=tuple(map(numbered, record.table.key)), texts=tuple(map(numbered, record.table.texts)),
+        vector=numbered(record.table.vector, layout.home),
         indexes=tuple(replace(one, oid=indexes.get(one.name, 0)) for one in record.table.indexes),
     )  # fmt: skip
     added = {number: columns.get(name, -1) for number, (name, _) in layout.added.items()}

@@ -597,8 +597,8 @@ def relation_of(entry: Entry) -> str:
     if entry.gone:
         raise GalleryError(
             f"{entry.gone}.",
-            expected="the table that was attached",
-            to_do="restore it with its triggers; or `limpet attach detach --abandon`, which removes what is left of "
+            expected=f"the table that was attached, with its triggers or as a table of {entry.record.table.owner}",
+            to_do="restore it; or `limpet attach detach --abandon`, which removes what is left of "
             "the attachment and changes no column of any table.",
         )
     return entry.record.table.identifier

@@ -59,6 +59,7 @@ class Table:
         oid: By which PostgreSQL knows it.
         schema: Of the table.
         name: Of the table.
+        owner: Role that owns it.
         partitioned: Whether its rows are in partitions.
         key: Columns that identify a row.
         vector: Column of the vectors.
@@ -73,6 +74,7 @@ class Table:
     oid: int
     schema: str
     name: str
+    owner: str
     partitioned: bool
     key: tuple[Column, ...]
     vector: Column
@@ -144,11 +146,18 @@ def inspect(session: Session, address: TableAddress) -> Table:
         "WHERE attrelid = %s AND attnum = %s AND attstorage <> typstorage", [oid, vector.number],
     )  # fmt: skip
     table = Table(
-        oid, schema, name, partitioned, key, vector, kind, digits, tuple(columns[one][0] for one in address.texts),
+        oid, schema, name, owner_of(session, oid), partitioned, key, vector, kind, digits,
+        tuple(columns[one][0] for one in address.texts),
         _not_null(session, oid, vector) if not_null else "", _indexes(session, oid, vector),
         str(storage[0][0]) if storage else "",
     )  # fmt: skip
     return table if digits > 0 else _measured(session, table)
+
+
+def owner_of(session: Session, oid: int) -> str:
+    """Return the role that owns a table."""
+    [(owner,)] = session.rows("SELECT pg_get_userbyid(relowner) FROM pg_class WHERE oid = %s", [oid])
+    return str(owner)
 
 
 def _check_server(session: Session) -> None:
