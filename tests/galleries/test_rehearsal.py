@@ -114,6 +114,20 @@ def test_the_curves_are_those_of_the_metrics_on_a_mixed_gallery(gallery: Gallery
     assert (found.queries, found.asked, found.judged, found.linked) == ("items", 60, 60, "forced")
 
 
+def test_rehearse_averages_over_the_orders_of_tied_items() -> None:
+    old, new = (one.replace(vectors=np.where(one.vectors > 0.4, 1, 0.25).astype(np.float32)) for one in (OLD, NEW))
+    assert len(np.unique(old.vectors, axis=0)) < len(IDS)
+    before, after = (rank_metrics(one, one, ("map", "recall@1"), exclude_same_id=True) for one in (old, new))
+    with linked(filled(old), new) as gallery:
+        found = rehearse(gallery, Source(new), orders=["random"])
+    for metric in ("map", "recall@1"):
+        assert found.before[metric] == pytest.approx(before[metric].mean(), abs=1e-6)
+        assert found.curve.values[metric][-1] == pytest.approx(after[metric].mean(), abs=1e-6)
+    gain, hits = after["recall@1"] - before["recall@1"], found.net_first_hits
+    assert hits is not None and hits.net == pytest.approx(gain.mean()) == hits.healed - hits.broken
+    assert hits.healed == pytest.approx(np.maximum(gain, 0).mean()) and 0 < len(np.unique(before["recall@1"])) > 2
+
+
 def test_two_stage_search_is_that_of_the_evaluation(gallery: Gallery) -> None:
     """Sampled items ask; each finds ten others, which the new model orders, and the rest follows as the old had it."""
     source = Source(NEW, pause=0.001)

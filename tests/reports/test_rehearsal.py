@@ -124,6 +124,16 @@ def in_two_stages(**changes: Any) -> TwoStages:
     return TwoStages(**found | changes)
 
 
+def test_rehearsal_headline_names_the_net_change_of_first_hits() -> None:
+    gains = {name: ((0.0, -0.1, 0.1), (0.1, 0.0, 0.2), (0.25, 0.125, 0.375)) for name in ("map", "recall@1")}
+    found = rehearsed(curves={"random": OrderCurve.of(SHARES, {**LABELLED, **ALIKE}, gains)})
+    hits = found.net_first_hits
+    assert hits is not None and (hits.net, hits.interval) == (0.25, (0.125, 0.375))
+    assert (hits.before, hits.healed, hits.broken) == (0.5, 0.6, 0.0)
+    assert "net +25.0" in rehearsal_headline(found)
+    assert unlabelled().net_first_hits is None and "net" not in rehearsal_headline(unlabelled())
+
+
 def test_every_part_is_told() -> None:
     page = render_rehearsal_report(rehearsed())
     text = Page(page).text

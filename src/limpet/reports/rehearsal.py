@@ -11,7 +11,7 @@ from limpet.reports.charts.lines import order_swatch, rehearsal_curves
 from limpet.reports.formats import MISSING, percent_of, score, signed
 from limpet.reports.markdown import Table, markdown_of
 from limpet.reports.page import Drawing, in_both_widths, page_template, write_page
-from limpet.reports.words import Finding
+from limpet.reports.words import Finding, first_hits
 from limpet.support.wording import metric_name
 
 if TYPE_CHECKING:
@@ -69,8 +69,9 @@ TONES = {
 
 
 def rehearsal_headline(results: Rehearsal) -> str:
-    """Say in one line what a rehearsal means."""
-    return _HEADLINES[results.verdict](results)
+    """Say in one line what a rehearsal means, and how first hits fare."""
+    said, beside = _HEADLINES[results.verdict](results), first_hits(results.net_first_hits)
+    return f"{said} {beside[:1].upper()}{beside[1:]} at the end." if beside else said
 
 
 def _ends(results: Rehearsal) -> tuple[float, float, float]:
@@ -287,12 +288,7 @@ def first_hit_findings(results: Rehearsal) -> list[str]:
     swap, *_, end = results.first_hits
     at_once = f"{percent_of(swap.changed)} right after the swap, and " if results.swaps_first else ""
     sentences = [f"Another item comes first for {at_once}{percent_of(end.changed)} of the queries at the end."]
-    if end.fixed is not None and end.broken is not None:
-        sentences.append(
-            f"Of those where it is known what is right, {percent_of(end.fixed)} were wrong and are right at the "
-            f"end, {percent_of(end.broken)} were right and are wrong."
-        )
-    else:
+    if end.fixed is None:
         sentences.append("Whether it is a better one nobody knows without labels: look at the examples.")
     return sentences
 

@@ -209,17 +209,22 @@ class Answers:
     def right(self, queries: Queries) -> dict[str, Values]:
         """Return the metrics of `RIGHT` per query (Q,), NaN where nothing is right; none where nobody knows.
 
-        Right items that were not found count as if they came last.
+        They are means over all orders of items that tie, which are neighbours of the same score; see `metrics`. Right
+        items that were not found count as if they came last.
         """
         if queries.relevant is None:
             return {}
-        ranks, sizes = [], []
-        for rows, wanted in zip(self.rows, queries.relevant, strict=True):
+        ranks, tied, sizes = [], [], []
+        for rows, scores, wanted in zip(self.rows, self.scores, queries.relevant, strict=True):
             right = np.flatnonzero(np.isin(rows, wanted))
+            starts = np.append(0, 1 + np.flatnonzero(scores[1:] != scores[:-1]))
+            counts = np.diff(np.append(starts, len(rows)))
+            groups = np.searchsorted(starts, right, "right") - 1
             size = len(rows) + len(wanted) - len(right)
-            ranks.append(np.concatenate([right, np.arange(len(rows), size)]))
+            ranks.append(np.concatenate([starts[groups], np.arange(len(rows), size)]))
+            tied.append(np.concatenate([counts[groups], np.ones(size - len(rows), np.int64)]))
             sizes.append(size)
-        ranked = Ranked.of(ranks, sizes)
+        ranked = Ranked.of(ranks, sizes, tied)
         return {name: metric(ranked) for name, metric in metrics_named(RIGHT).items()}
 
     def overlap(self, other: Answers) -> Values:
@@ -229,10 +234,3 @@ class Answers:
             first, wanted = set(mine[:DEPTH].tolist()), others[:DEPTH].tolist()
             shares.append(sum(row in first for row in wanted) / len(wanted) if wanted else 1.0)
         return np.array(shares)
-
-    def first_right(self, queries: Queries) -> NDArray[np.bool_] | None:
-        """Return whether the first item of every query is right (Q,); None where nobody knows."""
-        if queries.relevant is None:
-            return None
-        pairs = zip(self.rows, queries.relevant, strict=True)
-        return np.array([bool(np.isin(rows[:1], wanted).any()) for rows, wanted in pairs])

@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import Field, PlainSerializer
 
 from limpet.evaluation.compatibility import TRAINED_SHARE
+from limpet.evaluation.results import FirstHits as NetFirstHits
 from limpet.evaluation.upgrade import Curve
 from limpet.galleries.state import How
 from limpet.results import Count, Difference, Disagreement, Part, Positive, Results, Several, Share
@@ -16,7 +17,8 @@ from limpet.results import Count, Difference, Disagreement, Part, Positive, Resu
 Verdict = Literal["ready", "dips", "no gain", "mixed", "worse", "not held out", "unlabelled", "failed"]
 Linked = How | Literal["none"]
 
-RIGHT = ("map", "recall@1")
+FIRST = "recall@1"
+RIGHT = ("map", FIRST)
 """Metrics of queries of which it is known what is right."""
 ALIKE = ("overlap@10 with old", "overlap@10 with new")
 """Metrics of all queries: the share of the first ten items that old queries find before the swap, and that new queries
@@ -94,7 +96,7 @@ class FirstHits(Part):
     Args:
         share: Of the items that had a new vector.
         changed: Share of the queries with another first hit.
-        fixed: Share that was wrong and is right; None where nobody knows what is right.
+        fixed: Share that was wrong and is right, see `positive_flip_rate`; None where nobody knows what is right.
         broken: Share that was right and is wrong.
     """
 
@@ -272,6 +274,18 @@ class Rehearsal(Results):
     def curve(self) -> OrderCurve:
         """That of the order that was rehearsed whole."""
         return next(iter(self.curves.values()))
+
+    @property
+    def net_first_hits(self) -> NetFirstHits | None:
+        """How first hits fare at the end, to stand beside the verdict; None where nobody knows what is right."""
+        last, gains, after = self.first_hits[-1], self.curve.differences or {}, self.curve.values.get(FIRST)
+        if FIRST not in gains or after is None:
+            return None
+        net, low, high = gains[FIRST][-1]
+        return NetFirstHits(
+            metric=FIRST, before=self.before[FIRST], after=after[-1], healed=last.fixed, broken=last.broken, net=net,
+            interval=(low, high),
+        )  # fmt: skip
 
     def disagreements(self) -> Iterator[Disagreement]:
         """Yield every part that contradicts another."""

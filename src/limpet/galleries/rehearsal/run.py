@@ -12,13 +12,16 @@ from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.errors import ConfigError, LimpetError, refuse, unknown_name, without_secrets
+from limpet.evaluation.compatibility import negative_flip_rate, positive_flip_rate
 from limpet.evaluation.intervals import mean_intervals
+from limpet.evaluation.ranking.scores import score_blocks
 from limpet.galleries.gallery import Gallery
 from limpet.galleries.items import draw
 from limpet.galleries.orders import ORDERS
 from limpet.galleries.rehearsal.queries import DEPTH, Answers, GivenQueries, Queries, Values
 from limpet.galleries.rehearsal.results import (
     ALIKE,
+    FIRST,
     RIGHT,
     Example,
     FirstHit,
@@ -164,7 +167,7 @@ class _Run:
         """Go through all steps of an upgrade, and back."""
         self.tell({"step": "copying"})
         with self.items.copy(self.upgrade.old.note) as copy:
-            self.before = self._ask(copy, self.queries.old, "before")
+            self.before = self._ask(copy, self.queries.old, "before", len(self.items))
             self.right_before = self.before.right(self.queries)
             with self._step("prepare"):
                 self.linked = self.upgrade.prepare(copy, self.made)
@@ -181,7 +184,7 @@ class _Run:
             self.curves[order] = self._curve(self.answers)
             with self._step("rollback"):
                 copy.rollback()
-            self.after = self._ask(copy, self.queries.old, "after the rollback")
+            self.after = self._ask(copy, self.queries.old, "after the rollback", len(self.items))
 
     def again(self, order: str, *, wanted: bool) -> None:
         """Measure another order on a fresh copy; leave it out if it cannot be had and nobody asked for it."""
@@ -305,7 +308,8 @@ class _Run:
             if budget is None or budget > 0:
                 self._fill(copy, order, budget, probe=probe)
                 done = round(share * size)
-            yield share, self._new_answers(copy, f"{100 * share:g} % re-embedded" if probe else None)
+            point = f"{100 * share:g} % re-embedded" if probe else None
+            yield share, self._ask(copy, self.queries.new, point, DEPTH + 1)
 
     def _fill(self, copy: Gallery, order: str, budget: int | None, *, probe: bool) -> None:
         searched, begun = 0.0, time.perf_counter()
@@ -334,31 +338,25 @@ class _Run:
 
     # The searches
 
-    def _ask(self, copy: Gallery, queries: EmbeddingSet, point: str | None) -> Answers:
-        """Let all queries rank all items."""
-        reply = copy.search(queries, len(self.items))
+    def _ask(self, copy: Gallery, queries: EmbeddingSet, point: str | None, depth: int) -> Answers:
+        """Return what queries find now: every item by the vector that they may search.
+
+        Items are ranked by their exact scores, so that equal vectors tie, and a search for so many has to agree with
+        them. Where an adapter maps queries, scores of several kinds are merged, and the search itself ranks all items.
+        """
+        mapped = self.linked == "adapter" and queries.fingerprint == self.made.fingerprint
+        reply = copy.search(queries, len(self.items) if mapped else depth)
         self._count(copy, reply)
         self._time(copy, queries, point)
-        return Answers.of_hits(reply.hits, self.queries, self.items.old.ids)
-
-    def _new_answers(self, copy: Gallery, point: str | None) -> Answers:
-        """Return what new queries find now: every item by its new vector, or by what stands for it.
-
-        Where all vectors answer the queries as they are, items are ranked by a product of matrices, and a search for
-        the first ones has to agree with it.
-        """
-        if self.linked == "adapter":
-            return self._ask(copy, self.queries.new, point)
-        reply = copy.search(self.queries.new, DEPTH + 1)
-        self._count(copy, reply)
-        self._time(copy, self.queries.new, point)
         ids, state = self.items.old.ids, copy.state
-        queries, space = self.queries.new.vectors, self.made.space
+        if mapped:
+            return Answers.of_hits(reply.hits, self.queries, ids)
         scores = np.full((len(queries), len(ids)), -np.inf, np.float32)  # of what may not be searched
-        for source in reversed(route(state, state.made_by(self.made.fingerprint).name)):
+        for source in reversed(route(state, state.made_by(queries.fingerprint).name)):
             names, forms = copy.store.vectors(source.generation, list(ids))
-            searched = state.by_name[source.generation].geometry
-            scores[:, ids.find(names)] = space.query_form(queries, searched) @ forms.T
+            asked = queries.space.query_form(queries.vectors, state.by_name[source.generation].geometry)
+            for start, block in score_blocks(asked, forms) if len(names) else ():
+                scores[start : start + len(block), ids.find(names)] = block
         self.wrong += disagreeing(reply.hits, scores, ids)
         return Answers.of_scores(scores, reply.hits, self.queries)
 
@@ -427,23 +425,22 @@ class _Run:
     def _first_hits(self, share: float) -> FirstHits:
         now, before = self.answers[share], self.before
         changed = float(np.mean([a.id != b.id for a, b in zip(now.first, before.first, strict=True)]))
-        right, was = now.first_right(self.queries), before.first_right(self.queries)
-        if right is None or was is None:
+        if not self.right_before:
             return FirstHits(share=share, changed=changed, fixed=None, broken=None)
-        known = np.array([len(wanted) > 0 for wanted in self.queries.relevant or []])
-        fixed, broken = (right & ~was)[known].mean(), (was & ~right)[known].mean()
-        return FirstHits(share=share, changed=changed, fixed=float(fixed), broken=float(broken))
+        right, was = now.right(self.queries)[FIRST], self.right_before[FIRST]
+        fixed, broken = positive_flip_rate(was, right), negative_flip_rate(was, right)
+        return FirstHits(share=share, changed=changed, fixed=fixed, broken=broken)
 
     def _examples(self) -> list[Example]:
         """Choose queries whose first hit changes: half of them such that lose a right one, if there are so many."""
         ids, before = list(self.queries.old.ids), self.before
         shown = {share: self.answers[share].first for share in SHOWN_SHARES}
-        right, was = self.last.first_right(self.queries), before.first_right(self.queries)
+        losses = self.right_before[FIRST] - self.last.right(self.queries)[FIRST] if self.right_before else None
         changing = [
             row for row in range(len(ids)) if any(first[row].id != before.first[row].id for first in shown.values())
         ]
         drawn = sorted(changing, key=lambda row: draw(self.seed, ids[row]))
-        lost = [row for row in drawn if right is not None and was is not None and was[row] and not right[row]]
+        lost = [] if losses is None else [row for row in drawn if losses[row] > 0]
         chosen = lost[: MOST_EXAMPLES // 2]
         chosen += [row for row in drawn if row not in chosen][: MOST_EXAMPLES - len(chosen)]
         return [

@@ -302,7 +302,8 @@ def changes_of(found: FirstHits, judged: float) -> dict[str, float]:
     {'fixed': 0.2, 'broken': 0.1, 'other': 0.2, 'same': 0.5}
     """
     fixed, broken = (found.fixed or 0.0) * judged, (found.broken or 0.0) * judged
-    shares = {"fixed": fixed, "broken": broken, "other": found.changed - fixed - broken, "same": 1 - found.changed}
+    changed = max(found.changed, fixed + broken)  # of tied first items, one may be as likely right as another was
+    shares = {"fixed": fixed, "broken": broken, "other": changed - fixed - broken, "same": 1 - changed}
     return {name: round(share, 6) for name, share in shares.items() if share > 1e-9}
 
 
