@@ -7,7 +7,7 @@ export PYTHONDONTWRITEBYTECODE =
 INSTALLED := $(VENV)/.installed-demo
 DEVELOPED := $(VENV)/.installed-dev
 
-.PHONY: demo test test-slow test-optional test-all check no-torchvision docs bench clean
+.PHONY: demo test test-slow test-optional test-all mutants check no-torchvision docs bench clean
 
 demo: $(INSTALLED)
 	$(RUN)/limpet demo $(ARGS)
@@ -30,12 +30,17 @@ test-optional:
 
 test-all: test test-slow
 
+# Plants every fault of tools/mutants, one at a time, and checks that the tests notice it; ARGS="--only NAME" runs a part.
+mutants: $(DEVELOPED)
+	nice $(RUN)/python tools/mutants.py $(ARGS)
+
 check: $(DEVELOPED) no-torchvision docs
 	$(RUN)/ruff format --check .
 	$(RUN)/ruff check .
 	$(RUN)/mypy
 	$(RUN)/lint-imports
 	$(RUN)/python -m pip check
+	$(RUN)/python tools/mutants.py --check
 
 no-torchvision: $(DEVELOPED)
 	@! $(RUN)/python -c "import torchvision" 2>/dev/null || { echo "torchvision must not be installed: only CUDA builds exist"; exit 1; }

@@ -293,3 +293,12 @@ def test_leaning_gives_the_directions_of_least_spread_to_where_images_spread_mos
 def test_impossible_options_are_refused(name, options) -> None:
     with pytest.raises(ConfigError, match=next(iter(options))):
         build_adapter(name, options)
+
+
+def test_an_image_that_only_rounding_made_has_no_direction(make_set) -> None:
+    rows = unit([[0.6, 0.8], [0.8, 0.6]])
+    adapter = fit(make_set, "mean_drift", rows, rows[::-1])
+    adapter.fitted.state["shift"][:] = -rows[0] * (1 + 1e-14)
+    images = adapter.map(rows)
+    assert not images[0].any()
+    np.testing.assert_allclose(images[1], unit(rows[1:] - rows[0])[0], atol=1e-6)

@@ -193,6 +193,13 @@ def test_verdicts(interval: tuple[float, float], expected: str) -> None:
     assert verdict(interval) == expected
 
 
+def test_a_verdict_on_training_items_is_not_compatible() -> None:
+    assert verdict((0.1, 0.2), trained_share=0.05) == "compatible"
+    assert verdict((0.1, 0.2), trained_share=0.051) == "not held out"
+    assert verdict((0.1, 0.2), worse=("recall@1",), trained_share=0.051) == "mixed"
+    assert verdict((-0.2, -0.1), trained_share=1.0) == "not compatible"
+
+
 def test_golden_average_compatibility(golden: Callable[[str], dict[str, NDArray[Any]]]) -> None:
     reference = golden("average_compatibility")
     found = average_compatibility(reference["M"])

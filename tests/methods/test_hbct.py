@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from limpet.errors import ConfigError
 from limpet.geometry import Lorentz, lorentz
 from limpet.methods.base import View
-from limpet.methods.hbct import HBCT, entailment
+from limpet.methods.hbct import HBCT, entailment, robust_contrast
 from limpet.models.embedding_network import tangent_vectors
 from limpet.models.heads import LorentzHead
+from limpet.models.lifting import LearnedLorentz
 
 
 @pytest.fixture(params=[0, 1, 2])
@@ -125,6 +126,21 @@ def test_an_uncertain_old_point_far_away_pulls_less_than_a_certain_one(make_step
         contrast = HBCT(entail_weight=0.0, temperature=0.2)(step)["contrast"]
         pulls.append(torch.autograd.grad(contrast, new)[0][0].norm() / step.new.points[0].detach().norm())
     assert pulls[0] < pulls[1]
+
+
+def test_hbct_does_not_learn_the_curvature_through_the_uncertainty(make_step) -> None:
+    space, generator = LearnedLorentz(3, 0.7), torch.Generator().manual_seed(0)
+    new, old = (torch.randn(4, 3, generator=generator, dtype=torch.float64) for _ in range(2))
+    step = make_step(new, [0, 1, 2, 3], LorentzHead(4, 3).double(), old, space=space)
+    contrast = HBCT(weight=1.0, temperature=0.5, beta=0.1, entail_weight=0.0)(step)["contrast"]
+    points, curvature = step.predecessor.points, space.live_curvature
+    scores = -lorentz.distance(step.new.points, points, curvature=curvature) / 0.5
+    constant = lorentz.uncertainty(points, curvature=float(curvature.detach()))
+    expected = robust_contrast(scores.diagonal(), scores, constant, 0.1)
+    learned = space.learned.log_ratio
+    found, wanted = (torch.autograd.grad(one, learned, retain_graph=True)[0] for one in (contrast, expected))
+    torch.testing.assert_close(found, wanted)
+    assert wanted.abs().max() > 0
 
 
 @pytest.mark.parametrize("wrong", [
