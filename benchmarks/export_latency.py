@@ -89,6 +89,7 @@ def cases(folder: Path) -> dict[str, tuple[Any, Mapping[str, Way]]]:
     from limpet.export.formats import export
     from limpet.export.reader import Map
     from limpet.geometry import Hypersphere
+    from limpet.models.building import build_network
     from limpet.models.release import make_release
     from limpet.models.seeding import seeded
     from limpet.models.specs import EncoderSpec
@@ -106,7 +107,7 @@ def cases(folder: Path) -> dict[str, tuple[Any, Mapping[str, Way]]]:
     head = train_head(old, new, Experiment(method="p2s", recipe=HEAD_RECIPE, seed=SEED), folder / "head").release
     served = of_release(head)
     with seeded(SEED):
-        images = of_release(make_release(EncoderSpec(dim=128, image_size=32).build(), Hypersphere(128)))
+        images = of_release(make_release(build_network(EncoderSpec(dim=128, image_size=32)), Hypersphere(128)))
 
     known = formats(new_model)
     places: dict[str, Path] = {}

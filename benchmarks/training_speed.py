@@ -36,6 +36,7 @@ from limpet.data.loading import encoding_loader, training_loader
 from limpet.data.resident import resident_inputs
 from limpet.geometry import Hypersphere
 from limpet.methods import METHODS
+from limpet.models.building import build_network
 from limpet.models.heads import build_head
 from limpet.models.seeding import seeded
 from limpet.models.specs import EncoderSpec
@@ -105,7 +106,7 @@ def one_epoch(network: Network, way: Way, images: ImageSet, arguments: argparse.
     if way.on_device:
         reading["resident"] = resident_inputs(encoding_loader(images, **reading), fabric.device, "always")
     with seeded(0):
-        encoder, head = network.spec.build(), build_head("softmax", CLASSES, DIM, {})
+        encoder, head = build_network(network.spec), build_head("softmax", CLASSES, DIM, {})
     history = fit(
         encoder, head, METHODS["independent"](),
         training_loader(images, seed=0, augmentation=network.augmentation, **reading),
@@ -119,7 +120,7 @@ def one_epoch(network: Network, way: Way, images: ImageSet, arguments: argparse.
 def operations_per_image(spec: EncoderSpec) -> float:
     """Return the floating-point operations of a training step, per image: a product and a sum are two."""
     with seeded(0):
-        encoder, head = spec.build(), build_head("softmax", CLASSES, DIM, {})
+        encoder, head = build_network(spec), build_head("softmax", CLASSES, DIM, {})
     images = torch.zeros(2, spec.channels, spec.image_size, spec.image_size)
     with FlopCounterMode(display=False) as counter:
         scores = functional.linear(encoder(images), head.weight)

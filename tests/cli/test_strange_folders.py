@@ -20,6 +20,7 @@ from limpet.errors import ReleaseError
 from limpet.geometry import Hypersphere
 from limpet.models.api.probe import PROBES, fingerprint_of, sketch, written
 from limpet.models.api.settings import Address
+from limpet.models.building import build_network
 from limpet.models.release import make_release, save_release
 from limpet.models.specs import FeatureSpec
 from limpet.training.fine_tuning import load_fine_tuned
@@ -37,7 +38,7 @@ def api_fingerprint(address: Address) -> str:
 
 def head_naming(folder: Path, model: str, frozen: str) -> Path:
     """Save a sound head that says that the text model of its vectors is ``model``."""
-    network = FeatureSpec(frozen=frozen, width=24, dim=24).build()
+    network = build_network(FeatureSpec(frozen=frozen, width=24, dim=24))
     release = make_release(network, Hypersphere(24), compatible_with="declared:old", frozen_model={"model": model})
     return save_release(release, folder)
 

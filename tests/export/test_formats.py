@@ -24,6 +24,7 @@ from limpet.export.formats import Exported, export
 from limpet.export.reader import Map
 from limpet.export.sentence_transformers_folder import PROBE_TEXTS
 from limpet.geometry import Hypersphere, Lorentz, Space
+from limpet.models.building import build_network
 from limpet.models.release import Release, make_release
 from limpet.models.seeding import seeded
 from limpet.models.specs import EmbeddingSpec, EncoderSpec, FeatureSpec
@@ -178,7 +179,7 @@ def test_vectors_that_differ_are_not_let_through(
 def trained(spec: EmbeddingSpec, space: Space) -> Release:
     """A release with weights, and statistics of batch normalisation, that are not those of a fresh network."""
     with seeded(3):
-        encoder = spec.build()
+        encoder = build_network(spec)
         for name, values in encoder.state_dict().items():
             if "running" in name:
                 values.copy_(torch.rand(values.shape) + 0.5)

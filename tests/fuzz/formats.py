@@ -41,8 +41,10 @@ from limpet.evaluation.test_sets import CombinationResults, combine
 from limpet.galleries import Gallery
 from limpet.galleries.transfer import columns_of, import_table
 from limpet.geometry import Hypersphere
+from limpet.models.building import build_network
 from limpet.models.heads import build_head
-from limpet.models.release import ReleaseRecord, load_release, make_release, save_release
+from limpet.models.release import load_release, make_release, save_release
+from limpet.models.release_record import ReleaseRecord
 from limpet.models.seeding import seeded
 from limpet.models.specs import EncoderSpec
 from limpet.reports.combined import combined_table
@@ -149,7 +151,7 @@ def _sign_embeddings(folder: Path) -> None:
 
 def _make_release(folder: Path) -> None:
     with seeded(0):
-        encoder = EncoderSpec(dim=4, image_size=8, backbone_options={"filters": 2}).build()
+        encoder = build_network(EncoderSpec(dim=4, image_size=8, backbone_options={"filters": 2}))
         head = build_head("softmax", 3, 4, {"bias": True})
     release = make_release(encoder, SPACE, classifier=head, classes=("a", "b", "c"), head="softmax",
                            head_options={"bias": True}, method_options={"weight": 1.0}, data={"name": "x"})  # fmt: skip

@@ -29,6 +29,7 @@ from limpet.galleries.sources import (
 )
 from limpet.galleries.state import Generation
 from limpet.geometry import Hypersphere, Lorentz
+from limpet.models.building import build_network
 from limpet.models.encoder import Encoder
 from limpet.models.release import Release, make_release
 from limpet.models.seeding import seeded
@@ -178,7 +179,7 @@ def test_a_release_of_upright_images_takes_them_as_they_were_read() -> None:
 
 
 def test_a_release_without_images_is_refused(release: Release, images: ImageSet) -> None:
-    head = make_release(FeatureSpec(frozen=NEW, width=4, dim=4).build(), Hypersphere(4))
+    head = make_release(build_network(FeatureSpec(frozen=NEW, width=4, dim=4)), Hypersphere(4))
     with pytest.raises(ReleaseError, match="takes embeddings"):
         ReleaseVectors(head, ImageItems(images))
     with pytest.raises(ConfigError, match="one shape"):
@@ -242,7 +243,7 @@ def test_texts_that_are_blank_or_say_nothing_get_no_vector(around: Callable[[Vec
 
 def test_a_head_over_a_text_model_embeds_texts_and_files(encoder: TextEncoder, texts: TextSet, tmp_path: Path) -> None:
     with seeded(1):
-        head = make_release(FeatureSpec(frozen=encoder.fingerprint, width=16, dim=5).build(), Lorentz(5))
+        head = make_release(build_network(FeatureSpec(frozen=encoder.fingerprint, width=16, dim=5)), Lorentz(5))
     plain = embed_texts(encoder, texts, role="document")
     expected = embed_features(head, plain)
     stored = FileVectors([storage.save(plain, tmp_path / "plain.safetensors")])
@@ -257,7 +258,7 @@ def test_a_head_over_a_text_model_embeds_texts_and_files(encoder: TextEncoder, t
 
 def test_a_head_or_adapter_over_another_model_is_refused(embed: Embed, tmp_path: Path) -> None:
     source = FileVectors([storage.save(embed("new", ["a"]), tmp_path / "new.safetensors")])
-    head = make_release(FeatureSpec(frozen="declared:x", width=4, dim=4).build(), Hypersphere(4))
+    head = make_release(build_network(FeatureSpec(frozen="declared:x", width=4, dim=4)), Hypersphere(4))
     with pytest.raises(ReleaseError, match="head over declared:x"):
         through_head(source, head)
     ids = [f"i{row}" for row in range(30)]

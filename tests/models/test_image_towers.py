@@ -15,8 +15,10 @@ from safetensors.torch import load_file, save_file
 
 from limpet import load_release, save_release
 from limpet.errors import ConfigError, LimpetError
-from limpet.models.image_towers import contract_of, open_tower, rebuild
+from limpet.models.image_towers import image_input_of, open_tower, rebuild
+from limpet.models.module_origin import ModuleOrigin
 from limpet.models.named_models import open_release
+from limpet.models.own_modules import module_encoder
 from limpet.models.published_weights import quietly
 from limpet.models.release import release_of
 from limpet.models.seeding import seeded
@@ -81,7 +83,8 @@ EMBEDS: dict[str, Callable[[Any, torch.Tensor], torch.Tensor]] = {
 @pytest.mark.parametrize("name", MODELS)
 def test_towers_embed_what_the_library_does_and_come_back(name: str, tmp_path: Path) -> None:
     folder, model = saved(name, tmp_path / "model")
-    encoder = open_tower(str(folder))
+    opened = open_tower(str(folder))
+    encoder = module_encoder(opened.module, opened.image_input, output=opened.output, origin=opened.origin)
     images = torch.randint(0, 256, (2, 3, 36, 36), dtype=torch.uint8)
     middle = images[..., 2:34, 2:34].float() / 255
     pixels = (middle - torch.tensor(MEAN).view(1, 3, 1, 1)) / torch.tensor(STD).view(1, 3, 1, 1)
@@ -126,7 +129,7 @@ def test_the_place_of_a_folder_is_no_part_of_the_identity(tmp_path: Path, monkey
 def contract(tmp_path: Path, **changed: Any) -> Any:
     given = {name: value for name, value in {**PROCESSOR, **changed}.items() if value is not None}
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(given))
-    return contract_of(tmp_path / "preprocessor_config.json")
+    return image_input_of(tmp_path / "preprocessor_config.json")
 
 
 def test_the_image_processor_decides_what_is_done_to_images(tmp_path: Path) -> None:
@@ -211,7 +214,7 @@ def test_a_folder_that_is_no_image_model_is_refused(
 )
 def test_the_record_of_a_release_names_networks_alone(asked: dict[str, Any], tmp_path: Path) -> None:
     folder, _ = saved("dinov2", tmp_path / "model")
-    origin = open_tower(str(folder)).spec.module
+    origin = ModuleOrigin(**open_tower(str(folder)).origin, class_name="", output="")
     rebuild(origin)
     with pytest.raises(ConfigError, match=r"nothing else is ever run|code from elsewhere could run"):
         rebuild(origin.model_copy(update={"config": {**origin.config, **asked}}))

@@ -11,7 +11,8 @@ import torch
 
 from limpet import save_release
 from limpet.errors import ConfigError, LimpetError, ReleaseError
-from limpet.models.named_models import ENCODERS, known_of, open_release, open_releases
+from limpet.models.installed_encoders import ENCODERS
+from limpet.models.named_models import known_of, open_release, open_releases
 from limpet.models.names import called
 from limpet.models.own_modules import probe_images
 

@@ -11,6 +11,7 @@ from limpet.errors import ConfigError, DataError
 from limpet.geometry import SPACES, Hypersphere
 from limpet.methods.base import View
 from limpet.models.backbones import BACKBONES, build_backbone
+from limpet.models.building import build_network
 from limpet.models.encoder import Encoder, central
 from limpet.models.heads import HEADS, build_head
 from limpet.models.published_weights import PUBLISHED
@@ -49,7 +50,7 @@ def test_size_of_backbones(name: str, size: int, undrawn: None) -> None:
 def test_every_backbone_embeds_small_images(name: str, channels: int) -> None:
     options = {"layers": 1} if name.startswith("vit") else {}
     spec = EncoderSpec(backbone=name, dim=16, channels=channels, image_size=32, backbone_options=options)
-    encoder = spec.build().eval()
+    encoder = build_network(spec).eval()
     images = torch.randint(0, 256, (2, channels, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     features = encoder(images)
     assert features.shape == (2, 16) and features.dtype == torch.float32 and torch.isfinite(features).all()
@@ -59,7 +60,7 @@ def test_every_backbone_embeds_small_images(name: str, channels: int) -> None:
 @pytest.mark.parametrize("name", sorted(BACKBONES))
 def test_every_backbone_embeds_upright_images(name: str) -> None:
     size, options = ("32x16", {"layers": 1} if name.startswith("vit") else {})
-    encoder = encoder_spec(backbone=name, dim=16, image_size=size, backbone_options=options).build().eval()
+    encoder = build_network(encoder_spec(backbone=name, dim=16, image_size=size, backbone_options=options)).eval()
     images = torch.randint(0, 256, (2, 3, 32, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     features = encoder(images)
     assert features.shape == (2, 16) and torch.isfinite(features).all()
@@ -120,7 +121,7 @@ def test_a_frozen_backbone_does_not_move() -> None:
 def test_frozen_batch_norm_keeps_its_statistics_and_learns_scales_and_shifts() -> None:
     images = torch.rand(4, 3, 16, 16)
     spec = EncoderSpec(dim=8, image_size=16, projection="linear-bn")
-    free, encoder = spec.build().train(), spec.build(freeze_batch_norm=True).train()
+    free, encoder = build_network(spec).train(), build_network(spec, freeze_batch_norm=True).train()
     before = {name: value.clone() for name, value in encoder.backbone.named_buffers()}
     for network in (free, encoder):
         network(images).square().sum().backward()
@@ -136,7 +137,7 @@ def test_frozen_batch_norm_keeps_its_statistics_and_learns_scales_and_shifts() -
 def test_frozen_batch_norm_needs_some() -> None:
     spec = EncoderSpec(backbone="vit_s", dim=8, image_size=32, backbone_options={"layers": 1})
     with pytest.raises(ConfigError, match=r"freeze_batch_norm=True, and 'vit_s'"):
-        spec.build(freeze_batch_norm=True)
+        build_network(spec, freeze_batch_norm=True)
 
 
 def test_published_weights_are_read_from_a_local_folder(tmp_path) -> None:
@@ -404,9 +405,9 @@ def test_the_middle_is_cut_out_and_of_an_odd_rest_the_larger_half_is_below() -> 
 def test_a_centre_crop_sees_the_middle_of_whole_images_and_all_of_crops() -> None:
     spec = encoder_spec(dim=8, image_size=[24, 20], centre_crop=[16, 12], channels=1)
     with seeded(0):
-        whole = spec.build().eval()
+        whole = build_network(spec).eval()
     with seeded(0):
-        plain = encoder_spec(dim=8, image_size=[16, 12], channels=1).build().eval()
+        plain = build_network(encoder_spec(dim=8, image_size=[16, 12], channels=1)).eval()
     images = torch.rand(2, 1, 24, 20, generator=torch.Generator().manual_seed(1))
     middle = images[:, :, 4:20, 4:16]
     assert torch.equal(whole(images), plain(middle))
@@ -424,5 +425,5 @@ def test_a_centre_crop_is_part_of_what_a_model_is_and_nothing_is_said_without() 
     assert spec.input_shape == (3, 256, 256) and spec.seen_sides == (224, 224)
     assert spec.input_words == "3 × 256 × 256 pixels, of which the middle 224 × 224 are seen"
     assert EncoderSpec.model_validate_json(spec.model_dump_json()) == spec
-    vit = encoder_spec(backbone="vit_s", image_size=40, centre_crop=32, backbone_options={"layers": 1}).build()
+    vit = build_network(encoder_spec(backbone="vit_s", image_size=40, centre_crop=32, backbone_options={"layers": 1}))
     assert vit.backbone.body.model.embeddings.position_embeddings.shape == (1, 8 * 8 + 1, 384)

@@ -158,7 +158,7 @@ def test_a_release_is_never_replaced_by_another(saved) -> None:
 
 def test_a_card_with_results_leaves_the_release_valid(saved) -> None:
     release = load_release(saved)
-    write_card(release, saved, "| mAP |\n|---|\n| 0.5 |")
+    write_card(release.record, release.space, saved, "| mAP |\n|---|\n| 0.5 |")
     card = (saved / "README.md").read_text()
     assert "| 0.5 |" in card and release.fingerprint[:20] in card and "p2s" in card
     assert load_release(saved).fingerprint == release.fingerprint

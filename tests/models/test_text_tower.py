@@ -11,6 +11,7 @@ from sentence_transformers import SentenceTransformer
 
 from limpet.data.token_set import PADDING
 from limpet.errors import ConfigError, DataError
+from limpet.models.building import build_network
 from limpet.models.seeding import seeded
 from limpet.models.sentence_models import SentenceModel, of_library
 from limpet.models.specs import TextSpec
@@ -33,7 +34,7 @@ def spec_of(folder: Path, **values: object) -> TextSpec:
 
 def tower_of(folder: Path, **values: object) -> TextTower:
     with seeded(0):
-        tower = spec_of(folder, **values).build()
+        tower = build_network(spec_of(folder, **values))
     tower.eval()
     return tower
 
@@ -85,7 +86,7 @@ def test_its_release_is_a_head_over_the_text_model_in_the_folder(folder: Path, t
 
 def test_a_model_that_became_another_is_refused(folder: Path) -> None:
     with pytest.raises(ConfigError, match="the model that training was begun with, text:0"):
-        spec_of(folder).model_copy(update={"frozen": "text:0"}).build()
+        build_network(spec_of(folder).model_copy(update={"frozen": "text:0"}))
 
 
 def test_a_pooling_that_leaves_out_the_prefix_is_refused(folder: Path, tmp_path: Path) -> None:
@@ -112,4 +113,4 @@ def test_other_inputs_are_refused(folder: Path) -> None:
     with pytest.raises(DataError, match="tokens, int64"):
         tower_of(folder)(torch.zeros(2, 3))
     with pytest.raises(ConfigError, match=r"neither; --recipe\.trainable"):
-        spec_of(folder).build(freeze_backbone=True)
+        build_network(spec_of(folder), freeze_backbone=True)

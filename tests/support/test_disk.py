@@ -19,6 +19,7 @@ from limpet.export.exportable import of_adapter
 from limpet.export.formats import export
 from limpet.galleries import Gallery
 from limpet.geometry import Hypersphere
+from limpet.models.building import build_network
 from limpet.models.specs import TextSpec
 from limpet.models.text_encoders import open_text_encoder
 from limpet.stores.backup_files import appearing
@@ -114,7 +115,7 @@ def writers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Write]:
     adapter = of_adapter(build_adapter("procrustes", {}).fit(old, new))
     folder = write_tiny_model(root / "tiny")
     encoder = open_text_encoder(folder)
-    tower = TextSpec(frozen=encoder.fingerprint, width=encoder.dim, dim=8, place=str(folder)).build()
+    tower = build_network(TextSpec(frozen=encoder.fingerprint, width=encoder.dim, dim=8, place=str(folder)))
     return {
         "backup": gallery.backup,
         "export": lambda path: export(adapter, formats()["npz"], path),

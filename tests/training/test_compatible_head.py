@@ -27,6 +27,7 @@ from limpet.galleries import Gallery
 from limpet.galleries.sources import FileVectors
 from limpet.geometry import Hypersphere, Lorentz
 from limpet.methods import METHODS
+from limpet.models.building import build_network
 from limpet.models.release import load_release, make_release, weights_digest
 from limpet.models.specs import EncoderSpec, FeatureSpec
 from limpet.training import compatible_head, encode
@@ -234,11 +235,11 @@ def test_embeddings_of_another_model_are_refused_even_of_the_same_width(
     with pytest.raises(ReleaseError, match="Embeddings of declared:c for a head over declared:b"):
         head.query(new.replace(fingerprint="declared:c"))
     with pytest.raises(ReleaseError, match="for a convnet that reads items"):
-        embed_features(make_release(EncoderSpec(dim=12).build(), Hypersphere(12)), new)
+        embed_features(make_release(build_network(EncoderSpec(dim=12)), Hypersphere(12)), new)
     with pytest.raises(DataError, match=r"Embeddings of shape \(1, 2, 12\)"):
         head.release.encoder(torch.zeros(1, 2, 12))
     with pytest.raises(ConfigError, match="A backbone for a network over a frozen model"):
-        head.release.encoder.spec.build(freeze_backbone=True)
+        build_network(head.release.encoder.spec, freeze_backbone=True)
 
 
 def test_embeddings_are_carried_over_in_blocks(

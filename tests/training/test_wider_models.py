@@ -64,7 +64,7 @@ def chain(images: ImageSet, first: Release, tmp_path_factory: pytest.TempPathFac
 def test_three_generations_of_growing_width(images: ImageSet, chain: list[Release]) -> None:
     assert [release.space for release in chain] == [Hypersphere(dim) for dim in WIDTHS]
     assert [release.record.padded_from for release in chain] == [None, 4, 6]
-    assert "of 6 dimensions, as if it ended in zeros" in model_card(chain[-1])
+    assert "of 6 dimensions, as if it ended in zeros" in model_card(chain[-1].record, chain[-1].space)
     assert of_release(chain[-1]).searched_dim == 6
     assert [release.record.compatible_with for release in chain[1:]] == [one.fingerprint for one in chain[:-1]]
     embedded = [embed_images(release, images) for release in chain]

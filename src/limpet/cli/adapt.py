@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from limpet.linking.compare import Fit
     from limpet.linking.held_out import Judged
     from limpet.linking.results import AdaptResults
-    from limpet.models.release import FrozenModel
+    from limpet.models.release_record import FrozenModel
 
 HELPS = ("adapt", "train a head")
 SCORE_MAP = "score_map.json"

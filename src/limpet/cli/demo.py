@@ -89,7 +89,7 @@ def demo(
     )  # fmt: skip
     write_settings(out, "demo.yaml", settings)
     for name, release in releases.items():
-        write_card(release, out / name, markdown_table(*summary_rows(results)))
+        write_card(release.record, release.space, out / name, markdown_table(*summary_rows(results)))
     gallery = live_gallery(sides["old"], sides[SERVED], out, SERVED, seed)
     gallery.tell()
     if json:

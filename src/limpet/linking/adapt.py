@@ -53,7 +53,7 @@ from limpet.support.wording import whole_percent
 from limpet.training.experiment import HEAD_RECIPE, Experiment, head_recipe
 
 if TYPE_CHECKING:
-    from limpet.models.release import FrozenModel
+    from limpet.models.release_record import FrozenModel
     from limpet.training.compatible_head import CompatibleHead
     from limpet.training.train import OnStep
 

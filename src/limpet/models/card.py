@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from limpet.data.text_pairs import KINDS
 from limpet.errors import ReleaseError
+from limpet.geometry import Space
+from limpet.models.release_record import ReleaseRecord
 from limpet.support.hub import front_matter, on_the_hub
 
-if TYPE_CHECKING:
-    from limpet.models.release import Release
 
-
-def write_card(release: Release, folder: str | Path, table: str) -> Path:
+def write_card(record: ReleaseRecord, space: Space, folder: str | Path, table: str) -> Path:
     """Write the card of a saved release anew, with a table of measured results in Markdown.
 
     Raises:
@@ -22,7 +20,7 @@ def write_card(release: Release, folder: str | Path, table: str) -> Path:
     """
     path = Path(folder) / "README.md"
     try:
-        path.write_text(model_card(release, table), encoding="utf-8")
+        path.write_text(model_card(record, space, table), encoding="utf-8")
     except OSError as error:
         raise ReleaseError(
             f"Could not write '{path}': {error}.", expected="a folder that can be written, and room in it"
@@ -30,9 +28,8 @@ def write_card(release: Release, folder: str | Path, table: str) -> Path:
     return path
 
 
-def model_card(release: Release, table: str = "") -> str:
+def model_card(record: ReleaseRecord, space: Space, table: str = "") -> str:
     """Return a short description in Markdown, with a table of measured results if there is one."""
-    record = release.record
     head = [] if record.head is None else [f"- classifier: {record.head} {record.head_options or ''}".rstrip()]
     padded = "" if record.padded_from is None else f", of {record.padded_from} dimensions, as if it ended in zeros"
     batch, items = record.recipe.get("batch_size"), record.recipe.get("items_per_class")
@@ -47,7 +44,7 @@ def model_card(release: Release, table: str = "") -> str:
         ),
         f"# Embedding model `{record.fingerprint[:20]}`",
         "",
-        f"- {record.encoder.name}, {record.encoder.dim} dimensions, on the {release.space}",
+        f"- {record.encoder.name}, {record.encoder.dim} dimensions, on the {space}",
         f"- input: {record.encoder.input_words}",
         f"- method: {record.method} {record.method_options or ''}".rstrip(),
         *head,

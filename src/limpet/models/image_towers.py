@@ -17,8 +17,7 @@ from torch import nn
 
 from limpet.data.decoding import Fit
 from limpet.errors import ConfigError, brief, reason, refuse
-from limpet.models.encoder import Encoder
-from limpet.models.own_modules import Contract, Kept, ModuleOrigin, module_encoder
+from limpet.models.module_origin import ImageInput, Kept, ModuleOrigin, OpenedModule
 from limpet.models.published_weights import transformers_library, with_weights
 from limpet.models.seeding import seeded
 from limpet.models.text_folders import cached_folder, read_json, refuse_foreign_code
@@ -31,8 +30,8 @@ _BACKBONE = "Backbone"
 _WITHOUT_POOLER = {"add_pooling_layer": False}
 
 
-def open_tower(place: str, weights: Kept = "copy") -> Encoder:
-    """Open an image tower as an encoder.
+def open_tower(place: str, weights: Kept = "copy") -> OpenedModule:
+    """Open an image tower.
 
     Args:
         place: A folder with ``config.json``, ``preprocessor_config.json`` and weights in safetensors; or a name on the
@@ -48,7 +47,7 @@ def open_tower(place: str, weights: Kept = "copy") -> Encoder:
     refuse_foreign_code(settings, str(folder / "config.json"))
     config = _config(transformers, folder)
     kind, config, options = _tower(transformers, config, settings, folder)
-    contract = contract_of(folder / "preprocessor_config.json")
+    image_input = image_input_of(folder / "preprocessor_config.json")
     with seeded(0):
         model = with_weights(partial(kind, **options), config, folder)
     output = "feature_maps" if kind.__name__.endswith(_BACKBONE) else "cls" if options else None
@@ -63,7 +62,7 @@ def open_tower(place: str, weights: Kept = "copy") -> Encoder:
             "settings": {name: value for name, value in settings.items() if name not in _VOLATILE},
         },
     }
-    return module_encoder(model, contract, output=output, origin=origin)
+    return OpenedModule(model, image_input, output, origin)
 
 
 def rebuild(origin: ModuleOrigin) -> nn.Module:
@@ -113,7 +112,7 @@ def rebuild(origin: ModuleOrigin) -> nn.Module:
     return with_weights(build, config, folder)
 
 
-def contract_of(file: Path) -> Contract:
+def image_input_of(file: Path) -> ImageInput:
     """Read what is done to images from ``preprocessor_config.json``.
 
     Images are resized, of which the centre may be cut out, scaled to [0, 1], and normalised, as the image processors of
@@ -146,7 +145,7 @@ def contract_of(file: Path) -> Contract:
     normalises = settings.get("do_normalize", True)
     mean = tuple(settings.get("image_mean") or (0.0,)) if normalises else (0.0,)
     std = tuple(settings.get("image_std") or (1.0,)) if normalises else (1.0,)
-    return Contract(
+    return ImageInput(
         image_size=resized,
         fit=_fit("squash" if shortest is None else "crop", settings.get("resample", 2), file),
         centre_crop=None if not crops or cropped == resized else cropped,

@@ -12,6 +12,7 @@ from limpet.embeddings import EmbeddingSet
 from limpet.embeddings.embedding_set import with_uncertainty
 from limpet.errors import ReleaseError, SpaceMismatchError
 from limpet.geometry import Lorentz, Space
+from limpet.models.building import build_network
 from limpet.models.embedding_network import tangent_vectors
 from limpet.models.release import Release, make_release
 from limpet.models.seeding import seeded
@@ -42,7 +43,7 @@ def lifted(release: Release, space: Space, zeta: float | None = None) -> Release
     if zeta is not None:
         spec = spec.model_copy(update={"zeta": zeta, "lifts_directions": True})
     with seeded(0):  # building draws initial weights that are overwritten at once
-        encoder = spec.build()
+        encoder = build_network(spec)
     encoder.load_state_dict(release.encoder.state_dict())
     encoder.requires_grad_(False)
     names = ("method", "method_options", "recipe", "old_view", "initial_weights", "frozen_backbone", "data", "seed")

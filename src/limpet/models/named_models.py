@@ -19,28 +19,22 @@ from typing import Any, NamedTuple
 from limpet.support.extras import importing
 
 with importing(__name__):
-    from torch import nn
+    import torch  # noqa: F401
 
 from limpet.errors import ConfigError, LimpetError, reason
 from limpet.geometry import Space, space_from_record
+from limpet.models.image_towers import open_tower
+from limpet.models.installed_encoders import ENCODERS, made_by
+from limpet.models.module_origin import Kept, OpenedModule
 from limpet.models.names import SPELLINGS
-from limpet.models.own_modules import Kept, ModuleOrigin, ModuleSpec
+from limpet.models.own_modules import ModuleSpec, module_encoder
 from limpet.models.release import Release, load_classes, load_record, load_release, release_of
 from limpet.models.text_folders import PREFIX
-from limpet.registry import Registry
-
-ENCODERS: Registry[Callable[[], Release]] = Registry(
-    "encoder",
-    "encoders",
-    {},
-    fits=callable,
-    expected="a function without arguments that returns limpet.Release.from_module(...)",
-)
-"""Encoders that installed packages offer under the entry-point group ``limpet.encoders``."""
+from limpet.models.timm_models import open_timm
 
 _IN_FILE = re.compile(r"(?P<file>.+\.py):(?P<function>[A-Za-z_]\w*)")
 _PREFIXED = re.compile(r"(?P<library>[a-z]+):(?P<place>.+)")
-_LIBRARIES = {"hf": "limpet.models.image_towers:open_tower", "timm": "limpet.models.timm_models:open_timm"}
+_LIBRARIES: dict[str, Callable[[str, Kept], OpenedModule]] = {"hf": open_tower, "timm": open_timm}
 
 
 class Known(NamedTuple):
@@ -124,19 +118,14 @@ def known_of(name: str | Path) -> Known:
     return Known(release.fingerprint, release.space, release.classes)
 
 
-def rebuild(origin: ModuleOrigin) -> nn.Module:
-    """Return the encoder of an installed package that a record names."""
-    return _installed(origin.place).encoder
-
-
 def _made(text: str, weights: Kept) -> Release:
     """Make a release of what is no folder of one."""
     in_file, prefixed = _IN_FILE.fullmatch(text), _PREFIXED.fullmatch(text)
     if in_file:
         return _of_file(Path(in_file["file"]), in_file["function"])
     if prefixed and prefixed["library"] in _LIBRARIES:
-        module, _, function = _LIBRARIES[prefixed["library"]].partition(":")
-        return release_of(getattr(importlib.import_module(module), function)(prefixed["place"], weights))
+        opened = _LIBRARIES[prefixed["library"]](prefixed["place"], weights)
+        return release_of(module_encoder(opened.module, opened.image_input, output=opened.output, origin=opened.origin))
     if text.startswith(PREFIX):
         raise ConfigError(
             f"'{text}' is a model of texts.",
@@ -153,17 +142,7 @@ def _made(text: str, weights: Kept) -> Release:
 
 
 def _installed(name: str) -> Release:
-    factory = ENCODERS[name]
-    try:
-        made = factory()
-    except LimpetError:
-        raise
-    except Exception as error:  # whatever a function of others does
-        raise ConfigError(
-            f"The installed encoder '{name}' raised {type(error).__name__}: {reason(error)}.",
-            to_do="repair or uninstall its package; everything else works without it.",
-        ) from error
-    return _named(made, f"The installed encoder '{name}'", {"kind": "entry point", "place": name})
+    return _named(made_by(name), f"The installed encoder '{name}'", {"kind": "entry point", "place": name})
 
 
 def _of_file(file: Path, function: str) -> Release:

@@ -10,29 +10,21 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, FiniteFloat, JsonValue
+from pydantic import JsonValue
 from torch import Tensor, nn
 
-from limpet.data.decoding import Fit
-from limpet.data.image_size import ImageSize
 from limpet.errors import ConfigError, DataError, LimpetError, reason, refuse
+from limpet.models import image_towers, installed_encoders, timm_models
 from limpet.models.backbones import Backbone
-from limpet.models.embedding_network import EmbeddingNetwork
 from limpet.models.encoder import Encoder
+from limpet.models.module_origin import ImageInput, ModuleOrigin, Preprocess
 from limpet.models.specs import EncoderSpec, encoder_spec
 from limpet.support.source_code import callable_code, own_code
-
-Preprocess = Callable[[Tensor], Tensor]
-"""From pixels in [0, 1], float32 (B, channels, height, width), to what a module takes."""
-
-Kept = Literal["copy", "keep"]
 
 BODY = "backbone.body."
 """What the names of a module's weights begin with, among those of its encoder."""
@@ -41,47 +33,12 @@ _PROBED = 16
 _TOLERANCE = 1e-2
 _SAME = 1e-4
 
-ARCHITECTURES = {
-    "transformers": "limpet.models.image_towers:rebuild",
-    "timm": "limpet.models.timm_models:rebuild",
-    "entry point": "limpet.models.named_models:rebuild",
+ARCHITECTURES: dict[str, Callable[[ModuleOrigin], nn.Module]] = {
+    "transformers": image_towers.rebuild,
+    "timm": timm_models.rebuild,
+    "entry point": installed_encoders.rebuild,
 }
 """What builds a module anew from its record, by where it came from; others have to be given again."""
-
-
-class ModuleOrigin(BaseModel):
-    """Where a module came from, and what is taken of it.
-
-    Args:
-        kind: "module": an object that Python code gave; "file": a function of a Python file; or what builds it anew.
-        place: What people named: a folder, a name, or FILE.py:FUNCTION.
-        class_name: Of the module.
-        output: What is taken of what it returns; see `selected`.
-        preprocess: Digest of the code of the function that prepares pixels; None for mean and deviation alone.
-        code: Digest of the code of its classes; None where installed packages bring all of them.
-        file_digest: sha256 of the Python file; None for other kinds.
-        config: Settings from which the architecture is built anew.
-        weights: "copy": the release holds them; "keep": they stay where they are, and are proven at every loading.
-        weights_at: Where they stay.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    kind: Literal["module", "file", "entry point", "transformers", "timm"] = "module"
-    place: str
-    class_name: str
-    output: str
-    preprocess: str | None = None
-    code: str | None = None
-    file_digest: str | None = None
-    config: dict[str, Any] = {}
-    weights: Kept = "copy"
-    weights_at: str | None = None
-
-    @property
-    def called(self) -> str:
-        """What people call it."""
-        return self.place if self.kind == "module" else f"{self.kind} {self.place}"
 
 
 class ModuleSpec(EncoderSpec):
@@ -129,9 +86,7 @@ class ModuleSpec(EncoderSpec):
                 expected="that very module, given again",
                 to_do=f"pass --encoder {given}; from Python, load_release(FOLDER, module=...). The release is intact.",
             )
-        name, _, function = ARCHITECTURES[self.module.kind].partition(":")
-        body: nn.Module = getattr(import_module(name), function)(self.module)
-        return body
+        return ARCHITECTURES[self.module.kind](self.module)
 
     def _around(
         self,
@@ -164,7 +119,7 @@ class ModuleSpec(EncoderSpec):
         values = self.model_dump(mode="json", exclude={"backbone"})
         return {**values, "module": self.module.model_dump(mode="json", include=deciding)}
 
-    def probe(self, encoder: EmbeddingNetwork) -> tuple[float, ...]:
+    def probe(self, encoder: nn.Module) -> tuple[float, ...]:
         """Return the first values of what the encoder makes of two fixed images, and their lengths."""
         with torch.no_grad():
             vectors = encoder(probe_images(self.input_shape, 2)).float()
@@ -335,30 +290,9 @@ def default_output(result: Any) -> str:
     )
 
 
-@dataclass(frozen=True)
-class Contract:
-    """What a module takes, as `EncoderSpec` says it.
-
-    Args:
-        image_size: Height and width that images are read at, or one number for both.
-        channels: Of the images.
-        fit: How images of another size are brought to it.
-        centre_crop: Of their middle, which the module sees; None for all of them.
-        mean: Subtracted from each channel, after scaling pixels to [0, 1].
-        std: Divides each channel.
-    """
-
-    image_size: ImageSize
-    channels: int = 3
-    fit: Fit = "crop"
-    centre_crop: ImageSize | None = None
-    mean: tuple[FiniteFloat, ...] = (0.0,)
-    std: tuple[FiniteFloat, ...] = (1.0,)
-
-
 def module_encoder(
     module: nn.Module,
-    contract: Contract,
+    image_input: ImageInput,
     *,
     preprocess: Preprocess | None = None,
     output: str | None = None,
@@ -371,7 +305,7 @@ def module_encoder(
 
     Args:
         module: From images to one vector each.
-        contract: What it takes.
+        image_input: What it takes.
         preprocess: Prepares pixels in [0, 1] for it, where mean and deviation are not enough.
         output: What is taken of what it returns; see `selected` and `default_output`.
         dim: Dimension that is expected; whatever it has when left out.
@@ -383,11 +317,11 @@ def module_encoder(
     """
     _refuse_no_module(module)
     refuse(
-        preprocess is not None and (contract.mean != (0.0,) or contract.std != (1.0,)),
+        preprocess is not None and (image_input.mean != (0.0,) or image_input.std != (1.0,)),
         "preprocess was given with mean or std.",
         "one of the two: a function of pixels in [0, 1] does all that is done to them",
     )
-    settings = {**vars(contract), "projection": "none"}
+    settings = {**vars(image_input), "projection": "none"}
     plain = encoder_spec(**settings)  # refuses what is out of range, in words
     body = _snapshot(module)
     preprocess = copy.deepcopy(preprocess)

@@ -15,16 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack, get_args
+from typing import Any, Unpack, get_args
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
     TypeAdapter,
     ValidationError,
-    model_serializer,
 )
 
 from limpet.support.extras import importing
@@ -42,114 +37,19 @@ from limpet.embeddings.trained_on import TRAINED_ON_FILE, TrainedOn
 from limpet.errors import DataError, LimpetError, ReleaseError, SpaceMismatchError, reason, refuse
 from limpet.geometry import Hypersphere, Space, space_from_record
 from limpet.methods.base import Head
+from limpet.models.building import rebuild_network
 from limpet.models.card import model_card
 from limpet.models.embedding_network import EmbeddingNetwork
 from limpet.models.heads import build_head
-from limpet.models.own_modules import Contract, Kept, ModuleSpec, Preprocess, module_encoder, same_probe
+from limpet.models.module_origin import ImageInput, Kept, Preprocess
+from limpet.models.own_modules import module_encoder, same_probe
+from limpet.models.release_record import FORMAT_VERSION, ReleaseRecord
 from limpet.models.seeding import seeded
-from limpet.models.specs import EncoderSpec, FeatureSpec
 from limpet.support.disk import Disk, only_files, read_text
 from limpet.support.hub import HubPlace, OnHub, fetched
 from limpet.version import __version__
 
-FORMAT_VERSION = 1
 _ENCODER, _HEAD = "model.safetensors", "head.safetensors"
-
-
-class FrozenModel(TypedDict, total=False):
-    """How a frozen model of text, over which a head was trained, is opened again.
-
-    Args:
-        model: What people call it: a folder, or a name.
-        query_prefix: What stands before every query.
-        document_prefix: What stands before every document.
-        max_length: Tokens that are read of a text.
-        truncate_dim: How many components of its vectors are kept.
-        on_long: What becomes of texts that are longer than it reads, where that decides vectors: "chunk-mean".
-    """
-
-    model: str
-    query_prefix: str | None
-    document_prefix: str | None
-    max_length: int | None
-    truncate_dim: int | None
-    on_long: str
-
-
-class ReleaseRecord(BaseModel):
-    """The contents of ``config.json``.
-
-    Args:
-        format_version: Version of the folder's layout.
-        fingerprint: Identity of the encoder; rows of a gallery carry it.
-        encoder: What was built.
-        space: What its embeddings are points of.
-        compatible_with: Fingerprint of the release whose gallery this one was trained to search, if any.
-        padded_from: Dimension of that release, where it has fewer: its embeddings count as padded with zeros, and only
-            so many first values of a query meet them; None where both have one dimension.
-        method: Name of the compatibility method, and its options.
-        method_options: See ``method``.
-        head: Name of the classifier, and its options; None where it was not kept.
-        head_options: See ``head``.
-        head_digest: sha256 of the classifier's weights.
-        recipe: Settings of the training run.
-        old_view: Whether the predecessor saw clean items ("cached") or the same augmented ones ("same").
-        initial_weights: Name and digest of the published weights that the backbone started from; None for none.
-        frozen_backbone: Whether only the projection was trained.
-        lift: How features were lifted onto the space, where it has such a setting: the clipping length "zeta".
-        curvature_start: Where the curvature of the space started that was learned with the model and is settled now;
-            None where it was not learned.
-        frozen_model: How a frozen model of text, over which this is a head, is opened again: what people call it, the
-            prefixes, and the settings that decide its vectors; None for others. That it is the same model is proven
-            by its fingerprint.
-        lifted_from: Fingerprint of the release whose very weights these are, laid onto another space; see
-            `limpet.models.lifting`.
-        probe: Some values of what the encoder makes of fixed images, by which a module of one's own is known again;
-            None for networks that limpet builds.
-        data: Name and digest of the training set.
-        seed: Seed of the run.
-        code: Digest of the code that trained it; None where limpet did not train it.
-        trained_on: sha256 of the record of the items that it was trained on; None where that is not known.
-        versions: Versions of limpet, torch and Python.
-        digest: sha256 of all values above and of the class names.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    format_version: int = Field(default=FORMAT_VERSION, ge=1)
-    fingerprint: str
-    encoder: ModuleSpec | EncoderSpec | FeatureSpec
-    space: dict[str, Any]
-    compatible_with: str | None = None
-    padded_from: int | None = None
-    method: str = "independent"
-    method_options: dict[str, Any] = {}
-    head: str | None = None
-    head_options: dict[str, Any] = {}
-    head_digest: str | None = None
-    recipe: dict[str, Any] = {}
-    old_view: Literal["cached", "same"] | None = None
-    initial_weights: str | None = None
-    frozen_backbone: bool = False
-    lift: dict[str, float] = {}
-    curvature_start: float | None = None
-    frozen_model: dict[str, Any] | None = None
-    lifted_from: str | None = None
-    probe: tuple[float, ...] | None = None
-    data: dict[str, str] = {}
-    seed: int | None = None
-    code: str | None = None
-    trained_on: str | None = None
-    versions: dict[str, str] = {}
-    digest: str = ""
-
-    @model_serializer(mode="wrap")
-    def _without_origin(self, to_values: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what most releases do not have, so that they keep their digest."""
-        values: dict[str, Any] = to_values(self)
-        optional = ("lifted_from", "curvature_start", "frozen_model", "code", "probe", "padded_from", "trained_on")
-        unused = {name for name in optional if getattr(self, name) is None}
-        return {name: value for name, value in values.items() if name not in unused}
 
 
 @dataclass(frozen=True)
@@ -216,7 +116,7 @@ class Release(OnHub):
             ConfigError: It is no module, or a setting is out of range.
             DataError: It fails, or what it returns is not one finite vector per image that depends on it alone.
         """
-        contract = Contract(image_size, channels, fit, centre_crop, tuple(mean), tuple(std))
+        contract = ImageInput(image_size, channels, fit, centre_crop, tuple(mean), tuple(std))
         kept = {"weights": weights}
         refuse(weights not in get_args(Kept), f"weights={weights!r}.", "'copy' or 'keep'")
         encoder = module_encoder(module, contract, preprocess=preprocess, output=output, dim=dim, origin=kept)
@@ -362,7 +262,7 @@ def save_release(release: Release, folder: str | Path, *, card: str | None = Non
     _refuse_another(folder, release)
     writers: dict[str, Callable[[Path], object]] = {
         "model.safetensors": lambda part: save_file(_contiguous(_held(release.encoder)), part),
-        "README.md": lambda part: part.write_text(card or model_card(release), encoding="utf-8"),
+        "README.md": lambda part: part.write_text(card or model_card(release.record, release.space), encoding="utf-8"),
     }
     if release.classes:
         classes = json.dumps(release.classes)
@@ -449,7 +349,7 @@ def load_release(
         with seeded(0):  # building draws initial weights that are overwritten at once
             if body is None and record.encoder.is_plan:
                 _refuse_larger(folder, record, classes)
-            encoder = record.encoder.rebuilt(body, preprocess)
+            encoder = rebuild_network(record.encoder, body, preprocess)
             head = record.head and build_head(
                 record.head, len(classes), record.encoder.dim, dict(record.head_options), to_train=False
             )
@@ -502,7 +402,7 @@ def _read_trained_on(folder: Path, record: ReleaseRecord) -> TrainedOn | None:
 def _refuse_larger(folder: Path, record: ReleaseRecord, classes: tuple[str, ...]) -> None:
     """Refuse a record that describes other networks than the weights are of, before memory is taken for them."""
     with torch.device("meta"):  # shapes without numbers
-        wanted = {name: list(values.shape) for name, values in _held(record.encoder.rebuilt()).items()}
+        wanted = {name: list(values.shape) for name, values in _held(rebuild_network(record.encoder)).items()}
     with safe_open(folder / _ENCODER, framework="pt") as content:
         found = {name: content.get_slice(name).get_shape() for name in content.keys()}  # noqa: SIM118 - not a mapping
     if found != wanted:

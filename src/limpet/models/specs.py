@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import (
@@ -22,14 +20,10 @@ from pydantic import (
 )
 
 from limpet.data.image_size import SMALLEST, ImageSize, sides, written
-from limpet.errors import ConfigError, nearest, refuse
+from limpet.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-    from limpet.models.embedding_network import EmbeddingNetwork
-    from limpet.models.encoder import Encoder
-    from limpet.models.text_tower import TextTower
+    from torch import nn
 
 Spec = TypeVar("Spec", bound="EncoderSpec")
 
@@ -70,34 +64,6 @@ class EmbeddingSpec(BaseModel, ABC):
         unset = {name for name in self.TOLD_WHEN_SET if getattr(self, name) == type(self).model_fields[name].default}
         return {name: value for name, value in values.items() if name not in unset}
 
-    @abstractmethod
-    def build(
-        self, weights: Path | None = None, freeze_backbone: bool = False, freeze_batch_norm: bool = False
-    ) -> EmbeddingNetwork:
-        """Build the network, with fresh weights but for those in the folder ``weights``.
-
-        Args:
-            weights: Local folder of published backbone weights; None for a fresh start.
-            freeze_backbone: Train the projection only.
-            freeze_batch_norm: Keep the running statistics of the backbone's batch normalisation.
-        """
-
-    def rebuilt(
-        self, module: nn.Module | None = None, preprocess: Callable[[Tensor], Tensor] | None = None
-    ) -> EmbeddingNetwork:
-        """Build the network of a release, whose weights are then put in.
-
-        Args:
-            module: The module of one's own that the release was made of, where its spec cannot build it.
-            preprocess: What prepares pixels for it.
-
-        Raises:
-            ConfigError: A module was given for a network that needs none.
-        """
-        given = module is not None or preprocess is not None
-        refuse(given, f"A module for a {self.name}.", "none: limpet builds this network itself")
-        return self.build()
-
     def contract(self) -> dict[str, JsonValue]:
         """Return the plain values that decide embeddings beside the weights."""
         return self.model_dump(mode="json")
@@ -108,10 +74,10 @@ class EmbeddingSpec(BaseModel, ABC):
 
     @property
     def starts_from(self) -> str | None:
-        """Fingerprint of the model whose weights `build` reads; None where it draws them."""
+        """Fingerprint of the model whose weights `build_network` reads; None where it draws them."""
         return None
 
-    def probe(self, encoder: EmbeddingNetwork) -> tuple[float, ...] | None:
+    def probe(self, encoder: nn.Module) -> tuple[float, ...] | None:
         """Return what the network makes of fixed inputs, where neither weights nor contract prove it; else None."""
         return None
 
@@ -205,14 +171,6 @@ class EncoderSpec(EmbeddingSpec):
             raise ValueError("values above 0: they divide the pixels")
         return values
 
-    def build(
-        self, weights: Path | None = None, freeze_backbone: bool = False, freeze_batch_norm: bool = False
-    ) -> Encoder:
-        """Build the network; see `Encoder`."""
-        from limpet.models.encoder import Encoder
-
-        return Encoder(self, weights, freeze_backbone, freeze_batch_norm)
-
     def defined_by(self) -> list[object]:
         """Return the function that builds the backbone."""
         from limpet.models.backbones import BACKBONES
@@ -299,20 +257,6 @@ class FeatureSpec(EmbeddingSpec):
     frozen: str
     width: int = Field(ge=1)
 
-    def build(
-        self, weights: Path | None = None, freeze_backbone: bool = False, freeze_batch_norm: bool = False
-    ) -> EmbeddingNetwork:
-        """Build the network; see `FeatureEncoder`.
-
-        Raises:
-            ConfigError: Weights for a backbone were given, or it, or a part of it, was to be frozen.
-        """
-        from limpet.models.feature_encoder import FeatureEncoder
-
-        asked = weights is not None or freeze_backbone or freeze_batch_norm
-        refuse(asked, "A backbone for a network over a frozen model.", "neither")
-        return FeatureEncoder(self)
-
     @property
     def name(self) -> str:
         """What projects, and over which model."""
@@ -345,21 +289,6 @@ class TextSpec(FeatureSpec):
     truncate_dim: int | None = None
     query_prefix: str = ""
     document_prefix: str = ""
-
-    def build(
-        self, weights: Path | None = None, freeze_backbone: bool = False, freeze_batch_norm: bool = False
-    ) -> TextTower:
-        """Open the text model, and put a fresh projection over it; see `TextTower`.
-
-        Raises:
-            ConfigError: Other weights were given, it is to be frozen, it is no longer the same model, or it is none
-                that can be trained.
-        """
-        from limpet.models.text_tower import open_text_tower
-
-        asked = weights is not None or freeze_backbone or freeze_batch_norm
-        refuse(asked, "Weights for a text model, or a part of it to freeze.", "neither; --recipe.trainable says it")
-        return open_text_tower(self)
 
     def identity(self) -> dict[str, JsonValue]:
         """Return what is known before it is trained: not the fingerprint of what it becomes."""

@@ -18,8 +18,7 @@ from torch import nn
 
 from limpet.data.decoding import Fit
 from limpet.errors import ConfigError, reason, refuse
-from limpet.models.encoder import Encoder
-from limpet.models.own_modules import Contract, Kept, ModuleOrigin, module_encoder
+from limpet.models.module_origin import ImageInput, Kept, ModuleOrigin, OpenedModule
 from limpet.models.seeding import seeded
 from limpet.models.text_folders import cached_folder, read_json, refuse_foreign_code
 
@@ -44,8 +43,8 @@ def timm_library() -> Any:
     return timm
 
 
-def open_timm(place: str, weights: Kept = "copy") -> Encoder:
-    """Open a model of the timm library, without its classifier, as an encoder.
+def open_timm(place: str, weights: Kept = "copy") -> OpenedModule:
+    """Open a model of the timm library, without its classifier.
 
     Args:
         place: A folder with ``config.json`` and ``model.safetensors``, as such models are published; or a name on the
@@ -73,7 +72,7 @@ def open_timm(place: str, weights: Kept = "copy") -> Encoder:
         "weights": weights,
         "weights_at": str(folder.resolve()) if weights == "keep" else None,
     }
-    return module_encoder(model, contract_of(settings["pretrained_cfg"]), origin=origin)
+    return OpenedModule(model, image_input_of(settings["pretrained_cfg"]), None, origin)
 
 
 def rebuild(origin: ModuleOrigin) -> nn.Module:
@@ -93,7 +92,7 @@ class Pretrained(TypedDict, total=False):
     interpolation: str
 
 
-def contract_of(settings: Pretrained) -> Contract:
+def image_input_of(settings: Pretrained) -> ImageInput:
     """Return what is done to images, of the settings of published weights (``pretrained_cfg``).
 
     The shorter side is resized to the input size divided by ``crop_pct``, and the centre is cut out.
@@ -109,7 +108,7 @@ def contract_of(settings: Pretrained) -> Contract:
             expected="bilinear or bicubic",
             to_do="open the model yourself, and give it to limpet.Release.from_module.",
         )
-    return Contract(
+    return ImageInput(
         image_size=(read[0], read[1]),
         channels=channels,
         fit=_FITS[squashes, curve],

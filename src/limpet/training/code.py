@@ -8,7 +8,7 @@ from typing import Any
 
 from limpet.methods import METHODS
 from limpet.models.heads import HEADS
-from limpet.models.release import ReleaseRecord
+from limpet.models.release_record import ReleaseRecord
 from limpet.models.specs import EmbeddingSpec
 from limpet.support.source_code import Standing, combined, digest_of, standing
 from limpet.training.experiment import Experiment

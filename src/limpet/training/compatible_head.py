@@ -29,8 +29,10 @@ from limpet.errors import ReleaseError, refuse
 from limpet.methods import build_method
 from limpet.methods.base import CompatibilityMethod, PrototypeClassifier
 from limpet.methods.predecessor import class_prototypes
+from limpet.models.building import build_network
 from limpet.models.lifting import lift_embeddings
-from limpet.models.release import FrozenModel, Release, ReleaseRecord, load_release
+from limpet.models.release import Release, load_release
+from limpet.models.release_record import FrozenModel, ReleaseRecord
 from limpet.models.specs import FeatureSpec
 from limpet.training.encode import embed_features
 from limpet.training.experiment import Experiment
@@ -199,7 +201,7 @@ def frozen_release(items: VectorSet) -> Release:
     record = ReleaseRecord(fingerprint=embeddings.fingerprint, encoder=spec, space=embeddings.space.record())
     means, _ = class_prototypes(embeddings, embeddings.space)
     classifier = PrototypeClassifier(means, 1 / CLASS_MEAN_TEMPERATURE)
-    return Release(spec.build().eval(), record, classifier, items.class_names)
+    return Release(build_network(spec).eval(), record, classifier, items.class_names)
 
 
 def ridge_start(old: EmbeddingSet, new: EmbeddingSet) -> dict[str, Tensor]:

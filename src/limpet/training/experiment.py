@@ -401,7 +401,15 @@ class Experiment:
         Args:
             weights: Local folder of published backbone weights; None for a fresh start.
         """
-        return self.model.build(weights, self.freeze_backbone, self.recipe.freeze_batch_norm)
+        from limpet.models.building import build_network
+
+        network: EmbeddingNetwork = build_network(
+            self.model,
+            weights,
+            freeze_backbone=self.freeze_backbone,
+            freeze_batch_norm=self.recipe.freeze_batch_norm,
+        )
+        return network
 
     @classmethod
     def from_settings(cls, values: Mapping[str, object]) -> Self:

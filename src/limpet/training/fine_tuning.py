@@ -30,7 +30,8 @@ from limpet.errors import ConfigError, DataError, refuse
 from limpet.geometry import Hypersphere
 from limpet.methods import build_method, classless_options
 from limpet.models.pair_losses import PairLoss, RankingLoss
-from limpet.models.release import FrozenModel, Release, load_release
+from limpet.models.release import Release, load_release
+from limpet.models.release_record import FrozenModel
 from limpet.models.sentence_models import SentenceModel
 from limpet.models.specs import TextSpec
 from limpet.models.text_encoders import TextEncoder, embed_texts, open_text_encoder, recorded_place

@@ -22,7 +22,8 @@ from limpet.geometry import Space
 from limpet.methods.base import CompatibilityMethod
 from limpet.models.embedding_network import EmbeddingNetwork
 from limpet.models.pair_losses import PairLoss
-from limpet.models.release import FrozenModel, Release, load_record, load_release, weights_digest
+from limpet.models.release import Release, load_record, load_release, weights_digest
+from limpet.models.release_record import FrozenModel
 from limpet.support.source_code import put_beside
 from limpet.training.code import code_of
 from limpet.training.experiment import Experiment

@@ -34,7 +34,8 @@ from limpet.models.encoder import Encoder
 from limpet.models.heads import build_head
 from limpet.models.lifting import lifted
 from limpet.models.pair_losses import PairLoss
-from limpet.models.release import FrozenModel, Release, make_release, save_release, searching
+from limpet.models.release import Release, make_release, save_release, searching
+from limpet.models.release_record import FrozenModel
 from limpet.models.seeding import seeded
 from limpet.models.specs import EncoderSpec
 from limpet.models.trainable import add_lora, merge_lora, train_last

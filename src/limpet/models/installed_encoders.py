@@ -1,0 +1,56 @@
+"""Encoders that installed packages offer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from limpet.errors import ConfigError, LimpetError, reason
+from limpet.models.module_origin import ModuleOrigin
+from limpet.registry import Registry
+
+ENCODERS: Registry[Callable[[], Any]] = Registry(
+    "encoder",
+    "encoders",
+    {},
+    fits=callable,
+    expected="a function without arguments that returns limpet.Release.from_module(...)",
+)
+"""Encoders that installed packages offer under the entry-point group ``limpet.encoders``."""
+
+
+def made_by(name: str) -> Any:
+    """Return what the function of an installed encoder returns, which should be a release of a module.
+
+    Raises:
+        ConfigError: There is no such encoder, or its function raises.
+    """
+    factory = ENCODERS[name]
+    try:
+        return factory()
+    except LimpetError:
+        raise
+    except Exception as error:  # whatever a function of others does
+        raise ConfigError(
+            f"The installed encoder '{name}' raised {type(error).__name__}: {reason(error)}.",
+            to_do="repair or uninstall its package; everything else works without it.",
+        ) from error
+
+
+def rebuild(origin: ModuleOrigin) -> nn.Module:
+    """Return the encoder of an installed package that a record names.
+
+    Raises:
+        ConfigError: There is none, or its function raises or returns something else.
+    """
+    made = made_by(origin.place)
+    encoder = getattr(made, "encoder", None)
+    if not isinstance(encoder, nn.Module):
+        raise ConfigError(
+            f"The installed encoder '{origin.place}' returned a {type(made).__name__}.",
+            expected="a release of a module",
+            to_do="repair or uninstall its package; everything else works without it.",
+        )
+    return encoder
