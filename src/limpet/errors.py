@@ -258,6 +258,13 @@ def count_of(name: str, value: object) -> int:
     return number
 
 
+def shown(names: Iterable[str], total: int | None = None) -> str:
+    """Write the first three names, and how many more there are; see `distinct`."""
+    listed = list(names)
+    more = (len(listed) if total is None else total) - min(3, len(listed))
+    return ", ".join(f"'{distinct(name)}'" for name in listed[:3]) + (f" and {more} more" if more > 0 else "")
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str], *, listing: str = "") -> ConfigError:
     """Build the error for a name that is not in a table of names.
 

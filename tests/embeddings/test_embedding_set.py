@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from limpet.embeddings import EmbeddingSet, StringArray
-from limpet.embeddings.embedding_set import shown
-from limpet.errors import DataError, SpaceMismatchError
+from limpet.errors import DataError, SpaceMismatchError, shown
 from limpet.geometry import Euclidean, Hypersphere, Lorentz
 
 

@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from limpet.embeddings import EmbeddingSet, StringArray
-from limpet.embeddings.imports import SIMILARITIES, from_npz, from_parquet, space_named
+from limpet.embeddings.forms import SIMILARITIES, space_named
+from limpet.embeddings.imports import from_npz, from_parquet
 from limpet.embeddings.room import available_memory, gather, rows_at_once
 from limpet.errors import ConfigError, DataError
 from limpet.geometry import Euclidean, Hypersphere, InnerProduct

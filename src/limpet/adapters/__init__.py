@@ -23,21 +23,10 @@ sensitive as what was embedded: both may be inverted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from limpet.adapters.base import Adapter
-from limpet.adapters.fastfill import FastFill
-from limpet.adapters.lambda_orthogonal import LambdaOrthogonal
-from limpet.adapters.local import Local
-from limpet.adapters.low_rank import LowRank
-from limpet.adapters.mean_drift import MeanDrift
+from limpet.adapters.base import Adapter, AdapterStorage
 from limpet.adapters.pairs import Direction, PairReport, SuspectPairs, suspect_pairs
-from limpet.adapters.procrustes import Procrustes
-from limpet.adapters.residual_mlp import ResidualMLP
-from limpet.adapters.ridge import Ridge
+from limpet.adapters.registered import ADAPTERS, build_adapter
 from limpet.adapters.score_map import ScoreMap
-from limpet.registry import Registry
-from limpet.support.options import bound
 
 __all__ = [
     "ADAPTERS",
@@ -50,29 +39,11 @@ __all__ = [
     "suspect_pairs",
 ]
 
-ADAPTERS: Registry[type[Adapter]] = Registry(
-    "adapter",
-    "adapters",
-    {
-        "procrustes": Procrustes,
-        "ridge": Ridge,
-        "low_rank": LowRank,
-        "mean_drift": MeanDrift,
-        "lambda_orthogonal": LambdaOrthogonal,
-        "local": Local,
-        "residual_mlp": ResidualMLP,
-        "fastfill": FastFill,
-    },
-    fits=lambda thing: isinstance(thing, type) and issubclass(thing, Adapter),
-    expected="a subclass of limpet.adapters.base.Adapter",
-)
+
+def _storage() -> AdapterStorage:
+    from limpet.adapters import storage  # here: SciPy and pydantic take longer to import than all the rest
+
+    return storage
 
 
-def build_adapter(name: str, options: Mapping[str, object]) -> Adapter:
-    """Build an adapter by name; its direction is one of the options.
-
-    Raises:
-        ConfigError: The name or an option is unknown, and the nearest known one is suggested; or a value is wrong.
-    """
-    adapter = ADAPTERS[name]
-    return adapter(**bound(adapter, options, f"adapter '{name}'"))
+Adapter.storage = staticmethod(_storage)

@@ -6,10 +6,10 @@ import hashlib
 import inspect
 import json
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, Unpack, overload
+from typing import Any, ClassVar, Literal, Protocol, Self, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,11 @@ from limpet.adapters.moments import BLOCK, Floats, PairedVectors, unit_rows
 from limpet.adapters.pairs import Direction, PairReport, check_direction, matched, paired_vectors
 from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.embeddings.conversion import array_of
-from limpet.embeddings.embedding_set import check_given, shown
+from limpet.embeddings.embedding_set import check_given
 from limpet.embeddings.same_items import refuse_lengths, refuse_one_model
+from limpet.embeddings.storage import write_atomically
 from limpet.embeddings.trained_on import TrainedOn
-from limpet.errors import ConfigError, DataError, SpaceMismatchError
+from limpet.errors import ConfigError, DataError, SpaceMismatchError, shown
 from limpet.geometry import Hypersphere, Space
 from limpet.support.hub import HubPlace, OnHub, fetched
 from limpet.support.options import bound
@@ -57,6 +58,19 @@ class Fitted:
     trained_on: TrainedOn | None = None
 
 
+class AdapterStorage(Protocol):
+    """What keeps adapters in folders: `limpet.adapters.storage`."""
+
+    def load_adapter(self, folder: str | Path) -> Adapter:
+        """Load an adapter of any kind."""
+
+    def save_adapter(self, adapter: Adapter, folder: str | Path) -> Path:
+        """Write an adapter to a folder, and return its path."""
+
+    def adapter_card(self, adapter: Adapter) -> str:
+        """Return a short description in Markdown."""
+
+
 class Adapter(OnHub):
     """A map from the embeddings of one model into the space of another one, fitted without labels.
 
@@ -75,6 +89,8 @@ class Adapter(OnHub):
 
     kind: ClassVar[str]
     """Its name in `ADAPTERS`."""
+    storage: ClassVar[Callable[[], AdapterStorage]]
+    """Imports what keeps adapters; `limpet.adapters` sets it, since storage knows adapters of every kind."""
     minimum_pairs: ClassVar[int] = 2
     """Fewest pairs it can be fitted on."""
     equal_dimensions: ClassVar[bool] = False
@@ -110,9 +126,7 @@ class Adapter(OnHub):
             MissingExtraError: It is no folder, and huggingface_hub is not installed.
             ReleaseError: It cannot be fetched, or is not what was saved.
         """
-        from limpet.adapters.storage import load_adapter
-
-        return load_adapter(fetched(name, **place))
+        return cls.storage().load_adapter(fetched(name, **place))
 
     def save_pretrained(self, folder: str | Path) -> Path:
         """Write an adapter to a folder, with a card that the hub reads, and return its path.
@@ -120,11 +134,10 @@ class Adapter(OnHub):
         Raises:
             ReleaseError: The folder holds another one, or could not be written; what was there is intact.
         """
-        from limpet.adapters.storage import adapter_card, save_adapter
-        from limpet.embeddings.storage import write_atomically
-
-        place = save_adapter(self, folder)
-        write_atomically(place / "README.md", lambda part: part.write_text(adapter_card(self), encoding="utf-8"))
+        storage = type(self).storage()
+        place = storage.save_adapter(self, folder)
+        card = storage.adapter_card(self)
+        write_atomically(place / "README.md", lambda part: part.write_text(card, encoding="utf-8"))
         return place
 
     @abstractmethod

@@ -24,8 +24,7 @@ from limpet.adapters.moments import (
     with_constant,
 )
 from limpet.embeddings import EmbeddingSet
-from limpet.embeddings.embedding_set import shown
-from limpet.errors import DataError, EmptyOverlapError, refuse
+from limpet.errors import DataError, EmptyOverlapError, refuse, shown
 from limpet.support.wording import whole_percent
 
 Direction = Literal["new_to_old", "old_to_new"]

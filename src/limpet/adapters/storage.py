@@ -23,9 +23,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load, load_file, save, save_file
 
-from limpet.adapters import ADAPTERS, build_adapter
 from limpet.adapters.base import Adapter, Fitted, State
 from limpet.adapters.pairs import Direction
+from limpet.adapters.registered import ADAPTERS, build_adapter
 from limpet.embeddings.storage import write_atomically
 from limpet.embeddings.trained_on import TRAINED_ON_FILE, TrainedOn
 from limpet.errors import DataError, LimpetError, ReleaseError, SpaceMismatchError, reason

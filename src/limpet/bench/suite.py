@@ -18,7 +18,7 @@ from limpet.continual.plans import KS, PLANS
 from limpet.data.datasets import DATASETS
 from limpet.data.scenarios import SCENARIOS
 from limpet.data.texts import TEXT_DATASETS
-from limpet.embeddings.embedding_set import Form
+from limpet.embeddings.forms import Form
 from limpet.errors import ConfigError, nearest, refuse, unknown_name
 from limpet.evaluation.compatibility import Baseline
 from limpet.evaluation.metrics import metrics_named

@@ -22,8 +22,7 @@ from limpet.cli.gallery.common import DECLARED, duration, name_of, open_vectors
 from limpet.cli.gallery.sources import stored_vectors
 from limpet.cli.options import Api, TextModel
 from limpet.cli.places import Place
-from limpet.embeddings.embedding_set import shown
-from limpet.errors import ConfigError, LimpetError, UpgradeStateError, refuse, without_secrets
+from limpet.errors import ConfigError, LimpetError, UpgradeStateError, refuse, shown, without_secrets
 
 if TYPE_CHECKING:
     from limpet.attached.base import Attachment, AttachmentStatus, ModelIdentity

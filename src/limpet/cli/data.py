@@ -18,8 +18,7 @@ from limpet.cli.config import as_typed
 from limpet.cli.console import console, counting_progress, print_error, print_json, print_table
 from limpet.cli.options import DataSets
 from limpet.embeddings import StringArray
-from limpet.embeddings.embedding_set import shown
-from limpet.errors import unknown_name
+from limpet.errors import shown, unknown_name
 from limpet.reports.formats import MISSING
 
 if TYPE_CHECKING:

@@ -20,9 +20,8 @@ from limpet.cli.console import console, counting_progress, print_json, print_tab
 from limpet.cli.options import Api, DataSets, Reading, TextModel
 from limpet.cli.places import Place
 from limpet.embeddings import EmbeddingSet
-from limpet.embeddings.embedding_set import shown
 from limpet.embeddings.files import files_in, model_folder
-from limpet.errors import ConfigError, ReleaseError, refuse
+from limpet.errors import ConfigError, ReleaseError, refuse, shown
 from limpet.reports.formats import score
 from limpet.support.devices import device_named
 

@@ -18,9 +18,8 @@ from limpet.cli.evidence import Sides
 from limpet.cli.pages import Report
 from limpet.cli.places import Place
 from limpet.embeddings import EmbeddingSet
-from limpet.embeddings.embedding_set import shown
 from limpet.embeddings.files import FileColumns, model_folder
-from limpet.errors import ConfigError, ReleaseError, UnusableVectorsError, refuse, unknown_name
+from limpet.errors import ConfigError, ReleaseError, UnusableVectorsError, refuse, shown, unknown_name
 from limpet.support.options import Keywords, bound, option_types
 
 if TYPE_CHECKING:

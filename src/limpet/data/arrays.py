@@ -14,7 +14,8 @@ from limpet.data.image_set import ImageSet
 from limpet.data.images import ArrayImages
 from limpet.data.retrieval_data import RetrievalData
 from limpet.embeddings import StringArray
-from limpet.embeddings.imports import NPZ_ERRORS, int64_labels
+from limpet.embeddings.conversion import int64_labels
+from limpet.embeddings.imports import NPZ_ERRORS
 from limpet.embeddings.numpy_files import NumpyFile
 from limpet.errors import ConfigError, DataError, reason
 

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limpet.embeddings import StringArray
-from limpet.embeddings.embedding_set import shown
-from limpet.errors import DataError
+from limpet.errors import DataError, shown
 
 
 class LabelledItems(Protocol):

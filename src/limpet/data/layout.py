@@ -17,8 +17,7 @@ from limpet.data.image_set import ImageSet
 from limpet.data.image_size import ImageSize, readable_sides
 from limpet.data.images import FileImages, keep_decoded
 from limpet.embeddings import StringArray
-from limpet.embeddings.embedding_set import shown
-from limpet.errors import DataError
+from limpet.errors import DataError, shown
 from limpet.support.disk import read_text
 
 

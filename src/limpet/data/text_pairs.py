@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from limpet.data.text_files import FILE_READERS, USUAL_NAMES, column_of, written_texts
 from limpet.data.text_set import TextSet
 from limpet.embeddings import StringArray
-from limpet.embeddings.embedding_set import shown
-from limpet.errors import DataError
+from limpet.errors import DataError, shown
 
 KINDS = {2: "pairs", 3: "triplets"}
 """What people call them, by the number of texts of each."""

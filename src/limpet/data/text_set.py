@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from limpet.data.items import check_class_rows, refuse_repeated
 from limpet.embeddings import StringArray
-from limpet.embeddings.embedding_set import shown
 from limpet.embeddings.trained_on import Digests, digests_of_texts
-from limpet.errors import DataError
+from limpet.errors import DataError, shown
 
 
 def blank(texts: StringArray) -> NDArray[np.bool_]:

@@ -1,6 +1,7 @@
 """Embeddings of items by a model, in memory and in files; importable without torch."""
 
-from limpet.embeddings.embedding_set import EmbeddingSet, Form, Role
+from limpet.embeddings.embedding_set import EmbeddingSet
+from limpet.embeddings.forms import Form, Role
 from limpet.embeddings.string_array import StringArray
 
 __all__ = ["EmbeddingSet", "Form", "Role", "StringArray"]

@@ -6,14 +6,20 @@ refused, with the line to write instead.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from limpet.embeddings.forms import Form, Role
 from limpet.embeddings.string_array import StringArray
 from limpet.errors import DataError, reason
+from limpet.geometry import Space
+
+Arrays = dict[str, NDArray[Any] | StringArray]
+"""What a file holds, by name: numbers as NumPy arrays, texts as such or as `StringArray`."""
 
 
 def array_of(values: Any, what: str) -> NDArray[Any]:
@@ -104,3 +110,108 @@ def classes_of(labels: Any, names: StringArray | None) -> tuple[NDArray[Any], St
             f"A label is '{texts[int(np.flatnonzero(rows < 0)[0])]}'.", expected="a name among those of the classes"
         )
     return rows, names
+
+
+LARGEST = int(np.iinfo(np.int64).max)
+
+
+def values_of(
+    path: str | Path, arrays: Arrays, fingerprint: str, where: tuple[Space, Form], role: Role
+) -> dict[str, Any]:
+    """Return the values of an `EmbeddingSet` from arrays that came from elsewhere.
+
+    Ids and labels may be texts or numbers, or be missing; items without ids are numbered.
+
+    Args:
+        path: Where from, for messages.
+        arrays: "vectors", and what else there is: "ids", "labels", "class_names", further columns.
+        fingerprint: Of the model.
+        where: Space and form of the vectors.
+        role: What the items are to the model.
+
+    Raises:
+        DataError: Arrays are not one row per item.
+    """
+    _check_shapes(path, arrays)
+    columns = dict(arrays)
+    vectors = columns.pop("vectors")
+    ids, labels, names = (columns.pop(name, None) for name in ("ids", "labels", "class_names"))
+    if labels is not None and not _whole(labels):
+        labels, names = _texts(labels.astype(np.str_) if isinstance(labels, np.ndarray) else labels).classes()
+    return {
+        "ids": _texts(np.arange(len(vectors)) if ids is None else ids),
+        "vectors": vectors,
+        "fingerprint": fingerprint,
+        "space": where[0],
+        "role": role,
+        "form": where[1],
+        "labels": None if labels is None else int64_labels(np.asarray(labels), f"The labels in '{path}'"),
+        "class_names": None if names is None else _texts(names),
+        "columns": columns,
+    }
+
+
+def int64_labels(labels: NDArray[Any], what: str) -> NDArray[np.int64]:
+    """Return whole numbers as int64.
+
+    Args:
+        labels: Of any whole type.
+        what: What they are, as the beginning of a sentence.
+
+    Raises:
+        DataError: One is beyond int64, as uint64 may be: it would become another class.
+
+    >>> int64_labels(np.array([2**63], np.uint64), "The labels")
+    Traceback (most recent call last):
+    ...
+    limpet.errors.DataError: The labels reach 9223372036854775808.
+    Expected: whole numbers up to 9223372036854775807 (int64)
+    Next: number the classes anew, or give their names as texts.
+    """
+    if labels.dtype == np.uint64 and labels.max(initial=0) > LARGEST:
+        raise DataError(
+            f"{what} reach {labels.max()}.",
+            expected=f"whole numbers up to {LARGEST} (int64)",
+            to_do="number the classes anew, or give their names as texts.",
+        )
+    return labels.astype(np.int64)
+
+
+def _whole(values: NDArray[Any] | StringArray) -> bool:
+    return isinstance(values, np.ndarray) and np.issubdtype(values.dtype, np.integer)
+
+
+def _texts(values: NDArray[Any] | StringArray) -> StringArray:
+    """Return values as texts, written as Python writes them."""
+    import pyarrow as pa
+
+    if isinstance(values, StringArray):
+        return values
+    if _whole(values):
+        return StringArray.from_arrow(pa.array(values).cast(pa.large_string()))
+    return StringArray.from_numpy(values) if values.dtype.kind == "U" else StringArray.of(map(str, values))
+
+
+def _check_shapes(path: str | Path, arrays: Mapping[str, NDArray[Any] | StringArray]) -> None:
+    """Refuse arrays without one row per item, and ids and labels that say nothing."""
+    shapes = {name: values.shape for name, values in arrays.items() if isinstance(values, np.ndarray)}
+    for name, shape in shapes.items():
+        if not shape or (len(shape) > 1 and name in ("ids", "labels", "class_names")):
+            raise DataError(
+                f"The array '{name}' in '{path}' has shape {shape}.",
+                expected="one value per item" if name != "class_names" else "one name per class",
+                to_do="write it again with one row of each, or leave it out.",
+            )
+    for name in ("ids", "labels"):
+        values = arrays.get(name)
+        if isinstance(values, np.ndarray) and np.issubdtype(values.dtype, np.floating):
+            _refuse_missing(path, name, int(np.isnan(values).sum()), len(values))
+
+
+def _refuse_missing(path: str | Path, name: str, missing: int, rows: int) -> None:
+    if missing:
+        raise DataError(
+            f"{missing} of {rows} values of '{name}' in '{path}' are missing (null or NaN).",
+            expected="a value for every item",
+            to_do="fill them in, or remove these items.",
+        )

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Self, Unpack, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from limpet.embeddings import tables
 from limpet.embeddings.conversion import array_of, classes_of, ids_of, vectors_of
+from limpet.embeddings.forms import Form, Role, TableOptions
 from limpet.embeddings.string_array import StringArray
-from limpet.errors import DataError, SpaceMismatchError, UnusableVectorsError, distinct
+from limpet.errors import DataError, SpaceMismatchError, UnusableVectorsError, shown
 from limpet.geometry import Space
 from limpet.geometry.space import with_zeros
 
@@ -23,39 +25,12 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-Role = Literal["query", "document", "both"]
-Form = Literal["features", "points"]
-
 UNCERTAINTY = "uncertainty"
 """Name of a column that says how certain the model is of every item: a number in [0, 1]."""
 
 _FINGERPRINT = re.compile(r"declared:.+|[a-z]+:[0-9a-f]{64}")
 _ROWS_AT_ONCE = 16_384
 _NO_COLUMNS: Mapping[str, NDArray[Any]] = MappingProxyType({})
-
-
-class TableOptions(TypedDict, total=False):
-    """What the columns of a table do not say, each left out where the table says it, or where this is what it is.
-
-    Args:
-        fingerprint: Which model made the vectors.
-        space: What they are points of; the hypersphere of their dimension.
-        similarity: How they are compared, in place of the space: "cosine", "inner-product" or "euclidean".
-        role: What the items are to the model; "both".
-        id_column: Column of the ids; "id".
-        vector_column: Column of the vectors; "vector".
-        label_column: Column of the labels; "label".
-        cast: Accept other floating types than float32 and convert them.
-    """
-
-    fingerprint: str
-    space: Space
-    similarity: str
-    role: Role
-    id_column: str
-    vector_column: str
-    label_column: str
-    cast: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,16 +108,14 @@ class EmbeddingSet:
             table: A pyarrow.Table.
             told: What the columns do not say, by name: ``fingerprint="declared:my-model"``, ``space`` or
                 ``similarity``, ``role``, ``cast``; and ``id_column``, ``vector_column``, ``label_column`` where they
-                are called otherwise. See `limpet.embeddings.embedding_set.TableOptions`.
+                are called otherwise. See `limpet.embeddings.forms.TableOptions`.
 
         Raises:
             ConfigError: Both a space and a similarity were given, or one that is unknown.
             DataError: Vectors cannot be used, or it is not known which model made them.
             SpaceMismatchError: The table says another space than was given.
         """
-        from limpet.embeddings import tables
-
-        return tables.from_arrow(table, told)
+        return cls(**tables.from_arrow(table, told))
 
     def to_arrow(self) -> pa.Table:
         """Return a pyarrow.Table with the columns ``id``, ``vector``, ``label`` and those of the set.
@@ -150,9 +123,7 @@ class EmbeddingSet:
         Raises:
             DataError: A column of the set is called as one of these.
         """
-        from limpet.embeddings import tables
-
-        return tables.to_arrow(self)
+        return tables.to_arrow(self._values())
 
     @classmethod
     def from_pandas(cls, frame: pd.DataFrame, **told: Unpack[TableOptions]) -> EmbeddingSet:
@@ -166,9 +137,7 @@ class EmbeddingSet:
             frame: A pandas.DataFrame, whose index is not looked at.
             told: What the columns do not say; see `from_arrow`, and what it raises.
         """
-        from limpet.embeddings import tables
-
-        return tables.from_pandas(frame, told)
+        return cls(**tables.from_pandas(frame, told))
 
     def to_pandas(self) -> pd.DataFrame:
         """Return a pandas.DataFrame with the columns of `to_arrow`; pandas has to be installed.
@@ -176,9 +145,7 @@ class EmbeddingSet:
         Raises:
             DataError: A column of the set is called as one of these.
         """
-        from limpet.embeddings import tables
-
-        return tables.to_pandas(self)
+        return tables.to_pandas(self._values())
 
     @classmethod
     def from_dataset(cls, dataset: datasets.Dataset, **told: Unpack[TableOptions]) -> EmbeddingSet:
@@ -192,9 +159,7 @@ class EmbeddingSet:
             dataset: A datasets.Dataset.
             told: What the columns do not say; see `from_arrow`, and what it raises.
         """
-        from limpet.embeddings import tables
-
-        return tables.from_dataset(dataset, told)
+        return cls(**tables.from_dataset(dataset, told))
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -433,13 +398,6 @@ def _check_labels(embeddings: EmbeddingSet) -> None:
             f"Labels run from {labels.min()} to {labels.max()}, with {len(names)} class names.",
             expected="every label a row of the class names",
         )
-
-
-def shown(names: Iterable[str], total: int | None = None) -> str:
-    """Write the first three names, and how many more there are; see `limpet.errors.distinct`."""
-    listed = list(names)
-    more = (len(listed) if total is None else total) - min(3, len(listed))
-    return ", ".join(f"'{distinct(name)}'" for name in listed[:3]) + (f" and {more} more" if more > 0 else "")
 
 
 def joined(sets: Sequence[EmbeddingSet]) -> EmbeddingSet:

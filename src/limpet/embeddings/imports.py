@@ -17,20 +17,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.embeddings.embedding_set import EmbeddingSet, Form, Role, unusable_rows
+from limpet.embeddings.conversion import Arrays, values_of
+from limpet.embeddings.embedding_set import EmbeddingSet, unusable_rows
 from limpet.embeddings.files import NUMPY, NUMPY_ARCHIVE, PARQUET, USUAL, FileColumns, refuse_other_kind
+from limpet.embeddings.forms import Form, Role, space_of
 from limpet.embeddings.numpy_files import NumpyFile
 from limpet.embeddings.room import gather, rows_at_once
 from limpet.embeddings.string_array import StringArray
-from limpet.errors import DataError, LimpetError, reason, refuse, unknown_name
-from limpet.geometry import Euclidean, Hypersphere, InnerProduct, Space
+from limpet.errors import DataError, LimpetError, reason
+from limpet.geometry import Space
 
 NPZ_ERRORS = (OSError, ValueError, EOFError, NotImplementedError, RuntimeError, KeyError, struct.error,
               tokenize.TokenError, SyntaxError, zipfile.BadZipFile, zlib.error)  # fmt: skip
 """What NumPy raises for files that are no archives, are cut off, damaged, encrypted, or hold Python objects."""
 
-Arrays = dict[str, NDArray[Any] | StringArray]
-"""What a file holds, by name: numbers as NumPy arrays, texts as such or as `StringArray`."""
 _ARRAYS = {"vector": "vectors", "id": "ids", "label": "labels"}
 
 
@@ -55,7 +55,7 @@ def from_npz(
         fingerprint: ``declared:<name>`` for vectors made elsewhere.
         space: Their space; the hypersphere of their dimension when left out.
         similarity: How they are compared, in place of the space: "cosine", "inner-product" or "euclidean"; see
-            `limpet.embeddings.imports.space_named`.
+            `limpet.embeddings.forms.space_named`.
         role: What the items are to the model.
         cast: Accept other floating types than float32 and convert them.
         names: What vectors, ids and labels are called in the file, where it is not as above.
@@ -78,7 +78,9 @@ def from_npz(
             expected="a complete .npy or .npz file of plain arrays (no pickled objects)",
             to_do="write it again with numpy.savez, or restore it from a copy.",
         ) from error
-    return imported(path, arrays, fingerprint, space_of(arrays, space, similarity), role, unusable)
+    return imported(
+        path, arrays, fingerprint, space_of(np.shape(arrays["vectors"])[1], space, similarity), role, unusable
+    )
 
 
 def _npz_arrays(path: Path, cast: bool, names: FileColumns, most_memory: int | None) -> Arrays:
@@ -148,18 +150,9 @@ def from_parquet(
     with unreadable(path):
         arrays: Arrays = {"vectors": gather(run.blocks(), files.rows, dim, most_memory=most_memory)}
     arrays |= run.values()
-    return imported(path, arrays, fingerprint, space_of(arrays, space, similarity), role, unusable)
-
-
-def space_of(arrays: Arrays, space: Space | None, similarity: str | None) -> tuple[Space, Form]:
-    """Return the space of the vectors and their form there."""
-    refuse(space is not None and similarity is not None, f"The space {space} and the similarity '{similarity}'.",
-           "one of the two")  # fmt: skip
-    dim = np.shape(arrays["vectors"])[1]
-    return (space or Hypersphere(dim), "points") if similarity is None else space_named(similarity, dim)
-
-
-LARGEST = int(np.iinfo(np.int64).max)
+    return imported(
+        path, arrays, fingerprint, space_of(np.shape(arrays["vectors"])[1], space, similarity), role, unusable
+    )
 
 
 def imported(
@@ -170,7 +163,7 @@ def imported(
     role: Role,
     unusable: list[str] | None = None,
 ) -> EmbeddingSet:
-    """Return the set of arrays that came from elsewhere: ids and labels may be texts or numbers, or be missing.
+    """Return the set of arrays that came from elsewhere; see `values_of`.
 
     Args:
         path: Where from, for messages.
@@ -183,71 +176,19 @@ def imported(
     Raises:
         DataError: They break a promise of `EmbeddingSet`.
     """
-    _check_shapes(path, arrays)
-    vectors = arrays.pop("vectors")
-    ids, labels, names = (arrays.pop(name, None) for name in ("ids", "labels", "class_names"))
-    if labels is not None and not _whole(labels):
-        labels, names = _texts(labels.astype(np.str_) if isinstance(labels, np.ndarray) else labels).classes()
-    ids = _texts(np.arange(len(vectors)) if ids is None else ids)
-    rows = None if unusable is None else unusable_rows(vectors, *where)  # type: ignore[arg-type]
+    values = values_of(path, arrays, fingerprint, where, role)
+    ids, vectors, labels = values["ids"], values["vectors"], values["labels"]
+    rows = None if unusable is None else unusable_rows(vectors, *where)
     if unusable is not None and rows is not None and len(rows) and len(ids) == len(vectors):
         unusable += list(ids[rows])
         kept = np.delete(np.arange(len(vectors)), rows)
-        ids, vectors = ids[kept], vectors[kept]
-        labels = None if labels is None else labels[kept]
-        arrays = {name: values[kept] for name, values in arrays.items()}
-    return EmbeddingSet(
-        ids=ids,
-        vectors=vectors,  # type: ignore[arg-type]
-        fingerprint=fingerprint,
-        space=where[0],
-        role=role,
-        form=where[1],
-        labels=None if labels is None else int64_labels(np.asarray(labels), f"The labels in '{path}'"),
-        class_names=None if names is None else _texts(names),
-        columns=arrays,  # type: ignore[arg-type]
-    )
-
-
-def int64_labels(labels: NDArray[Any], what: str) -> NDArray[np.int64]:
-    """Return whole numbers as int64.
-
-    Args:
-        labels: Of any whole type.
-        what: What they are, as the beginning of a sentence.
-
-    Raises:
-        DataError: One is beyond int64, as uint64 may be: it would become another class.
-
-    >>> int64_labels(np.array([2**63], np.uint64), "The labels")
-    Traceback (most recent call last):
-    ...
-    limpet.errors.DataError: The labels reach 9223372036854775808.
-    Expected: whole numbers up to 9223372036854775807 (int64)
-    Next: number the classes anew, or give their names as texts.
-    """
-    if labels.dtype == np.uint64 and labels.max(initial=0) > LARGEST:
-        raise DataError(
-            f"{what} reach {labels.max()}.",
-            expected=f"whole numbers up to {LARGEST} (int64)",
-            to_do="number the classes anew, or give their names as texts.",
-        )
-    return labels.astype(np.int64)
-
-
-def _whole(values: NDArray[Any] | StringArray) -> bool:
-    return isinstance(values, np.ndarray) and np.issubdtype(values.dtype, np.integer)
-
-
-def _texts(values: NDArray[Any] | StringArray) -> StringArray:
-    """Return values as texts, written as Python writes them."""
-    import pyarrow as pa
-
-    if isinstance(values, StringArray):
-        return values
-    if _whole(values):
-        return StringArray.from_arrow(pa.array(values).cast(pa.large_string()))
-    return StringArray.from_numpy(values) if values.dtype.kind == "U" else StringArray.of(map(str, values))
+        values |= {
+            "ids": ids[kept],
+            "vectors": vectors[kept],
+            "labels": None if labels is None else labels[kept],
+            "columns": {name: column[kept] for name, column in values["columns"].items()},
+        }
+    return EmbeddingSet(**values)
 
 
 def check_vectors(path: str | Path, shape: tuple[int, ...], dtype: np.dtype[Any], cast: bool) -> None:
@@ -269,59 +210,3 @@ def _without_vectors(path: str | Path, found: str) -> DataError:
         to_do="write one row per item under this name. `limpet evaluate`, `adapt` and `embed` also take another: "
         "--vector-column NAME.",
     )
-
-
-def _check_shapes(path: str | Path, arrays: Mapping[str, NDArray[Any] | StringArray]) -> None:
-    """Refuse arrays without one row per item, and ids and labels that say nothing."""
-    shapes = {name: values.shape for name, values in arrays.items() if isinstance(values, np.ndarray)}
-    for name, shape in shapes.items():
-        if not shape or (len(shape) > 1 and name in ("ids", "labels", "class_names")):
-            raise DataError(
-                f"The array '{name}' in '{path}' has shape {shape}.",
-                expected="one value per item" if name != "class_names" else "one name per class",
-                to_do="write it again with one row of each, or leave it out.",
-            )
-    for name in ("ids", "labels"):
-        values = arrays.get(name)
-        if isinstance(values, np.ndarray) and np.issubdtype(values.dtype, np.floating):
-            _refuse_missing(path, name, int(np.isnan(values).sum()), len(values))
-
-
-def _refuse_missing(path: str | Path, name: str, missing: int, rows: int) -> None:
-    if missing:
-        raise DataError(
-            f"{missing} of {rows} values of '{name}' in '{path}' are missing (null or NaN).",
-            expected="a value for every item",
-            to_do="fill them in, or remove these items.",
-        )
-
-
-SIMILARITIES: dict[str, tuple[type[Hypersphere | InnerProduct | Euclidean], Form]] = {
-    "cosine": (Hypersphere, "features"),
-    "inner-product": (InnerProduct, "points"),
-    "euclidean": (Euclidean, "points"),
-}
-"""Spaces by the name of their similarity, and what vectors of any length are there: raw features, or points."""
-
-
-def space_named(similarity: str, dim: int) -> tuple[Space, Form]:
-    """Return the space in which vectors are compared by a similarity, and the form that they have there.
-
-    Of the cosine only the direction counts: the hypersphere takes vectors of any length as features, and refuses the
-    zero vector. The others take all vectors as they are.
-
-    Args:
-        similarity: A key of `SIMILARITIES`.
-        dim: Dimension of the vectors.
-
-    Raises:
-        ConfigError: There is no such similarity.
-
-    >>> space, form = space_named("euclidean", 3)
-    >>> str(space), form
-    ('euclidean space of dimension 3', 'points')
-    """
-    if similarity not in SIMILARITIES:
-        raise unknown_name("similarity", similarity, SIMILARITIES)
-    space, form = SIMILARITIES[similarity]
-    return space(dim), form

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.embeddings.embedding_set import EmbeddingSet, shown
+from limpet.embeddings.embedding_set import EmbeddingSet
 from limpet.embeddings.string_array import StringArray
-from limpet.errors import DataError, SpaceMismatchError
+from limpet.errors import DataError, SpaceMismatchError, shown
 from limpet.geometry import Hypersphere
 
 

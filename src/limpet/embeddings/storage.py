@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from limpet.embeddings.embedding_set import EmbeddingSet, arrays_of, check, check_form, check_given, per_item, shown
+from limpet.embeddings.embedding_set import EmbeddingSet, arrays_of, check, check_form, check_given, per_item
 from limpet.embeddings.files import FILES_OF_EMBEDDINGS, refuse_other_kind
 from limpet.embeddings.imports import from_npz, from_parquet
 from limpet.embeddings.string_array import StringArray
-from limpet.errors import DataError, LimpetError, reason
+from limpet.errors import DataError, LimpetError, reason, shown
 from limpet.geometry import space_from_record
 from limpet.support.disk import open_file
 from limpet.support.documents import parsed_json

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from limpet.embeddings.embedding_set import shown
 from limpet.embeddings.string_array import StringArray
-from limpet.errors import DataError, reason
+from limpet.errors import DataError, reason, shown
 
 _EXAMPLES = 3
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.embeddings.embedding_set import EmbeddingSet, Form, Role, TableOptions, shown
-from limpet.embeddings.imports import Arrays, imported, space_of
+from limpet.embeddings.conversion import Arrays, values_of
+from limpet.embeddings.forms import Form, Role, TableOptions, space_of
 from limpet.embeddings.string_array import StringArray
-from limpet.errors import DataError, SpaceMismatchError, reason, refuse, unknown_name
+from limpet.errors import DataError, SpaceMismatchError, reason, refuse, shown, unknown_name
 from limpet.geometry import Space, space_from_record
 
 if TYPE_CHECKING:
@@ -29,37 +29,39 @@ METADATA = "limpet"
 TAKEN = ("id", "vector", "label")
 
 
-def to_arrow(embeddings: EmbeddingSet) -> pa.Table:
-    """Return a table of N rows; vectors are lists of fixed length, and classes with names a dictionary.
+def to_arrow(values: Mapping[str, Any]) -> pa.Table:
+    """Return a table of the N rows of a set, given by its values.
+
+    Vectors are lists of fixed length, and classes with names a dictionary.
 
     Raises:
         DataError: A column of the set is called as one of the table's own, or has no type in Arrow.
     """
     import pyarrow as pa
 
-    columns: dict[str, Any] = {"id": embeddings.ids.arrow(), "vector": _lists(embeddings.vectors)}
-    if embeddings.labels is not None and embeddings.class_names is not None:
-        columns["label"] = pa.DictionaryArray.from_arrays(embeddings.labels, embeddings.class_names.arrow())
-    elif embeddings.labels is not None:
-        columns["label"] = pa.array(embeddings.labels)
-    for name, values in embeddings.columns.items():
+    columns: dict[str, Any] = {"id": values["ids"].arrow(), "vector": _lists(values["vectors"])}
+    if values["labels"] is not None and values["class_names"] is not None:
+        columns["label"] = pa.DictionaryArray.from_arrays(values["labels"], values["class_names"].arrow())
+    elif values["labels"] is not None:
+        columns["label"] = pa.array(values["labels"])
+    for name, column in values["columns"].items():
         if name in TAKEN:
             raise DataError(
                 f"The embeddings have a column '{name}', which is one of a table's own.",
                 expected=f"another name than {', '.join(TAKEN)}",
                 to_do="give it one: embeddings.replace(columns={...}).",
             )
-        columns[name] = pa.array(values) if values.ndim == 1 else _lists(values)
-    names = None if embeddings.labels is not None or embeddings.class_names is None else list(embeddings.class_names)
+        columns[name] = pa.array(column) if column.ndim == 1 else _lists(column)
+    names = None if values["labels"] is not None or values["class_names"] is None else list(values["class_names"])
     told = {
-        "fingerprint": embeddings.fingerprint, "space": embeddings.space.record(), "role": embeddings.role,
-        "form": embeddings.form, "prefix": embeddings.prefix, "class_names": names,
+        "fingerprint": values["fingerprint"], "space": values["space"].record(), "role": values["role"],
+        "form": values["form"], "prefix": values["prefix"], "class_names": names,
     }  # fmt: skip
     return pa.table(columns).replace_schema_metadata({METADATA: json.dumps(told)})
 
 
-def from_arrow(table: pa.Table, told: TableOptions) -> EmbeddingSet:
-    """Return the embeddings of an Arrow table.
+def from_arrow(table: pa.Table, told: TableOptions) -> dict[str, Any]:
+    """Return the values of a set from an Arrow table.
 
     Raises:
         ConfigError: Both a space and a similarity were given, or one that is unknown.
@@ -75,10 +77,10 @@ def from_arrow(table: pa.Table, told: TableOptions) -> EmbeddingSet:
             to_do="EmbeddingSet.from_pandas takes data frames, from_dataset those of Hugging Face's datasets.",
         )
     kept = (table.schema.metadata or {}).get(METADATA.encode())
-    return _embeddings(table, told, None if kept is None else kept.decode())
+    return _values(table, told, None if kept is None else kept.decode())
 
 
-def to_pandas(embeddings: EmbeddingSet) -> Any:
+def to_pandas(values: Mapping[str, Any]) -> Any:
     """Return a pandas.DataFrame of N rows; the vectors are one array per row.
 
     Raises:
@@ -87,16 +89,16 @@ def to_pandas(embeddings: EmbeddingSet) -> Any:
     """
     import pandas as pd
 
-    table = to_arrow(embeddings)
+    table = to_arrow(values)
     frame = table.drop_columns(["vector"]).replace_schema_metadata(None).to_pandas()
-    vectors = pd.Series(list(embeddings.vectors), index=frame.index, dtype=object)
+    vectors = pd.Series(list(values["vectors"]), index=frame.index, dtype=object)
     frame.insert(1, "vector", vectors)
     frame.attrs[METADATA] = table.schema.metadata[METADATA.encode()].decode()
     return frame
 
 
-def from_pandas(frame: Any, told: TableOptions) -> EmbeddingSet:
-    """Return the embeddings of a data frame; its index is not looked at.
+def from_pandas(frame: Any, told: TableOptions) -> dict[str, Any]:
+    """Return the values of a set from a data frame; its index is not looked at.
 
     Raises:
         ConfigError: As `from_arrow`.
@@ -114,11 +116,11 @@ def from_pandas(frame: Any, told: TableOptions) -> EmbeddingSet:
             f"The data frame holds what no column of a table can: {reason(error)}.",
             expected="columns of one type each, and vectors as arrays of numbers",
         ) from error
-    return _embeddings(table, told, frame.attrs.get(METADATA))
+    return _values(table, told, frame.attrs.get(METADATA))
 
 
-def from_dataset(dataset: Any, told: TableOptions) -> EmbeddingSet:
-    """Return the embeddings of a `datasets.Dataset`; the names of a ClassLabel are those of the classes.
+def from_dataset(dataset: Any, told: TableOptions) -> dict[str, Any]:
+    """Return the values of a set from a `datasets.Dataset`; the names of a ClassLabel are those of the classes.
 
     Raises:
         ConfigError: As `from_arrow`.
@@ -137,10 +139,10 @@ def from_dataset(dataset: Any, told: TableOptions) -> EmbeddingSet:
     kept = (table.schema.metadata or {}).get(METADATA.encode())
     feature = dataset.features.get(told.get("label_column", "label"))
     names = list(feature.names) if isinstance(feature, datasets.ClassLabel) else None
-    return _embeddings(table, told, None if kept is None else kept.decode(), names)
+    return _values(table, told, None if kept is None else kept.decode(), names)
 
 
-def _embeddings(table: pa.Table, told: TableOptions, kept: str | None, names: list[str] | None = None) -> EmbeddingSet:
+def _values(table: pa.Table, told: TableOptions, kept: str | None, names: list[str] | None = None) -> dict[str, Any]:
     import pyarrow as pa
 
     unknown = sorted(told.keys() - TableOptions.__annotations__.keys())
@@ -178,8 +180,8 @@ def _embeddings(table: pa.Table, told: TableOptions, kept: str | None, names: li
         values = None if name in used else _numbers(table.column(name))
         if values is not None:
             arrays[name] = values
-    embeddings = imported("the table", arrays, fingerprint, _where(arrays, told, own), _role(told, own))
-    return embeddings.replace(prefix=str(own["prefix"])) if own.get("prefix") else embeddings
+    values_of_set = values_of("the table", arrays, fingerprint, _where(arrays, told, own), _role(told, own))
+    return {**values_of_set, "prefix": str(own.get("prefix", ""))}
 
 
 def _kept(kept: str | None) -> Mapping[str, Any]:
@@ -219,7 +221,7 @@ def _dim(own: Mapping[str, Any]) -> int:
 
 def _where(arrays: Arrays, told: TableOptions, own: Mapping[str, Any]) -> tuple[Space, Form]:
     if not own:
-        return space_of(arrays, told.get("space"), told.get("similarity"))
+        return space_of(np.shape(arrays["vectors"])[1], told.get("space"), told.get("similarity"))
     space = space_from_record(own["space"])
     if told.get("similarity") is not None or told.get("space") not in (None, space):
         raise SpaceMismatchError(

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet
-from limpet.embeddings.embedding_set import shown
 from limpet.embeddings.same_items import labels_as_in, refuse_one_model, with_common_labels
-from limpet.errors import ConfigError, DataError, EmptyOverlapError, SpaceMismatchError
+from limpet.errors import ConfigError, DataError, EmptyOverlapError, SpaceMismatchError, shown
 from limpet.evaluation.ranking.row_lists import RowLists
 from limpet.evaluation.ranking.vector_rows import EmbeddingRows
 from limpet.geometry import Side, Space

@@ -13,8 +13,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from limpet.embeddings import EmbeddingSet
-from limpet.embeddings.embedding_set import shown
-from limpet.errors import BudgetError, DataError, GalleryError, LastingStoreError, StoreError, refuse, unknown_name
+from limpet.errors import (
+    BudgetError,
+    DataError,
+    GalleryError,
+    LastingStoreError,
+    StoreError,
+    refuse,
+    shown,
+    unknown_name,
+)
 from limpet.galleries.expected_gain import pilot_ids
 from limpet.galleries.orders import ORDERS, order_ids
 from limpet.galleries.rows import rows_of
@@ -24,7 +32,7 @@ from limpet.stores.base import Changes, Fill, Items
 from limpet.support.logs import logger
 
 if TYPE_CHECKING:
-    from limpet.galleries.gallery import Gallery
+    from limpet.galleries.open_gallery import OpenGallery
 
 Result = TypeVar("Result")
 
@@ -144,7 +152,7 @@ class Backfill:
 
     def __init__(
         self,
-        gallery: Gallery,
+        gallery: OpenGallery,
         source: VectorSource,
         *,
         order: str | None = None,
@@ -371,7 +379,7 @@ def fill_of(source: VectorSource, generation: Generation | None, target: str, it
     return Fill(rows_of(generation, made), seen.versions, seen)
 
 
-def commit_fill(gallery: Gallery, fill: Fill, wait: float) -> int:
+def commit_fill(gallery: OpenGallery, fill: Fill, wait: float) -> int:
     """Write vectors in one commit, and return how many were: not those of items that changed or vanished meanwhile.
 
     Args:

@@ -19,13 +19,13 @@ from limpet.galleries.state import Link
 
 if TYPE_CHECKING:
     from limpet.evaluation.ranking.cohort import Cohort
-    from limpet.galleries.gallery import Gallery
+    from limpet.galleries.open_gallery import OpenGallery
 
 MOST_ITEMS = 1000  # of a cohort
 FEWEST = 50
 
 
-def drawn_cohort(gallery: Gallery, link: Link, *, seed: int = 0) -> Cohort:
+def drawn_cohort(gallery: OpenGallery, link: Link, *, seed: int = 0) -> Cohort:
     """Draw the cohort by which scores through a link are compared with those on the queries' own vectors.
 
     Args:

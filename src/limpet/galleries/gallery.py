@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet
 from limpet.embeddings.conversion import vectors_of
-from limpet.embeddings.embedding_set import check_given, shown
+from limpet.embeddings.embedding_set import check_given
 from limpet.errors import (
     ConfigError,
     DataError,
@@ -29,6 +29,7 @@ from limpet.errors import (
     StoreError,
     count_of,
     refuse,
+    shown,
 )
 from limpet.galleries.backfill import Backfill, Backfilled, BackfillOptions
 from limpet.galleries.backup import Backup, back_up

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from limpet.embeddings import EmbeddingSet, StringArray
-from limpet.embeddings.embedding_set import shown
-from limpet.errors import ConfigError, DataError, SpaceMismatchError, brief, unknown_name
+from limpet.errors import ConfigError, DataError, SpaceMismatchError, brief, shown, unknown_name
 from limpet.galleries.state import GalleryState, Generation
 from limpet.stores.base import Rows
 from limpet.stores.filters import COLUMN_TYPES, fits

@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet, Role, StringArray
-from limpet.embeddings.embedding_set import shown
 from limpet.embeddings.files import model_folder
 from limpet.embeddings.string_array import IdIndex
-from limpet.errors import ConfigError, DataError, ReleaseError, SpaceMismatchError, refuse
+from limpet.errors import ConfigError, DataError, ReleaseError, SpaceMismatchError, refuse, shown
 from limpet.galleries.state import Generation
 from limpet.geometry import Space
 

@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet, StringArray
-from limpet.embeddings.embedding_set import shown, unusable_rows
-from limpet.embeddings.imports import space_named
+from limpet.embeddings.embedding_set import unusable_rows
+from limpet.embeddings.forms import space_named
 from limpet.embeddings.storage import save, to_npz, write_atomically
 from limpet.errors import (
     ConfigError,
@@ -30,6 +30,7 @@ from limpet.errors import (
     SpaceMismatchError,
     nearest,
     refuse,
+    shown,
     unknown_name,
     without_intact,
 )

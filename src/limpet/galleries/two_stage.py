@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet
-from limpet.embeddings.embedding_set import shown
-from limpet.errors import BudgetError, DataError, EmptyOverlapError, GalleryError, UpgradeStateError, refuse
+from limpet.errors import BudgetError, DataError, EmptyOverlapError, GalleryError, UpgradeStateError, refuse, shown
 from limpet.galleries.backfill import commit_fill, fill_of
 from limpet.galleries.router import Hit, Reply, route
 from limpet.galleries.sources import VectorSource, check_source
@@ -24,7 +23,7 @@ from limpet.stores.base import Fill, Items
 from limpet.support.logs import logger
 
 if TYPE_CHECKING:
-    from limpet.galleries.gallery import Gallery
+    from limpet.galleries.open_gallery import OpenGallery
 
 Find = Callable[[EmbeddingSet, int, bool], Reply]
 """Searches with queries of one model for so many hits, among the vectors of that model alone or all that they may."""
@@ -65,7 +64,7 @@ class Rescoring:
         refuse(self.budget is not None and self.budget < 0, f"budget={self.budget}", "at least 0 items a query")
         refuse(self.wait < 0, f"wait={self.wait}", "at least 0 seconds")
 
-    def search(self, gallery: Gallery, queries: EmbeddingSet, k: int, find: Find) -> Reply:
+    def search(self, gallery: OpenGallery, queries: EmbeddingSet, k: int, find: Find) -> Reply:
         """Search in two stages, and keep what was embedded.
 
         Args:
@@ -104,7 +103,7 @@ class Rescoring:
             items=pointer.items, merge="rescored", embedded=0 if fill is None else len(fill.rows.ids), kept=kept,
         )  # fmt: skip
 
-    def _target(self, gallery: Gallery, queries: EmbeddingSet) -> Generation:
+    def _target(self, gallery: OpenGallery, queries: EmbeddingSet) -> Generation:
         """Return the generation that scores, and refuse what cannot be searched in two stages."""
         pointer, state = gallery.now()
         if state.phase not in ("prepared", "swapped"):
@@ -148,7 +147,7 @@ class Rescoring:
             return None
         return fill_of(self.source, target, target.name, items, made) if len(made) else None
 
-    def _kept(self, gallery: Gallery, fill: Fill | None) -> int:
+    def _kept(self, gallery: OpenGallery, fill: Fill | None) -> int:
         """Write what was embedded, if the gallery can be written now; return how much of it is there."""
         if fill is None:
             return 0
@@ -159,7 +158,7 @@ class Rescoring:
             return 0
 
     def _vectors(
-        self, gallery: Gallery, target: Generation, items: Items, fill: Fill | None
+        self, gallery: OpenGallery, target: Generation, items: Items, fill: Fill | None
     ) -> dict[str, NDArray[np.float32]]:
         """Return the new vectors of the candidates that have one, in index form, by id."""
         stored = [name for name, held in zip(items.ids, items.generations, strict=True) if target.name in held]

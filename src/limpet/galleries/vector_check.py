@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.embeddings.embedding_set import shown
-from limpet.errors import GalleryError
+from limpet.errors import GalleryError, shown
 from limpet.galleries.items import ITEMS_AT_ONCE, pages
 from limpet.galleries.state import Generation, Progress
 from limpet.stores.base import Items, Store

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Literal, get_args
 from urllib.parse import unquote
 
-from limpet.embeddings.imports import SIMILARITIES
+from limpet.embeddings.forms import SIMILARITIES
 from limpet.errors import ConfigError, nearest, refuse, unknown_name, without_secrets
 
 Missing = Literal["refuse", "skip"]

@@ -13,8 +13,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet, Form, Role, StringArray, storage
+from limpet.embeddings.conversion import Arrays
 from limpet.embeddings.files import IMPORTED, USUAL, FileColumns, model_folder
-from limpet.embeddings.imports import Arrays, check_vectors, imported, space_named
+from limpet.embeddings.forms import space_named
+from limpet.embeddings.imports import check_vectors, imported
 from limpet.embeddings.room import gather, rows_at_once
 from limpet.embeddings.table_pass import Pass
 from limpet.errors import ConfigError, DataError, refuse

@@ -24,9 +24,8 @@ from limpet.data.text_set import TextSet
 from limpet.data.token_set import PairedTokens, TokenSet
 from limpet.data.vector_set import VectorSet
 from limpet.embeddings import EmbeddingSet, Role, StringArray
-from limpet.embeddings.embedding_set import shown
 from limpet.embeddings.same_items import refuse_lengths
-from limpet.errors import ConfigError, DataError, refuse
+from limpet.errors import ConfigError, DataError, refuse, shown
 from limpet.geometry import Hypersphere
 from limpet.methods import build_method, classless_options
 from limpet.models.pair_losses import PairLoss, RankingLoss

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from limpet.embeddings import EmbeddingSet, StringArray
-from limpet.embeddings.imports import int64_labels
+from limpet.embeddings.conversion import int64_labels
 from limpet.errors import ConfigError, DataError, SpaceMismatchError, brief
 from limpet.geometry import Space
 from limpet.methods.base import EVERY_SPACE, Head, View

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from limpet.embeddings import EmbeddingSet
-from limpet.embeddings.embedding_set import Form
+from limpet.embeddings.forms import Form
 from limpet.evaluation.ranking.vector_rows import EmbeddingRows
 from limpet.evaluation.retrieval import top_k
 from limpet.geometry import Hypersphere, Lorentz, Side, Space

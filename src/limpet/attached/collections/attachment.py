@@ -31,7 +31,6 @@ from limpet.attached.collections.ledger import Entry, Ledger
 from limpet.attached.filling import Run, check_model
 from limpet.attached.state import OTHER, AttachmentState, Event, Side, advance
 from limpet.embeddings import EmbeddingSet
-from limpet.embeddings.embedding_set import shown
 from limpet.errors import (
     BudgetError,
     ConfigError,
@@ -40,6 +39,7 @@ from limpet.errors import (
     UpgradeStateError,
     reason,
     refuse,
+    shown,
 )
 from limpet.galleries.backfill import Backfilled, LeftOut
 from limpet.galleries.sources import VectorSource, WithText, points_of

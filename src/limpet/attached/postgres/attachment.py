@@ -66,8 +66,7 @@ from limpet.attached.postgres.verify import queries_of, table_problems, trigger_
 from limpet.attached.recognition import CLOSE, cosine
 from limpet.attached.state import AttachmentState, Event, Side, advance
 from limpet.embeddings import EmbeddingSet
-from limpet.embeddings.embedding_set import shown
-from limpet.errors import GalleryError, StoreError, UpgradeStateError, refuse
+from limpet.errors import GalleryError, StoreError, UpgradeStateError, refuse, shown
 from limpet.evaluation.results import Evaluation
 from limpet.galleries.backfill import Backfilled
 from limpet.galleries.sources import VectorSource, WithText

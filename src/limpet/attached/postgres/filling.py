@@ -35,8 +35,7 @@ from limpet.attached.postgres.session import RETRIES, Result, Row, Session
 from limpet.attached.postgres.table import FIRING
 from limpet.attached.state import Side
 from limpet.embeddings import EmbeddingSet
-from limpet.embeddings.embedding_set import shown
-from limpet.errors import BudgetError, DataError, LastingStoreError
+from limpet.errors import BudgetError, DataError, LastingStoreError, shown
 from limpet.galleries.backfill import Backfilled, LeftOut
 from limpet.galleries.sources import VectorSource
 

@@ -15,8 +15,7 @@ from limpet.attached.postgres.layout import AnyLayout, added_name, key_texts, la
 from limpet.attached.postgres.ledger import Entry
 from limpet.attached.postgres.session import Session
 from limpet.attached.state import Side
-from limpet.embeddings.embedding_set import shown
-from limpet.errors import GalleryError, StoreError
+from limpet.errors import GalleryError, StoreError, shown
 from limpet.stores.postgres.rows import decoded
 
 SAMPLE = 256

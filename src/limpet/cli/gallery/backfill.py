@@ -13,9 +13,8 @@ from limpet.cli.gallery.common import duration
 from limpet.cli.gallery.options import PatientWriterOptions, Spending
 from limpet.cli.gallery.sources import MappedVectors
 from limpet.cli.options import Api, DataSets
-from limpet.embeddings.embedding_set import shown
 from limpet.embeddings.storage import write_atomically
-from limpet.errors import ConfigError
+from limpet.errors import ConfigError, shown
 
 if TYPE_CHECKING:
     from limpet.galleries import Gallery

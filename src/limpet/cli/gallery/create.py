@@ -14,8 +14,7 @@ from limpet.cli.gallery.options import GraphOptions, NewGallery, NewModel
 from limpet.cli.options import Api, DataSets
 from limpet.cli.places import Place
 from limpet.embeddings import EmbeddingSet
-from limpet.embeddings.embedding_set import shown
-from limpet.errors import LimpetError, refuse, without_intact, without_secrets
+from limpet.errors import LimpetError, refuse, shown, without_intact, without_secrets
 from limpet.models.names import called
 
 if TYPE_CHECKING:

@@ -17,9 +17,8 @@ from limpet.cli.gallery.sources import TO_EMBED, Embedder, fingerprints_of
 from limpet.cli.options import Api, DataSets, leaving_out
 from limpet.cli.places import Place
 from limpet.embeddings import EmbeddingSet
-from limpet.embeddings.embedding_set import shown
 from limpet.embeddings.files import FileColumns
-from limpet.errors import DataError, refuse, without_secrets
+from limpet.errors import DataError, refuse, shown, without_secrets
 
 if TYPE_CHECKING:
     from limpet.galleries import Gallery

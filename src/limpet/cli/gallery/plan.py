@@ -11,7 +11,7 @@ from limpet.cli.gallery.common import command, duration, size
 from limpet.cli.gallery.options import GalleryOptions, Spending
 from limpet.cli.gallery.sources import MappedVectors
 from limpet.cli.options import Api, DataSets
-from limpet.embeddings.embedding_set import shown
+from limpet.errors import shown
 
 if TYPE_CHECKING:
     from limpet.galleries.plan import Plan, Promise

@@ -15,8 +15,8 @@ from limpet.cli.gallery.options import WriterOptions
 from limpet.cli.gallery.sources import TO_EMBED, Embedder, fingerprints_of
 from limpet.cli.options import Api, DataSets
 from limpet.cli.places import Place
-from limpet.embeddings.embedding_set import joined, shown
-from limpet.errors import ConfigError, refuse
+from limpet.embeddings.embedding_set import joined
+from limpet.errors import ConfigError, refuse, shown
 from limpet.support.disk import regular
 
 if TYPE_CHECKING:

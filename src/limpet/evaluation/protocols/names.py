@@ -9,8 +9,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet, StringArray
-from limpet.embeddings.embedding_set import shown
-from limpet.errors import DataError, EmptyOverlapError
+from limpet.errors import DataError, EmptyOverlapError, shown
 from limpet.evaluation.ranking.row_lists import RowLists
 
 _FOLDERS = r"^.*[/\\]"

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from limpet.data.text_files import readable
 from limpet.embeddings import EmbeddingSet, StringArray
-from limpet.embeddings.embedding_set import shown
-from limpet.errors import DataError, EmptyOverlapError, unknown_name
+from limpet.errors import DataError, EmptyOverlapError, shown, unknown_name
 from limpet.evaluation.protocols.base import Lists, RankingProtocol
 from limpet.evaluation.protocols.names import lists_of_pairs, rows_named
 

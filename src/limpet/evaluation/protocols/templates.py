@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet
-from limpet.embeddings.embedding_set import shown
-from limpet.errors import DataError, SpaceMismatchError
+from limpet.errors import DataError, SpaceMismatchError, shown
 from limpet.geometry import Hypersphere
 
 COLUMNS = ("template", "media", "detector_score")

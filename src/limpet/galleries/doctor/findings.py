@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
-from limpet.embeddings.embedding_set import shown
+from limpet.errors import shown
 
 Severity = Literal["error", "warning", "note"]
 

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from limpet.embeddings.embedding_set import shown
-from limpet.errors import LimpetError
+from limpet.errors import LimpetError, shown
 from limpet.galleries.doctor.findings import NAMED, Finding, Severity
 from limpet.galleries.items import draw, pages
 from limpet.galleries.links import link_from_report, read_adapter, read_scores

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from limpet.embeddings.embedding_set import shown
-from limpet.errors import GalleryError
+from limpet.errors import GalleryError, shown
 from limpet.galleries.doctor.findings import NAMED
 from limpet.galleries.state import replay
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet
-from limpet.embeddings.embedding_set import shown
+from limpet.errors import shown
 from limpet.galleries.doctor.findings import NAMED, Finding, Severity
 from limpet.galleries.items import pages, vectors_of_both
 from limpet.galleries.links import read_adapter

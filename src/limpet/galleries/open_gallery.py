@@ -1,0 +1,34 @@
+"""What a backfill, a calibration and rescoring use of a gallery."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from limpet.galleries.links import Files
+from limpet.galleries.state import GalleryState, Progress
+from limpet.stores.base import Graph, Pointer, Store
+
+
+class OpenGallery(Protocol):
+    """An open gallery; `limpet.galleries.gallery.Gallery` is one, and describes its methods."""
+
+    store: Store
+    timeout: float
+    files: Files
+
+    @property
+    def state(self) -> GalleryState:
+        """Its state as of the last commit."""
+
+    def now(self) -> tuple[Pointer, GalleryState]:
+        """Return the pointer, and the state that it names."""
+
+    def writing(self, who: str, *, timeout: float | None = None) -> AbstractContextManager[Pointer]:
+        """Be the one writer."""
+
+    def build_index(self, generation: str | None = None, *, graph: Graph | None = None) -> None:
+        """Build an approximate index over the vectors of a generation."""
+
+    def fill_mapped(self, *, on_step: Progress | None = None) -> int:
+        """Map stored vectors into the generations of mapped ones that lack them."""
