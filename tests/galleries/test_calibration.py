@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from limpet.adapters import Procrustes, ScoreMap
+from limpet.adapters import ScoreMap
+from limpet.adapters.procrustes import Procrustes
 from limpet.cli import main
 from limpet.embeddings import EmbeddingSet, storage
 from limpet.errors import GalleryError

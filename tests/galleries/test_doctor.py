@@ -243,7 +243,7 @@ def test_reports_and_adapters_that_vanish_or_change(
 
 @pytest.mark.parametrize("direction", ["new_to_old", "old_to_new"])
 def test_adapters(direction: str, tmp_path: Path, embed: Embed) -> None:
-    from limpet.adapters import Procrustes
+    from limpet.adapters.procrustes import Procrustes
     from limpet.adapters.storage import pack_adapter, save_adapter
 
     def fitted(new: str) -> Any:

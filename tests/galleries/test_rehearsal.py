@@ -228,7 +228,7 @@ def test_reports_are_given_or_those_of_the_gallery(reported: Callable[..., Path]
 
 @pytest.mark.parametrize("direction", ["new_to_old", "old_to_new"])
 def test_adapters_link_the_models(direction: Any, tmp_path: Path) -> None:
-    from limpet.adapters import Procrustes
+    from limpet.adapters.procrustes import Procrustes
     from limpet.adapters.storage import save_adapter
 
     new = made_by("turned", 0.2, turned=True)

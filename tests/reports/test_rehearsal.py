@@ -125,7 +125,7 @@ def in_two_stages(**changes: Any) -> TwoStages:
 
 
 def test_rehearsal_headline_names_the_net_change_of_first_hits() -> None:
-    gains = {name: ((0.0, -0.1, 0.1), (0.1, 0.0, 0.2), (0.25, 0.125, 0.375)) for name in ("map", "recall@1")}
+    gains = dict.fromkeys(("map", "recall@1"), ((0.0, -0.1, 0.1), (0.1, 0.0, 0.2), (0.25, 0.125, 0.375)))
     found = rehearsed(curves={"random": OrderCurve.of(SHARES, {**LABELLED, **ALIKE}, gains)})
     hits = found.net_first_hits
     assert hits is not None and (hits.net, hits.interval) == (0.25, (0.125, 0.375))
