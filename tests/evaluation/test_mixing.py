@@ -39,6 +39,21 @@ def test_both_directions_are_those_of_their_own_ranking() -> None:
     assert found.meeting("old", 0.0) is None and len(found.meetings) == 2 * len(SHARES) - 1
 
 
+def test_mixing_tells_how_first_hits_fare() -> None:
+    record = run(resample="queries")
+    today = rank_metrics(OLD, OLD, ("recall@1",), exclude_same_id=True)["recall@1"]
+    now = rank_metrics(OLD, NEW, ("recall@1",), exclude_same_id=True)["recall@1"]
+    meeting = record.mixing.meeting("old", 1.0)  # type: ignore[union-attr]
+    assert meeting is not None and meeting.first_hits is not None
+    assert meeting.first_hits.net == pytest.approx((now - today).mean())
+    assert meeting.first_hits.interval == pytest.approx(paired_interval(now, today, resamples=200))
+    columns, rows = mixing_rows(record)
+    assert all(f"{meeting.first_hits.before:.3f} to" in row[columns.index("first hits (net)")] for row in rows)
+    results = EvaluationResults.of(title="?", data=Data(name="items", description="", numbers={}), models={},
+                                   evaluations={"new": record})  # fmt: skip
+    assert "At worst, " in evaluation_markdown(results)
+
+
 def test_half_of_the_items_are_of_each_model() -> None:
     half = mixed_gallery(OLD, NEW, 0.5, seed=3)
     new = (np.asarray(half.vectors) == NEW.vectors).all(axis=1)

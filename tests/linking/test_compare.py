@@ -72,6 +72,20 @@ def test_every_number_is_the_one_of_its_own_function(labelled, adapter) -> None:
     assert one.own is None and one.helps and one.seconds > 0
 
 
+def test_first_hits_stand_beside_every_candidate(labelled, unlabelled, adapter) -> None:
+    found = measure([adapter("ridge")], labelled, guards=(), **QUICK).candidates[0].first_hits
+    mapped = ridge_on(labelled).apply(labelled.new)
+    old, cross = (
+        rank_metrics(query, labelled.old, ("recall@1",), exclude_same_id=True)["recall@1"]
+        for query in (labelled.old, mapped)
+    )
+    assert found.metric == "recall@1" and found.net == pytest.approx((cross - old).mean()) != 0
+    assert found.healed == pytest.approx(np.maximum(cross - old, 0).mean())
+    expected = paired_interval(cross, old, clusters=labelled.old.labels, **QUICK)
+    np.testing.assert_allclose(found.interval, expected, atol=1e-12)
+    assert measure([adapter("ridge")], unlabelled, **QUICK).candidates[0].first_hits is None
+
+
 def test_several_splits_are_measured_as_one(two_models, adapter) -> None:
     sets = two_models()
     splits = [hold_out(*sets, seed=seed) for seed in range(3)]

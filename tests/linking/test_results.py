@@ -98,7 +98,7 @@ def test_what_is_said_of_every_candidate(found) -> None:
     assert "nowhere" in failed["failed"] and failed["seconds"] >= 0
     assert failed["worse"] == []
     unknown = set(failed) - {"name", "kind", "seconds", "failed", "worse"}
-    assert len(unknown) == 8 and all(failed[key] is None for key in unknown)
+    assert len(unknown) == 9 and all(failed[key] is None for key in unknown)
     best = max(comparison.candidates[:2], key=lambda one: one.cross.mean).name
     assert (written["best_adapter"], written["best_head"], written["best"]) == ("ridge", "head", best)
 

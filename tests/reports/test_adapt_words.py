@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from limpet.evaluation.first_hits import FirstHits
 from limpet.linking.results import AdaptResults
-from limpet.reports.adapt import adapt_headline, adapt_terms, curve_finding, protocol_words
+from limpet.reports.adapt import adapt_headline, adapt_table, adapt_terms, curve_finding, protocol_words
 from limpet.reports.formats import plain_text
 
 from .changes import changed
@@ -56,6 +57,12 @@ def test_every_action_has_its_headline(
 def test_a_candidate_below_the_old_model_is_not_praised(adapted: AdaptResults) -> None:
     found = advised(adapted, "adapt", "ridge", ridge={"cross_minus_self_old": -0.02})
     assert adapt_headline(found).endswith("0.020 less than today.")
+    hits = FirstHits(metric="recall@1", before=0.75, after=0.5, healed=0.125, broken=0.375, net=-0.25, interval=(-1, 0))
+    lost = [one.model_copy(update={"first_hits": hits}) for one in found.candidates]
+    lost = found.model_copy(update={"candidates": lost})
+    assert "First hits net −25.0" in adapt_headline(lost)
+    columns, rows = adapt_table(lost)
+    assert "0.750 to 0.500 (-0.250)" in {row[columns.index("first hits (net)")] for row in rows}
     found = advised(adapted, "re-embed", **{str(adapted.best): {"self_new_minus_cross": -0.01}})
     assert adapt_headline(found).endswith("with mAP 0.625 on the old gallery.")
 

@@ -24,10 +24,11 @@ from limpet.evaluation.compatibility import (
     verdict,
     violations,
 )
+from limpet.evaluation.first_hits import FirstHits
 from limpet.evaluation.intervals import Draws, Interval, Resampled, clusters_of
 from limpet.evaluation.protocols.base import PerUnit, Protocol
 from limpet.evaluation.protocols.by_label import ByLabel
-from limpet.evaluation.results import FirstHits, ProtocolRecord
+from limpet.evaluation.results import ProtocolRecord
 from limpet.evaluation.sides import Sides, check_one_model, check_sides, in_one_order
 from limpet.evaluation.ties import Ties, ties_of
 from limpet.results import Data, Disagreement, ModelIdentity, Number, Part, Results, Share

@@ -27,11 +27,12 @@ from limpet.evaluation.compatibility import (
     undefined_p_metrics,
     verdict,
 )
+from limpet.evaluation.first_hits import FirstHits
 from limpet.evaluation.intervals import Draws, Resampled, clusters_of, p_values
 from limpet.evaluation.mixing import measure_mixing
 from limpet.evaluation.protocols.base import Protocol
 from limpet.evaluation.protocols.by_label import ByLabel
-from limpet.evaluation.results import GAIN, Evaluation, FirstHits, Gate, PerQuery, ProtocolRecord, System, TrainedItems
+from limpet.evaluation.results import GAIN, Evaluation, Gate, PerQuery, ProtocolRecord, System, TrainedItems
 from limpet.evaluation.retrieval import NoRelevant, check_no_relevant
 from limpet.evaluation.sides import MatchedModels, Sides, matched
 from limpet.evaluation.ties import ties_of

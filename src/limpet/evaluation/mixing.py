@@ -17,6 +17,7 @@ import numpy as np
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import refuse
 from limpet.evaluation.compatibility import Verdict, clearly_worse, verdict
+from limpet.evaluation.first_hits import FirstHits
 from limpet.evaluation.intervals import Draws
 from limpet.evaluation.protocols.base import PerUnit, Protocol
 from limpet.evaluation.sides import MatchedModels
@@ -41,6 +42,7 @@ class Meeting(Part):
         tolerated: How much less does no harm.
         verdict: See `compatibility.verdict`, of the interval raised by what is tolerated.
         worse: Guards that are clearly worse than today, by more than is tolerated.
+        first_hits: How first hits fare, compared with today; None where no single answer is right or wrong.
     """
 
     queries: str
@@ -51,6 +53,7 @@ class Meeting(Part):
     tolerated: Finite
     verdict: Verdict
     worse: tuple[str, ...] = ()
+    first_hits: FirstHits | None = None
 
     @property
     def passed(self) -> bool:
@@ -153,9 +156,12 @@ def measure_mixing(
         for share in SHARES
     }  # fmt: skip
 
+    answers = protocol.answer_metrics()
+
     def values(query: EmbeddingSet, share: float) -> dict[str, PerUnit]:
-        found = [protocol.measure(query, gallery, metrics, device=device) for gallery in galleries[share]]
-        return {name: np.mean([one[name] for one in found], axis=0) for name in metrics}
+        names = list(dict.fromkeys((*metrics, *answers)))
+        found = [protocol.measure(query, gallery, names, device=device) for gallery in galleries[share]]
+        return {name: np.mean([one[name] for one in found], axis=0) for name in names}
 
     today = values(models.old[0], 0.0)
     asked = {(side, share): query for side, query in (("new", models.new[0]), ("old", models.old[0]))
@@ -178,6 +184,7 @@ def measure_mixing(
                 tolerated=tolerated,
                 verdict=verdict(raised[gate_metric], worse, trained_share=trained_share),
                 worse=worse,
+                first_hits=next((FirstHits.of(one, today[one], measured[one], draws) for one in answers), None),
             )
         )
     old, new = (ModelIdentity(fingerprint=one.fingerprint, declared=one.declared) for one in (old_gallery, new_gallery))

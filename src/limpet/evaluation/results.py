@@ -17,9 +17,8 @@ from limpet.evaluation.compatibility import (
     Variant,
     Verdict,
     clearly_worse,
-    negative_flip_rate,
-    positive_flip_rate,
 )
+from limpet.evaluation.first_hits import FirstHits
 from limpet.evaluation.intervals import Drawn, Draws, groups_drawn
 from limpet.evaluation.mixing import Mixing
 from limpet.evaluation.ties import Ties
@@ -123,48 +122,6 @@ class ProtocolRecord(Part):
     def options(self) -> dict[str, JsonValue]:
         """The options of the protocol, by name."""
         return dict(self.model_extra or {})
-
-
-class FirstHits(Part):
-    """How many first hits a swap breaks and heals: what stands beside every verdict.
-
-    Args:
-        metric: What says that a first hit is right, such as recall@1.
-        before: Share of right ones with old queries on the old gallery.
-        after: With new queries on the old gallery.
-        healed: Share of queries wrong before and right after.
-        broken: Share of queries right before and wrong after.
-        net: Healed minus broken, which is after minus before.
-        interval: Paired interval of that.
-    """
-
-    metric: str
-    before: Number
-    after: Number
-    healed: Number
-    broken: Number
-    net: Number
-    interval: Interval
-
-    @classmethod
-    def of(cls, metric: str, before: NDArray[np.float64], after: NDArray[np.float64], draws: Draws) -> Self:
-        """Compare two systems on the same queries.
-
-        Args:
-            metric: What says that a first hit is right.
-            before: Whether it is for every query (Q,), by the old system; see `compatibility.negative_flip_rate`.
-            after: The same by the new one.
-            draws: How the interval is drawn.
-        """
-        return cls(
-            metric=metric,
-            before=float(np.nanmean(before)),
-            after=float(np.nanmean(after)),
-            healed=positive_flip_rate(before, after),
-            broken=negative_flip_rate(before, after),
-            net=float(np.nanmean(after - before)),
-            interval=draws.intervals({metric: after - before})[metric],
-        )
 
 
 class TrainedItems(Part):

@@ -15,7 +15,8 @@ from limpet.evaluation.compatibility import (
     undefined_p_metrics,
     verdict,
 )
-from limpet.evaluation.results import Evaluation, EvaluationResults, FirstHits, Gate, ProtocolRecord, System
+from limpet.evaluation.first_hits import FirstHits
+from limpet.evaluation.results import Evaluation, EvaluationResults, Gate, ProtocolRecord, System
 from limpet.evaluation.ties import Ties
 from limpet.results import Data, Disagreement, Interval, ModelIdentity, Number, Part, Results
 

@@ -20,6 +20,7 @@ from pydantic import Field
 from limpet.adapters import Adapter, Direction
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import DataError, LimpetError, refuse
+from limpet.evaluation.first_hits import FirstHits
 from limpet.evaluation.intervals import Draws, Interval, Resampled, chosen_interval, clusters_of
 from limpet.evaluation.metrics import metrics_named
 from limpet.evaluation.retrieval import rank_metrics, top_k
@@ -32,9 +33,10 @@ Values = NDArray[np.float64]  # one per query
 Name = TypeVar("Name", bound=Hashable)
 
 AGREEMENT = "overlap@10"
+FIRST_HIT = "recall@1"
 JUDGED = "ndcg@10"
 UNSEEN = "unseen classes"
-GUARDS = ("recall@1", UNSEEN)
+GUARDS = (FIRST_HIT, UNSEEN)
 """What a recommended candidate must not be clearly worse at, unless asked otherwise: the first hit, and new classes."""
 
 
@@ -126,6 +128,7 @@ class CandidateScores(Part):
         worse: What it is clearly worse at than the old model, of what is guarded.
         as_best: The interval of what it brings, corrected for its having been chosen as the best of its kind; None of
             others.
+        first_hits: How first hits fare, compared with the old model; None where nobody knows what is right.
     """
 
     name: Annotated[str, Field(min_length=1)]
@@ -141,6 +144,7 @@ class CandidateScores(Part):
     failed: str | None
     worse: tuple[Loss, ...] = ()
     as_best: tuple[Finite, Finite] | None = None
+    first_hits: FirstHits | None = None
 
     def scores(self) -> Iterator[tuple[str, Score | Gap]]:
         """Yield what was measured, by its name."""
@@ -354,7 +358,8 @@ def measure(
     _check_names(candidates)
     metric = metric_for(held_out, metric)
     guards = _guarded(guards, held_out.answered and metric != AGREEMENT)
-    scored = [metric, *(name for name in guards if name not in (UNSEEN, metric))]
+    answers = [] if metric == AGREEMENT else [FIRST_HIT]
+    scored = list(dict.fromkeys([metric, *(name for name in guards if name != UNSEEN), *answers]))
     scores = [(split, score_by(scored, split)) for split in splits]
     old, new = (
         _one_after_another([score(split.asking[side], (split.old, split.new)[side]) for split, score in scores])
@@ -558,6 +563,7 @@ def _measured(one: _Fitted, means: Mapping[Column, Mean], guarding: _Guarding) -
         own=None if own is None else Score.of(own),
         unseen=guarding.on_unseen(one.values["cross"]),
         worse=guarding.losses(one.values["cross"]),
+        first_hits=guarding.first_hits(one.values["cross"]),
     )
 
 
@@ -590,6 +596,12 @@ class _Guarding:
         old, reached, new = systems[:, counted].mean(axis=1).tolist()
         gain = means_of({UNSEEN: (systems[1] - systems[0])[counted]}, self.draws.of(counted))[UNSEEN]
         return Unseen(self_old=old, cross=reached, self_new=new, queries=int(counted.sum()), gain=Gap.of(gain))
+
+    def first_hits(self, cross: Mapping[str, Values]) -> FirstHits | None:
+        """Return how first hits fare; None where nobody knows what is right."""
+        if FIRST_HIT not in self.old:
+            return None
+        return FirstHits.of(FIRST_HIT, self.old[FIRST_HIT], cross[FIRST_HIT], self.draws)
 
     def losses(self, cross: Mapping[str, Values]) -> tuple[Loss, ...]:
         """Return what is guarded and clearly worse."""

@@ -13,7 +13,7 @@ from limpet.reports.charts.lines import learning_curve, score_map_plot, threshol
 from limpet.reports.formats import MISSING, interval, percent, plain_text, score, signed
 from limpet.reports.markdown import Table, markdown_of
 from limpet.reports.page import Drawing, in_both_widths, page_template, write_page
-from limpet.reports.words import OLD, REEMBEDDED, Finding
+from limpet.reports.words import OLD, REEMBEDDED, Finding, first_hit_cell, first_hits
 from limpet.support.wording import listed, metric_name
 
 if TYPE_CHECKING:
@@ -62,8 +62,12 @@ _DIRECTIONS: dict[Directions, str] = {
 
 
 def adapt_headline(results: AdaptResults) -> str:
-    """Say in one line what to do, and what it brings."""
-    return _HEADLINES[results.recommendation.action](results)
+    """Say in one line what to do, what it brings, and how first hits fare."""
+    action = results.recommendation.action
+    said, nearest = _HEADLINES[action](results), results.named(results.best) if action == "re-embed" else None
+    found = results.recommended or nearest
+    beside = first_hits(found.first_hits) if found is not None else ""
+    return f"{said} {beside[:1].upper()}{beside[1:]}." if beside else said
 
 
 def _use(results: AdaptResults) -> str:
@@ -290,6 +294,7 @@ def adapt_table(results: AdaptResults, *, typeset: bool = False) -> Table:
         "kind",
         f"cross ({metric_name(results.protocol.metric)}{'' if results.answered else ', provisional'})",
         "minus self (old)",
+        "first hits (net)",
         "gain recovered",
         "after backfill",
         "unseen classes",
@@ -299,13 +304,14 @@ def adapt_table(results: AdaptResults, *, typeset: bool = False) -> Table:
     old, new = results.systems.self_old, results.systems.self_new
     gained, after = signed(new.mean - old.mean), score(new.mean)
     rows = [
-        [OLD, MISSING, _written(old), MISSING, MISSING, MISSING, score(unseen.self_old if unseen else None), MISSING],
+        [OLD, MISSING, _written(old), *[MISSING] * 4, score(unseen.self_old if unseen else None), MISSING],
         *(_row(found, new) for found in results.by_score()),
         [
             REEMBEDDED,
             MISSING,
             _written(new),
             gained,
+            MISSING,
             MISSING,
             after,
             score(unseen.self_new if unseen else None),
@@ -320,13 +326,14 @@ def adapt_table(results: AdaptResults, *, typeset: bool = False) -> Table:
 
 def _row(found: CandidateScores, new: Score) -> list[str]:
     if found.cross is None or found.cross_minus_self_old is None:
-        return [found.name, found.kind, f"{MISSING} failed", *[MISSING] * 4, _seconds(found.seconds)]
+        return [found.name, found.kind, f"{MISSING} failed", *[MISSING] * 5, _seconds(found.seconds)]
     backfilled = found.own or new  # without a gallery of its own, that of the new model
     return [
         found.name,
         found.kind,
         _written(found.cross),
         _written(found.cross_minus_self_old, sign=True),
+        first_hit_cell(found.first_hits),
         percent(found.recovered).replace("-", "−"),
         score(backfilled.mean),
         score(found.unseen.cross if found.unseen else None),

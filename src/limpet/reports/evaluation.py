@@ -337,10 +337,13 @@ def _mixing_notes(record: Evaluation) -> list[str]:
     """Say whether vectors of both models may stand in one gallery, where that was measured."""
     if record.mixing is None:
         return []
+    hits = [(one.first_hits, one.words) for one in record.mixing.meetings if one.first_hits is not None]
+    found, words = min(hits, key=lambda one: one[0].net or 0.0, default=(None, ""))
+    beside = "" if found is None else f" At worst, {words}: {first_hits(found)}."
     if record.mixing.passed:
-        return ["Vectors of both models may stand in one gallery, whichever of the two queries it."]
+        return [f"Vectors of both models may stand in one gallery, whichever of the two queries it.{beside}"]
     failed = listed([one.words for one in record.mixing.meetings if not one.passed])
-    return [f"Vectors of both models may not stand in one gallery: that does not hold of {failed}."]
+    return [f"Vectors of both models may not stand in one gallery: that does not hold of {failed}.{beside}"]
 
 
 def mixing_rows(record: Evaluation, *, typeset: bool = False) -> Table:
@@ -351,13 +354,21 @@ def mixing_rows(record: Evaluation, *, typeset: bool = False) -> Table:
     mixing = record.mixing
     if mixing is None:
         return [], []
-    columns = [f"queries and gallery ({metric_name(mixing.metric)})", "score", "− today", "may lose", "verdict"]
+    columns = [
+        f"queries and gallery ({metric_name(mixing.metric)})",
+        "score",
+        "− today",
+        "may lose",
+        "first hits (net)",
+        "verdict",
+    ]
     rows = [
         [
             one.words,
             score(one.score),
             f"{signed(one.difference)} {interval(one.interval, sign=True)}".strip(),
             score(one.tolerated),
+            first_hit_cell(one.first_hits),
             f"{one.verdict}: clearly worse {listed(places(one.worse))}" if one.worse else one.verdict,
         ]
         for one in mixing.meetings

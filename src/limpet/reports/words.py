@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from limpet.evaluation.first_hits import FirstHits
 from limpet.evaluation.metrics import HANGS
-from limpet.evaluation.results import Evaluation, FirstHits, ProtocolRecord
+from limpet.evaluation.results import Evaluation, ProtocolRecord
 from limpet.evaluation.test_sets import SetScores
 from limpet.evaluation.ties import Ties
 from limpet.reports.formats import MISSING, percent, score, signed

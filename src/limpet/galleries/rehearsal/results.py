@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field, PlainSerializer
 
 from limpet.evaluation.compatibility import TRAINED_SHARE
-from limpet.evaluation.results import FirstHits as NetFirstHits
+from limpet.evaluation.first_hits import FirstHits as NetFirstHits
 from limpet.evaluation.upgrade import Curve
 from limpet.galleries.state import How
 from limpet.results import Count, Difference, Disagreement, Part, Positive, Results, Several, Share
