@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -75,6 +76,16 @@ class Upgrade:
             assert code == 0 or (code == 1 and " verify " in typed), f"{typed}\n{told}\nprinted by:\n{said}"
             back()
         return len(commands)
+
+
+def test_backfill_counts_the_texts_that_the_model_cuts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    it, short = Upgrade(tmp_path, capsys, "vector"), f"{NEW} --max-length 2"
+    it.step(f"start --model ours {short}")
+    code = main(["attach", "backfill", it.url, *short.split(), "--json"])
+    captured = capsys.readouterr()
+    [told] = json.loads(captured.out)["long_texts"]
+    assert code == 0 and (told["limit"], told["read"], told["long"]) == (2, ROWS, ROWS) and told["longest"] > 2
+    assert captured.err.count("more than the 2 tokens") == 1
 
 
 def edited(it: Upgrade) -> None:

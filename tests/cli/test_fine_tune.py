@@ -181,6 +181,17 @@ def test_pairs_and_triplets_are_trained_on_from_a_file(
     assert "asked" in settings and "margin: 0.5" in settings
 
 
+def test_fine_tune_counts_the_texts_that_either_model_cuts(
+    made: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    model = str(made / "old" / "model")
+    (tmp_path / "pairs.csv").write_text(PAIRS)
+    words = ["fine-tune", tmp_path / "pairs.csv", "--text-model", model, "--max-length", 3, "--old-text-model", model]
+    capsys.readouterr()
+    assert main([*map(str, words), *FAST, "--out", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().err.count("texts have more than the 3 tokens") == 1
+
+
 def test_the_old_embeddings_of_pairs_have_the_texts_as_ids(
     made: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from limpet.cli.choices import options_by_method, write_settings
 from limpet.cli.config import Options, Settings, as_typed
-from limpet.cli.console import OTHER_CODE, console, print_json, print_table, training_progress
+from limpet.cli.console import OTHER_CODE, console, long_texts, print_json, print_table, training_progress
 from limpet.cli.evidence import refuse_no_labels, refuse_swapped
 from limpet.cli.options import Api, DataSets, Reading, TextModel, guarded
 from limpet.cli.pages import Report, check_report, page_line, page_written
@@ -666,7 +666,7 @@ def _results(pair: Pair, found: Adapted, choice: Choice) -> AdaptResults:
         names=Names(pair.data_name, pair.old_name, pair.new_name), direction=choice.direction,
         pair_sentences=found.sentences, suspects=found.suspects, curve=found.curve,
         score_map=None if fitted is None else ScoreMapRecord.of(fitted.score_map, fitted.error),
-        two_stage=found.two_stage,
+        two_stage=found.two_stage, long_texts=long_texts(),
     )  # fmt: skip
 
 

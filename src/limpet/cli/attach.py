@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from limpet.cli.config import Options
-from limpet.cli.console import console, print_json, print_table, rate_progress
+from limpet.cli.console import console, long_texts, print_json, print_table, rate_progress
 from limpet.cli.gallery.common import DECLARED, duration, name_of, open_vectors
 from limpet.cli.gallery.sources import stored_vectors
 from limpet.cli.options import Api, TextModel
@@ -401,7 +401,7 @@ def backfill(
         if done.without_text:
             console.print(f"{done.without_text:,} rows are without text and get no vector: "
                           f"{shown(done.without_text_ids, done.without_text)}.")  # fmt: skip
-        _tell(it, on, asdict(done))
+        _tell(it, on, {**asdict(done), "long_texts": [one.to_dict() for one in long_texts()]})
         return int(bool(done.missing))
 
 

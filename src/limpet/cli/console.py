@@ -33,6 +33,7 @@ from limpet.errors import LimpetError, printable
 
 if TYPE_CHECKING:
     from limpet.galleries.state import Told
+    from limpet.models.long_texts import LongTextsRecord
     from limpet.support.source_code import Standing
     from limpet.training.events import TrainingStep
 
@@ -157,15 +158,20 @@ logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
 WIDE = 140  # columns of a table that goes to a file
 
 
-AT_END: list[Callable[[], str | None]] = []
-"""What a command says when it has ended, such as how many texts were cut; None is left out."""
+AT_END: list[Callable[[], LongTextsRecord | None]] = []
+"""What every text model of a command did not read whole; None where that is nothing."""
+
+
+def long_texts() -> list[LongTextsRecord]:
+    """Return what the text models of a command have not read whole so far."""
+    return [found for told in AT_END if (found := told()) is not None]
 
 
 def tell_at_end() -> None:
-    """Print what there is to say of all that a command did, and forget it."""
-    while AT_END:
-        if (said := AT_END.pop(0)()) is not None:
-            console.print(said)
+    """Print what the text models of a command did not read whole, and forget it."""
+    for found in long_texts():
+        console.print(found.sentence)
+    AT_END.clear()
 
 
 def print_json(document: Mapping[str, object]) -> None:

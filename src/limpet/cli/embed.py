@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from limpet.cli.choices import write_settings
 from limpet.cli.config import Options, Settings
-from limpet.cli.console import console, counting_progress, print_json, print_table
+from limpet.cli.console import console, counting_progress, long_texts, print_json, print_table
 from limpet.cli.options import Api, DataSets, Reading, TextModel
 from limpet.cli.places import Place
 from limpet.embeddings import EmbeddingSet
@@ -133,7 +133,8 @@ class Destination(Options):
         for folder in {one.file.parent for one in made}:
             write_settings(folder, "embed.yaml", settings)
         if self.json:
-            print_json({"embeddings": [one.to_dict() for one in made]})
+            long = [one.to_dict() for one in long_texts()]
+            print_json({"embeddings": [one.to_dict() for one in made], "long_texts": long})
         for one in made:
             if one.without_text:
                 count, ids = len(one.without_text), shown(one.without_text)

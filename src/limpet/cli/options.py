@@ -369,7 +369,7 @@ class TextModel(Options):
 
         with console.status(f"opening {model}"):
             encoder = open_text_encoder(model, device=device, api=api.settings, known=known, **vars(self))
-        AT_END.append(lambda: encoder.long_texts.sentence(encoder.on_long))
+        AT_END.append(lambda: encoder.long_texts.record(encoder.on_long))
         return encoder
 
     def embedded(self, model: str, texts: TextSet, device: str, api: Api, *, role: Role, cache: Path) -> EmbeddingSet:

@@ -16,6 +16,7 @@ from limpet.linking.compare import CandidateScores, Comparison, Directions, Gap,
 from limpet.linking.held_out import HeldOut
 from limpet.linking.recommend import Action, Recommendation
 from limpet.linking.two_stage import TwoStage
+from limpet.models.long_texts import LongTextsRecord
 from limpet.results import Count, Disagreement, Finite, Part, Positive, Results, Several, Share
 
 KIND_OF: dict[Action, Kind] = {"adapt": "adapter", "train a head": "head"}
@@ -137,6 +138,7 @@ class AdaptResults(Results):
         score_map: What an old score becomes; None where that is not known.
         recommendation: What to do.
         two_stage: What two-stage search finds, without any fit; None where that was not asked.
+        long_texts: Texts that a model did not read whole, by model.
     """
 
     KIND: ClassVar[str | None] = "adapt"
@@ -158,6 +160,7 @@ class AdaptResults(Results):
     score_map: ScoreMapRecord | None
     recommendation: Recommendation
     two_stage: TwoStage | None = None
+    long_texts: tuple[LongTextsRecord, ...] = ()
 
     @classmethod
     def gather(
@@ -174,6 +177,7 @@ class AdaptResults(Results):
         curve: LearningCurve | None = None,
         score_map: ScoreMapRecord | None = None,
         two_stage: TwoStage | None = None,
+        long_texts: Sequence[LongTextsRecord] = (),
     ) -> Self:
         """Return results of what was measured; whatever is unknown is None, as is a recovered share that is not finite.
 
@@ -189,6 +193,7 @@ class AdaptResults(Results):
             curve: How many pairs are needed; one without any point is left out.
             score_map: The map of scores.
             two_stage: What two-stage search finds.
+            long_texts: Texts that a model did not read whole.
 
         Raises:
             ConfigError: Two parts do not agree.
@@ -212,6 +217,7 @@ class AdaptResults(Results):
             score_map=score_map,
             recommendation=recommendation,
             two_stage=two_stage,
+            long_texts=tuple(long_texts),
         )  # fmt: skip
 
     @property

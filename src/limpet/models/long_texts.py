@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limpet.errors import DataError
+from limpet.results import Count, Part
 
 OnLong = Literal["warn", "fail", "chunk-mean"]
 """What to do with a text that is longer than the model reads: cut it and say so, refuse it, or embed windows of it."""
@@ -70,6 +71,24 @@ class TokenLimit:
             room -= max(1, room // 16)  # a part alone may be cut into more tokens than within its text
 
 
+class LongTextsRecord(Part):
+    """Texts that a model does not read whole, as results hold them; see `LongTexts`.
+
+    Args:
+        on_long: What became of them.
+        sentence: The same in words.
+    """
+
+    model: str
+    limit: Count | None
+    known: bool
+    read: Count
+    long: Count
+    longest: Count
+    on_long: OnLong
+    sentence: str
+
+
 @dataclass
 class LongTexts:
     """What was seen of texts that a model does not read whole.
@@ -106,6 +125,11 @@ class LongTexts:
         if on_long == "chunk-mean":
             return f"{said} Each was embedded as the mean of its windows."
         return f"{said} The rest of them was cut: `--on-long chunk-mean` embeds all of it, `--on-long fail` refuses it."
+
+    def record(self, on_long: OnLong) -> LongTextsRecord | None:
+        """Return what results hold of long texts; None where there was none."""
+        sentence = self.sentence(on_long)
+        return None if sentence is None else LongTextsRecord(**vars(self), on_long=on_long, sentence=sentence)
 
     def refusal(self) -> DataError:
         """Return the error for texts that are not to be cut."""

@@ -226,6 +226,7 @@ def protocol_words(results: AdaptResults) -> list[str]:
         f"{_DRAWN[protocol.resample]} (seed {protocol.seed}), the same sets for all, so that what "
         "is common to two of them cancels in their difference.",
         *_corrections(results),
+        *(found.sentence for found in results.long_texts),
     ]
 
 

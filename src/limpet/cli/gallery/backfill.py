@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from limpet.cli.console import console, rate_progress
+from limpet.cli.console import console, long_texts, rate_progress
 from limpet.cli.gallery.common import duration
 from limpet.cli.gallery.options import PatientWriterOptions, Spending
 from limpet.cli.gallery.sources import MappedVectors
@@ -95,7 +95,8 @@ def backfill(
     if missing_out is not None and done.stopped == "done":
         text = "".join(f"{one}\n" for one in missing)
         write_atomically(missing_out, lambda part: part.write_text(text, encoding="utf-8"))
-    on.print_json({**vars(done), "missing_ids": missing[:LISTED] or list(done.missing_ids), "cost": cost})
+    facts = {"missing_ids": missing[:LISTED] or list(done.missing_ids), "cost": cost}
+    on.print_json({**vars(done), **facts, "long_texts": [one.to_dict() for one in long_texts()]})
     return {"interrupted": 130, "done": int(bool(missing))}.get(done.stopped, 0)
 
 
