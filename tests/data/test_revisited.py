@@ -1,7 +1,6 @@
 """ROxford and RParis in small, in their official layout, and their ground truth."""
 
 import json
-import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -33,8 +32,8 @@ def truth() -> dict[str, Any]:
 
 def write(folder: Path, content: Any, name: str = "gnd_roxford5k") -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{name}.pkl"
-    path.write_bytes(pickle.dumps(content, protocol=2))
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps(content))
     return path
 
 
@@ -123,7 +122,7 @@ def test_a_damaged_query_is_named(root: Path) -> None:
 @pytest.mark.parametrize(
     ("missing", "message"),
     [
-        ("gnd_roxford5k.pkl", r"no gnd_roxford5k\.pkl or gnd_roxford5k\.json(.|\n)*revisitop"),
+        ("gnd_roxford5k.json", r"no gnd_roxford5k\.json(.|\n)*revisitop"),
         ("jpg", r"no jpg/ \(the photographs\)(.|\n)*revisitop"),
         (f"jpg/{GALLERY[2]}.jpg", r"1 of 4 images are not in .*first: 'ashmolean_000007\.jpg"),
         (f"jpg/{QUERIES[0]}.jpg", r"1 of 2 images are not in .*first: 'all_souls_000013\.jpg"),
@@ -156,19 +155,9 @@ def check(read: RevisitedTruth) -> None:
     assert read.boxes.tolist() == [[10.2, 5.0, 29.8, 25.0], [0.0, 0.0, 40.0, 30.0]]
 
 
-def test_the_ground_truth_comes_as_pickle_as_json_and_with_arrays(tmp_path: Path) -> None:
-    path = write(tmp_path, truth())
-    check(RevisitedTruth.read(path))
+def test_ground_truth_is_read_from_a_file_or_its_folder(tmp_path: Path) -> None:
+    check(RevisitedTruth.read(write(tmp_path, truth())))
     check(RevisitedTruth.read(tmp_path))
-    arrays = truth()
-    for entry in arrays["gnd"]:
-        entry.update({part: np.array(entry[part], np.int32 if entry[part] else np.float64) for part in entry})
-        entry["bbx"] = np.array([np.float64(side) for side in entry["bbx"]])
-    arrays["gnd"][0]["bbx"] = [10.2, 5.0, 29.8, np.int64(25)]
-    check(RevisitedTruth.read(write(tmp_path / "arrays", arrays)))
-    text = tmp_path / "truth.json"
-    text.write_text(json.dumps(truth()))
-    check(RevisitedTruth.read(text))
 
 
 def damaged(change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
@@ -197,7 +186,7 @@ def damaged(change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
         (lambda c: c["gnd"][0].__setitem__("easy", "0"), "a str where a list belongs"),
         (lambda c: c["gnd"][0]["bbx"].pop(), "bbx has 3 numbers"),
         (lambda c: c["gnd"][0].__setitem__("bbx", [5, 5, 5, 9]), "box .5.0, 5.0, 5.0, 9.0. of the query"),
-        (lambda c: c["gnd"][0].__setitem__("bbx", [0, 0, float("inf"), 9]), "box .* of the query"),
+        (lambda c: c["gnd"][0].__setitem__("bbx", [0, 0, float("inf"), 9]), "Infinity is no number"),
     ],
 )
 def test_a_ground_truth_that_cannot_be_right_is_refused(
@@ -217,12 +206,8 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         RevisitedTruth.read(tmp_path / "x.json")
     with pytest.raises(DataError, match=r"Cannot read .*y\.json"):
         RevisitedTruth.read(tmp_path / "y.json")
-    with pytest.raises(DataError, match="There is no file"):
+    with pytest.raises(DataError, match=r"is a pickle(.|\n)*revisited_truth"):
         RevisitedTruth.read(tmp_path / "y.pkl")
-    path = tmp_path / "gnd_evil.pkl"
-    path.write_bytes(b"cos\nsystem\n(S'true'\ntR.")
-    with pytest.raises(DataError, match=r"'os\.system'(.|\n)*Nothing was run"):
-        RevisitedTruth.read(path)
 
 
 def test_ground_truths_import_without_torch() -> None:

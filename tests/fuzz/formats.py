@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import pickle
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -28,7 +27,6 @@ from limpet.cli.train import train
 from limpet.data.arrays import arrays
 from limpet.data.ijbc import FaceTruth
 from limpet.data.intents import official_json
-from limpet.data.plain_pickle import read_plain_pickle
 from limpet.data.record_io import RecordFile
 from limpet.data.revisited import RevisitedTruth
 from limpet.data.text_files import texts
@@ -301,17 +299,12 @@ TRUTH = {
 
 
 def _make_truths(folder: Path) -> None:
-    arrays = {**TRUTH, "gnd": [{**one, "easy": np.array([0])} for one in TRUTH["gnd"]]}  # type: ignore[dict-item]
-    for protocol in (0, 2, 4):
-        (folder / f"gnd_{protocol}.pkl").write_bytes(pickle.dumps(arrays, protocol))
     (folder / "gnd_list.json").write_text(json.dumps(TRUTH))
 
 
 def _read_truths(folder: Path) -> None:
     for path in sorted(folder.iterdir()):
         RevisitedTruth.read(path)
-        if path.suffix == ".pkl":
-            read_plain_pickle(path)
 
 
 def _make_texts(folder: Path) -> None:

@@ -19,7 +19,6 @@ from limpet.data.image_set import ImageSet
 from limpet.data.image_size import ImageSize
 from limpet.data.images import PreparedImages, keep_decoded
 from limpet.data.layout import Needed, listed_images, refuse_missing_images, require, unlike
-from limpet.data.plain_pickle import SIZE_LIMIT, read_plain_pickle
 from limpet.data.retrieval_data import UNLABELLED, RetrievalData
 from limpet.embeddings import StringArray
 from limpet.errors import DataError
@@ -31,10 +30,13 @@ if TYPE_CHECKING:
 
 Rows = NDArray[np.int64]
 LISTS = ("easy", "hard", "junk")
+SIZE_LIMIT = 64 * 1024**2
+"""Bytes of the largest ground truth that is read."""
 _LAYOUT = (
-    "a dict with imlist (names of gallery images), qimlist (names of queries) and gnd: for every query a dict with "
-    "easy, hard and junk (rows of imlist) and bbx (left, top, right, bottom)"
+    "a mapping with imlist (names of gallery images), qimlist (names of queries) and gnd: for every query a mapping "
+    "with easy, hard and junk (rows of imlist) and bbx (left, top, right, bottom)"
 )
+_CONVERT = "python benchmarks/revisited_truth.py gnd_roxford5k.pkl"
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,9 +98,9 @@ class RevisitedTruth:
 
     @classmethod
     def read(cls, path: Path) -> RevisitedTruth:
-        """Read ``gnd_roxford5k.pkl``, ``gnd_rparis6k.pkl``, or the same as ``.json``.
+        """Read ``gnd_roxford5k.json`` or ``gnd_rparis6k.json``.
 
-        Nothing that a pickle names is run; see `limpet.data.plain_pickle`.
+        The authors publish pickles, which are refused; ``benchmarks/revisited_truth.py`` converts them.
 
         Args:
             path: The file; or a folder that holds exactly one such file.
@@ -107,7 +109,7 @@ class RevisitedTruth:
             DataError: The file is missing, cannot be read, or holds something else.
         """
         path = _file_in(path)
-        content = _read_json(path) if path.suffix == ".json" else read_plain_pickle(path)
+        content = _read_json(path)
         try:
             entries = _listed(content["gnd"])
             boxes = np.array([_box(entry["bbx"]) for entry in entries], np.float64).reshape(len(entries), 4)
@@ -117,7 +119,7 @@ class RevisitedTruth:
             raise DataError(
                 f"{path} holds something else than a ground truth: {type(error).__name__}, {str(error)[:100]}.",
                 expected=_LAYOUT,
-                to_do="use the file of the authors.",
+                to_do=f"convert the file of the authors: {_CONVERT}.",
             ) from error
         return cls(gallery, names, **lists, boxes=boxes)
 
@@ -130,9 +132,7 @@ def _box(value: Any) -> list[float]:
 
 
 def _listed(value: Any) -> Sequence[Any]:
-    if isinstance(value, np.ndarray):
-        return list(value.ravel().tolist())
-    if not isinstance(value, list | tuple):
+    if not isinstance(value, list):
         raise TypeError(f"a {type(value).__name__} where a list belongs")
     return value
 
@@ -152,6 +152,10 @@ def _names(value: Any) -> tuple[str, ...]:
 
 
 def _read_json(path: Path) -> Any:
+    if path.suffix == ".pkl":
+        raise DataError(
+            f"{path} is a pickle: reading it could run code.", expected=_LAYOUT, to_do=f"convert it: {_CONVERT}."
+        )
     try:
         if path.stat().st_size > SIZE_LIMIT:
             raise DataError(f"{path} has {path.stat().st_size} bytes.", expected=f"at most {SIZE_LIMIT} bytes")
@@ -165,24 +169,27 @@ def _read_json(path: Path) -> Any:
 def _file_in(path: Path) -> Path:
     if not path.is_dir():
         return path
-    found = sorted(file for file in path.glob("gnd_*") if file.suffix in (".pkl", ".json"))
+    found = sorted(path.glob("gnd_*.json"))
     if len(found) != 1:
         raise DataError(
-            f"{path} holds {len(found)} files gnd_*.pkl or gnd_*.json.",
-            expected="one, such as gnd_roxford5k.pkl",
-            to_do="get it from the project page of the revisited benchmarks, or name the file.",
+            f"{path} holds {len(found)} files gnd_*.json.",
+            expected="one, such as gnd_roxford5k.json",
+            to_do=f"name the file; or convert that of the project page of the revisited benchmarks: {_CONVERT}.",
         )
     return found[0]
 
 
-OBTAINED = "the project page of the revisited benchmarks (revisitop, Radenović et al., CVPR 2018)"
+OBTAINED = (
+    "the project page of the revisited benchmarks (revisitop, Radenović et al., CVPR 2018); convert the ground truth: "
+    f"{_CONVERT}"
+)
 
 
 def roxford(root: Path, *, image_size: ImageSize = 224, fit: Fit = "crop", crop_queries: bool = True) -> RetrievalData:
     """Buildings of Oxford: 70 queries, cropped to their boxes, search 4,993 photographs; evaluation only.
 
     Args:
-        root: Folder with ``gnd_roxford5k.pkl`` (or the same as ``.json``) and the photographs in ``jpg``.
+        root: Folder with ``gnd_roxford5k.json`` and the photographs in ``jpg``.
         image_size: Height and width to bring photographs and cropped queries to, or one number for both.
         fit: "crop" keeps the aspect (shorter side to size, centre crop), "squash" does not.
         crop_queries: Search with what is inside the boxes, as the benchmark defines it; otherwise with whole
@@ -201,7 +208,7 @@ def rparis(root: Path, *, image_size: ImageSize = 224, fit: Fit = "crop", crop_q
     """Buildings of Paris: 70 queries, cropped to their boxes, search 6,322 photographs; evaluation only.
 
     Args:
-        root: Folder with ``gnd_rparis6k.pkl`` (or the same as ``.json``) and the photographs in ``jpg``.
+        root: Folder with ``gnd_rparis6k.json`` and the photographs in ``jpg``.
         image_size: Height and width to bring photographs and cropped queries to, or one number for both.
         fit: "crop" keeps the aspect (shorter side to size, centre crop), "squash" does not.
         crop_queries: Search with what is inside the boxes, as the benchmark defines it; otherwise with whole
@@ -226,7 +233,7 @@ def _revisited(
     crop_queries: bool,
 ) -> RetrievalData:
     needed = (
-        Needed(f"{truth_name}.pkl", "who answers which query", other=(f"{truth_name}.json",)),
+        Needed(f"{truth_name}.json", "who answers which query"),
         Needed("jpg/", "the photographs"),
     )
     truth_path, photographs = require(root, needed, name, OBTAINED)

@@ -117,5 +117,5 @@ def test_the_official_file_is_read(make_rankings: Make, tmp_path: Path) -> None:
             "difficulty": "hard",
         }
         assert hard.measure(*sides, ["map"])["map"].tolist() == [1.0]
-    with pytest.raises(ConfigError, match=r"needs a ground truth[\s\S]*gnd_roxford5k.pkl"):
+    with pytest.raises(ConfigError, match=r"needs a ground truth[\s\S]*gnd_roxford5k.json"):
         Revisited.opened(None)
