@@ -55,7 +55,7 @@ PLAN = (
                                   "charts/arrivals", "charts/panels"),
             "every chart is drawn for desks, phones and paper, on pages by itself and in figures by Matplotlib, with a "
             "text that says what it shows; every kind of results is spoken of in sentences of its own"),
-    Planned(("cli",), 3_400, ("attach", "fine_tune", "export", "evaluate_picture", "completion", "places",
+    Planned(("cli",), 3_400, ("attach", "fine_tune", "export", "completion", "places",
                               "gallery/backup"),
             "about 60 commands; help is made from docstrings, so that each option is explained where it is taken"),
     Planned(("evaluation",), 4_400, ("pictures/*", "mixing", "accuracy"),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 from limpet.adapters import Adapter, Direction, build_adapter
 from limpet.adapters.storage import load_adapter, save_adapter
@@ -94,7 +94,7 @@ def test_two_frozen_models_are_evaluated_through_their_adapter(
     results = EvaluationResults.load(tmp_path)
     assert results.models["adapter"] == found["adapter"]
     assert list((results.evaluations["new"].mapped or {}).values()) == [adapter.mapped_fingerprint]
-    assert yaml.safe_load((tmp_path / "evaluate.yaml").read_text())["adapter"] == str(frozen / direction)
+    assert tomllib.loads((tmp_path / "evaluate.toml").read_text())["evaluate"]["adapter"] == str(frozen / direction)
     page, mapped = (tmp_path / "report.html").read_text(), "new queries" if direction == "new_to_old" else "old gallery"
     for said in (page, captured.err.replace("\n", " ")):
         assert f"It was applied to the {mapped}" in said
@@ -175,8 +175,8 @@ def test_raw_files_are_of_the_models_that_are_named(
     old, new = (sides(frozen / name)[1] for name in ("old", "new"))
     mapped = adapter.apply(new.replace(fingerprint="declared:the new"))
     assert found["cross"]["map"] == np.nanmean(rank_metrics(mapped, old, ["map"], exclude_same_id=True)["map"])
-    settings = yaml.safe_load((tmp_path / "out" / "evaluate.yaml").read_text())
-    assert (settings["old_model"], settings["new_model"]) == ("the old", "the new")
+    settings = tomllib.loads((tmp_path / "out" / "evaluate.toml").read_text())["evaluate"]
+    assert (settings["old-model"], settings["new-model"]) == ("the old", "the new")
 
 
 def test_a_refusal_of_raw_files_says_how_to_name_them(

@@ -16,7 +16,8 @@ from bare_python import Done, run_without
 from limpet.cli import COMMANDS
 from limpet.support.extras import EXTRAS, extra_of, installing
 
-CORE = {"numpy", "scipy", "threadpoolctl", "safetensors", "pydantic", "PyYAML", "jsonargparse", "rich", "pyarrow"}
+CORE = {"numpy", "scipy", "threadpoolctl", "safetensors", "pydantic", "PyYAML", "jsonargparse", "cyclopts", "tomli_w",
+        "rich", "pyarrow"}  # fmt: skip
 DRAWN_BY_OTHERS = {"markupsafe", "lightning", "lightning_utilities", "sympy", "lancedb", "datasets", "pandas"}
 """What the packages of extras bring with them, and a base installation does not have."""
 ROOT = Path(__file__).parents[2]

@@ -4,6 +4,7 @@ import json
 import resource
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,11 @@ def document(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_explains_itself(command: str, capsys) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main([command, "--help"])
-    assert stopped.value.code == 0 and "--json" in capsys.readouterr().out
+    try:
+        code = main([command, "--help"])
+    except SystemExit as stopped:  # of commands that Cyclopts does not read yet
+        code = int(stopped.code or 0)
+    assert code == 0 and "--json" in capsys.readouterr().out
 
 
 def test_start_is_fast() -> None:
@@ -161,7 +164,7 @@ def test_evaluate(capsys, made: Path, tmp_path) -> None:
     assert "data:image/png;base64," in page and "kind" in page
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert results["evaluations"]["bct"]["self_old"] == found["self_old"]
-    assert yaml.safe_load((tmp_path / "out" / "evaluate.yaml").read_text())["gate"] == "interval"
+    assert tomllib.loads((tmp_path / "out" / "evaluate.toml").read_text())["evaluate"]["gate"] == "interval"
 
 
 def test_the_independent_model_fails_the_gate(made: Path, tmp_path) -> None:

@@ -8,15 +8,47 @@ from pathlib import Path
 
 import pytest
 
-from limpet.cli import main
+from limpet.cli import app, main
+from limpet.cli.app import app_for, examples_of
 from limpet.cli.commands import all_functions, below, function_of
-from limpet.cli.help import _is_shown, examples_of
+from limpet.cli.help import _is_shown
 from limpet.cli.parsing import _parser, parse
 
+OTHERS = [
+    name for name in all_functions() if name.partition(" ")[0] not in {one.partition(" ")[0] for one in app.COMMANDS}
+]
+"""Commands that Cyclopts does not read yet."""
 README = Path(__file__).parents[2] / "README.md"
 
 
-@pytest.mark.parametrize("command", all_functions())
+@pytest.mark.parametrize("command", app.COMMANDS)
+def test_the_examples_of_a_command_can_be_typed(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    examples = examples_of(app.function_of(command))
+    assert examples
+    for example in examples:
+        assert example.startswith(f"limpet {command}")
+        words = shlex.split(example.removeprefix("limpet "))
+        app_for(command).parse_args(words, exit_on_error=False, print_error=False)
+    assert main([*command.split(), "--help"]) == 0
+    assert capsys.readouterr().out.rstrip().endswith("\n".join(f"  {example}" for example in examples))
+
+
+@pytest.mark.parametrize("command", app.COMMANDS)
+def test_every_option_is_described_and_few_are_shown(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    collection = app_for(command)
+    for word in command.split():
+        collection = collection[word]
+    arguments = [one for one in collection.assemble_argument_collection(parse_docstring=True) if one.show]
+    assert [one.name for one in arguments if not one.parameter.help] == []
+    assert main([*command.split(), "--help"]) == 0
+    assert command in MANY or capsys.readouterr().out.count("\n  -") <= 22  # 5 of them of every command
+
+
+MANY = {"evaluate", "evaluate chain"}
+"""Commands that show more options than fit a screen."""
+
+
+@pytest.mark.parametrize("command", OTHERS)
 def test_the_examples_of_a_command_are_commands_of_its(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     function = function_of(command)
     examples = examples_of(function)
@@ -34,7 +66,7 @@ def test_the_examples_of_a_command_are_commands_of_its(command: str, capsys: pyt
     assert capsys.readouterr().out.rstrip().endswith("\n".join(f"  {example}" for example in examples))
 
 
-@pytest.mark.parametrize("command", all_functions())
+@pytest.mark.parametrize("command", OTHERS)
 def test_every_option_of_a_command_is_described(command: str) -> None:
     actions = [
         one for group in _parser(function_of(command), command)[0]._action_groups for one in group._group_actions
@@ -45,7 +77,8 @@ def test_every_option_of_a_command_is_described(command: str) -> None:
 def test_the_readme_and_the_help_print_the_same_commands() -> None:
     blocks = re.findall(r"^```bash\n(.*?)^```", README.read_text(encoding="utf-8"), flags=re.S | re.M)
     printed = [line for block in blocks for line in block.splitlines()]
-    known = {example for command in all_functions() for example in examples_of(function_of(command))}
+    functions = [*map(function_of, OTHERS), *map(app.function_of, app.COMMANDS)]
+    known = {example for function in functions for example in examples_of(function)}
     assert len(printed) > 10 and not {*printed} - known
 
 

@@ -69,7 +69,6 @@ def test_an_upgrade_from_one_module_to_another(shop: Path, capsys: pytest.Captur
     old, new = "runs/embedded/old", "runs/embedded/new"
     assert main(f"evaluate --old {old} --new {new} --old-release encoder.py:old --new-release runs/new --report none "
                 "--out runs/report".split()) in (0, 1)  # fmt: skip
-    run(f"evaluate picture --old {new} --new {old} --kind angles --old-release runs/new --out angles.svg")
     run("gallery create --gallery live --release encoder.py:old")
     run(f"gallery import --gallery live --embeddings {old}")
     run("gallery prepare --gallery live --release runs/new")

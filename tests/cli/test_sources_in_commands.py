@@ -149,7 +149,7 @@ def test_names_of_models_that_nobody_names(
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert results["models"]["old"]["fingerprint"] == f"declared:{table}.old"
     assert f"{table}.new" in results["models"]
-    settings = (tmp_path / "out" / "evaluate.yaml").read_text()
+    settings = (tmp_path / "out" / "evaluate.toml").read_text()
     assert "s3cret" not in settings and f"table={table}" in settings
 
 
@@ -206,6 +206,9 @@ def test_items_of_a_table_are_shown_and_counted(
     run("evaluate", *sides, "--resamples", 60, "--out", tmp_path / "told")
     page = (tmp_path / "told" / "report.html").read_text()
     assert " of kind 3" in page and "<small>title</small> " in page
+    found = run("recommend", "--embeddings", shop[kind] + "old")
+    assert (found["situation"]["images"], found["situation"]["classes"]) == (ITEMS, CLASSES)
+    assert found["situation"]["frozen"]
 
 
 def test_images_that_a_table_names(made: Path, run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from limpet.cli import main
-from limpet.cli.commands import all_functions
+from option_names import commands
 
 HEAVY = {"torch", "scipy", "sklearn", "matplotlib", "transformers", "pandas", "lightning_fabric", "lancedb", "faiss",
          "lance", "PIL", "pyarrow", "psycopg", "jinja2"}  # fmt: skip
-PARSING = {"pydantic", "rich", "jsonargparse", "yaml"}
+PARSING = {"pydantic", "rich", "cyclopts", "jsonargparse", "yaml"}
 WATCHED = HEAVY | PARSING | {"numpy"}
 
 COMMANDS: dict[str, set[str]] = {
@@ -27,9 +27,8 @@ COMMANDS: dict[str, set[str]] = {
     "methods": set(),
     "methods bct": set(),
     "methods --json": set(),
-    **{f"{command} --help": set() for command in (*all_functions(), "data", "embed") if "evaluate" not in command},
-    **{f"{command} --help": {"pyarrow"} for command in all_functions() if "evaluate" in command},
-    "data list": {"PIL"},
+    **{f"{command} --help": set() for command in (*commands(), "data", "embed")},
+    "data list": {"PIL", "pyarrow"},
     "gallery status --gallery lance:live": {"lance", "pyarrow", "pandas"},  # which Arrow imports where it is there
 }
 """Commands, those that import less first, and which of the watched packages each may be the first to import."""

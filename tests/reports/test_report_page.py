@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from limpet.cli.commands import all_functions, function_of
-from limpet.cli.config import known_options
 from limpet.errors import ConfigError
 from limpet.evaluation.evaluate import evaluate
 from limpet.evaluation.examples import Example, choose_examples
 from limpet.evaluation.results import Evaluation, EvaluationResults
 from limpet.reports.evaluation import render_report, write_report
+from option_names import commands as known_commands
+from option_names import option_names
 
 from .changes import changed
 from .pages import Page
@@ -405,10 +405,10 @@ def test_only_commands_and_options_that_exist_are_advised(page: str, results: Ev
         for file in (source / "templates/report.html", source / "words.py", source / "evaluation.py")
     ]
     advised = re.findall(r"(?:<code>|“|\()limpet ([a-z]+(?: [a-z]+)?)((?: [A-Z]+| --[a-z-]+)*)", " ".join(written))
-    commands = [words if words in all_functions() else words.split()[0] for words, _ in advised]
+    commands = [words if words in known_commands() else words.split()[0] for words, _ in advised]
     assert {*commands} >= {"train", "evaluate", "methods", "embed stored"}
     for command, (_, options) in zip(commands, advised, strict=True):
-        known = {*known_options(function_of(command)), "help"}
+        known = {*option_names(command), "help"}
         for option in re.findall(r" --([a-z-]+)", options):
             assert option.replace("-", "_") in known
     assert "adapt" not in " ".join(written).replace("adaptive", "").replace("--adapter ADAPTER", "")

@@ -16,6 +16,7 @@ COMMANDS = {
     "demo": "train an old and several new models on rendered characters and compare them",
     "data": "list, describe or check data sets",
     "methods": "list the compatibility methods with their papers and options",
+    "recommend": "say which method to train with, from what benches found on data like yours",
     "train": "train a model, or a whole comparison of old, independent and compatible models",
     "embed": "embed images with releases or texts with frozen models, or carry embeddings over to another space",
     "sessions": "train through sessions of data, whose galleries are embedded once and for ever",
@@ -50,14 +51,19 @@ def _run(command: str, arguments: list[str]) -> int:
 
     as_json = "--json" in arguments or "--json=true" in arguments
     try:
-        if command not in COMMANDS:
-            raise unknown_name("command", command, COMMANDS, listing="limpet --help")
         with heartbeat(" ".join(["limpet", command, *(word for word in arguments[:1] if word.isalpha())])):
-            from limpet.cli.parsing import run_command
+            from limpet.cli import app, console
             from limpet.support.extras import needing
 
             with needing(f"`limpet {command}`, as it was asked,"):
                 try:
+                    if (path := app.path_of([command, *arguments])) is not None:
+                        return app.run([command, *arguments], path)
+                    if command not in COMMANDS:
+                        raise unknown_name("command", command, COMMANDS, listing="limpet --help")
+                    from limpet.cli.parsing import run_command  # those that Cyclopts does not read yet
+
+                    console.JSON = True
                     return run_command([command, *arguments])
                 finally:
                     tell_at_end()

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from limpet.cli.choices import options_by_method, write_settings
-from limpet.cli.config import Options, Settings, as_typed
+from limpet.cli.config import Settings, as_typed
 from limpet.cli.console import OTHER_CODE, console, long_texts, print_json, print_table, training_progress
 from limpet.cli.evidence import refuse_no_labels, refuse_swapped
 from limpet.cli.options import Api, DataSets, Reading, TextModel, guarded
 from limpet.cli.pages import Report, check_report, page_line, page_written
+from limpet.cli.parameters import Options
 from limpet.cli.places import Place
 from limpet.data.augment import Augmentation
 from limpet.embeddings import EmbeddingSet
@@ -318,7 +319,8 @@ class Compared(Options):
     Args:
         auto: Compare every adapter that suits the two dimensions and, with labels, heads by p2s, and two that stay with
             the new model (two-step, both sides); so it is, too, if nothing is named.
-        adapter: Adapters to compare: procrustes, ridge, low_rank, mean_drift, lambda_orthogonal, local, residual_mlp.
+        adapter: Adapters to compare: procrustes, ridge, low_rank, mean_drift, lambda_orthogonal, local, residual_mlp,
+            fastfill.
         adapter_options: Options of the adapter; with several, a mapping of each one's name to its options.
         direction: What is mapped: new_to_old the queries of the new model, so that the old gallery may stay as it is;
             old_to_new the old gallery; or both in turn. Heads that the old gallery is mapped to are left out where only
@@ -469,11 +471,11 @@ def adapt(
     api: Api,
     sets: DataSets,
     settings: Settings,
-    threshold: list[float] = [],  # noqa: B006 - read only, shown as the default
+    threshold: list[float] = [],
     unseen_share: float | None = None,
     unseen_pairs: bool = False,
-    unlabelled: list[str] = [],  # noqa: B006
-    guard: list[str] = [],  # noqa: B006
+    unlabelled: list[str] = [],
+    guard: list[str] = [],
     no_guard: bool = False,
     resamples: int = 2000,
     resample: Literal["auto", "queries", "classes"] = "auto",

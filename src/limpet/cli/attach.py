@@ -16,11 +16,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from limpet.cli.config import Options
 from limpet.cli.console import console, long_texts, print_json, print_table, rate_progress
 from limpet.cli.gallery.common import DECLARED, duration, name_of, open_vectors
 from limpet.cli.gallery.sources import stored_vectors
 from limpet.cli.options import Api, TextModel
+from limpet.cli.parameters import Options
 from limpet.cli.places import Place
 from limpet.errors import ConfigError, LimpetError, UpgradeStateError, refuse, shown, without_secrets
 

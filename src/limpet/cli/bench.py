@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from limpet.cli.choices import data_root as root_of
-from limpet.cli.config import Options, Typed
+from limpet.cli.config import Typed
 from limpet.cli.console import EVERY, at_work, console, in_words, print_json, print_table, repeated
 from limpet.cli.options import Api
 from limpet.cli.pages import Report, check_report, page_line, page_written
+from limpet.cli.parameters import Options
 from limpet.embeddings.storage import write_atomically
 from limpet.errors import ConfigError, DataError, refuse
 from limpet.support.disk import read_text

@@ -8,12 +8,7 @@ from typing import Any
 
 FUNCTIONS = {
     "demo": "demo:demo",
-    "data": "data:data",
-    "data list": "data:list_all",
-    "data describe": "data:describe",
-    "data check": "data:check",
-    "methods": "methods:methods",
-    "methods check": "methods:check",
+    "recommend": "recommend:recommend",
     "train": "train:train",
     "embed images": "embed:images",
     "embed texts": "embed:texts",
@@ -21,12 +16,6 @@ FUNCTIONS = {
     "sessions": "sessions:sessions",
     "adapt": "adapt:adapt",
     "fine-tune": "fine_tune:fine_tune",
-    "export": "export:export",
-    "evaluate": "evaluate:evaluate",
-    "evaluate combine": "evaluate_combine:combine",
-    "evaluate chain": "evaluate_chain:chain",
-    "evaluate picture": "evaluate_picture:picture",
-    "evaluate protocols": "evaluate:protocols",
     "bench": "bench:bench",
     "bench plan": "bench:plan",
     "attach": "attach:start",
@@ -41,7 +30,6 @@ FUNCTIONS = {
     "attach complete": "attach:complete",
     "attach detach": "attach:detach",
     "attach journal": "attach:journal",
-    "completion": "completion:completion",
 }
 """By command, without those of a gallery: module and function."""
 
@@ -49,24 +37,16 @@ OWN_WORDS = {"gallery": "gallery:main"}
 """Commands that do something with the words before they are options: module and function."""
 
 FIRST = {
-    "data": "name",
-    "data describe": "data",
-    "data check": "data",
-    "methods": "method",
-    "methods check": "method",
+    "recommend": "data",
     "train": "data",
     "embed images": "data",
     "embed texts": "texts",
     "embed stored": "embeddings",
     "sessions": "plan",
     "fine-tune": "texts",
-    "export": "release_or_adapter",
-    "evaluate combine": "results",
-    "evaluate chain": "embeddings",
     "bench": "suite",
     "bench plan": "suite",
     "attach": "url",
-    "completion": "shell",
     "gallery backup": "dest",
     "gallery restore": "backup",
 }

@@ -13,22 +13,9 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import yaml
 from pydantic import BaseModel
 
+from limpet.cli.parameters import Options
 from limpet.errors import ConfigError, brief, nearest
 from limpet.support import documents
-
-
-class Options:
-    """Options that several commands share: a frozen dataclass, which a command takes as one argument."""
-
-    @property
-    def changed(self) -> set[str]:
-        """The names of the options that are not as they are when nothing is given."""
-        of_group: Any = self
-        usual = {
-            one.name: one.default if one.default_factory is dataclasses.MISSING else one.default_factory()
-            for one in dataclasses.fields(of_group)
-        }
-        return {name for name, value in usual.items() if getattr(self, name) != value}
 
 
 class Settings(str):

@@ -158,6 +158,9 @@ logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
 WIDE = 140  # columns of a table that goes to a file
 
 
+JSON = True
+"""Whether `print_json` prints: where ``--json`` was given."""
+
 AT_END: list[Callable[[], LongTextsRecord | None]] = []
 """What every text model of a command did not read whole; None where that is nothing."""
 
@@ -174,9 +177,14 @@ def tell_at_end() -> None:
     AT_END.clear()
 
 
+def as_json() -> bool:
+    """Return whether ``--json`` was given."""
+    return JSON
+
+
 def print_json(document: Mapping[str, object]) -> None:
-    """Write the one JSON document of a command to standard output."""
-    if not FIRST:
+    """Write the one JSON document of a command to standard output, where ``--json`` asked for it."""
+    if not FIRST or not JSON:
         return
     json.dump(document, sys.stdout, indent=2, allow_nan=False)
     sys.stdout.write("\n")
@@ -184,6 +192,7 @@ def print_json(document: Mapping[str, object]) -> None:
 
 def print_error(command: str, error: LimpetError, *, as_json: bool) -> None:
     """Write an error for people, and for machines if they asked for JSON."""
+    console.quiet = not FIRST  # whatever --quiet said
     console.print(Text.assemble((printable(f"limpet {command}: "), "bold red"), printable(error.given)))
     if error.expected:
         console.print(Text.assemble(("Expected: ", "bold"), printable(error.expected)))

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.cli.commands import below
 from limpet.cli.config import as_typed
-from limpet.cli.console import console, counting_progress, print_error, print_json, print_table
+from limpet.cli.console import as_json, console, counting_progress, print_error, print_json, print_table
 from limpet.cli.options import DataSets
 from limpet.embeddings import StringArray
 from limpet.errors import shown, unknown_name
@@ -81,27 +80,23 @@ class Suspects:
             console.print(f"{what}: {self.count:,} ({shown(self.ids, self.count)}). Next: {to_do}.")
 
 
-def data(name: str | None = None, json: bool = False) -> int:
+def data(name: str | None = None) -> int:
     """List the data sets that are known by name, or say what one of them is, with its options.
 
     ``limpet data photos`` says the same of a folder or file of your own. Nothing is read.
 
     Args:
         name: Name of the one to explain; a folder or a file will do.
-        json: Print one JSON document instead of a table.
 
     Examples:
         limpet data
         limpet data omniglot
     """
-    return list_all(json) if name is None else _explain(name, json)
+    return list_all() if name is None else _explain(name)
 
 
-def list_all(json: bool = False) -> int:
+def list_all() -> int:
     """List the data sets that are known by name, and what else can be given.
-
-    Args:
-        json: Print one JSON document instead of a table.
 
     Examples:
         limpet data list
@@ -113,7 +108,7 @@ def list_all(json: bool = False) -> int:
         print_error("data list", error, as_json=False)
     images = {name: dataset.description for name, dataset in DATASETS.items()}
     texts = {name: dataset.description for name, dataset in TEXT_DATASETS.items()}
-    if json:
+    if as_json():
         print_json({"data": images, "texts": texts})
         return 0
     rows = [[name, dataset.description, dataset.folder or ""] for name, dataset in DATASETS.items()]
@@ -136,21 +131,20 @@ def list_all(json: bool = False) -> int:
     return 0
 
 
-def describe(data: str, sets: DataSets, json: bool = False) -> int:
+def describe(data: str, *, sets: DataSets = DataSets()) -> int:
     """Open a data set, and say how many images or texts and classes each part has.
 
     Args:
         data: A data set by name; a folder with one sub-folder of images per class, or of images without classes; an
             .npz file of images; or a .csv, .parquet, .jsonl or .txt file of texts.
-        json: Print one JSON document instead of a table.
 
     Examples:
         limpet data describe photos
     """
-    return (_describe_texts if _holds_texts(data) else _describe_images)(data, sets, json)
+    return (_describe_texts if _holds_texts(data) else _describe_images)(data, sets)
 
 
-def check(data: str, sets: DataSets, json: bool = False) -> int:
+def check(data: str, *, sets: DataSets = DataSets()) -> int:
     """Read all of a data set, and check that nothing leaks from training into evaluation.
 
     Images: each can be decoded, and none that is searched was trained on. Texts: none is empty, occurs twice or has two
@@ -159,15 +153,14 @@ def check(data: str, sets: DataSets, json: bool = False) -> int:
     Args:
         data: A data set by name; a folder with one sub-folder of images per class, or of images without classes; an
             .npz file of images; or a .csv, .parquet, .jsonl or .txt file of texts.
-        json: Print one JSON document instead of a table.
 
     Examples:
         limpet data check photos
     """
-    return (_check_texts if _holds_texts(data) else _check_images)(data, sets, json)
+    return (_check_texts if _holds_texts(data) else _check_images)(data, sets)
 
 
-def _explain(name: str, json: bool) -> int:
+def _explain(name: str) -> int:
     """Say what a data set is, and print its options with their defaults; nothing is read."""
     from limpet.data.datasets import DATASETS, Dataset, reader_of
     from limpet.data.text_files import FILE_READERS
@@ -175,7 +168,7 @@ def _explain(name: str, json: bool) -> int:
 
     known: Dataset[Any] | None = DATASETS.get(name) or TEXT_DATASETS.get(name)
     if known is None and not Path(name).exists():
-        names = (*below("data"), *DATASETS.names(), *TEXT_DATASETS.names())
+        names = ("list", "describe", "check", *DATASETS.names(), *TEXT_DATASETS.names())
         raise unknown_name("subcommand of `limpet data`, or data set,", name, names, listing="limpet data")
     own = texts if Path(name).suffix in FILE_READERS else None
     reader = known.read if known is not None else own or reader_of(Path(name))
@@ -186,7 +179,7 @@ def _explain(name: str, json: bool) -> int:
         if option.default is not option.empty
     }
     folder = known.folder if known is not None else None
-    if json:
+    if as_json():
         print_json({"name": name, "documentation": documentation, "folder": folder, "options": options})
         return 0
     written = {
@@ -199,14 +192,14 @@ def _explain(name: str, json: bool) -> int:
     return 0
 
 
-def _describe_images(name: str, sets: DataSets, json: bool) -> int:
+def _describe_images(name: str, sets: DataSets) -> int:
     data = sets.images(name)
     parts = data.parts()
     classes = {
         name: Classes.of(images.labels if data.labelled or name in ("train", "validation") else None)
         for name, images in parts.items()
     }
-    if json:
+    if as_json():
         told = {
             name: {"images": len(images), **classes[name].to_dict(), "shape": list(images.shape),
                    **({"columns": list(images.columns)} if images.columns else {})}
@@ -226,7 +219,7 @@ def _describe_images(name: str, sets: DataSets, json: bool) -> int:
     return 0
 
 
-def _check_images(name: str, sets: DataSets, json: bool) -> int:
+def _check_images(name: str, sets: DataSets) -> int:
     from limpet.data.leaks import refuse_shared_ids
 
     data = sets.images(name)
@@ -243,7 +236,7 @@ def _check_images(name: str, sets: DataSets, json: bool) -> int:
     with console.status("comparing training and evaluation images"):
         for train, part in product(trained, searched):
             refuse_shared_ids(train, part)
-    if json:
+    if as_json():
         print_json({"name": data.name, "images": total, "readable": True, "leak": False})
         return 0
     found = "none of the training images is among the others" if trained else "there is nothing to train on"
@@ -271,11 +264,11 @@ def _opened_texts(name: str, sets: DataSets) -> tuple[TextData | TextSet, dict[s
     return found, found.parts() if isinstance(found, TextData) else {"texts": found}
 
 
-def _describe_texts(name: str, sets: DataSets, json: bool) -> int:
+def _describe_texts(name: str, sets: DataSets) -> int:
     found, parts = _opened_texts(name, sets)
     summaries = {name: TextSummary.of(texts) for name, texts in parts.items()}
     alone, description = found is parts.get("texts"), getattr(found, "description", "")
-    if json:
+    if as_json():
         print_json({"name": name, "description": description, "leave_one_out": alone,
                     "parts": {name: part.to_dict() for name, part in summaries.items()}})  # fmt: skip
         return 0
@@ -336,13 +329,13 @@ def _class_of_each(texts: TextSet) -> NDArray[np.str_] | None:
     return None if texts.labels is None else np.array(texts.class_names, np.str_)[texts.labels]
 
 
-def _check_texts(name: str, sets: DataSets, json: bool) -> int:
+def _check_texts(name: str, sets: DataSets) -> int:
     _, parts = _opened_texts(name, sets)  # refuses empty texts, with their ids
     with console.status("comparing texts"):
         repeated, contradicting = repeated_texts(parts), contradicting_texts(parts)
     total, leak = sum(map(len, parts.values())), any(found.count for found in repeated.values())
     failed = leak or bool(contradicting and contradicting.count)
-    if json:
+    if as_json():
         print_json({"name": name, "texts": total, "readable": True, "leak": leak,
                     "repeated": {where: vars(found) for where, found in repeated.items()},
                     "contradicting": None if contradicting is None else vars(contradicting)})  # fmt: skip

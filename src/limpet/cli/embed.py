@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from limpet.cli.choices import write_settings
-from limpet.cli.config import Options, Settings
+from limpet.cli.config import Settings
 from limpet.cli.console import console, counting_progress, long_texts, print_json, print_table
 from limpet.cli.options import Api, DataSets, Reading, TextModel
+from limpet.cli.parameters import Options
 from limpet.cli.places import Place
 from limpet.embeddings import EmbeddingSet
 from limpet.embeddings.files import files_in, model_folder
@@ -305,8 +306,8 @@ def texts(
     api: Api,
     sets: DataSets,
     settings: Settings,
-    text_model: list[str] = [],  # noqa: B006 - read only, shown as the default
-    release: list[Path] = [],  # noqa: B006
+    text_model: list[str] = [],
+    release: list[Path] = [],
     adapter: Path | None = None,
     role: Literal["query", "document", "both"] = "both",
     on_empty: Literal["fail", "skip"] = "fail",
@@ -404,7 +405,7 @@ def stored(
     destination: Destination,
     reading: Reading,
     settings: Settings,
-    release: list[Path] = [],  # noqa: B006 - read only, shown as the default
+    release: list[Path] = [],
     adapter: Path | None = None,
     model: str | None = None,
 ) -> int:

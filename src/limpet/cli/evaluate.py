@@ -7,21 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from limpet.cli.config import Options, Settings
-from limpet.cli.console import console, print_json, print_table
+from limpet.cli.console import as_json, console, print_json, print_table
 from limpet.cli.evidence import Pictures, Sides, refuse_no_labels, refuse_swapped, write_evidence
 from limpet.cli.options import Answers, DataSets, Judging, Output, Reading, Shown, Similarity
 from limpet.cli.pages import check_report
+from limpet.cli.parameters import Options
 from limpet.cli.places import Place
-from limpet.embeddings import EmbeddingSet
+from limpet.cli.settings import Settings
 from limpet.errors import ConfigError, refuse
-from limpet.evaluation.mixing import TOLERANCE
-from limpet.evaluation.protocols import PROTOCOLS
-from limpet.reports.formats import MISSING
-from limpet.support.options import option_types
 
 if TYPE_CHECKING:
     from limpet.adapters import Adapter
+    from limpet.embeddings import EmbeddingSet
     from limpet.results import Data
 
 FEWEST_RESAMPLES = 40
@@ -190,15 +187,16 @@ class Models(Options):
 
 
 def evaluate(
-    models: Models,
-    reading: Reading,
-    answers: Answers,
-    judging: Judging,
-    shown: Shown,
-    sets: DataSets,
-    output: Output,
-    settings: Settings,
-    metrics: list[str] = [],  # noqa: B006 - read only
+    *,
+    models: Models = Models(),
+    reading: Reading = Reading(),
+    answers: Answers = Answers(),
+    judging: Judging = Judging(),
+    shown: Shown = Shown(),
+    sets: DataSets = DataSets(),
+    output: Output = Output(),
+    settings: Settings = Settings(),
+    metrics: list[str] = [],
     gate: Literal["interval", "point"] = "interval",
     curve: Literal["auto", "yes", "no"] = "auto",
     mixing: bool = False,
@@ -224,6 +222,7 @@ def evaluate(
         limpet evaluate --old runs/old-questions --new runs/new-questions --out runs/link-report
     """
     from limpet.evaluation.evaluate import evaluate as measure
+    from limpet.evaluation.mixing import TOLERANCE
     from limpet.sources.moment import one_moment
 
     check_report(output.report)
@@ -272,7 +271,7 @@ def evaluate(
             resample=judging.resample,
             seed=judging.seed,
         )
-    output.write_settings(settings)
+    settings.write(output.out)
     link = {} if adapter is None else {ADAPTER: _record_of(adapter)}
     results = write_evidence(
         {given_new.name: evaluation},
@@ -290,21 +289,22 @@ def evaluate(
         report=output.report,
         facts=facts,
     )
-    if output.json:
+    if as_json():
         print_json({"schema_version": results.schema_version, **evaluation.to_dict(), **link})
     return 0 if evaluation.verdict == "compatible" else 1
 
 
-def protocols(json: bool = False) -> int:
+def protocols() -> int:
     """List the protocols, which say who answers what and what is averaged.
-
-    Args:
-        json: Print one JSON document instead of a table.
 
     Examples:
         limpet evaluate protocols
     """
-    if json:
+    from limpet.evaluation.protocols import PROTOCOLS
+    from limpet.reports.formats import MISSING
+    from limpet.support.options import option_types
+
+    if as_json():
         facts = ("name", "description", "metrics", "gate_metric", "units", "ground_truth")
         known = [
             {**{fact: getattr(protocol, fact) for fact in facts}, "options": list(option_types(protocol))}

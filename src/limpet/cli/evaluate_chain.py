@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from limpet.cli.config import Settings
-from limpet.cli.console import console, print_json, print_table
+from limpet.cli.console import as_json, console, print_json, print_table
 from limpet.cli.evidence import Sides, names_of
 from limpet.cli.options import Answers, Judging, Output, Reading, Similarity
 from limpet.cli.pages import check_report, page_line, page_written
 from limpet.cli.places import Place
+from limpet.cli.settings import Settings
 from limpet.errors import ConfigError, refuse
 
 if TYPE_CHECKING:
@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 
 def chain(
     embeddings: list[Place],
-    reading: Reading,
-    answers: Answers,
-    judging: Judging,
-    output: Output,
-    settings: Settings,
-    independent: list[Place] = [],  # noqa: B006 - read only
+    *,
+    reading: Reading = Reading(),
+    answers: Answers = Answers(),
+    judging: Judging = Judging(),
+    output: Output = Output(),
+    settings: Settings = Settings(),
+    independent: list[Place] = [],
     old_baseline: Literal["own", "independent"] | None = None,
     similarity: Similarity | None = None,
     pad_old: bool = False,
@@ -78,9 +79,9 @@ def chain(
             resample=judging.resample,
             seed=judging.seed,
         )
-    output.write_settings(settings)
+    settings.write(output.out)
     results = _shown(evaluation, models[0], old_baseline or "own", output)
-    if output.json:
+    if as_json():
         print_json(results.to_dict())
     return 0 if evaluation.compatible else 1
 

@@ -5,18 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from limpet.cli.config import Settings
-from limpet.cli.console import console, print_json, print_table
+from limpet.cli.console import as_json, console, print_json, print_table
 from limpet.cli.evidence import names_of
 from limpet.cli.options import Output
 from limpet.cli.pages import check_report, page_line, page_written
 from limpet.cli.places import Place
+from limpet.cli.settings import Settings
 
 if TYPE_CHECKING:
     from limpet.evaluation.test_sets import CombinationResults
 
 
-def combine(results: list[Path], output: Output, settings: Settings, metric: str | None = None) -> int:
+def combine(
+    results: list[Path],
+    *,
+    output: Output = Output(),
+    settings: Settings = Settings(),
+    metric: str | None = None,
+) -> int:
     """Put earlier evaluations of one upgrade on several test sets side by side; nothing is measured again.
 
     P metrics are shown per set and on average. The exit code is 0 only if every set is compatible.
@@ -40,9 +46,9 @@ def combine(results: list[Path], output: Output, settings: Settings, metric: str
     names = dict.fromkeys(name for results in found.values() for name in results.evaluations)
     title = f"Can {' or '.join(names)} search the old gallery on {len(found)} test sets?"
     combined = CombinationResults.gather(combination, found, title=title)
-    output.write_settings(settings)
+    settings.write(output.out)
     _show(combined, output)
-    if output.json:
+    if as_json():
         print_json(combined.to_dict())
     return 0 if combination.compatible else 1
 

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from limpet.cli.places import Place
-from limpet.embeddings import EmbeddingSet
-from limpet.embeddings.files import model_folder
 from limpet.errors import ConfigError, LimpetError
 from limpet.support.disk import read_text
 from limpet.support.documents import read_yaml
@@ -20,6 +18,7 @@ if TYPE_CHECKING:
 
     from limpet.data.item_facts import FactsOf
     from limpet.data.retrieval_data import RetrievalData
+    from limpet.embeddings import EmbeddingSet
     from limpet.evaluation.protocols import Protocol
     from limpet.evaluation.results import Evaluation, EvaluationResults
     from limpet.geometry import Space
@@ -88,6 +87,8 @@ def refuse_swapped(old: EmbeddingSet, new: EmbeddingSet, place: Place | None, re
 
 def _makers(place: Place | None) -> list[Path]:
     """Return the releases or adapters by which embeddings in a folder were made, as their settings beside them say."""
+    from limpet.embeddings.files import model_folder
+
     if place is None or place.address is not None:
         return []
     found = model_folder(place.path)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from limpet.cli.adapt import refuse_useless
-from limpet.cli.console import console, print_json
+from limpet.cli.console import as_json, console, print_json
 from limpet.cli.options import Api, TextModel
 
 if TYPE_CHECKING:
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 def export(
     release_or_adapter: Path,
+    *,
     to: Literal["sentence-transformers", "onnx", "npz"],
     out: Path,
-    model: TextModel,
+    model: TextModel = TextModel(),
     text_model: str | None = None,
     base: Literal["copy", "keep"] = "copy",
     encoder: str | None = None,
-    json: bool = False,
 ) -> int:
     """Write an adapter, a head or a model of images for serving code that does not have limpet.
 
@@ -42,7 +42,6 @@ def export(
         base: copy the weights of the text model, or keep them where they are and link to them.
         encoder: FILE.py:FUNCTION, which gives the module of yours that a release of images was made of; its folder
             holds no code.
-        json: Print one JSON document with the contents of export.json.
 
     Examples:
         limpet export runs/link --to onnx --out served/onnx
@@ -78,7 +77,7 @@ def export(
     ]
     for line in said:
         console.print(line)
-    if json:
+    if as_json():
         print_json({"folder": str(done.folder), **record.model_dump(mode="json")})
     return 0
 

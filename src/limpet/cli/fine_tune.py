@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Literal
 
 from limpet.cli.adapt import refuse_useless
 from limpet.cli.choices import write_settings
-from limpet.cli.config import Options, Settings
+from limpet.cli.config import Settings
 from limpet.cli.console import console, counting_progress, training_progress
 from limpet.cli.evidence import refuse_no_labels
 from limpet.cli.options import Api, DataSets, Reading, TextModel
+from limpet.cli.parameters import Options
 from limpet.cli.places import Place
 from limpet.cli.train import Destination
 from limpet.embeddings import EmbeddingSet

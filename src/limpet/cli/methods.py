@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from limpet.cli.config import as_typed
-from limpet.cli.console import console, print_error, print_json, print_table
+from limpet.cli.console import as_json, console, print_error, print_json, print_table
 from limpet.methods import METHODS
 from limpet.methods.descriptions import Description, describe
 
 
-def methods(method: str | None = None, json: bool = False) -> int:
+def methods(method: str | None = None) -> int:
     """List the compatibility methods with their papers and options, or explain one of them.
 
     Args:
         method: Name of the one to explain, with all its options.
-        json: Print one JSON document instead of a table.
 
     Examples:
         limpet methods
@@ -23,7 +22,7 @@ def methods(method: str | None = None, json: bool = False) -> int:
         for error in METHODS.import_installed():
             print_error("methods", error, as_json=False)
     found = {name: describe(name) for name in (METHODS if method is None else [method])}
-    if json:
+    if as_json():
         print_json({"methods": {name: _document(one) for name, one in found.items()}})
     elif method is None:
         rows = [
@@ -38,14 +37,13 @@ def methods(method: str | None = None, json: bool = False) -> int:
     return 0
 
 
-def check(method: str, json: bool = False) -> int:
+def check(method: str) -> int:
     """Check that a method keeps what all methods promise.
 
     Takes seconds, on any machine; 1 is returned where a promise is broken.
 
     Args:
         method: Its name; that of an installed package will do.
-        json: Print one JSON document as well.
 
     Examples:
         limpet methods check bct
@@ -67,7 +65,7 @@ def check(method: str, json: bool = False) -> int:
         console.print(f"Next: change what is named, and type limpet methods check {method} again.")
     else:
         console.print(f"{method} keeps all {promises} promises ({len(checks)} checks).")
-    if json:
+    if as_json():
         print_json(
             {
                 "method": method,

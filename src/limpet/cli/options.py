@@ -9,18 +9,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-
-from limpet.cli.choices import data_root, user_cache, write_settings
-from limpet.cli.config import Options, Settings
+from limpet.cli.choices import data_root, user_cache
 from limpet.cli.console import AT_END, console, counting_progress
 from limpet.cli.evidence import Sides
 from limpet.cli.pages import Report
+from limpet.cli.parameters import Named, Options
 from limpet.cli.places import Place
-from limpet.embeddings import EmbeddingSet
-from limpet.embeddings.files import FileColumns, model_folder
 from limpet.errors import ConfigError, ReleaseError, UnusableVectorsError, refuse, shown, unknown_name
-from limpet.support.options import Keywords, bound, option_types
+from limpet.support.options import bound, option_types
 
 if TYPE_CHECKING:
     from limpet.data.image_set import ImageSet
@@ -29,7 +25,8 @@ if TYPE_CHECKING:
     from limpet.data.text_files import OnEmpty
     from limpet.data.text_pairs import TextPairs
     from limpet.data.text_set import TextData, TextSet
-    from limpet.embeddings import Role
+    from limpet.embeddings import EmbeddingSet, Role
+    from limpet.embeddings.files import FileColumns
     from limpet.evaluation.protocols import Protocol
     from limpet.models.api.settings import ApiSettings
     from limpet.models.release import Release
@@ -50,12 +47,10 @@ class Output(Options):
         out: Folder for results.json and report.html.
         report: Whether to write the page report.html: html or none. When left out it is written where its packages are
             installed (`pip install '.[report]'`).
-        json: Print one JSON document with all numbers.
     """
 
     out: Path = Path("runs/evaluation")
     report: Report | None = None
-    json: bool = False
 
     def refuse_over(self, places: Sequence[Place]) -> None:
         """Refuse to write results into a folder that they are made of.
@@ -69,10 +64,6 @@ class Output(Options):
                 expected="a folder of its own for them",
                 to_do="--out FOLDER.",
             )
-
-    def write_settings(self, settings: Settings) -> None:
-        """Write all settings beside the results."""
-        write_settings(self.out, "evaluate.yaml", settings)
 
 
 @contextmanager
@@ -127,6 +118,8 @@ class Reading(Options):
     @property
     def columns(self) -> FileColumns:
         """What files call vectors, ids and labels."""
+        from limpet.embeddings.files import FileColumns
+
         return FileColumns(tuple(self.vector_column), tuple(self.id_column), tuple(self.label_column))
 
     def sides(self, place: Place, name: str | None = None, similarity: Similarity | None = None) -> Sides:
@@ -143,6 +136,8 @@ class Reading(Options):
             ConfigError: There is no such file or folder, or not the right files in it.
             DataError: A file is damaged or breaks a promise of `EmbeddingSet`.
         """
+        from limpet.embeddings.files import model_folder
+
         if place.address is not None:
             found = self.file(place, name, similarity)
             return Sides(found, found)
@@ -195,6 +190,8 @@ class Reading(Options):
 
     def without_left_out(self, sides: Sides) -> Sides:
         """Return queries and gallery of a model without the items that were left out of any model."""
+        import numpy as np
+
         if not self.left_out:
             return sides
         query, gallery = (
@@ -204,6 +201,8 @@ class Reading(Options):
 
     def queries(self, place: Place, name: str | None = None) -> EmbeddingSet:
         """Open embedded queries: a file or source, or the queries of a folder, or whatever else it has to fit on."""
+        from limpet.embeddings.files import model_folder
+
         file = model_folder(place.path) / "query.safetensors" if place.address is None else None
         return self.part(place, name) if file is None or not file.exists() else self.file(Place(str(file)), name)
 
@@ -213,6 +212,8 @@ class Reading(Options):
         Raises:
             ConfigError: There is nothing of the kind.
         """
+        from limpet.embeddings.files import model_folder
+
         if place.address is not None:
             return self.file(place, name)
         path = model_folder(place.path)
@@ -240,7 +241,7 @@ class DataSets(Options):
     """
 
     data_root: Path | None = None
-    data_options: Keywords = field(default_factory=dict)
+    data_options: Named = field(default_factory=dict)
 
     def images(self, data: str, encoder: EncoderSpec | None = None, *, exactly: bool = False) -> RetrievalData:
         """Open a data set of images by name, path or URL, showing that it is being read.
@@ -504,7 +505,7 @@ class Network(Options):
     backbone: str | None = None
     dim: int = 128
     projection: str | None = None
-    backbone_options: Keywords = field(default_factory=dict)
+    backbone_options: Named = field(default_factory=dict)
     centre_crop: str | None = None
     mean: list[float] = field(default_factory=lambda: [0.5])
     std: list[float] = field(default_factory=lambda: [0.5])
@@ -559,13 +560,15 @@ class Answers(Options):
     protocol: str | None = None
     ground_truth: Path | None = None
     relevant: Path | None = None
-    protocol_options: Keywords = field(default_factory=dict)
+    protocol_options: Named = field(default_factory=dict)
     no_relevant: Literal["exclude", "zero"] | None = None
 
     def __post_init__(self) -> None:
+        if self.protocol is None:
+            return
         from limpet.evaluation.protocols import PROTOCOLS
 
-        if self.protocol is not None and self.protocol not in PROTOCOLS:
+        if self.protocol not in PROTOCOLS:
             raise unknown_name("protocol", self.protocol, PROTOCOLS, listing="limpet evaluate protocols")
 
     def opened(self, leave_one_out: bool) -> Protocol:

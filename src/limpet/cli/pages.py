@@ -8,7 +8,6 @@ from typing import Literal
 
 from limpet.cli.console import console
 from limpet.errors import ConfigError
-from limpet.reports.page import EXTRA, pages_can_be_written
 
 Report = Literal["html", "none"]
 
@@ -19,6 +18,8 @@ def check_report(asked: str | None, name: str = "--report") -> None:
     Raises:
         ConfigError: Its packages are not installed.
     """
+    from limpet.reports.page import EXTRA, pages_can_be_written
+
     if asked == "html" and not pages_can_be_written():
         raise ConfigError(
             f"{name} html was given, and Jinja2, which writes the page, is not installed.",
@@ -34,6 +35,8 @@ def page_written(asked: str | None, write: Callable[[], Path]) -> Path | None:
         asked: "html", "none", or None for a page wherever one can be written.
         write: Draws and writes it, and returns its path.
     """
+    from limpet.reports.page import pages_can_be_written
+
     if asked == "none" or not pages_can_be_written():
         return None
     with console.status("writing the report"):
@@ -42,6 +45,8 @@ def page_written(asked: str | None, write: Callable[[], Path]) -> Path | None:
 
 def page_line(asked: str | None, page: Path | None, label: str = "report") -> str:
     """Return the line that says where the page is, or how to get one; empty where none was asked for."""
+    from limpet.reports.page import EXTRA
+
     start = f"\n{label:<9}"
     if page is not None:
         return f"{start}{page}  (open it in a browser)"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import inspect
 import json
 import re
 import shlex
@@ -13,11 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from limpet.cli.commands import all_functions, below, first_of, function_of, reader_of_words
 from limpet.cli.config import (
-    Options,
     Settings,
     Typed,
     as_typed,
@@ -27,46 +25,13 @@ from limpet.cli.config import (
     read_yaml,
     refuse_unknown,
 )
+from limpet.cli.parameters import Options
 from limpet.cli.places import Place
 from limpet.errors import ConfigError, refuse, unknown_name, without_secrets
 from limpet.support.documents import parsed_yaml
 from limpet.support.options import Keywords
 
 NamedSetting = tuple[str, Any]  # dotted name, and a value: a tuple of words, or what a YAML file says
-
-
-class Moved(NamedTuple):
-    """Where an option of an earlier version is now.
-
-    Args:
-        command: The command that has it.
-        option: What it is called there; empty where its values are the words before all options.
-        flag: Whether it took no value and is nothing but that command.
-    """
-
-    command: str
-    option: str = ""
-    flag: bool = False
-
-
-MOVED = {
-    ("embed", "data"): Moved("embed images"),
-    ("embed", "texts"): Moved("embed texts"),
-    ("embed", "stored"): Moved("embed stored"),
-    ("embed", "stored_model"): Moved("embed stored", "model"),
-    ("evaluate", "combine"): Moved("evaluate combine"),
-    ("evaluate", "metric"): Moved("evaluate combine", "metric"),
-    ("evaluate", "chain"): Moved("evaluate chain"),
-    ("evaluate", "chain_independent"): Moved("evaluate chain", "independent"),
-    ("evaluate", "old_baseline"): Moved("evaluate chain", "old_baseline"),
-    ("bench", "dry_run"): Moved("bench plan", flag=True),
-}
-"""Options that became commands, or went with one, by command and option."""
-
-
-TABLES = ("postgres", "lance", "table")
-"""Options of an earlier version that together said what the URL of a table says now."""
-TAKE_TABLES = ("gallery create", "gallery import")
 
 
 def run_command(words: Sequence[str]) -> int:
@@ -102,56 +67,12 @@ def _without_subcommand(command: str, words: Sequence[str]) -> ConfigError:
             f"subcommand of `limpet {command}`", words[0], below(command), listing=f"limpet {command} --help"
         )
     given = _groups(words, command)
-    if any((command, name) in MOVED for name, _ in given):
-        return _moved(command, given)
     inner = [f"{command} {name}" for name in below(command)]
     takers = [one for one in inner if given[0][0] in known_options(function_of(one))] or inner
     return ConfigError(
         f"`limpet {command}` was given {words[0]} and nothing that says what to do.",
         expected=" or ".join(f"`limpet {one} {first_of(one).upper()} …`" for one in takers),
         to_do=f"`limpet {command} --help` lists all; nothing was started.",
-    )
-
-
-def _moved(command: str, given: Sequence[tuple[str, list[str]]]) -> ConfigError:
-    """Build the error for options that became a command, or went with one: it says the same words as they are now."""
-    values = dict(given)
-    moved = {name: MOVED[command, name] for name in values if (command, name) in MOVED}
-    became = next((name for name, now in moved.items() if not now.option), next(iter(moved)))
-    now = moved[became]
-    if now.flag:  # --dry-run=true
-        values[became] = [word for word in values[became] if word not in ("true", "false")]
-    function, first = function_of(now.command), first_of(now.command)
-    known = known_options(function)
-    leading = {became, first} if not now.option else {first}
-    placed = [word for name in values if name in leading for word in values[name]]
-    if not placed and inspect.signature(function).parameters[first].default is inspect.Parameter.empty:
-        placed = [first.upper()]
-    typed = ["limpet", *now.command.split(), *placed]
-    for name in [name for name in values if name not in leading]:
-        option = moved[name].option if name in moved else name
-        if option in known or option.partition(".")[0] in known:
-            typed += [as_typed(option), *values[name]]
-    return ConfigError(
-        f"`limpet {command} {as_typed(became)}` is the command `limpet {now.command}` now.",
-        to_do=f"`{shlex.join(typed)}`; nothing was started.",
-    )
-
-
-def _became_url(command: str, given: Sequence[tuple[str, list[str]]]) -> ConfigError:
-    """Build the error for options that became the URL of a table: it says the same words as they are now."""
-    said = {name: values[0] if values else name.upper() for name, values in given if name in TABLES}
-    table = said.get("table", "TABLE")
-    if "lance" in said:
-        url = f"lance:{said['lance']}#{table}"
-    else:
-        place = said.get("postgres", "postgresql://USER@HOST/DATABASE")
-        url = f"{place}{'&' if '?' in place else '?'}table={table}"
-    others = [word for name, values in given if name not in TABLES for word in (as_typed(name), *values)]
-    return ConfigError(
-        f"`limpet {command}` takes tables by their URL now, not with {' and '.join(as_typed(name) for name in said)}.",
-        to_do=f"`{without_secrets(shlex.join(['limpet', *command.split(), '--embeddings', url, *others]))}`; nothing "
-        "was started.",
     )
 
 
@@ -340,10 +261,6 @@ def _settings(words: Sequence[str], known: Mapping[str, Any], command: str) -> I
                 _refuse_servers(found, path)
                 yield from leaves(found, known)
             continue
-        if name not in known and (command, name) in MOVED:
-            raise _moved(command, groups)
-        if name in TABLES and command in TAKE_TABLES:
-            raise _became_url(command, groups)
         refuse_unknown([name], known, f"of `limpet {command}`", as_typed)
         yield name, tuple(values)
 

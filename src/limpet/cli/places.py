@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from cyclopts import Parameter
 
 from limpet.errors import without_secrets
 
@@ -12,6 +14,11 @@ if TYPE_CHECKING:
     from limpet.sources.address import Address
 
 
+def _place(kind: Any, tokens: Any) -> Place:
+    return Place(tokens[0].value)
+
+
+@Parameter(converter=_place, accepts_keys=False, n_tokens=1)
 class Place:
     """A folder or file, or the URL of a source; written without passwords.
 

@@ -28,8 +28,8 @@ def sessions(
     sets: DataSets,
     settings: Settings,
     plan: str = "general-incremental",
-    plan_options: Keywords = {},  # noqa: B006 - read only
-    method: list[str] = ["cvs"],  # noqa: B006 - and shown as the default
+    plan_options: Keywords = {},
+    method: list[str] = ["cvs"],
     budget: int | None = None,
     test_images: int | None = None,
     classes: int | None = None,

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from limpet.cli.choices import options_by_method, write_settings
-from limpet.cli.config import Options, Settings
+from limpet.cli.config import Settings
 from limpet.cli.console import console, print_json, print_table, tell_kept, training_progress
 from limpet.cli.options import DataSets, Network, StartingModel
+from limpet.cli.parameters import Options
 from limpet.cli.training import Training
 from limpet.errors import ConfigError, ReleaseError, refuse, unknown_name
 from limpet.methods import build_method
@@ -181,7 +182,7 @@ def train(
     training: Training,
     sets: DataSets,
     settings: Settings,
-    method: list[str] = ["p2s"],  # noqa: B006 - read only, and shown as the default
+    method: list[str] = ["p2s"],
     head: str | None = None,
 ) -> int:
     """Train a model, or a whole comparison of old, independent and compatible models.

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from limpet.cli.choices import options_by_method
-from limpet.cli.config import Options
 from limpet.cli.options import Network
+from limpet.cli.parameters import Options
 from limpet.support.options import Keywords
 from limpet.training.experiment import Experiment, Geometry, Recipe
 
@@ -42,7 +42,7 @@ class Training(Options):
         head: str,
         projection: str,
         zeta: float | None = None,
-        geometry: Geometry = Geometry(),  # noqa: B008 - immutable
+        geometry: Geometry = Geometry(),
         start: EncoderSpec | None = None,
     ) -> dict[str, Experiment]:
         """Return what is trained, by method.

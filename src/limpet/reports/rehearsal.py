@@ -21,8 +21,10 @@ SPACE = "\N{NO-BREAK SPACE}"
 
 ORDERS = {
     "random": "in random order",
-    "uncertainty": "the most uncertain old vectors first",
+    "uncertainty": "where old vectors serve worst first",
+    "variance": "where mapped vectors are least certain first",
     "traffic": "the most retrieved first",
+    "class-balanced": "all classes evenly",
     "id": "by id",
 }
 """What is re-embedded first, by name of the order."""

@@ -31,7 +31,7 @@ def create(
     sets: DataSets,
     hnsw: GraphOptions,
     dim: int | None = None,
-    columns: list[str] = [],  # noqa: B006 - read only, shown as the default
+    columns: list[str] = [],
 ) -> int:
     """Make a gallery for the vectors of a model, and fill it if items are given.
 

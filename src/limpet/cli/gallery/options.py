@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from limpet.cli.config import Options
 from limpet.cli.console import print_json
 from limpet.cli.gallery.common import DECLARED, Model, name_of, open_vectors
+from limpet.cli.parameters import Options
 from limpet.cli.places import Place
 from limpet.errors import ConfigError, refuse, without_secrets
 from limpet.models.names import called

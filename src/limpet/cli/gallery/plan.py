@@ -24,7 +24,7 @@ def plan(
     api: Api,
     sets: DataSets,
     spending: Spending,
-    report: list[Path] = [],  # noqa: B006 - read only, shown as the default
+    report: list[Path] = [],
     sample: int = 256,
     batch: int = 4096,
     rescore: int = 100,

@@ -31,9 +31,9 @@ def rehearse(
     links: Links,
     out: Path = Path("runs/rehearsal"),
     sample: int = 2000,
-    queries: list[Place] = [],  # noqa: B006 - read only, shown as the default
+    queries: list[Place] = [],
     old_model: str | None = None,
-    order: list[str] = [],  # noqa: B006
+    order: list[str] = [],
     class_column: str = "label",
     most_queries: int = 200,
     seed: int = 0,

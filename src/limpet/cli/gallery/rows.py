@@ -138,7 +138,7 @@ def _metadata(gallery: Gallery, place: Place, sets: list[EmbeddingSet], total: i
 
 def delete(
     on: WriterOptions,
-    ids: list[str] = [],  # noqa: B006 - read only, shown as the default
+    ids: list[str] = [],
     ids_from: Path | None = None,
 ) -> int:
     """Remove items with all their vectors; a backfill does not bring them back.

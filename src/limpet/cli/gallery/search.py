@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from limpet.cli.config import Options
 from limpet.cli.console import console, print_table
 from limpet.cli.gallery.common import made_by, open_vectors
 from limpet.cli.gallery.options import Embedding, Encoding, GalleryOptions
 from limpet.cli.gallery.sources import NewVectors, fingerprints_of
 from limpet.cli.options import Api, DataSets, TextModel
+from limpet.cli.parameters import Options
 from limpet.cli.places import Place
 from limpet.errors import ConfigError, count_of, refuse
 from limpet.support.devices import device_named
@@ -212,7 +212,7 @@ def search(
     api: Api,
     sets: DataSets,
     k: int = 10,
-    where: list[str] = [],  # noqa: B006 - read only, shown as the default
+    where: list[str] = [],
     texts: str | None = None,
     approximate: bool = False,
     count_traffic: bool = False,

@@ -146,7 +146,7 @@ def radii(embeddings: EmbeddingSet) -> Values:
         raise DataError(
             f"The radius of embeddings on the {embeddings.space}, where only directions count.",
             expected="embeddings of a space in which lengths count, such as lorentz",
-            to_do="draw angles instead: `limpet evaluate picture --kind angles`, or `of: angle` in a suite.",
+            to_do="draw angles instead: `of: angle` in a suite.",
         )
     found: Values = np.linalg.norm(_tangents(embeddings), axis=1)
     return found
@@ -163,7 +163,7 @@ def uncertainties(embeddings: EmbeddingSet) -> Values:
         raise DataError(
             f"The embeddings of {embeddings.fingerprint} carry no uncertainty.",
             expected="embeddings on a space that knows one (lorentz), as `limpet embed` writes them",
-            to_do="draw angles instead: `limpet evaluate picture --kind angles`, or `of: angle` in a suite.",
+            to_do="draw angles instead: `of: angle` in a suite.",
         )
     return found
 

@@ -1,0 +1,206 @@
+"""The command line as a Cyclopts app: which function is which command, and how words become its arguments."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import Annotated, Any
+
+from cyclopts import App, CycloptsError, Group, Parameter, UnusedCliTokensError
+from cyclopts.config import Env
+from rich.console import Console
+
+from limpet.cli import console as shown
+from limpet.cli import layout, settings
+from limpet.cli.console import console
+from limpet.cli.layout import LISTS_AND_FLAGS, Columns
+from limpet.cli.parameters import Options
+from limpet.cli.settings import Settings, Typed
+from limpet.errors import ConfigError
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "data": ("data:data", "List the known data sets, or explain one."),
+    "data list": ("data:list_all", "List the known data sets."),
+    "data describe": ("data:describe", "Count the images or texts and the classes of a data set."),
+    "data check": ("data:check", "Read all of a data set and look for leaks."),
+    "methods": ("methods:methods", "List the compatibility methods, or explain one."),
+    "methods check": ("methods:check", "Check that a method keeps the contract of methods."),
+    "export": ("export:export", "Write an adapter, a head or an image model for serving without limpet."),
+    "evaluate": ("evaluate:evaluate", "Measure whether new queries can search an old index."),
+    "evaluate chain": ("evaluate_chain:chain", "Measure every pair of a chain of models."),
+    "evaluate combine": ("evaluate_combine:combine", "Combine evaluations on several test sets."),
+    "evaluate protocols": ("evaluate:protocols", "List the evaluation protocols."),
+    "completion": ("completion:completion", "Print the completion script of bash, zsh or fish."),
+}
+"""By what people type: module and function, and what the help of the group says about it."""
+
+GROUPS: dict[str, str] = {}
+"""Words that are no command without another one, and what their help says."""
+
+
+@Parameter(group=Group("General", sort_key=3))
+@dataclass(frozen=True)
+class General(Options):
+    """Options of every command.
+
+    Args:
+        json: Print one JSON document to standard output.
+        config: TOML file with settings, in place of the nearest limpet.toml.
+        verbose: Log what the library does.
+        quiet: Print nothing but errors and --json.
+        no_color: Print without colours.
+    """
+
+    json: bool = False
+    config: str | None = None
+    verbose: Annotated[bool, Parameter(alias="-v")] = False
+    quiet: Annotated[bool, Parameter(alias="-q")] = False
+    no_color: bool = False
+
+
+def path_of(words: Sequence[str]) -> str | None:
+    """Return the command or group that words name, such as "evaluate chain"; None where this app has none of it."""
+    begins = 0
+    while begins < len(words) and words[begins].startswith("-"):  # options of every command may come first
+        begins += 2 if words[begins] == "--config" else 1
+    for length in (2, 1):
+        if (path := " ".join(words[begins : begins + length])) in COMMANDS or path in GROUPS:
+            return path
+    return None
+
+
+def function_of(path: str) -> Callable[..., int]:
+    """Return the function of a command, such as "evaluate chain".
+
+    Raises:
+        KeyError: There is no such command.
+    """
+    module, _, name = COMMANDS[path][0].partition(":")
+    found: Callable[..., int] = getattr(import_module(f"limpet.cli.{module}"), name)
+    return found
+
+
+def app_for(path: str | None = None) -> App:
+    """Build the app.
+
+    Args:
+        path: The command that is going to run, whose function is imported; all others are loaded when they are asked
+            for. None imports the function of every command, for completion and tests.
+    """
+    app = App(
+        name="limpet",
+        console=Console(soft_wrap=True, highlight=False),
+        help="Upgrade an embedding model without re-indexing.",
+        help_format="plaintext",
+        help_formatter=Columns(),
+        help_flags=["--help", "-h", "--help-all"],
+        version_flags=[],
+        default_parameter=LISTS_AND_FLAGS,
+    )
+    above = {"": app}
+    for name in dict.fromkeys((*GROUPS, *COMMANDS)):
+        first, _, second = name.partition(" ")
+        loaded = name in COMMANDS and path in (None, name)
+        if any(other.startswith(f"{name} ") for other in COMMANDS):
+            above[name] = group = App(name=name, help=GROUPS.get(name) or (None if loaded else COMMANDS[name][1]))
+            app.command(group)
+            if loaded:
+                group.default(function_of(name))
+                group.help_epilogue = _epilogue(name)
+            continue
+        parent = above[first if second else ""]
+        if loaded:
+            parent.command(function_of(name), name=second or first, help_epilogue=_epilogue(name))
+        else:
+            place, said = COMMANDS[name]
+            parent.command(f"limpet.cli.{place}", name=second or first, help=said)
+    return app
+
+
+def run(words: Sequence[str], path: str) -> int:
+    """Run the command that words name and return its exit code.
+
+    Args:
+        words: What the user typed after ``limpet``.
+        path: What `path_of` returned for them.
+
+    Raises:
+        ConfigError: An option is unknown, missing, or has a wrong value.
+    """
+    layout.SHOW_ALL = "--help-all" in words
+    app = app_for(path)
+
+    @app.meta.default
+    def launch(
+        *rest: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
+        general: General = General(),
+    ) -> int:
+        _set_up(general)
+        app.config = [Env("LIMPET_", show=False), *settings.sources(general.config, path)]
+        command, bound, unparsed = app.parse_args(rest, exit_on_error=False, print_error=False)
+        bound.apply_defaults()
+        for name, value in bound.arguments.items():
+            if isinstance(value, Options):
+                bound.arguments[name] = replace(value)  # type: ignore[type-var]  # what one keeps is of this call
+        given = {Settings: Settings.of(path, bound.arguments), Typed: Typed.of(words)}
+        return int(command(*bound.args, **{**bound.kwargs, **{name: given[kind] for name, kind in unparsed.items()}}))
+
+    try:
+        code = app.meta(words, exit_on_error=False, print_error=False, result_action="return_value")
+        return int(code or 0)  # none of help
+    except CycloptsError as error:
+        raise ConfigError(_said(error, path), to_do=f"`limpet {path} --help` lists the options.") from error
+
+
+def _said(error: CycloptsError, path: str) -> str:
+    if isinstance(error, UnusedCliTokensError):
+        return f"`limpet {path}` does not take {' '.join(map(repr, error.unused_tokens or []))}."
+    return " ".join(str(error).split())
+
+
+def _set_up(general: General) -> None:
+    shown.JSON = general.json
+    console.quiet = general.quiet or not shown.FIRST
+    console.no_color = general.no_color or "NO_COLOR" in os.environ
+    if general.verbose:
+        logging.basicConfig(format="%(name)s: %(message)s")
+        logging.getLogger("limpet").setLevel(logging.DEBUG)
+
+
+def examples_of(function: Callable[..., Any]) -> list[str]:
+    """Return the commands in the examples of a docstring, those on several lines as one.
+
+    >>> def run() -> None:
+    ...     '''Run.
+    ...
+    ...     Examples:
+    ...         limpet run --data photos
+    ...             --out there
+    ...     '''
+    >>> examples_of(run)
+    ['limpet run --data photos --out there']
+    """
+    _, _, said = inspect.cleandoc(function.__doc__ or "").partition("\nExamples:\n")
+    lines = said.partition("\n\n")[0].splitlines()
+    joined = "".join(f"\n{line}" if line.startswith("    limpet ") else f" {line.strip()}" for line in lines)
+    return [line.strip() for line in joined.splitlines() if line.strip()]
+
+
+def _epilogue(path: str) -> str:
+    return "\n".join(["Examples:", *(f"  {example}" for example in examples_of(function_of(path)))])
+
+
+def options_of(path: str) -> list[str]:
+    """Return the options of a command as people type them, without those of every command.
+
+    >>> options_of("completion")
+    ['--shell']
+    """
+    app = app_for(path)
+    for word in path.split():
+        app = app[word]
+    return [argument.name for argument in app.assemble_argument_collection() if argument.show]

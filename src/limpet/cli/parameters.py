@@ -1,0 +1,53 @@
+"""What signatures of commands are made of: shared groups of options, options by name, options that few people need."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from cyclopts import Group, Parameter
+
+from limpet.cli.layout import Columns
+from limpet.errors import ConfigError
+from limpet.support.options import Keywords
+
+
+@Parameter(name="*")
+class Options:
+    """Options that several commands share: a frozen dataclass, which a command takes as one argument."""
+
+    @property
+    def changed(self) -> set[str]:
+        """The names of the options that are not as they are when nothing is given."""
+        of_group: Any = self
+        usual = {
+            one.name: one.default if one.default_factory is dataclasses.MISSING else one.default_factory()
+            for one in dataclasses.fields(of_group)
+        }
+        return {name for name, value in usual.items() if getattr(self, name) != value}
+
+
+RARE = Parameter(group=Group("More options", help_formatter=Columns(rare=True), sort_key=2))
+"""Marks an option that only ``--help-all`` shows: ``resamples: Annotated[int, RARE] = 2000``."""
+
+
+def _by_name(kind: Any, tokens: Any) -> Any:
+    """Read values by name, as YAML does: 0.5 is a number, true a truth value, [1, 2] a list; other words are texts."""
+    if isinstance(tokens, Mapping):
+        return {str(name).replace("-", "_"): _by_name(kind, inner) for name, inner in tokens.items()}
+    values = [_value(token.value) for token in tokens]
+    return values[0] if len(values) == 1 else values
+
+
+def _value(word: str) -> Any:
+    from limpet.support.documents import parsed_yaml
+
+    try:
+        return parsed_yaml(word, f"'{word}'", "a value")
+    except ConfigError:
+        return word
+
+
+Named = Annotated[Keywords, Parameter(converter=_by_name, accepts_keys=True, n_tokens=1)]
+"""Options by name, such as ``--method-options.weight 0.5``, which whoever receives them checks."""

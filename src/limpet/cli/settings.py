@@ -1,0 +1,229 @@
+"""Settings from limpet.toml, and the settings of a command as TOML beside its results."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shlex
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cyclopts import Parameter
+from cyclopts.config import Dict
+
+from limpet.cli.parameters import Options
+from limpet.cli.places import Place
+from limpet.errors import ConfigError, brief, reason, refuse, unknown_name, without_secrets
+from limpet.support.disk import read_text
+from limpet.support.options import Keywords
+
+FILE = "limpet.toml"
+SHARED = ("data-root", "device", "gallery")
+"""Settings that stand above all tables and count for every command that has such an option."""
+
+
+@Parameter(parse=False)
+@dataclass(frozen=True)
+class Settings:
+    """All settings of a command, every default resolved, for commands that write them beside their results; no option.
+
+    Args:
+        command: Its words.
+        values: By name, as TOML has them; None is left out.
+    """
+
+    command: str = ""
+    values: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(cls, command: str, arguments: Mapping[str, Any]) -> Settings:
+        """Return the settings that a command was called with."""
+        return cls(command, dict(_plain(arguments)))
+
+    def resolved(self, **values: object) -> Settings:
+        """Return the settings with values that were left open and are decided now."""
+        return Settings(self.command, {**self.values, **dict(_plain(values))})
+
+    def write(self, folder: Path) -> Path:
+        """Write a file for ``--config`` beside the results, wholly or not at all, and return its path.
+
+        Raises:
+            DataError: The folder cannot be written.
+        """
+        import tomli_w
+
+        from limpet.embeddings.storage import write_atomically
+
+        inner: Mapping[str, Any] = self.values
+        for word in reversed(self.command.split()):
+            inner = {word: inner}
+        path, text = folder / f"{self.command.replace(' ', '-')}.toml", tomli_w.dumps(inner)
+        write_atomically(path, lambda part: part.write_text(without_secrets(text), encoding="utf-8"))
+        return path
+
+
+@Parameter(parse=False)
+class Typed(str):
+    """A command as it was typed, for commands that write it down; no option."""
+
+    @classmethod
+    def of(cls, words: Sequence[str]) -> Typed:
+        """Return the command line without passwords."""
+        return cls(without_secrets(shlex.join(["limpet", *words])))
+
+
+def _plain(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield names as people type them with values that TOML has; settings of shared groups stand among the others."""
+    for name, value in values.items():
+        if isinstance(value, Options):
+            yield from _plain(_fields(value))
+        elif value is not None and value != {} and not isinstance(value, Settings | Typed):
+            yield name.replace("_", "-"), _toml(value)
+
+
+def _toml(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dict(_plain(_fields(value)))
+    if isinstance(value, Mapping):
+        return {str(name): _toml(one) for name, one in value.items() if one is not None}
+    if isinstance(value, list | tuple):
+        return [_toml(one) for one in value]
+    return str(value) if isinstance(value, Path | Place) else value
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
+
+
+# ---- limpet.toml
+
+
+def found() -> Path | None:
+    """Return the nearest limpet.toml, in the working folder or one above it; one that another user wrote is refused.
+
+    Raises:
+        ConfigError: It belongs to another user.
+    """
+    folder = Path.cwd()
+    path = next((one / FILE for one in (folder, *folder.parents) if (one / FILE).is_file()), None)
+    if path is not None and path.stat().st_uid not in owners():
+        raise ConfigError(
+            f"'{path}' belongs to another user, and its settings would count for your command.",
+            expected=f"a {FILE} of your own",
+            to_do=f"read it; then name it, `--config {shlex.quote(str(path))}`, or make it yours.",
+        )
+    return path
+
+
+def owners() -> set[int]:
+    """Return the users whose limpet.toml counts: the one who runs the command, and root."""
+    return {os.getuid(), 0}
+
+
+def read(path: Path, *, named: bool) -> dict[str, Any]:
+    """Read a file of settings.
+
+    Args:
+        path: The file.
+        named: Whether the user named it. One that was only found names no code, since a downloaded folder may have it.
+
+    Raises:
+        ConfigError: It cannot be read, is no TOML, or holds what it must not: a password, a server that the user has
+            not listed, or code.
+    """
+    try:
+        document = tomllib.loads(read_text(path))
+    except OSError as error:
+        raise ConfigError(f"Cannot read '{path}': {error.strerror or error}.", expected="a TOML file") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"'{path}' is no TOML: {reason(error)}.", expected="settings such as `seed = 1`") from error
+    for value in _texts(document):
+        _refuse_text(value, path, named)
+    return document
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list):
+        for one in value:
+            yield from _texts(one)
+    elif isinstance(value, str):
+        yield value
+
+
+def _refuse_text(value: str, path: Path, named: bool) -> None:
+    """Refuse a password, a server that the user did not list, and code in a file that the user did not name."""
+    if ":" not in value:
+        return
+    from limpet.models.api.settings import refuse_unlisted
+    from limpet.models.text_encoders import refuse_named_in
+    from limpet.sources import scheme_of
+
+    if without_secrets(value) != value:
+        raise ConfigError(
+            f"'{path}' holds the password of {without_secrets(value)}.",
+            expected="passwords in the environment only",
+            to_do="take it out of the file; PGPASSWORD, ~/.pgpass or an environment variable LIMPET_… may hold it.",
+        )
+    refuse_named_in(path, value)
+    if "://" in value and value.rpartition("//")[2] and scheme_of(value) is not None:
+        refuse_unlisted(value, value, path)
+    if not named and ".py:" in value:
+        raise ConfigError(
+            f"'{path}' names code to run: {brief(value)}.",
+            expected="code in files that you name",
+            to_do=f"give it as an option, or name the file: `--config {shlex.quote(str(path))}`.",
+        )
+
+
+def document(config: str | None = None) -> tuple[dict[str, Any], str]:
+    """Return the settings and the path of the file that was named, or of the nearest limpet.toml.
+
+    Raises:
+        ConfigError: See `found` and `read`.
+    """
+    path = found() if config is None else Path(config)
+    return ({}, FILE) if path is None else (read(path, named=config is not None), str(path))
+
+
+def sources(config: str | None, path: str) -> list[Callable[..., Any]]:
+    """Return what gives a command the settings of a file.
+
+    Args:
+        config: The file; None for the nearest limpet.toml.
+        path: The command.
+
+    Raises:
+        ConfigError: See `document`; or the file has a table or a name that nothing reads.
+    """
+    global _api
+    from limpet.cli import COMMANDS as FAMILIES
+
+    content, source = document(config)
+    _api = content.pop("api", {}), source
+    shared = {name: content.pop(name) for name in SHARED if name in content}
+    for name, value in content.items():
+        if name not in FAMILIES:
+            raise unknown_name(f"table or setting in '{source}'", name, (*FAMILIES, "api", *SHARED))
+        refuse(not isinstance(value, dict), f"'{name}' in '{source}' is {brief(value)}.", f"a table: [{name}]")
+    usual = Dict(shared, source=source, use_commands_as_keys=False, allow_unknown=True)
+    return [Dict(content, source=source), usual]
+
+
+_api: tuple[Any, str] | None = None
+
+
+def api_profile(name: str) -> Keywords:
+    """Return the settings of ``[api.NAME]``, by the names of `limpet.models.api.settings.ApiSettings` and `Limits`.
+
+    Raises:
+        ConfigError: There is no such table.
+    """
+    known, source = _api or (document()[0].get("api", {}), FILE)
+    if name not in known or not isinstance(known[name], dict):
+        raise unknown_name("API profile", name, known, listing=f"[api.{name}] in {source}")
+    return {key.replace("-", "_"): value for key, value in known[name].items()}
