@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from limpet.bench.cache import TaskCache
-from limpet.bench.leaderboard import BenchRuns
+from limpet.bench.leaderboard import BenchRuns, Leaderboard
 from limpet.bench.ranking import leaderboard_of
 from limpet.bench.run import Bench, own_tasks
 from limpet.bench.sources import Searched, protocol_digest, searched_facts
@@ -22,6 +22,7 @@ from limpet.errors import ConfigError
 from limpet.evaluation.compatibility import PMetrics, SelfAndCross
 from limpet.evaluation.protocols import PROTOCOLS
 from limpet.evaluation.retrieval import rank_metrics
+from limpet.reports.leaderboard import run_rows
 
 Small = Callable[..., Suite]
 
@@ -263,6 +264,18 @@ def test_what_may_not_judge_speaks_no_verdict(ran: tuple[TaskCache, Suite, Bench
     _, _, bench = ran
     verdicts = {row.data: row.verdict for row in bench.rows}
     assert verdicts["by pairs"] is None and verdicts["by label"] in ("compatible", "not compatible", "inconclusive")
+
+
+def test_first_hits_stand_beside_the_verdict_of_a_run(ran: tuple[TaskCache, Suite, BenchRuns]) -> None:
+    _, _, bench = ran
+    for row in bench.rows:
+        if row.data == "by label":
+            assert row.first_hits is not None and row.first_hits.metric == "recall@1"
+            assert row.first_hits.net == pytest.approx(row.first_hits.after - row.first_hits.before)
+    board = leaderboard_of(bench, command="", wall_seconds=1.0)
+    columns, rows = run_rows(Leaderboard.parse(board.to_dict()))
+    cells = {row[columns.index("data")]: row[columns.index("first hits (net)")] for row in rows}
+    assert " to " in cells["by label"]
 
 
 def test_images_without_labels_need_a_ground_truth(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:

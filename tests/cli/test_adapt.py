@@ -26,7 +26,7 @@ from limpet.geometry import Lorentz
 from limpet.linking.adapt import Choice, open_link, save_link, suitable_adapters, usual_heads
 from limpet.linking.results import AdaptResults
 from limpet.models.text_encoders import TextEncoder
-from limpet.reports.adapt import adapt_headline, adapt_table, failures
+from limpet.reports.adapt import adapt_headline, adapt_table, failures, protocol_words
 from limpet.training.experiment import HEAD_RECIPE
 
 Fails = Callable[..., str]
@@ -501,6 +501,15 @@ def test_texts_of_one_model_under_two_truncations(capsys, fails: Fails, requests
     found = json.loads(capsys.readouterr().out)
     assert found["title"] == "Can wordllama (32 dimensions) search what wordllama (256 dimensions) embedded?"
     assert code == 1 and found["recommendation"]["action"] == "keep the old model" and found["saved"] is None
+
+
+def test_results_hold_the_texts_that_a_model_cuts(requests: Path, tmp_path: Path) -> None:
+    words = [*of_texts(requests), "--max-length", "3", "--out", tmp_path / "out"]
+    assert main([*map(str, words)]) in (0, 1)  # so short, the texts may say too little
+    results = AdaptResults.load(tmp_path / "out")
+    [told] = results.long_texts
+    assert (told.limit, told.on_long) == (3, "warn") and 0 < told.long <= told.read == results.data.pairs
+    assert told.sentence in protocol_words(results)
 
 
 def test_the_next_command_for_texts_opens_the_same_model(

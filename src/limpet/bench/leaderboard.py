@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Field
 
 from limpet.bench.figure_values import Exact, FigureValue
+from limpet.evaluation.first_hits import FirstHits
 from limpet.results import Count, Defined, Disagreement, Part, Positive, Results, Several, Share
 
 Rank = Annotated[float, Field(ge=1)]
@@ -127,6 +128,7 @@ class Run(_OneRun):
         after_sessions: By metric, its value after every session.
         verdict: What its evaluation says; None where nothing could be judged.
         worse: Further metrics that are clearly worse; None where that was not asked.
+        first_hits: How first hits fare; None where no single answer is right or wrong.
         seconds: How long it took.
         images_per_second: How fast it was trained.
         waiting: The share of training spent waiting for data.
@@ -147,6 +149,7 @@ class Run(_OneRun):
     after_sessions: dict[str, list[Defined]] = Field(default_factory=dict)
     verdict: str | None = None
     worse: list[str] | None = None
+    first_hits: FirstHits | None = None
     seconds: Positive | None = None
     images_per_second: Positive | None = None
     waiting: Share | None = None

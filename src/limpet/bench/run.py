@@ -258,6 +258,7 @@ def _of_upgrade(values: Settings, metric: str) -> dict[str, Any]:
         "measured": {name: _with_p(scores) for name, scores in values["scores"].items()},
         "verdict": values["verdict"],
         "worse": values.get("worse"),
+        "first_hits": values.get("first_hits"),
     }
 
 

@@ -36,7 +36,8 @@ from limpet.embeddings.embedding_set import as_points
 from limpet.errors import DataError
 from limpet.evaluation.accuracy import accuracy as classification_accuracy
 from limpet.evaluation.compatibility import Verdict, clearly_worse, verdict
-from limpet.evaluation.intervals import clusters_of, counted_clusters, groups_drawn, mean_intervals
+from limpet.evaluation.first_hits import FirstHits
+from limpet.evaluation.intervals import Draws, clusters_of, counted_clusters, groups_drawn, mean_intervals
 from limpet.evaluation.pictures import thumbnails
 from limpet.evaluation.pictures.answered_classes import with_answered_classes
 from limpet.evaluation.pictures.embedding_map import (
@@ -159,6 +160,7 @@ class Scores(TypedDict):
     drawn: dict[str, str | int]
     verdict: Verdict | None
     worse: tuple[str, ...]
+    first_hits: dict[str, JsonValue] | None
     queries: int
 
 
@@ -265,13 +267,18 @@ def score(settings: Settings, place: Place) -> Scores:
             expected="the ground truth that was there then",
             to_do="run the suite again; what is trained and embedded is kept.",
         )
-    values = {name: protocol.measure(*pair, settings["metrics"]) for name, pair in asked.items()}
+    answers = protocol.answer_metrics()
+    names = list(dict.fromkeys((*settings["metrics"], *answers)))
+    values = {name: protocol.measure(*pair, names) for name, pair in asked.items()}
     gate = settings["gate_metric"]
     clusters = clusters_of(protocol.unit_labels(sides["old"][0]), "auto", protocol.units, protocol.name)
     gains = {metric: values["cross"][metric] - values["self_old"][metric] for metric in settings["metrics"]}
     clusters = counted_clusters(clusters, "auto", gains[gate])
     intervals = mean_intervals(gains, seed=settings["seed"], clusters=clusters)
     worse = clearly_worse({metric: interval for metric, interval in intervals.items() if metric != gate})
+    draws = Draws(seed=settings["seed"], clusters=clusters)
+    old, cross = values["self_old"], values["cross"]
+    hits = next((FirstHits.of(answer, old[answer], cross[answer], draws) for answer in answers), None)
     marks = asked["cross"][0].trained_on
     share = 0.0 if marks is None else float(marks.mean())
     return {
@@ -283,6 +290,7 @@ def score(settings: Settings, place: Place) -> Scores:
         "drawn": groups_drawn(gains[gate], clusters)._asdict(),
         "verdict": verdict(intervals[gate], worse, trained_share=share) if protocol.judges else None,
         "worse": worse,
+        "first_hits": None if hits is None else hits.to_dict(),
         "queries": len(sides["old"][0]),
     }
 

@@ -39,6 +39,7 @@ from limpet.reports.leaderboard_tables import (
 from limpet.reports.markdown import Table, in_markdown
 from limpet.reports.page import in_both_widths, page_template, plain, write_page
 from limpet.reports.suite_figures import figure_lines, page_figures
+from limpet.reports.words import first_hit_cell
 
 if TYPE_CHECKING:
     from limpet.bench.leaderboard import Entry, Leaderboard, NemenyiTest, Run, Standings
@@ -603,14 +604,15 @@ def run_rows(results: Leaderboard) -> Table:
     elsewhere = any(training_words(run.data, [run.trained_on]) for run in results.rows)
     speeds = known_speeds(results)
     columns = ["method", "data", *["trained on"] * elsewhere, "scenario", "seed", *map(measure_name, names), "verdict"]
-    columns += ["seconds", *(SPEEDS[key] for key in speeds), *["options"] * several]
+    columns += ["first hits (net)", "seconds", *(SPEEDS[key] for key in speeds), *["options"] * several]
     found = []
     for run in results.rows:
         written = [_written(run.numbers.get(name), name) for name in names]
         seconds = MISSING if run.seconds is None else f"{run.seconds:,.1f}"
         verdict = "failed" if run.failure else run.verdict or MISSING
         line = [run.label, run.data, *[run.trained_on or MISSING] * elsewhere, run.scenario]
-        line += [str(run.seed), *written, verdict, seconds, *(speed_written(key, run.speeds[key]) for key in speeds)]
+        line += [str(run.seed), *written, verdict, first_hit_cell(run.first_hits), seconds]
+        line += [speed_written(key, run.speeds[key]) for key in speeds]
         found.append([*line, *[_settings(run)] * several])
     return columns, found
 
