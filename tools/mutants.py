@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import argparse
 import ast
+import atexit
 import hashlib
 import json
+import multiprocessing
 import os
 import queue
 import shutil
@@ -35,7 +37,19 @@ LISTS = ROOT / "tools" / "mutants"
 TABLE = ROOT / "tools" / "mutants.txt"
 KEPT = ROOT / "build" / "mutants.json"
 LIMIT = 600  # seconds for the tests of one fault
+OPTIONS = (
+    "-q",
+    "--no-header",
+    "--tb=no",
+    "-rfE",
+    "-W",
+    "ignore:Module already imported:pytest.PytestAssertRewriteWarning",
+)
 KILLED, SURVIVED, ERROR = "killed", "SURVIVED", "ERROR"
+
+# Tests are run in forks of one process that has imported what is slow to import and is no code of this repository.
+FORKS = multiprocessing.get_context("forkserver")
+PRELOADED = ["torch", "scipy.stats", "pytest", "pyarrow.parquet", "pydantic", "lightning_fabric"]
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
@@ -136,27 +150,34 @@ def copy_of_the_tree(place: Path) -> Path:
 
 def run_tests(tree: Path, tests: Sequence[str], *options: str) -> tuple[int | None, str]:
     """Run pytest on a copy of the tree; return its exit code, None where it did not end in time, and its output."""
-    packages = os.pathsep.join(str(tree / folder) for folder in ("src", "bench/src") if (tree / folder).is_dir())
-    command = [sys.executable, "-m", "pytest", "-q", "--no-header", "--tb=no", "-rfE", *options, *tests]
-    with tempfile.TemporaryFile("w+") as output:
-        process = subprocess.Popen(
-            command,
-            cwd=tree,
-            env={**os.environ, "PYTHONPATH": packages, "COLUMNS": "200"},
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            code = process.wait(LIMIT)
-        except subprocess.TimeoutExpired:
-            code = None
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-        output.seek(0)
-        return code, output.read()
+    output = tree / "output-of-tests.txt"
+    process = FORKS.Process(target=be_pytest, args=(tree, output, [*OPTIONS, *options, *tests]))
+    process.start()
+    process.join(LIMIT)
+    code = process.exitcode
+    if code is None:
+        os.killpg(process.ident or 0, signal.SIGKILL)
+        process.join()
+    return code, output.read_text(encoding="utf-8", errors="replace")
+
+
+def be_pytest(tree: Path, output: Path, arguments: Sequence[str]) -> None:
+    """Become a run of pytest in a copy of the tree, in a session of its own; what limpet is comes from the copy."""
+    import pytest
+
+    os.setsid()
+    os.chdir(tree)
+    file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    packages = [str(tree / folder) for folder in ("src", "bench/src") if (tree / folder).is_dir()]
+    sys.path[:0] = packages
+    os.environ |= {"PYTHONPATH": os.pathsep.join(packages), "PYTHONDONTWRITEBYTECODE": "", "COLUMNS": "200"}
+    sys.dont_write_bytecode = False  # compiled modules are kept for the next fault
+    code = int(pytest.main(list(arguments)))
+    atexit._run_exitfuncs()  # which multiprocessing leaves out: servers of tests are ended by them
+    sys.stdout.flush()
+    os._exit(code)
 
 
 def without_compiled(path: Path) -> None:
@@ -251,6 +272,8 @@ def main() -> int:
     outcomes = {fault.name: Outcome(**kept[keys[fault.name]]) for fault in faults if keys[fault.name] in kept}
     left = [fault for fault in faults if fault.name not in outcomes]
     begun = time.monotonic()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # as tests/conftest.py has it; it is read at import
+    FORKS.set_forkserver_preload(PRELOADED)
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         trees: queue.Queue[Path] = queue.Queue()
         for number in range(2):
