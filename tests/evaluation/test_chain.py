@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import warnings
@@ -114,6 +115,18 @@ def test_a_worse_successor_violates_and_is_not_compatible(chain: Any, model: Any
     assert {(pair.new, pair.old) for pair in record.pairs if pair.violates} == {
         (list(NOISE)[i], list(NOISE)[j]) for i, j in wrong
     }
+
+
+def test_chain_is_compatible_only_on_held_out_queries_and_where_no_guard_is_worse(found: ChainEvaluation) -> None:
+    def compatible(**changes: Any) -> bool:
+        changed = dataclasses.replace(found, **changes)
+        assert results_of(changed).compatible == changed.compatible
+        return changed.compatible
+
+    assert compatible(worse={(1, 0): ()}) and not compatible(worse={(2, 1): ("recall@1",)})
+    assert compatible(trained_shares=(1.0, 0.05, 0.0))  # the first model answers no query of a pair
+    assert not compatible(trained_shares=(0.0, 0.0, 0.051))
+    assert not compatible(judged=False)
 
 
 def test_p_metrics_under_both_readings(found: ChainEvaluation, alone: Any) -> None:

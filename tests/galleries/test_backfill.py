@@ -12,7 +12,7 @@ import pytest
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import ConfigError, DataError, GalleryError, LastingStoreError, SpaceMismatchError, StoreError
 from limpet.galleries import Gallery, backfill
-from limpet.galleries.backfill import FRUITLESS_PASSES, Backfill, BackfillOptions
+from limpet.galleries.backfill import FRUITLESS_PASSES, Backfill, BackfillOptions, commit_fill, fill_of
 from limpet.galleries.gallery import GalleryOptions
 from limpet.galleries.orders import ORDERS
 from limpet.geometry import Hypersphere, Space
@@ -343,6 +343,16 @@ def test_a_generation_that_is_abandoned_meanwhile_ends_it(shop, source, collecte
     with pytest.raises(GalleryError, match="g2 was abandoned while it was filled"):
         shop.backfill(source, batch=4, on_step=None if embedding else abandon)
     assert shop.state.phase == "steady"
+
+
+def test_a_fill_whose_generation_is_abandoned_before_its_commit_is_refused(shop, source) -> None:
+    items = shop.store.scan(limit=4, lacking="g2")
+    fill = fill_of(source, shop.state.by_name["g2"], "g2", items, source.embed(items.ids))
+    shop.abandon()
+    before = shop.store.pointer().sequence
+    with pytest.raises(GalleryError, match="abandoned"):
+        commit_fill(shop, fill, 1.0)
+    assert shop.store.pointer().sequence == before
 
 
 def test_a_swap_and_a_rollback_meanwhile_change_nothing(shop, source) -> None:

@@ -99,3 +99,11 @@ def test_searching_them_needs_no_torch() -> None:
         "Euclidean(2).index_form(numpy.ones((1, 2), 'f4'), 'query'); sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_spaces_pad_only_narrower_ones_of_their_own_kind() -> None:
+    wide = {name: kind(8) for name, kind in SEARCH_SPACES.items()}
+    narrow = {name: kind(4) for name, kind in SEARCH_SPACES.items()}
+    padding = {(a, b) for a, one in wide.items() for b, other in narrow.items() if one.pads(other)}
+    assert padding == {(name, name) for name in SEARCH_SPACES if name != "lorentz"}
+    assert not any(one.pads(one) or narrow[name].pads(one) for name, one in wide.items())
