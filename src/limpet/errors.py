@@ -16,7 +16,7 @@
         │   └── LastingStoreError            the same, where trying again changes nothing: damage, missing rights
         └── UpgradeStateError                a step of an upgrade that is not possible from where it stands
 
-A message has up to three parts: what was given, what was expected, and what to do next.
+A message has up to four parts: what was given, what was expected, what to do next, and what is intact.
 """
 
 from __future__ import annotations
@@ -107,41 +107,31 @@ def reason(error: BaseException) -> str:
     return "; expected ".join(said) or type(error).__name__
 
 
-_SAYS_INTACT = re.compile(
-    r"(?:^|[;,.]\s*)(?:and )?(?:no(?:thing| gallery) was (?:changed|written)|the gallery is intact)\.?$",
-    re.IGNORECASE,
-)
-
-
-def without_intact(to_do: str) -> str:
-    """Return what to do without the assurance at its end that data is intact, for a message that says it of its own.
-
-    >>> without_intact("try again; nothing was changed."), without_intact("Nothing was changed.")
-    ('try again', '')
-    >>> without_intact("correct it, then repeat.")
-    'correct it, then repeat.'
-    """
-    return _SAYS_INTACT.sub("", to_do)
-
-
 class LimpetError(Exception):
     """Base of all errors of this package; whatever a message repeats, it holds no password of a URL.
 
     Args:
         given: What was found, with the offending value.
         expected: What would have been right.
-        to_do: What to type or change next, and whether data is intact where that could be in doubt.
+        to_do: What to type or change next.
+        intact: What the failure left unchanged, as a sentence; the class's own assurance when left out.
 
-    The three attributes hold the words as they were given; ``str(error)`` is for people, see `printable`.
+    The four attributes hold the words as they were given; ``str(error)`` is for people, see `printable`.
     """
 
-    def __init__(self, given: str, expected: str = "", to_do: str = "") -> None:
+    INTACT = ""
+    """What every error of this class leaves unchanged."""
+
+    def __init__(self, given: str, expected: str = "", to_do: str = "", *, intact: str = "") -> None:
         self.given, self.expected, self.to_do = map(without_secrets, (given, expected, to_do))
+        self.intact = without_secrets(intact or self.INTACT)
         lines = [self.given]
         if expected:
             lines.append(f"Expected: {self.expected}")
         if to_do:
             lines.append(f"Next: {self.to_do}")
+        if self.intact:
+            lines.append(self.intact)
         super().__init__("\n".join(distinct(printable(line)) for line in lines))
 
 
@@ -195,11 +185,15 @@ class BudgetError(ApiError):
 
 
 class GalleryError(LimpetError, RuntimeError):
-    """A gallery cannot do what was asked of it; it is as it was before."""
+    """A gallery or an attached table cannot do what was asked of it; what was committed before is intact."""
+
+    INTACT = "What was committed is intact."
 
 
 class StoreError(GalleryError):
-    """The place where a gallery is kept is out of reach, full or failing; what it acknowledged is there."""
+    """The place where a gallery is kept is out of reach, full or failing; what it acknowledged is intact."""
+
+    INTACT = "What was acknowledged is intact."
 
 
 class LastingStoreError(StoreError):
@@ -208,6 +202,8 @@ class LastingStoreError(StoreError):
 
 class UpgradeStateError(GalleryError):
     """A step of an upgrade is not possible from where it stands."""
+
+    INTACT = "Nothing was changed."
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -145,7 +145,7 @@ TWICE = {
     "rows of several lines": ("methods:\n  p2s:\n    seed: 1\n  p2s: {}", r"'methods.p2s' .* in lines 2 and 4"),
     "a part": (
         "seeds: [0]\nmetrics: [map]\nseeds: [1]",
-        r"'seeds' .* lines 1 and 3\..*\n.*\nNext: leave one out; nothing",
+        r"'seeds' .* lines 1 and 3\..*\n.*\nNext: leave one out",
     ),
     "a scenario": ("scenarios: {open-class: {}, open-class: {}}", "{scenario: extended-class}"),
     "a key in a list": ("published: [{data: a, data: b}]", "'published.0.data'"),

@@ -201,7 +201,7 @@ def test_no_release(fails: Fails, made: Path, tmp_path) -> None:
 def test_another_release_is_never_replaced(fails: Fails, copied: Path) -> None:
     before = (copied / "runs" / "old" / "config.json").read_bytes()
     said = fails("train", "--data", copied / "photos", "--method", "independent", "--out", copied / "runs" / "old")
-    assert "already holds a release made with other settings" in said and "it is intact" in said
+    assert "already holds a release made with other settings" in said and "It is intact" in said
     assert (copied / "runs" / "old" / "config.json").read_bytes() == before
 
 

@@ -96,7 +96,7 @@ def test_a_plan_finds_a_clash_of_channels_before_anything_is_run(
         (["--device", "cuda:one"], "--device cuda:one", "one of cpu", "leave it out"),
         (["--seeds", "1", "1"], "--seeds 1 1", "each once", ""),
         (["--seeds", "-1"], "--seeds -1", "at least 0", ""),
-        (["--proceses", "2"], "Did you mean '--processes'?", "one of", "nothing was started"),
+        (["--proceses", "2"], "Did you mean '--processes'?", "one of", "Nothing was started"),
     ],
 )
 def test_a_wrong_option_is_told_with_what_would_be_right(

@@ -171,7 +171,7 @@ def test_what_was_altered(fails: Fails, link: Path, images: Path, tmp_path: Path
 def test_a_place_that_holds_something(fails: Fails, link: Path, tmp_path: Path) -> None:
     (tmp_path / "kept.txt").write_text("mine")
     said = fails("export", link, "--to", "npz", "--out", tmp_path)
-    assert f"--out '{tmp_path}' holds kept.txt." in said and "nothing was changed" in said
+    assert f"--out '{tmp_path}' holds kept.txt." in said and "Nothing was changed" in said
     assert "kept.txt' is there" in fails("export", link, "--to", "npz", "--out", tmp_path / "kept.txt")
     assert (tmp_path / "kept.txt").read_text() == "mine" and len(list(tmp_path.iterdir())) == 1
     (tmp_path / "empty").mkdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -21,8 +22,9 @@ from limpet.geometry import Hypersphere
 
 Fails = Callable[..., str]
 
-INTACT = ("intact", "nothing was", "no gallery was", "as it was", "kept", "in the gallery", "acknowledged")
-ASSURANCES = ("is intact", "was changed", "othing was written", "was not changed")
+ASSURANCE = re.compile(
+    r"intact|thing was (changed|written|made|started)|No gallery was changed|in the gallery\.$|The gallery was made"
+)
 
 
 def points(rows: int, dim: int = 4, model: str = "v1", first: int = 0) -> EmbeddingSet:
@@ -51,8 +53,8 @@ def refused(fails: Fails, gallery: str) -> Fails:
         said = fails("gallery", subcommand, "--gallery", url or gallery, *words)
         with Gallery.open(gallery) as after:
             assert after.store.pointer().sequence == sequence
-        assert "Next: " in said and any(word in said.partition("Next: ")[2].lower() for word in INTACT)
-        assert sum(said.count(words) for words in ASSURANCES) <= 1, said
+        assert "Next: " in said
+        assert len(ASSURANCE.findall(said)) == 1, said
         return said
 
     return call
@@ -295,7 +297,7 @@ def test_machines_get_errors_as_json(gallery: str, capsys: pytest.CaptureFixture
     capsys.readouterr()
     assert main(["gallery", "swap", gallery, "--json"]) == 2
     error = json.loads(capsys.readouterr().out)["error"]
-    assert error["type"] == "UpgradeStateError" and "nothing was changed" in error["to_do"]
+    assert error["type"] == "UpgradeStateError" and error["intact"] == "Nothing was changed."
 
 
 @pytest.mark.parametrize("subcommand", ["prepare", "rehearse"])

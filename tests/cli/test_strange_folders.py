@@ -138,7 +138,7 @@ def test_every_command_that_opens_a_release_sends_nothing_to_a_model_that_its_fo
             assert not server.requests and not connects, (name, connects)
             assert "Traceback" not in said and "sk-very-secret" not in said
             if name in ("embed texts", "gallery search", "gallery backfill", "attach start"):
-                assert f"--text-model {server.name}" in said and "nothing was sent" in said, (name, said)
+                assert f"--text-model {server.name}" in said and "Nothing was sent" in said, (name, said)
     finally:
         application.close()
 
@@ -172,7 +172,7 @@ def test_a_model_that_cannot_be_the_one_of_a_head_is_not_asked(
         head = head_naming(tmp_path / str(number), "minilm", frozen)
         words = ["--release", str(head), "--text-model", server.name, "--out", "made"]
         assert main(["embed", "texts", "texts.csv", *words]) == 2
-        assert "nothing was sent" in capsys.readouterr().err
+        assert "Nothing was sent" in capsys.readouterr().err
     assert not server.requests and not connects
 
 

@@ -79,8 +79,8 @@ MADE: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "pdf": (lambda path: path.write_bytes(b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n"), "a PDF document", "write the vectors"),
     "pickle": (pickled, "a pickle", "write the vectors"),
     "torch": (lambda path: torch.save({"w": torch.zeros(2)}, path), "a file of PyTorch", "write the vectors"),
-    "npz": (arrays, "an archive of NumPy arrays", "ends with .npz; it is intact"),
-    "npy": (array, "a NumPy file", "ends with .npy; it is intact"),
+    "npz": (arrays, "an archive of NumPy arrays", "ends with .npz"),
+    "npy": (array, "a NumPy file", "ends with .npy"),
     "parquet": (lambda path: pq.write_table(pa.table({"id": ["1"]}), path), "a Parquet file", "ends with .parquet"),
     "weights": (lambda path: save_file({"layer.weight": VECTORS}, path), "a safetensors file of other arrays: "
                 "'layer.weight'", "limpet embed images DATA --release"),

@@ -160,7 +160,7 @@ def test_an_adapter_that_does_not_say_what_it_computes_is_refused_in_every_forma
     for to in formats():
         with pytest.raises(ConfigError, match="has no `as_steps`") as refused:
             written(of_adapter(Silent().fit(*text_sets)), to, tmp_path, text_encoder)
-        assert "serve it with limpet; nothing was written" in str(refused.value)
+        assert "serve it with limpet" in str(refused.value)
     assert not list(tmp_path.iterdir())
 
 
@@ -264,7 +264,7 @@ def test_a_network_that_onnx_cannot_say_is_refused_in_words(tmp_path: Path) -> N
     model = of_release(Release.from_module(Waves(), image_size=8))
     with pytest.raises(ConfigError, match=r"torch cannot write the encoder of images .* as ONNX") as refused:
         written(model, "onnx", tmp_path)
-    assert "serve it with limpet; nothing was written" in str(refused.value) and not list(tmp_path.iterdir())
+    assert "serve it with limpet" in str(refused.value) and not list(tmp_path.iterdir())
 
 
 # ---- what is said of it

@@ -188,9 +188,9 @@ def test_a_wrong_row_stops_the_import_and_says_what_is_there(
     assert str(path) in said
     if written:
         assert written == 4 and "rows 5 to 8" in said
-        assert f"the {written} items written before are in the gallery" in said and "--skip-existing" in said
+        assert f"The {written} items written before are in the gallery" in said and "--skip-existing" in said
     else:
-        assert "rows 1 to 4" in said and "nothing was written" in said and "--skip-existing" not in said
+        assert "rows 1 to 4" in said and "Nothing was written" in said and "--skip-existing" not in said
 
 
 def test_other_numbers_and_other_spaces_are_refused(write: Any, embed: Embed, tmp_path: Path) -> None:

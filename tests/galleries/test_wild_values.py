@@ -52,7 +52,7 @@ def test_values_that_no_column_can_hold_are_refused_and_nothing_is_written(shop:
     for column, values in WILD_VALUES.items():
         for value in values:
             for write in (shop.add, shop.upsert):
-                with pytest.raises(DataError, match=f"in the column '{column}'.*\n.*\n.*the gallery is intact"):
+                with pytest.raises(DataError, match=f"in the column '{column}'(.|\n)*The gallery is intact"):
                     write(points(["z"]), metadata={column: [value]})
             with pytest.raises(ConfigError, match=f"The condition '{column} = "):
                 shop.search(points(["q"]), where=[Condition(column, "=", value)])

@@ -137,7 +137,7 @@ def test_loading_never_unpickles_and_needs_no_library_of_losses(saved) -> None:
 def test_a_full_disk_leaves_the_old_release(saved, small_disk) -> None:
     before = {file.name: file.read_bytes() for file in saved.iterdir()}
     release = load_release(saved)
-    with small_disk(20_000), pytest.raises(ReleaseError, match="a release that was there before is intact"):
+    with small_disk(20_000), pytest.raises(ReleaseError, match="A release that was there before is intact"):
         save_release(release, saved)
     assert {file.name: file.read_bytes() for file in saved.iterdir()} == before
     load_release(saved)

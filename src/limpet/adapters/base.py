@@ -342,7 +342,8 @@ class Adapter(OnHub):
                 f"The adapter '{self.kind}' maps {len(lost)} of {len(images)} vectors to zero, which has no direction: "
                 f"{shown(embeddings.ids[lost])}.",
                 expected="an image with a direction for every vector",
-                to_do="remove these items, or fit another adapter, such as procrustes; nothing was changed.",
+                to_do="remove these items, or fit another adapter, such as procrustes.",
+                intact="Nothing was changed.",
             )
         marked = embeddings if fitted.trained_on is None else fitted.trained_on.marked(embeddings)
         return marked.replace(
@@ -448,7 +449,8 @@ def _check_source(fitted: Fitted, embeddings: EmbeddingSet) -> None:
         raise DataError(
             f"Embeddings with the fingerprint {embeddings.fingerprint}.",
             expected=f"those of the model that the adapter maps, {fitted.source}",
-            to_do="embed the items with that model, or fit an adapter for the other one; nothing was changed.",
+            to_do="embed the items with that model, or fit an adapter for the other one.",
+            intact="Nothing was changed.",
         )
     _check_dimension(embeddings.vectors.shape, fitted.source_space)
 

@@ -116,7 +116,8 @@ def save_adapter(adapter: Adapter, folder: str | Path) -> Path:
         raise ReleaseError(
             f"Could not save the adapter to '{folder}': {error.given}",
             expected="a folder that can be written, with room for the adapter",
-            to_do="free space or choose another folder; an adapter that was there before is intact.",
+            to_do="free space or choose another folder.",
+            intact="An adapter that was there before is intact.",
         ) from error
     return folder
 
@@ -211,7 +212,8 @@ def _refuse_another(folder: Path, record: AdapterRecord) -> None:
         raise ReleaseError(
             f"'{folder}' already holds {'the ' + found if found else 'a config.json of something else'}.",
             expected="an empty folder for another adapter",
-            to_do="choose another folder; what is there is intact.",
+            to_do="choose another folder.",
+            intact="What is there is intact.",
         )
 
 
@@ -283,7 +285,8 @@ def _restored(record: AdapterRecord, arrays: Callable[[], State], where: str) ->
         raise ReleaseError(
             f"'{where}' is an adapter of the unknown kind '{record.kind}'.",
             expected=f"one of {', '.join(ADAPTERS.names())}",
-            to_do="install the limpet that wrote it; the adapter is intact.",
+            to_do="install the limpet that wrote it.",
+            intact="The adapter is intact.",
         )
     try:
         adapter = build_adapter(record.kind, {**record.options, "direction": record.direction})
@@ -328,7 +331,8 @@ def _record_from(content: bytes, where: str) -> AdapterRecord:
         raise ReleaseError(
             f"'{where}' has format version {record.format_version}.",
             expected=f"at most {FORMAT_VERSION}",
-            to_do="install a newer limpet; the adapter is intact.",
+            to_do="install a newer limpet.",
+            intact="The adapter is intact.",
         )
     return record
 

@@ -22,12 +22,13 @@ def check_model(source: VectorSource, model: ModelIdentity, side: Side, *, attac
         raise DataError(
             f"The source makes vectors of {source.fingerprint}.",
             expected=f"those of the {side} model, {model.note + ', ' if model.note else ''}{model.fingerprint}",
-            to_do=f"give the model or the files that were named when the {attached} was attached; nothing was changed.",
+            to_do=f"give the model or the files that were named when the {attached} was attached.",
+            intact="Nothing was changed.",
         )
     if source.space.dim != model.dim or source.space.curvature is not None:
         raise SpaceMismatchError(
             f"The source is on the {source.space}.", expected=f"vectors of dimension {model.dim}{ranked}",
-            to_do="nothing was changed.",
+            intact="Nothing was changed.",
         )  # fmt: skip
 
 

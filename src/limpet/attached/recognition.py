@@ -70,6 +70,7 @@ def recognised(source: VectorSource, attachment: Attachment) -> VectorSource:
             f"The source makes vectors of {source.fingerprint}, and those that are there are of {model.fingerprint}: "
             f"{found}.",
             expected=f"the model that made them, which makes them again (a cosine of at least {CLOSE})",
-            to_do="give that model, with the prefix and the lengths it was used with; nothing was changed.",
+            to_do="give that model, with the prefix and the lengths it was used with.",
+            intact="Nothing was changed.",
         )
     return _Recognised(source, model.fingerprint)

@@ -113,9 +113,9 @@ def advance(state: AttachmentState, event: Event) -> AttachmentState:
         raise UpgradeStateError(
             f"Cannot {kind}: the attachment is {state.phase}.",
             expected=f"one that is {' or '.join(allowed)}" if allowed else "another step",
-            to_do=_HINTS.get((kind, state.phase if allowed else ""), "`limpet attach status` shows where it stands") +
-            "; nothing was changed.",
-        )  # fmt: skip
+            to_do=_HINTS.get((kind, state.phase if allowed else ""), "`limpet attach status` shows where it stands")
+            + ".",
+        )
     return _STEPS[kind](state, event)
 
 
@@ -187,8 +187,7 @@ def _swap(state: AttachmentState, event: Event) -> AttachmentState:
         raise UpgradeStateError(
             "Cannot swap: the new vectors are in a table of their own, not beside the old ones.",
             expected="a column that may be renamed, which only the owner of a table can do",
-            to_do="let the application join the table as `limpet attach status` prints it, or attach as the owner; "
-            "nothing was changed.",
+            to_do="let the application join the table as `limpet attach status` prints it, or attach as the owner.",
         )
     return _writing(replace(state, phase="swapped"), event)
 
@@ -207,7 +206,7 @@ def _writing(state: AttachmentState, event: Event) -> AttachmentState:
             f"Cannot declare that the application writes with {state.fingerprint(side)}: what it wrote with "
             f"{state.fingerprint(state.writes)} was not brought over.",
             expected="a pass over what it wrote, before the declaration",
-            to_do=f"{_declare(state, side)} makes both; nothing was changed.",
+            to_do=f"{_declare(state, side)} makes both.",
         )
     return replace(state, writes=side, late=state.writes if state.compared else None)
 
@@ -227,7 +226,7 @@ def _complete(state: AttachmentState, event: Event) -> AttachmentState:
         raise UpgradeStateError(
             f"Cannot complete: the application writes with {state.old}, as far as is declared.",
             expected=f"an application that writes with {state.new}, since nobody will tell the two apart afterwards",
-            to_do=f"let it, declare it by {_declare(state, 'new')}, then complete; nothing was changed.",
+            to_do=f"let it, declare it by {_declare(state, 'new')}, then complete.",
         )
     return replace(state, phase="completed")
 
@@ -239,8 +238,7 @@ def _detach(state: AttachmentState, event: Event) -> AttachmentState:
             f"Cannot detach: the application writes with {state.fingerprint(state.writes)}, as far as is declared, and "
             f"the vectors of {state.fingerprint(stays)} stay.",
             expected="one model, since nobody will tell the two apart afterwards",
-            to_do=f"let the application write with that one, declare it by {_declare(state, stays)}, "
-            "then detach; nothing was changed.",
+            to_do=f"let the application write with that one, declare it by {_declare(state, stays)}, then detach.",
         )
     return replace(state, phase="detached")
 

@@ -181,7 +181,8 @@ def refuse_other_channels(data: Settings, root: Path | None, wanted: int, what: 
         f"The images of '{name}' have {channels} channel{'s' if channels > 1 else ''}, and the model '{what}' takes "
         f"{wanted}.",
         expected="one number for both: 3 for colour, 1 for grey",
-        to_do=f"write in the suite: model: {{channels: {channels}}}{own}; nothing was run.",
+        to_do=f"write in the suite: model: {{channels: {channels}}}{own}.",
+        intact="Nothing was run.",
     )
 
 

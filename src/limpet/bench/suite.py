@@ -601,7 +601,8 @@ def _check_features(suite: Suite) -> None:
                 f"'{data}' is a file of texts: one set, without a division into texts to fit on, queries and gallery.",
                 expected=f"texts that come divided, one of {', '.join(TEXT_DATASETS)}",
                 to_do=f"`limpet adapt --texts {data} --old-text-model OLD --text-model NEW --out FOLDER` divides a "
-                "file itself, and compares heads (--method p2s bct) and adapters on it; nothing was run.",
+                "file itself, and compares heads (--method p2s bct) and adapters on it.",
+                intact="Nothing was run.",
             )
     texts = [data for data in suite.data if data in TEXT_DATASETS]
     refuse(

@@ -579,5 +579,6 @@ def refuse_without_validation(name: str, data: RetrievalData) -> None:
     raise ConfigError(
         f"The data set '{name}' has no validation images with these options, and the suite tunes on them.",
         expected="classes set apart for choosing settings",
-        to_do=f"{to_do}; nothing was run.",
+        to_do=f"{to_do}.",
+        intact="Nothing was run.",
     )

@@ -91,7 +91,8 @@ def _no_place(error: OSError) -> ConfigError:
     return ConfigError(
         f"Cannot read or write{where}: {error.strerror or error}.",
         expected="a place that is there and may be used",
-        to_do="check the path, its rights and the room on its disk; what was written and committed before is intact.",
+        to_do="check the path, its rights and the room on its disk.",
+        intact="What was written and committed before is intact.",
     )
 
 
@@ -110,8 +111,9 @@ def _no_memory(error: MemoryError) -> ConfigError:
     return ConfigError(
         f"There is not enough memory for this{f': {error}' if str(error) else ''}.",
         expected="a machine with more memory free, or less at a time",
-        to_do="free memory, or take smaller pieces (a smaller --k, --batch, --batch-size or file); what was written "
-        "and committed before is intact, and the same command continues.",
+        to_do="free memory, or take smaller pieces (a smaller --k, --batch, --batch-size or file); the same "
+        "command continues.",
+        intact="What was written and committed before is intact.",
     )
 
 

@@ -596,7 +596,8 @@ def _to_put_beside(out: Path, again: bool) -> list[Path]:
             raise ConfigError(
                 f"'{out}' holds the {place.name} of an earlier run{by_others}.",
                 expected="a folder without",
-                to_do=f"{anew}choose another --out, or remove '{place}' yourself; it is intact.",
+                to_do=f"{anew}choose another --out, or remove '{place}' yourself.",
+                intact="It is intact.",
             )
         places.append(place)
     return places

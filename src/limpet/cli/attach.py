@@ -311,7 +311,7 @@ def _mixing_of(report: Path | None) -> Evaluation:
         raise ConfigError(
             "--same-column without a report.",
             expected="--report FILE, which says that vectors of the two models may be mixed",
-            to_do="`limpet evaluate --old … --new … --mixing --out FOLDER` measures it; nothing was changed.",
+            to_do="`limpet evaluate --old … --new … --mixing --out FOLDER` measures it.",
         )
     return EvaluationResults.load(report).only(f"'{report}'")
 

@@ -190,7 +190,8 @@ def _refuse_file(option: str, folder: Path) -> None:
         raise ConfigError(
             f"--{option} '{folder}': '{taken}' is a file.",
             expected="a folder, or a name that is free",
-            to_do=f"choose another: --{option} FOLDER; nothing was run.",
+            to_do=f"choose another: --{option} FOLDER.",
+            intact="Nothing was run.",
         )
 
 
@@ -214,7 +215,8 @@ def _former_seeds(out: Path, suite: Suite) -> list[int] | None:
     raise ConfigError(
         f"--out '{out}' holds {what}.",
         expected=f"a folder without results, or with a leaderboard of '{suite.name}', titled '{suite.title}'",
-        to_do="name another: --out FOLDER; nothing was run, and nothing there was changed.",
+        to_do="name another: --out FOLDER.",
+        intact="Nothing was run, and nothing there was changed.",
     )
 
 
@@ -289,7 +291,8 @@ def _devices(asked: list[str]) -> list[str]:
             raise ConfigError(
                 f"--device {name}, which this machine does not have.",
                 expected=f"one of {', '.join(['cpu', *(f'cuda:{place}' for place in range(count))])}",
-                to_do="leave it out for every accelerator that is there, or the processor; nothing was run.",
+                to_do="leave it out for every accelerator that is there, or the processor.",
+                intact="Nothing was run.",
             )
     return asked or [f"cuda:{number}" for number in range(count)] or ["cpu"]
 

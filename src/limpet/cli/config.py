@@ -106,7 +106,8 @@ def refuse_unknown(
         raise ConfigError(
             f"Unknown option '{written(name)}' {where}.{nearest(written(name), map(written, known))}",
             expected=f"one of {', '.join(map(written, siblings))}",
-            to_do="correct or remove it; nothing was started.",
+            to_do="correct or remove it.",
+            intact="Nothing was started.",
         )
 
 

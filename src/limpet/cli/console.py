@@ -29,7 +29,7 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
-from limpet.errors import LimpetError, printable
+from limpet.errors import ConfigError, LimpetError, printable
 
 if TYPE_CHECKING:
     from limpet.galleries.state import Told
@@ -198,10 +198,13 @@ def print_error(command: str, error: LimpetError, *, as_json: bool) -> None:
         console.print(Text.assemble(("Expected: ", "bold"), printable(error.expected)))
     if error.to_do:
         console.print(Text.assemble(("Next: ", "bold"), printable(error.to_do)))
+    intact = error.intact or "Nothing was changed." * isinstance(error, ConfigError)  # which comes before any work
+    if intact:
+        console.print(printable(intact))
     if as_json:
         print_json(
             {"error": {"type": type(error).__name__, "given": error.given, "expected": error.expected,
-                       "to_do": error.to_do}}
+                       "to_do": error.to_do, "intact": intact}}
         )  # fmt: skip
 
 

@@ -119,7 +119,8 @@ class Destination(Options):
             raise ConfigError(
                 f"--out '{self.out}' holds embeddings itself: {', '.join(there[:4])}.",
                 expected="a folder in which every model gets one of its own",
-                to_do="name another --out, or move these files; they are intact, and nothing was embedded.",
+                to_do="name another --out, or move these files.",
+                intact="They are intact, and nothing was embedded.",
             )
         names = [short_name(model) for model in models]
         refuse(
@@ -437,7 +438,7 @@ def stored(
             refuse(
                 folder.resolve() in (given.resolve(), given.resolve().parent),
                 f"The outcome would take the place of those in '{given}'.",
-                "another folder as --out; nothing was written",
+                "another folder as --out",
             )
     sides = reading.sides(embeddings, model)
     sets = {"embeddings": sides.query} if sides.leave_one_out else {"query": sides.query, "gallery": sides.gallery}
@@ -498,7 +499,7 @@ def adapter_for(folder: Path, fingerprints: set[str], given: object) -> Adapter:
             f"'{given}' has the fingerprint {others[0]}; the adapter '{folder}' maps {source}.",
             expected="the very model whose embeddings the adapter maps",
             to_do=renamed(source, others[0])
-            or "give that one, or fit another adapter: `limpet adapt --old A --new B`; nothing was written.",
+            or "give that one, or fit another adapter: `limpet adapt --old A --new B`.",
         )
     return adapter
 
@@ -507,10 +508,10 @@ def renamed(wanted: str, found: str) -> str | None:
     """Say how vectors without a model get the name they were given elsewhere; None if one of the two has a model.
 
     >>> renamed("declared:b", "declared:queries.npz")
-    "if these are vectors of 'b', say so: --model b; nothing was written."
+    "if these are vectors of 'b', say so: --model b."
     """
     prefix = "declared:"
     if not (wanted.startswith(prefix) and found.startswith(prefix)):
         return None
     name = wanted.removeprefix(prefix)
-    return f"if these are vectors of '{name}', say so: --model {shlex.quote(name)}; nothing was written."
+    return f"if these are vectors of '{name}', say so: --model {shlex.quote(name)}."

@@ -86,8 +86,8 @@ def leaving_out(place: object, skip: bool | None) -> Iterator[list[str] | None]:
     except UnusableVectorsError as error:
         if skip is None:
             raise
-        to_do = "embed these items again, or leave them out with --skip-unusable. Nothing was written."
-        raise UnusableVectorsError(error.given, error.expected, to_do) from error
+        to_do = "embed these items again, or leave them out with --skip-unusable."
+        raise UnusableVectorsError(error.given, error.expected, to_do, intact=error.intact) from error
     if unusable:
         console.print(
             f"{place}: left out {len(unusable):,} item{'s' * (len(unusable) > 1)} whose vector is zero, NaN or "
@@ -422,14 +422,16 @@ class TextModel(Options):
             raise ReleaseError(
                 f"The text model of the head '{folder}' cannot be opened: {error.given}",
                 expected=error.expected,
-                to_do="pass --text-model with the place where that model is now; nothing was written.",
+                to_do="pass --text-model with the place where that model is now.",
+                intact="Nothing was written.",
             ) from error
         if encoder.fingerprint != spec.frozen:
             raise ReleaseError(
                 f"The text model '{model}' has the fingerprint {encoder.fingerprint}; '{folder}' is a head over "
                 f"{spec.frozen}.",
                 expected="the very model that the head was trained over, with the same --max-length and --truncate-dim",
-                to_do="pass --text-model with the folder of that model; nothing was written.",
+                to_do="pass --text-model with the folder of that model.",
+                intact="Nothing was written.",
             )
         return release, encoder
 

@@ -72,7 +72,8 @@ def _without_subcommand(command: str, words: Sequence[str]) -> ConfigError:
     return ConfigError(
         f"`limpet {command}` was given {words[0]} and nothing that says what to do.",
         expected=" or ".join(f"`limpet {one} {first_of(one).upper()} …`" for one in takers),
-        to_do=f"`limpet {command} --help` lists all; nothing was started.",
+        to_do=f"`limpet {command} --help` lists all.",
+        intact="Nothing was started.",
     )
 
 
@@ -224,7 +225,8 @@ def _wrong_value(error: BaseException, known: Mapping[str, Any], command: str) -
     return ConfigError(
         f"`limpet {command}` was given {as_typed(name)} {given}.",
         expected=expected,
-        to_do=f"give it a value such as the usual one, `{as_typed(name)} {example}`; nothing was started.",
+        to_do=f"give it a value such as the usual one, `{as_typed(name)} {example}`.",
+        intact="Nothing was started.",
     )
 
 

@@ -247,7 +247,8 @@ def refuse_other(path: Path, identity: Mapping[str, object]) -> None:
         raise ConfigError(
             f"The folder '{path.parent}' holds a run with other settings: {', '.join(different)} differ.",
             expected="the settings that it was started with",
-            to_do="use them to continue, or choose another --out; what is there is intact.",
+            to_do="use them to continue, or choose another --out.",
+            intact="What is there is intact.",
         )
 
 
@@ -555,7 +556,8 @@ def _unreadable(path: Path, reason: str) -> DataError:
     return DataError(
         f"Cannot read '{path}': {reason}.",
         expected="what this run wrote there before",
-        to_do="remove this one file, and the same command writes it again; models and galleries are intact.",
+        to_do="remove this one file, and the same command writes it again.",
+        intact="Models and galleries are intact.",
     )
 
 

@@ -93,7 +93,8 @@ def _eight_bit(grey: NDArray[Any], mode: str, name: str) -> Pixels:
         raise DataError(
             f"{name[0].upper()}{name[1:]} holds {grey.dtype} greys from {low:g} to {high:g}.",
             expected="whole numbers of 8 or 16 bits: of others nobody knows which is black and which is white",
-            to_do="scale it to 0..255 and save it with 8 bits; nothing was changed.",
+            to_do="scale it to 0..255 and save it with 8 bits.",
+            intact="Nothing was changed.",
         )
     scaled = grey // 257 if mode != "I" or high > 255 else grey
     return scaled.astype(np.uint8)

@@ -175,7 +175,8 @@ def _refuse_short(path: Path, number: int, line: str, fields: Sequence[str], cou
         raise DataError(
             f"Line {number} of {path} is '{line:.80}'.",
             expected=expected,
-            to_do="get the file again; nothing was changed.",
+            to_do="get the file again.",
+            intact="Nothing was changed.",
         )
 
 
@@ -256,7 +257,8 @@ def read_columns(path: Path, kinds: Mapping[str, Kind], *, separator: str = ",",
         raise DataError(
             f"{path} cannot be read: {str(error).splitlines()[0][:200]}.",
             expected=_lines(kinds, separator),
-            to_do="get the file again; nothing was changed.",
+            to_do="get the file again.",
+            intact="Nothing was changed.",
         ) from error
     return table
 

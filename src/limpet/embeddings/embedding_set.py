@@ -365,7 +365,8 @@ def _refuse_rows(embeddings: EmbeddingSet, rows: NDArray[np.int64], what: str, e
         raise UnusableVectorsError(
             f"{len(rows)} of {len(embeddings.vectors)} vectors {what}, first: {shown(names, len(rows))}.",
             expected=expected,
-            to_do="embed these items again, or remove their rows. Nothing was written.",
+            to_do="embed these items again, or remove their rows.",
+            intact="Nothing was written.",
         )
 
 

@@ -46,9 +46,9 @@ _RESULTS = "give the folders of embeddings; results.json belongs to --report, `e
 _OTHERS = "write the vectors to a .npz, .npy or .parquet file."
 _UNPACK = "unpack it, and give the file of embeddings in it."
 
-PARQUET = Kind("a Parquet file", "give it a name that ends with .parquet; it is intact.")
-NUMPY = Kind("a NumPy file", "give it a name that ends with .npy; it is intact.")
-NUMPY_ARCHIVE = Kind("an archive of NumPy arrays", "give it a name that ends with .npz; it is intact.")
+PARQUET = Kind("a Parquet file", "give it a name that ends with .parquet.")
+NUMPY = Kind("a NumPy file", "give it a name that ends with .npy.")
+NUMPY_ARCHIVE = Kind("an archive of NumPy arrays", "give it a name that ends with .npz.")
 _BEGINNINGS = (
     (b"PAR1", PARQUET),
     (b"\x93NUMPY", NUMPY),

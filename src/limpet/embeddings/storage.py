@@ -86,7 +86,8 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> Path:
         raise DataError(
             f"Could not write '{path}': {error}.",
             expected="a folder that can be written, with room for the file",
-            to_do="free space or choose another place; a file of this name from before is intact.",
+            to_do="free space or choose another place.",
+            intact="A file of this name from before is intact.",
         ) from error
     return path
 
@@ -121,7 +122,8 @@ def load(path: str | Path, *, verify: bool = False) -> EmbeddingSet:
         raise DataError(
             f"'{path}' has format version {version}.",
             expected=f"at most {FORMAT_VERSION}",
-            to_do="install a newer limpet; the file is intact.",
+            to_do="install a newer limpet.",
+            intact="The file is intact.",
         )
     if verify:
         if embeddings.digest() != record.get("digest"):

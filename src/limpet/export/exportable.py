@@ -125,7 +125,8 @@ def place_of(folder: str | Path) -> Path:
     raise ReleaseError(
         f"'{folder}' is no release, head or adapter: {there}.",
         expected="a folder that `limpet train` or `limpet adapt` wrote, with config.json",
-        to_do="check the path; nothing was written.",
+        to_do="check the path.",
+        intact="Nothing was written.",
     )
 
 

@@ -104,7 +104,8 @@ def export(model: Exportable, to: Format, folder: str | Path, others: Sequence[F
         raise ReleaseError(
             f"Could not write the export to '{folder}': {error.strerror or error}.",
             expected="a place that can be written, with room for it",
-            to_do="free space, or choose another --out; what was exported is intact.",
+            to_do="free space, or choose another --out.",
+            intact="What was exported is intact.",
         ) from error
     return Exported(folder, record)
 
@@ -124,7 +125,7 @@ def refuse_filled(folder: Path) -> None:
         raise ConfigError(
             f"--out '{folder}' {what}.",
             expected="a folder that is empty or not there yet",
-            to_do="choose another --out; nothing was changed.",
+            to_do="choose another --out.",
         )
 
 
@@ -134,7 +135,7 @@ def refused(model: Exportable, to: Format, why: str, others: Sequence[Format]) -
     return ConfigError(
         f"{model.name[:1].upper()}{model.name[1:]} cannot be exported to {to.name}, because {why}.",
         expected=f"{' or '.join(able)}, which can hold it" if able else "something that a format can hold",
-        to_do="nothing was written." if able else "serve it with limpet; nothing was written.",
+        to_do="" if able else "serve it with limpet.",
     )
 
 

@@ -88,7 +88,7 @@ def libraries() -> tuple[Any, Any]:
 def _missing(error: ImportError) -> ConfigError:
     return ConfigError(
         f"The format onnx needs the package '{error.name}', which is not installed.",
-        to_do=f"{EXTRA}; nothing was written.",
+        to_do=f"{EXTRA}.",
     )
 
 
@@ -129,7 +129,7 @@ def network_model(model: Exportable, path: Path) -> Any:
         raise ConfigError(
             f"torch cannot write {model.name} as ONNX: {reason(error.__cause__ or error)[:300]}.",
             expected="a network of one trace, for any number of images, of operators that ONNX has",
-            to_do="serve it with limpet; nothing was written.",
+            to_do="serve it with limpet.",
         ) from error
     return onnx.load(path)
 

@@ -266,7 +266,7 @@ def link_weights(folder: Path, base: Path) -> None:
         raise ConfigError(
             f"--base keep: the weights in '{base}' are not as the library writes them in float32.",
             expected="weights that can be linked to as they are",
-            to_do="leave --base out, so that they are written anew; nothing was written.",
+            to_do="leave --base out, so that they are written anew.",
         )
 
 

@@ -413,5 +413,5 @@ def _abandoned(target: str) -> GalleryError:
     return GalleryError(
         f"The generation {target} was abandoned while it was filled.",
         expected="a generation that is prepared or active",
-        to_do="prepare it again; the gallery is intact.",
+        to_do="prepare it again.",
     )

@@ -74,7 +74,7 @@ def back_up(store: Store, dest: str | Path, *, disk: Disk | None = None, on_step
         raise ConfigError(
             f"A backup in '{place}', inside of the gallery's own folder.",
             expected="a place that does not go with the gallery, best on another disk",
-            to_do="name another folder; the gallery is intact.",
+            to_do="name another folder.",
         )
     with appearing(place, disk, "backup") as folder:
         copies = DigestedFolder(folder, disk, on_bytes=_told(on_step, "copying"))

@@ -88,7 +88,7 @@ def expected_gains(
             f"The order 'uncertainty': nothing tells which items gain most by vectors of {target}.",
             expected="old vectors on a space that knows an uncertainty, or on that of the new model with at least "
             f"{FEWEST_PAIRS} items that have both vectors, or labels",
-            to_do="choose another order: random, traffic, class-balanced or id; the gallery is intact.",
+            to_do="choose another order: random, traffic, class-balanced or id.",
         )
     return reader.gains
 
@@ -121,7 +121,7 @@ def learnt_variances(
         f"The order 'variance': nothing learnt how far mapped vectors are from those of {target}.",
         expected="a generation that was prepared with an adapter that learns a variance, of the old gallery: fastfill",
         to_do="fit one (`limpet adapt --adapter fastfill --direction old_to_new`) and prepare with it, or choose "
-        "another order; the gallery is intact.",
+        "another order.",
     )
 
 

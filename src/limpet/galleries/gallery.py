@@ -280,7 +280,8 @@ class Gallery:
                     raise DataError(
                         f"{len(known)} ids are in the gallery already: {shown(known)}.",
                         expected="new ids",
-                        to_do="`upsert` replaces items; the gallery is intact.",
+                        to_do="`upsert` replaces items.",
+                        intact="The gallery is intact.",
                     )
                 changes = Changes(upsert=Upsert(batch.ids, batch.metadata, rows))
                 self.store.commit(changes, state.to_record(), {"kind": kind, "items": len(batch.ids)})
@@ -423,7 +424,7 @@ class Gallery:
             raise GalleryError(
                 f"An approximate index over points of the {space}.",
                 expected="a space in which one leads to what is near",
-                to_do="search without an index: every vector is compared. The gallery is intact.",
+                to_do="search without an index: every vector is compared.",
             )
         if graph is not None:
             self.store.choose_graph(graph)
@@ -593,7 +594,7 @@ class Gallery:
             raise GalleryError(
                 f"Queries of {state.target} search no other vectors: there are no scores to bring to one scale.",
                 expected="an upgrade that was prepared with an adapter",
-                to_do="search as it is; the gallery is intact.",
+                to_do="search as it is.",
             )
         from limpet.evaluation.ranking.cohort import pack_cohort
 
@@ -605,7 +606,7 @@ class Gallery:
             if link not in now.links:
                 raise GalleryError(
                     f"The link of {link.query} to {link.gallery} changed meanwhile.", expected="the one that was read",
-                    to_do="calibrate again; the gallery is intact.",
+                    to_do="calibrate again.",
                 )  # fmt: skip
             event: Event = {"kind": "link", "link": vars(found)}
             self._commit(now, event, Changes(files={digest_of(content): content}))
@@ -646,7 +647,7 @@ class Gallery:
                 f"report or adapter lets them search vectors of {unsearched}.",
                 expected="a report (`limpet gallery prepare --report`), an adapter, or vectors of all items",
                 to_do="`limpet gallery link --report results.json`, or `backfill` first, or force it with a reason: "
-                "--force REASON; the gallery is intact.",
+                "--force REASON.",
             )
         linked = old.name in after or new.geometry != old.geometry
         return None if linked else Link(new.name, old.name, "forced", force)
@@ -683,7 +684,7 @@ class Gallery:
                     f"{lacking} of {pointer.items} items have no vector of {state.active}: {check.shown_lacking()}.",
                     expected="one for every item",
                     to_do="`limpet gallery backfill` them, delete them, or record that they stay behind: "
-                    "--allow-missing; the gallery is intact.",
+                    "--allow-missing.",
                 )
             self._commit(state, {"kind": "complete", "missing": lacking}, Changes())
         return check
@@ -736,7 +737,7 @@ class Gallery:
                 f"{lost} items have no other vector than those of the generations that would go.",
                 expected="a vector of another generation for each",
                 to_do=("`limpet gallery backfill`" if collected else f"upsert them with vectors of {state.active},")
-                + " or delete them first; the gallery is intact.",
+                + " or delete them first.",
             )
         gone = [*state.retired, *(name for name in state.by_name if name not in kept)] if collected else []
         files = state.files | after.files if collected else None
@@ -771,7 +772,7 @@ def _as_set(queries: EmbeddingSet | NDArray[np.float32], fingerprint: str | None
             "An array of queries does not say which model made it, and the gallery has vectors of several.",
             expected="fingerprint=, one of "
             + ", ".join(f"'{one.fingerprint}' ({one.name}{', active' * (one.name == state.active)})" for one in models),
-            to_do="name the model that embedded the queries, or search with an EmbeddingSet; the gallery is intact.",
+            to_do="name the model that embedded the queries, or search with an EmbeddingSet.",
         )
     of = fingerprint or state.by_name[state.active].fingerprint
     vectors = np.atleast_2d(vectors_of(queries))
@@ -802,5 +803,6 @@ def _check_linked_spaces(query: Generation, gallery: Generation, *, measured: bo
         raise SpaceMismatchError(
             f"{query.name} is on the {query.geometry}, {gallery.name} on the {gallery.geometry}.",
             expected="one space for both; or with a report, two that differ in their dimension only",
-            to_do="link them by an adapter: `limpet gallery prepare --adapter`; the gallery is intact.",
+            to_do="link them by an adapter: `limpet gallery prepare --adapter`.",
+            intact="The gallery is intact.",
         )

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _LOADED = 16  # adapters and score maps that a process keeps at hand
 _SYSTEMS: tuple[System, ...] = ("self_old", "self_new", "cross")
-_NEXT = "measure it: `limpet evaluate --old … --new …` writes results.json; the gallery is intact."
+_NEXT = "measure it: `limpet evaluate --old … --new …` writes results.json."
 
 
 def link_from_report(path: Path, query: Generation, gallery: Generation) -> Link:
@@ -81,7 +81,7 @@ def link_from_report(path: Path, query: Generation, gallery: Generation) -> Link
             f"{'compatible in' if verdict == 'mixed' else verdict + ' in'} {metric} ({shown}){lost}.",
             expected="a report that they may",
             to_do=f"{again}fill the new generation before the swap, or force it with a reason that is recorded "
-            "(--force REASON); the gallery is intact.",
+            "(--force REASON).",
         )
     return Link(query.name, gallery.name, "report", str(path), evidence)
 
@@ -115,8 +115,7 @@ def _evaluation_in(path: Path, query: Generation, gallery: Generation) -> Evalua
             to_do=_NEXT
             if len(named) < 2
             else f"say whose vectors these are and measure again: `limpet evaluate "
-            f"--old … --new … --old-model {shlex.quote(named[0])} --new-model {shlex.quote(named[1])}`; the gallery is "
-            "intact.",
+            f"--old … --new … --old-model {shlex.quote(named[0])} --new-model {shlex.quote(named[1])}`.",
         )
     return evaluation
 
@@ -208,7 +207,7 @@ def _refuse_others(adapter: Adapter, what: str, old: Generation, fingerprint: st
         raise ConfigError(
             f"{what} maps {fitted.source} to {fitted.target}.",
             expected=f"one between {old.fingerprint} and {fingerprint}",
-            to_do="fit one for these two: `limpet adapt --old A --new B`; the gallery is intact.",
+            to_do="fit one for these two: `limpet adapt --old A --new B`.",
         )
     spaces = (fitted.source_space, fitted.target_space)
     expected = (old.geometry, space) if adapter.direction == "old_to_new" else (space, old.geometry)
@@ -216,7 +215,8 @@ def _refuse_others(adapter: Adapter, what: str, old: Generation, fingerprint: st
         raise SpaceMismatchError(
             f"{what} maps from the {spaces[0]} to the {spaces[1]}.",
             expected=f"one from the {expected[0]} to the {expected[1]}",
-            to_do="fit it on the points that the gallery holds; the gallery is intact.",
+            to_do="fit it on the points that the gallery holds.",
+            intact="The gallery is intact.",
         )
 
 

@@ -78,7 +78,7 @@ def by_traffic(backlog: Backlog, seed: int) -> list[str]:
         raise ConfigError(
             "The order 'traffic' of a gallery that has not counted what was retrieved.",
             expected="a gallery that searches were counted in",
-            to_do="open it with count_traffic=True where it is searched, or choose another order; nothing was changed.",
+            to_do="open it with count_traffic=True where it is searched, or choose another order.",
         )
     counts = np.array([retrieved.get(identifier, 0) for identifier in backlog.ids], np.int64)
     return [backlog.ids[row] for row in np.argsort(-counts, kind="stable")]

@@ -101,7 +101,7 @@ def _check_sets(state: GalleryState, sets: Sequence[EmbeddingSet]) -> None:
         if embeddings.role == "query":
             raise DataError(
                 "The vectors are those of queries.", expected='the role "document" or "both"',
-                to_do="embed the items as documents; the gallery is intact.",
+                to_do="embed the items as documents.", intact="The gallery is intact.",
             )  # fmt: skip
     names = [embeddings.fingerprint for embeddings in sets]
     if len(set(names)) < len(names):
@@ -160,6 +160,7 @@ def _typed(name: str, value: Any, kind: str, identifier: str) -> Any:
             f"The value {brief(plain)} of {brief(identifier)} in the column '{name}'.",
             expected=f"values of the type '{kind}' ({_RANGES[kind]}), or None",
             to_do="correct it, or leave the column out (of a table, --take says which are taken), or create the "
-            "gallery with another type of it; the gallery is intact.",
+            "gallery with another type of it.",
+            intact="The gallery is intact.",
         )
     return float(plain) if kind == "number" else plain

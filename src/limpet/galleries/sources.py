@@ -63,14 +63,14 @@ def check_source(source: VectorSource, target: Generation) -> None:
         raise DataError(
             f"The source makes vectors of {source.fingerprint}.",
             expected=f"those of {target.name}: {target.fingerprint}",
-            to_do="give the release or the files of that model, or prepare a generation for this one; "
-            "the gallery is intact.",
+            to_do="give the release or the files of that model, or prepare a generation for this one.",
+            intact="The gallery is intact.",
         )
     if source.space != target.geometry:
         raise SpaceMismatchError(
             f"The source is on the {source.space}, {target.name} on the {target.geometry}.",
             expected="one space",
-            to_do="the gallery is intact.",
+            intact="The gallery is intact.",
         )
 
 

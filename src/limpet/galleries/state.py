@@ -191,7 +191,8 @@ class GalleryState:
             raise DataError(
                 f"Vectors with the fingerprint {fingerprint}.",
                 expected=f"a model of this gallery ({known})",
-                to_do="embed with one of these models, or `limpet gallery prepare` the new one; the gallery is intact.",
+                to_do="embed with one of these models, or `limpet gallery prepare` the new one.",
+                intact="The gallery is intact.",
             )
         return generation
 
@@ -225,7 +226,7 @@ class GalleryState:
             raise ConfigError(
                 f"The gallery has a generation of the model {fingerprint} already: {known.name}.",
                 expected="another model",
-                to_do="`limpet gallery status` lists the generations; the gallery is intact.",
+                to_do="`limpet gallery status` lists the generations.",
             )
         name = f"g{self.created + 1 if number is None else number}"
         return Generation(name, fingerprint, space.record(), note=note)
@@ -425,7 +426,7 @@ def _refuse(wrong: bool, state: GalleryState, step: str, expected: str) -> None:
             + (f", prepared {state.prepared}" if state.prepared else "")
             + ").",
             expected=expected,
-            to_do="`limpet gallery status` shows where the upgrade stands; nothing was changed.",
+            to_do="`limpet gallery status` shows where the upgrade stands.",
         )
 
 

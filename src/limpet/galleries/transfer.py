@@ -32,7 +32,6 @@ from limpet.errors import (
     refuse,
     shown,
     unknown_name,
-    without_intact,
 )
 from limpet.galleries.gallery import ROWS_AT_ONCE, Gallery
 from limpet.galleries.rows import checked_columns
@@ -185,7 +184,8 @@ def _undeclared(name: str, known: Mapping[str, str]) -> ConfigError:
         f"The gallery has no metadata column '{name}'.{nearest(name, known)}",
         expected=f"one of {', '.join(known)}" if known else "none: it was made without any",
         to_do="columns are declared when a gallery is made: `limpet gallery create` takes them from the same table "
-        "and fills a new gallery; nothing was changed in this one.",
+        "and fills a new gallery.",
+        intact="Nothing was changed in this one.",
     )
 
 
@@ -197,7 +197,8 @@ def _check_space(source: Source, generation: Generation) -> None:
         raise SpaceMismatchError(
             f"The vectors of {source.name} are in the space {said}.",
             expected=f"the {generation.geometry}, as {generation.name} has it",
-            to_do="import them into a gallery of this space; this one is intact.",
+            to_do="import them into a gallery of this space.",
+            intact="This one is intact.",
         )
 
 
@@ -268,12 +269,12 @@ class _Import:
     def _explained(self, error: LimpetError, rows: int) -> LimpetError:
         """Return the error with where it was met, and what is true of the gallery now."""
         place = f"{self.source.name}, rows {self.read + 1:,} to {self.read + rows:,}"
-        advice = without_intact(error.to_do).rstrip("; .") or "correct the table"
+        advice = error.to_do.rstrip("; .") or "correct the table"
         advice += "; then import it again" + ", with --skip-existing to go on" * bool(self.read)
         kept = (
-            f"the {self.written:,} items written before are in the gallery" if self.written else "nothing was written"
+            f"The {self.written:,} items written before are in the gallery." if self.written else "Nothing was written."
         )
-        return type(error)(f"{place}: {error.given}", error.expected, f"{advice}; {kept}.")
+        return type(error)(f"{place}: {error.given}", error.expected, f"{advice}.", intact=kept)
 
 
 def _matrix(lists: Any) -> NDArray[Any]:

@@ -110,7 +110,7 @@ class Rescoring:
             raise UpgradeStateError(
                 f"Cannot search in two stages: the gallery is {state.phase}.",
                 expected="an upgrade that is prepared, or swapped and not completed",
-                to_do="`limpet gallery prepare` the new model, or search without; nothing was changed.",
+                to_do="`limpet gallery prepare` the new model, or search without.",
             )
         target = state.by_name[state.target]
         check_source(self.source, target)
@@ -118,8 +118,7 @@ class Rescoring:
             raise DataError(
                 f"Queries of {queries.fingerprint} to be scored by {target.name}.",
                 expected=f"queries of the new model, {target.fingerprint}",
-                to_do="embed them with the new model, and give those of the old one as the first stage; the gallery "
-                "is intact.",
+                to_do="embed them with the new model, and give those of the old one as the first stage.",
             )
         lacking = pointer.items > pointer.covered([target.name])
         if self.first is None and lacking and len(route(state, target.name)) == 1:
@@ -127,7 +126,7 @@ class Rescoring:
                 f"Nothing lets queries of {target.name} find items without a vector of it.",
                 expected="queries of the old model for the first stage, or a link between the two",
                 to_do="give the same queries by the old model: first=, --first; or link the models by a report or an "
-                "adapter; the gallery is intact.",
+                "adapter.",
             )
         return target
 
@@ -175,7 +174,8 @@ def _in_order_of(queries: EmbeddingSet, first: EmbeddingSet) -> EmbeddingSet:
             f"{len(first)} queries for the first stage, {len(queries)} for the second"
             + (f", of which {len(missing)} are not in the first: {shown(missing)}." if len(missing) else "."),
             expected="the same queries by both models, under the same ids",
-            to_do="embed the same queries with both models; the gallery is intact.",
+            to_do="embed the same queries with both models.",
+            intact="The gallery is intact.",
         )
     return first.select(rows)
 

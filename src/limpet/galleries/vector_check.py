@@ -54,7 +54,8 @@ class VectorCheck:
             raise GalleryError(
                 f"Vectors of {self.generation} are wrong: {kinds}.",
                 expected="one right vector per item",
-                to_do="`limpet gallery doctor` says what to do about each; nothing was changed.",
+                to_do="`limpet gallery doctor` says what to do about each.",
+                intact="Nothing was changed.",
             )
 
 

@@ -25,7 +25,7 @@ Side = Literal["query", "document"]
 Embed = Callable[[Sequence[str], Side], Any]
 """From texts, and what they are, to one vector for each: lists of numbers, or an array (N, D)."""
 
-_NEXT = "pass the model that it was fitted for, or fit another: `limpet adapt`. Nothing was embedded."
+_NEXT = "pass the model that it was fitted for, or fit another: `limpet adapt`."
 
 
 @dataclass(frozen=True)
@@ -167,6 +167,7 @@ class LinkedModel:
                 f"The model gives vectors of {rows.shape[1]} dimensions.",
                 expected=f"{self.fitted.dim}: '{self.fitted.folder}' was fitted for {self.fitted.model}",
                 to_do=_NEXT,
+                intact="Nothing was embedded.",
             )
         exact = rows.astype(np.float64)
         lengths = np.linalg.norm(exact, axis=1, keepdims=True)
@@ -189,6 +190,7 @@ class LinkedModel:
                 f"The model is {claimed}; '{self.fitted.folder}' was fitted for {self.fitted.model}.",
                 expected="the very model that it was fitted for",
                 to_do=_NEXT,
+                intact="Nothing was embedded.",
             )
 
     def _check_answers(self) -> None:
@@ -201,7 +203,8 @@ class LinkedModel:
             raise ConfigError(
                 f"'{self.fitted.folder}' was fitted for {self.fitted.model}, and this model does not say what it is.",
                 expected="a model that can be told to be that one",
-                to_do=f"where it is, say so: pass {own}, or model= with that fingerprint. Nothing was embedded.",
+                to_do=f"where it is, say so: pass {own}, or model= with that fingerprint.",
+                intact="Nothing was embedded.",
             )
         found = agreement(known, sketch(self._directions(self._embed(list(PROBES), "document"), len(PROBES))))
         if found < AGREEMENT:
@@ -210,6 +213,7 @@ class LinkedModel:
                 f"{found:.3f}; '{self.fitted.folder}' was fitted for that one.",
                 expected=f"at least {AGREEMENT}, as one and the same model has",
                 to_do=_NEXT,
+                intact="Nothing was embedded.",
             )
 
 

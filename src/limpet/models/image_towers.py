@@ -86,7 +86,8 @@ def rebuild(origin: ModuleOrigin) -> nn.Module:
         raise ConfigError(
             f"The installed transformers {transformers.__version__} has no {origin.config.get('class')}.",
             expected="the network that the release was made of",
-            to_do="install a version of transformers that has it; the release is intact.",
+            to_do="install a version of transformers that has it.",
+            intact="The release is intact.",
         )
     settings = dict(origin.config["settings"])
     try:
@@ -94,7 +95,8 @@ def rebuild(origin: ModuleOrigin) -> nn.Module:
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(
             f"The installed transformers {transformers.__version__} cannot build {origin.place}: {reason(error)}.",
-            to_do="install the version that the release was made with; the release is intact.",
+            to_do="install the version that the release was made with.",
+            intact="The release is intact.",
         ) from error
     config = _image_side(whole)
     build = partial(kind, **options)
@@ -107,7 +109,8 @@ def rebuild(origin: ModuleOrigin) -> nn.Module:
             f"The release left the weights of {origin.place} in '{folder}', and that folder is not there.",
             expected="the folder with these very weights",
             to_do="bring it back, or say where it is now: --encoder hf:FOLDER, from Python load_release(FOLDER, "
-            "module=...). The release is intact.",
+            "module=...).",
+            intact="The release is intact.",
         )
     return with_weights(build, config, folder)
 

@@ -203,7 +203,8 @@ def _raised(file: Path, error: BaseException) -> ConfigError:
     return ConfigError(
         f"{where} raised {type(error).__name__}: {reason(error)}.",
         expected="a file that runs, and a function that returns limpet.Release.from_module(...)",
-        to_do="correct it there; nothing was started.",
+        to_do="correct it there.",
+        intact="Nothing was started.",
     )
 
 

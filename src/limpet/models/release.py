@@ -291,7 +291,8 @@ def save_release(release: Release, folder: str | Path, *, card: str | None = Non
         raise ReleaseError(
             f"Could not save the release to '{folder}': {error}.",
             expected="a folder that can be written, with room for the model",
-            to_do="free space or choose another --out; a release that was there before is intact.",
+            to_do="free space or choose another --out.",
+            intact="A release that was there before is intact.",
         ) from error
     return folder
 
@@ -305,7 +306,8 @@ def _refuse_another(folder: Path, release: Release) -> None:
         raise ReleaseError(
             f"'{folder}' already holds the release {found}.",
             expected="an empty folder for another release",
-            to_do="choose another folder; the release that is there is intact.",
+            to_do="choose another folder.",
+            intact="The release that is there is intact.",
         )
 
 
@@ -449,7 +451,8 @@ def _read_record(folder: Path) -> ReleaseRecord:
         raise ReleaseError(
             f"'{folder}' has format version {record.format_version}.",
             expected=f"at most {FORMAT_VERSION}",
-            to_do="install a newer limpet; the release is intact.",
+            to_do="install a newer limpet.",
+            intact="The release is intact.",
         )
     return record
 

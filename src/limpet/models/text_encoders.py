@@ -156,7 +156,8 @@ def recorded_place(release: Path, recorded: str) -> str:
             f"{'behind an API' if service else 'neither on this machine nor in the cache of the hub'}.",
             expected="a model on this machine, or one that you name: a folder does not decide what receives your "
             "texts and your key, or what is downloaded",
-            to_do=f"if you trust it, add {shlex.join(['--text-model', recorded])}; nothing was sent.",
+            to_do=f"if you trust it, add {shlex.join(['--text-model', recorded])}.",
+            intact="Nothing was sent.",
         )
     return recorded
 
@@ -179,7 +180,8 @@ def refuse_another(model: str, fingerprint: str, dim: int, truncate_dim: int | N
         raise ReleaseError(
             f"'{owner}' was made with the model {fingerprint}, which is not {without_secrets(model)}.",
             expected="the very model, at the same URL and with the same --truncate-dim",
-            to_do="pass --text-model with the model that it was made with; nothing was sent.",
+            to_do="pass --text-model with the model that it was made with.",
+            intact="Nothing was sent.",
         )
 
 

@@ -92,7 +92,8 @@ class MilvusCollection:
             raise StoreError(
                 f"The {self.name} is not loaded, and can be read only when it is.",
                 expected="a collection that serves",
-                to_do="load it, such as by load_collection of its client; nothing was changed.",
+                to_do="load it, such as by load_collection of its client.",
+                intact="Nothing was changed.",
             )
 
     def _further(self, client: MilvusClient, fields: Collection[str]) -> dict[str, pa.DataType]:

@@ -200,7 +200,8 @@ class RowsById:
                 f"The columns {', '.join(self._columns)} of {name} do not fit into a temporary file in "
                 f"'{spool_folder()}': {reason(error)}.",
                 expected="room for them there, as they are without compression",
-                to_do="free some, or name another folder for temporary files: TMPDIR=FOLDER; nothing was changed.",
+                to_do="free some, or name another folder for temporary files: TMPDIR=FOLDER.",
+                intact="Nothing was changed.",
             ) from error
         self._batches = list(pa.ipc.open_stream(pa.py_buffer(kept)))  # of the file, which is mapped into memory
 

@@ -109,7 +109,8 @@ def array_of(values: Sequence[Any], type_: pa.DataType, name: str) -> pa.Array:
         raise DataError(
             f"The {name} holds something else than the first {LOOKED_AT} values say, {type_}: {reason(error)}.",
             expected="values of one type",
-            to_do="correct them, or declare an index of the right type on it; nothing was changed.",
+            to_do="correct them, or declare an index of the right type on it.",
+            intact="Nothing was changed.",
         ) from error
 
 

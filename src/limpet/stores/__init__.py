@@ -109,7 +109,8 @@ def _parts(url: str) -> tuple[str, str]:
         raise ConfigError(
             f"The place of a gallery, '{named[0] if named else ''}…', holds a password, and is no PostgreSQL URL.",
             expected=f"one of {', '.join(_KNOWN)}",
-            to_do="write a database as postgresql://USER@HOST:PORT/DATABASE; nothing was made.",
+            to_do="write a database as postgresql://USER@HOST:PORT/DATABASE.",
+            intact="Nothing was made.",
         )
     if scheme in STORES and colon and rest:
         place = rest.removeprefix("//")
@@ -132,7 +133,8 @@ def _refuse_url(place: str) -> None:
             f"'{without_secrets(place)}' is a URL, and galleries of this kind are kept in a folder on this machine.",
             expected="the path of a folder",
             to_do=f"write ./{found[1]}:… for a folder of that name; for a bucket, keep the gallery in a local folder "
-            "and copy what `limpet gallery backup` writes. Nothing was made.",
+            "and copy what `limpet gallery backup` writes.",
+            intact="Nothing was made.",
         )
 
 
@@ -145,7 +147,6 @@ def _found_kind(kind: str, place: str) -> str:
         raise GalleryError(
             f"The gallery in '{place}' is of kind '{found}', not '{kind}'.",
             expected=f"{found}:{place}, or the path alone",
-            to_do="the gallery is intact.",
         )
     return found
 
@@ -159,5 +160,6 @@ def _class(kind: str) -> Any:
         without = ", or keep the gallery in memory:PATH, which needs no extra" if kind == _DEFAULT else ""
         raise GalleryError(
             f"Galleries of kind '{kind}' need {' and '.join(error.packages)}, which is not installed.",
-            to_do=f"{command}{without}; the gallery, if there is one, is intact.",
+            to_do=f"{command}{without}.",
+            intact="The gallery, if there is one, is intact.",
         ) from error

@@ -91,4 +91,4 @@ def refuse_ids(ids: Collection[str], what: str, expected: str) -> None:
     if ids:
         names = ", ".join(repr(identifier) for identifier in sorted(ids, key=str)[:5])
         more = f" and {len(ids) - 5} more" if len(ids) > 5 else ""
-        raise DataError(f"{names}{more} {what}.", expected=expected, to_do="nothing was written.")
+        raise DataError(f"{names}{more} {what}.", expected=expected, intact="Nothing was written.")

@@ -82,7 +82,8 @@ class DigestedFolder:
             raise GalleryError(
                 f"The file '{name}' in '{self.path}' is not what was written.",
                 expected=f"contents with the SHA-256 that was recorded, {self.digests.get(name, 'which is none')}",
-                to_do="check the disk, and take another backup. No gallery was changed.",
+                to_do="check the disk, and take another backup.",
+                intact="No gallery was changed.",
             )
 
     def check(self) -> None:
@@ -106,7 +107,8 @@ def _readable(path: Path) -> Iterator[None]:
         raise StoreError(
             f"'{path}' cannot be read: {error}.",
             expected="a file that stays as it is, on a disk that works",
-            to_do="check the disk, then repeat. No gallery was changed.",
+            to_do="check the disk, then repeat.",
+            intact="No gallery was changed.",
         ) from error
 
 
@@ -119,7 +121,8 @@ def failing(path: Path) -> Iterator[None]:
         raise StoreError(
             f"'{path}' cannot be written: {error}.",
             expected="a place that can be written, with room for all of it",
-            to_do="make room, or choose another place; what was begun there is gone, and no gallery was changed.",
+            to_do="make room, or choose another place; what was begun there is gone.",
+            intact="No gallery was changed.",
         ) from error
 
 

@@ -57,7 +57,8 @@ def refuse_taken(path: Path) -> None:
         raise GalleryError(
             f"A file system is mounted at '{path}'.",
             expected="a folder that can appear at once, whole",
-            to_do=f"name a new folder in it, such as '{path / 'gallery'}'; nothing was changed.",
+            to_do=f"name a new folder in it, such as '{path / 'gallery'}'.",
+            intact="Nothing was changed.",
         )
 
 
@@ -96,7 +97,7 @@ def kind_of(path: Path) -> str | None:
     """
     if path.exists() and not path.is_dir():
         raise GalleryError(
-            f"'{path}' is a file.", expected="a folder", to_do="choose another path; nothing was changed."
+            f"'{path}' is a file.", expected="a folder", to_do="choose another path.", intact="Nothing was changed."
         )
     if not (path / DATABASE).is_file():
         return None
@@ -143,5 +144,6 @@ def _something_else(path: Path, found: Sequence[str]) -> GalleryError:
     return GalleryError(
         f"The folder '{path}' holds something else: {', '.join(found[:3])}{' …' if len(found) > 3 else ''}.",
         expected="a gallery, or for a new one a new or empty folder",
-        to_do="choose another folder; nothing was changed.",
+        to_do="choose another folder.",
+        intact="Nothing was changed.",
     )

@@ -112,7 +112,7 @@ class Ledger:
             raise GalleryError(
                 f"The gallery '{where}' has format version {version}.",
                 expected=f"{FORMAT_VERSION}, which this version of limpet reads",
-                to_do="install the limpet that wrote it; the gallery is intact.",
+                to_do="install the limpet that wrote it.",
             )
 
     def pointer(self) -> tuple[Pointer, Document]:
@@ -173,7 +173,8 @@ class Ledger:
             raise GalleryError(
                 f"Commit {plan.sequence} comes after {pointer.sequence}: another writer was faster.",
                 expected="one writer at a time",
-                to_do="try again; nothing was changed.",
+                to_do="try again.",
+                intact="Nothing was changed.",
             )
         self._keep_files(changes)
         held = Counter(pointer.held)

@@ -20,7 +20,7 @@ def no_graph(url: str) -> ConfigError:
     return ConfigError(
         f"Settings of a graph (HNSW) for the gallery '{without_secrets(url)}'.",
         expected="a gallery in PostgreSQL",
-        to_do="leave them out: LanceDB and galleries in memory search in their own ways. Nothing was changed.",
+        to_do="leave them out: LanceDB and galleries in memory search in their own ways.",
     )
 
 
@@ -107,7 +107,7 @@ class LedgerStore:
             raise GalleryError(
                 "A commit by one that is not the writer.",
                 expected="a commit inside `with store.writing(...)`, in the same thread",
-                to_do="nothing was changed.",
+                intact="Nothing was changed.",
             )
         self._lock.check()
 
@@ -155,7 +155,8 @@ class LedgerStore:
         raise GalleryError(
             f"The gallery '{self.url}' keeps nothing of commit {sequence}.",
             expected="a store that keeps earlier commits, such as LanceDB",
-            to_do="restore a backup; nothing was changed.",
+            to_do="restore a backup.",
+            intact="Nothing was changed.",
         )
 
     def queue(self, generation: str) -> list[str] | None:

@@ -141,7 +141,8 @@ def unknown_generation(name: str, known: Iterable[str]) -> GalleryError:
     return GalleryError(
         f"There is no generation '{name}' in the gallery.",
         expected=f"one of {', '.join(sorted(known)) or 'none yet'}",
-        to_do="`limpet gallery status` lists them. Nothing was changed.",
+        to_do="`limpet gallery status` lists them.",
+        intact="Nothing was changed.",
     )
 
 
@@ -158,7 +159,8 @@ def check(changes: Changes, generations: Mapping[str, tuple[int, Mapping[str, st
             raise GalleryError(
                 f"Generation '{new.name}' cannot be created: there are {', '.join(sorted(known))}.",
                 expected=f"a name of its own, and at most {MOST_GENERATIONS} generations",
-                to_do="`limpet gallery gc` removes retired ones. Nothing was changed.",
+                to_do="`limpet gallery gc` removes retired ones.",
+                intact="Nothing was changed.",
             )
         known[new.name] = (new.width, new.columns)
     given = [*(changes.upsert.rows if changes.upsert else ()), *([changes.fill.rows] if changes.fill else ())]
@@ -170,7 +172,7 @@ def check(changes: Changes, generations: Mapping[str, tuple[int, Mapping[str, st
         _refuse_other_width(rows, known[rows.generation][0])
     for digest, content in changes.files.items():
         if digest_of(content) != digest:
-            raise DataError(f"A file named {digest}.", expected=digest_of(content), to_do="nothing was written.")
+            raise DataError(f"A file named {digest}.", expected=digest_of(content), intact="Nothing was written.")
     if changes.upsert:
         _refuse_wrong_metadata(changes.upsert, [known[rows.generation][1] for rows in changes.upsert.rows])
 
@@ -181,7 +183,8 @@ def _refuse_other_width(rows: Rows, width: int) -> None:
             f"Vectors of {rows.vectors.shape[1]} numbers for generation '{rows.generation}', of items "
             f"{', '.join(repr(identifier) for identifier in list(rows.ids)[:5])} and so on.",
             expected=f"{width} numbers",
-            to_do="embed them with the model of this generation; nothing was written.",
+            to_do="embed them with the model of this generation.",
+            intact="Nothing was written.",
         )
 
 
@@ -195,5 +198,6 @@ def _refuse_wrong_metadata(upsert: Upsert, tables: Sequence[Mapping[str, str]]) 
                         f"Item '{identifier}' has metadata {column} = {value!r}.",
                         expected="values of these columns: "
                         + (", ".join(f"{name} ({kind})" for name, kind in columns.items()) or "none"),
-                        to_do="leave a column out where there is no value; nothing was written.",
+                        to_do="leave a column out where there is no value.",
+                        intact="Nothing was written.",
                     )

@@ -28,7 +28,7 @@ ROOM, ROOM_TO_READ = 2**20, 2**16
 _FULL = 2  # of the pragma "synchronous"
 _WRITE_NOTHING = "PRAGMA incremental_vacuum(0)"  # fails where SQLite opened the file for reading only; BEGIN does not
 _PAGES_AT_ONCE = 4096  # between them Ctrl-C is heard
-_LOCKING = "a file system with locks; over a network, one that passes them on. The gallery is intact"
+_LOCKING = "a file system with locks; over a network, one that passes them on"
 
 _databases: WeakSet[SqliteDatabase] = WeakSet()
 _inherited: dict[object, list[sqlite3.Connection]] = {}  # connections of the parent, in use when it forked
@@ -76,7 +76,8 @@ class SqliteDatabase:
             raise LastingStoreError(
                 f"'{Path(self.path).parent}' is read-only for this process.",
                 expected="a folder that it may write to; searches need no such right",
-                to_do="mount it for writing, change its rights, or copy the gallery. It is intact.",
+                to_do="mount it for writing, change its rights, or copy the gallery.",
+                intact="It is intact.",
             )
 
     @contextmanager
@@ -118,7 +119,7 @@ class SqliteDatabase:
             raise StoreError(
                 f"'{self.path}' changed while it was read without locks, from a folder that is read-only here.",
                 expected="a gallery that nobody writes to, or one whose writer has it open",
-                to_do="ask again. The gallery is intact.",
+                to_do="ask again.",
             )
 
     def _take(self, begin: Sequence[str]) -> sqlite3.Connection:
@@ -150,8 +151,7 @@ class SqliteDatabase:
         if key in _inherited:
             raise StoreError(
                 f"This process was forked in the middle of a transaction of '{self.path}', and cannot use it.",
-                to_do="start processes with multiprocessing's 'spawn', or fork while nothing is written. "
-                "The gallery is intact.",
+                to_do="start processes with multiprocessing's 'spawn', or fork while nothing is written.",
             )
         if self.read_only:
             return connect_read_only(Path(self.path))
@@ -228,8 +228,8 @@ class SqliteDatabase:
                 f"The database '{self.path}' is in journal mode '{mode}' at synchronous={synced}: "
                 "a power failure could take what was acknowledged, or all of it.",
                 expected=f"journal mode 'wal' at synchronous={_FULL}, as limpet sets them",
-                to_do="close other programs that have it open; keep it on a local file system that works. "
-                "Nothing was written.",
+                to_do="close other programs that have it open; keep it on a local file system that works.",
+                intact="Nothing was written.",
             )
 
     @contextmanager
@@ -316,7 +316,7 @@ def refuse_full_disk(path: Path, room: int) -> None:
         raise StoreError(
             f"The disk of '{path}' is full: {free:,} bytes are free.",
             expected=f"at least {room:,} bytes",
-            to_do="free some room, then repeat. The gallery is intact.",
+            to_do="free some room, then repeat.",
         )
 
 
@@ -336,7 +336,7 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
         raise StoreError(
             f"The last commits of '{path}' are in '{path.name}-wal', and '{path.name}-shm' is missing.",
             expected="both, or a gallery that was closed by its last writer",
-            to_do="open it once where its folder may be written, such as in a copy. The gallery is intact.",
+            to_do="open it once where its folder may be written, such as in a copy.",
         )
     url = f"{path.absolute().as_uri()}?{'mode=ro' if alone_there is None else 'immutable=1'}"
     return sqlite3.connect(url, uri=True, timeout=30, isolation_level=None, check_same_thread=False)
@@ -369,7 +369,8 @@ def _refuse_shared(path: Path) -> None:
             expected="a database that this folder alone has",
             to_do="end all processes that use either, make a copy with files of its own, "
             f"`{shlex.join(['cp', '-r', str(folder), f'{folder}.own'])}`, and open that; or take copies by `limpet "
-            "gallery backup`. Nothing was changed.",
+            "gallery backup`.",
+            intact="Nothing was changed.",
         )
 
 
@@ -399,7 +400,7 @@ def translated(where: Path | str) -> Iterator[None]:
         raise (LastingStoreError if code in _DAMAGED else StoreError)(
             f"The database '{where}' fails: {error}.",
             expected="a readable database with room to write, as `limpet gallery create` makes it",
-            to_do="check the disk and the path; what was acknowledged is intact. `limpet gallery doctor` looks closer.",
+            to_do="check the disk and the path. `limpet gallery doctor` looks closer.",
         ) from error
 
 
@@ -486,7 +487,8 @@ class WriterLock:
                 raise GalleryError(
                     f"The lock file '{self.path}' was removed or replaced while this process was writing.",
                     expected="nobody but its writer to touch it; another may be writing by now",
-                    to_do="write again; leave the file alone. The gallery is intact, without this commit.",
+                    to_do="write again; leave the file alone.",
+                    intact="The gallery is intact, without this commit.",
                 )
 
     def _wait(self, handle: int, who: str, until: float) -> None:
@@ -520,5 +522,5 @@ def writer_refused(who: str, found: str) -> GalleryError:
     return GalleryError(
         f"Cannot write ({who}): {found} is writing to this gallery.",
         expected="one writer at a time",
-        to_do="wait until it is done, or end it: its lock ends with it. The gallery is intact.",
+        to_do="wait until it is done, or end it: its lock ends with it.",
     )

@@ -99,7 +99,7 @@ def _read(word: str, columns: Mapping[str, str]) -> Filter:
             f"The filter '{word}' cannot be read: {error}.",
             expected=f"{_PLAIN}; several of them with AND, OR, NOT and parentheses, IN ('a', 'b'), BETWEEN 1 AND 3, "
             "exists(COLUMN)",
-            to_do="put texts in single quotes; nothing was changed.",
+            to_do="put texts in single quotes.",
         ) from None
 
 
@@ -255,7 +255,7 @@ def _value(token: _Token, column: str, comparison: str, columns: Mapping[str, st
             f"The condition '{column}{comparison}{text}' compares texts, among which '10' comes before '3': the column "
             f"'{column}' holds texts.",
             expected="= or != and the text, or a column of numbers",
-            to_do="keep such values as numbers where the items are added; nothing was changed.",
+            to_do="keep such values as numbers where the items are added.",
         )
     if kind == "text" or (kind == "json" and token.kind == "text"):
         return text
@@ -263,7 +263,7 @@ def _value(token: _Token, column: str, comparison: str, columns: Mapping[str, st
         raise ConfigError(
             f"The condition '{column}{comparison}'{text}'' compares with a text, in quotes.",
             expected=f"a value of the column's type, {kind}",
-            to_do=f"leave the quotes out: {column}{comparison}{text}; nothing was changed.",
+            to_do=f"leave the quotes out: {column}{comparison}{text}.",
         )
     for reader in _READERS[kind] if text.isascii() and "_" not in text else ():  # Python reads 1_0 as 10
         with suppress(ValueError):

@@ -191,7 +191,7 @@ def _claimed(path: Path, who: str) -> Iterator[None]:
             raise ConfigError(
                 f"Another {who} is filling '{path}'.",
                 expected="one at a time",
-                to_do="wait until it is done, or choose another place. Nothing was changed.",
+                to_do="wait until it is done, or choose another place.",
             ) from None
         if os.fstat(handle).st_nlink:
             break

@@ -207,11 +207,11 @@ class _Walk:
     def _repeated(self, place: tuple[str, ...], first: int, again: int) -> ConfigError:
         lines = f"both in line {first}" if first == again else f"in lines {first} and {again}"
         as_another = self.free_names.get(place[0]) if len(place) == 2 else None
-        hint = f"or give one another name, which is free: 'another name': {as_another}; " if as_another else ""
+        hint = f"or give one another name, which is free: 'another name': {as_another}" if as_another else ""
         return ConfigError(
             f"The key '{'.'.join(place)}' stands twice in {self.where}, {lines}.",
             expected="every key once: of two, only the last would count",
-            to_do=f"leave one out, {hint}nothing was run." if hint else "leave one out; nothing was run.",
+            to_do=f"leave one out, {hint}." if hint else "leave one out.",
         )
 
 
@@ -219,5 +219,6 @@ def _too_much(where: str) -> ConfigError:
     return ConfigError(
         f"{where} holds itself, or too much: values in one another without end.",
         expected=f"at most {DEPTH_LIMIT} lists and mappings in one another, and {VALUE_LIMIT:,} values",
-        to_do="write it out without aliases (&name, *name); nothing was run.",
+        to_do="write it out without aliases (&name, *name).",
+        intact="Nothing was run.",
     )

@@ -151,7 +151,8 @@ class OnHub(ABC):
                 raise ReleaseError(
                     f"'{name}' could not be pushed to the hub: {reason(error)[:300]}.",
                     expected="a repository owner/name that this token may write to",
-                    to_do="`hf auth login`, check the name, and push again; what is here is intact.",
+                    to_do="`hf auth login`, check the name, and push again.",
+                    intact="What is here is intact.",
                 ) from error
         _log.info("pushed to %s", repository)
         return str(repository)

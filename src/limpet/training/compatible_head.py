@@ -171,7 +171,8 @@ def load_head(folder: Path, release: Release | None = None) -> CompatibleHead:
             f"'{place}' holds {'nothing' if lifted is None else lifted.fingerprint}; the head searches the gallery of "
             f"{needed or 'the old model as it is'}.",
             expected="the folder as training wrote it",
-            to_do="restore it from a copy, or train the head again; galleries are intact.",
+            to_do="restore it from a copy, or train the head again.",
+            intact="Galleries are intact.",
         )
     adapter = load_adapter(folder / GALLERY_ADAPTER) if (folder / GALLERY_ADAPTER).exists() else None
     if adapter is None and build_method(release.record.method, release.record.method_options).stays:
@@ -179,14 +180,16 @@ def load_head(folder: Path, release: Release | None = None) -> CompatibleHead:
             f"'{folder / GALLERY_ADAPTER}' is not there; the head stays with its frozen model, and nothing takes the "
             "old gallery to it.",
             expected="the folder as training wrote it",
-            to_do="restore it from a copy, or train the head again; galleries are intact.",
+            to_do="restore it from a copy, or train the head again.",
+            intact="Galleries are intact.",
         )
     if adapter is not None and adapter.fitted.target != release.fingerprint:
         raise ReleaseError(
             f"'{folder / GALLERY_ADAPTER}' takes galleries to {adapter.fitted.target}; the head is "
             f"{release.fingerprint}.",
             expected="the folder as training wrote it",
-            to_do="restore it from a copy, or train the head again; galleries are intact.",
+            to_do="restore it from a copy, or train the head again.",
+            intact="Galleries are intact.",
         )
     return CompatibleHead(release, lifted, adapter)
 

@@ -258,7 +258,8 @@ def embed_features(release: Release, embeddings: EmbeddingSet, *, form: Form = "
         raise ReleaseError(
             f"Embeddings of {embeddings.fingerprint} for {over}.",
             expected="a head over a frozen model, and embeddings of that very model",
-            to_do="embed the items with the model that the head was trained over; nothing was changed.",
+            to_do="embed the items with the model that the head was trained over.",
+            intact="Nothing was changed.",
         )
     vectors = np.empty((len(embeddings), release.space.dim), np.float32)
     with torch.no_grad():

@@ -245,7 +245,8 @@ def refuse_not_finite(values: Tensor, what: str) -> None:
         raise DataError(
             f"{what} holds NaN or infinite values in {len(rows)} of {len(values)} rows, first: row {rows[0]}.",
             expected="finite numbers",
-            to_do="lower the learning rate or look at these items; nothing was changed.",
+            to_do="lower the learning rate or look at these items.",
+            intact="Nothing was changed.",
         )
 
 

@@ -200,7 +200,8 @@ def finished(folder: Path, identity: Mapping[str, object], start: Release | None
         raise ConfigError(
             f"'{folder}' already holds a release made with other settings: {', '.join(different)} differ.",
             expected="an empty folder, or the same settings to continue",
-            to_do="choose another --out, or remove that folder yourself; it is intact.",
+            to_do="choose another --out, or remove that folder yourself.",
+            intact="It is intact.",
         )
     return trained(folder, start)
 

@@ -104,5 +104,6 @@ def load_carried(folder: Path) -> dict[str, Tensor]:
         raise DataError(
             f"Cannot read '{path}': {error}.",
             expected="what the session before handed on",
-            to_do=f"remove the folder '{folder}' to run that session again; earlier sessions are intact.",
+            to_do=f"remove the folder '{folder}' to run that session again.",
+            intact="Earlier sessions are intact.",
         ) from error

@@ -173,7 +173,7 @@ def test_what_is_refused_at_once(server: ApiServer, settings: Build, hours: Any,
     with pytest.raises(ApiError, match=f"(?s){said}") as caught:
         client(server, settings()).embed(TEXTS)
     assert hours.slept == [] and len(server.requests) == 1
-    assert "No vector of this call is kept" in caught.value.to_do or "Nothing was sent there" in caught.value.to_do
+    assert "No vector of this call is kept" in caught.value.to_do or "Nothing was sent there" in caught.value.intact
 
 
 def test_a_text_that_utf_8_cannot_write_is_not_sent(server: ApiServer, settings: Build) -> None:

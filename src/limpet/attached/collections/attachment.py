@@ -327,7 +327,7 @@ class CollectionAttachment:
             raise UpgradeStateError(
                 f"Cannot swap: the index over {self.engine.target('new').collection} is not complete.",
                 expected="one that is",
-                to_do="wait for it, or `limpet attach index`; nothing was changed.",
+                to_do="wait for it, or `limpet attach index`.",
             )
         self._turned({**event, "lacking": len(found.lacking(side)), "behind": found.behind(written)})
         _log.info("%s of %s: %s serves", kind, self.place, self.state.fingerprint(side))
@@ -364,7 +364,8 @@ class CollectionAttachment:
                 expected="a vector for every item",
                 to_do=f"`limpet attach backfill --of {side} --text-model {model}` (or --release, …) fills them; "
                 f"{embeds}where the application writes faster than that, let it pause; or allow it: "
-                f"--allow-missing {len(lacking)}. Nothing that serves was changed.",
+                f"--allow-missing {len(lacking)}.",
+                intact="Nothing that serves was changed.",
             )
         leftover = found.leftover(side)
         if len(leftover) > allow:
@@ -372,7 +373,7 @@ class CollectionAttachment:
                 f"Cannot {step}: {len(leftover):,} items that the application deleted would be found again: "
                 f"{shown(leftover)}.",
                 expected="its items alone",
-                to_do=f"`limpet attach backfill --of {side} --text-model MODEL` removes them; nothing was changed.",
+                to_do=f"`limpet attach backfill --of {side} --text-model MODEL` removes them.",
             )
 
     def _point_alias(self) -> bool:

@@ -217,7 +217,8 @@ class Ledger:
             raise GalleryError(
                 f"The ledger '{place}' has the format version {found[0][0]}.",
                 expected=f"{FORMAT_VERSION}",
-                to_do="use the version of limpet that attached here; nothing was changed.",
+                to_do="use the version of limpet that attached here.",
+                intact="Nothing was changed.",
             )
 
     def entries(self) -> list[Entry]:

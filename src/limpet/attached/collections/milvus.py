@@ -89,7 +89,8 @@ class MilvusEngine:
             raise GalleryError(
                 f"The {self.place} cannot be attached: {'; '.join(hindering)}.",
                 expected="a collection without these",
-                to_do="make a gallery of it: `limpet gallery create`; nothing was changed.",
+                to_do="make a gallery of it: `limpet gallery create`.",
+                intact="Nothing was changed.",
             )
 
     def target(self, side: Side) -> Target:

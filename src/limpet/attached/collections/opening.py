@@ -118,7 +118,7 @@ class _Preparation:
             raise ConfigError(
                 f"The vectors in {source.name} have the dimension {dim}, those of {old.fingerprint} {old.dim}.",
                 expected="the model that made the vectors which are there",
-                to_do="name that model, or another vector; nothing was changed.",
+                to_do="name that model, or another vector.",
             )
         self.old, self.vector = replace(old, dim=dim), vector
         self.collection = self.kind.resolved(place.address, source.collection)
@@ -140,7 +140,7 @@ class _Preparation:
             raise UpgradeStateError(
                 f"{self.name} is attached already: from {entry.state.old} to {entry.state.new}, {entry.state.phase}.",
                 expected="one upgrade of a collection at a time",
-                to_do="`limpet attach status` shows it; detach it first. Nothing was changed.",
+                to_do="`limpet attach status` shows it; detach it first.",
             )
         return entry
 
@@ -155,7 +155,7 @@ class _Preparation:
                 raise UpgradeStateError(
                     f"{self.name} is attached already, with {what}={begun[what] or 'nothing'} and not {name}.",
                     expected="the URL as it was attached; one upgrade of a collection at a time",
-                    to_do="leave it out to go on with that one; or detach it first. Nothing was changed.",
+                    to_do="leave it out to go on with that one; or detach it first.",
                 )
 
     def record(self, number: int) -> Record:
@@ -178,7 +178,8 @@ class _Preparation:
                 raise GalleryError(
                     f"There is a {record.new_target.vector or ''} {record.new_target.collection} already.",
                     expected="a name that is free for the new vectors",
-                    to_do="name another one: new=NAME in the URL; nothing was changed.",
+                    to_do="name another one: new=NAME in the URL.",
+                    intact="Nothing was changed.",
                 )
 
 
@@ -277,7 +278,8 @@ def open_attachment(url: str) -> CollectionAttachment:
             raise GalleryError(
                 f"The ledger knows no attachment to '{_named(place)}'.",
                 expected="the collection, or its alias, as it was attached",
-                to_do="attach it; `limpet attach start --help` shows how. Nothing was changed.",
+                to_do="attach it; `limpet attach start --help` shows how.",
+                intact="Nothing was changed.",
             )
         return CollectionAttachment(_engine(place.address, entry.record), ledger, entry.id, without_secrets(url))
     except BaseException:

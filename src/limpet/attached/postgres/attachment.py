@@ -168,7 +168,8 @@ def open_attachment(url: str) -> PostgresAttachment:
             raise GalleryError(
                 f"The table {left[0]}.",
                 expected="a table that was restored together with the schema limpet_attached",
-                to_do="run that, or restore both; nothing was changed.",
+                to_do="run that, or restore both.",
+                intact="Nothing was changed.",
             )
         if len(entries) != 1:
             tables = [(one.record.table, one.record.table.vector.name) for one in entries or everything]
@@ -178,7 +179,8 @@ def open_attachment(url: str) -> PostgresAttachment:
                 f"{f'; attached: {listed}' if listed else ''}.",
                 expected="one",
                 to_do="name the table, …?table=SCHEMA.TABLE&vector=COLUMN; or attach one, see `limpet attach start "
-                "--help`. Nothing was changed.",
+                "--help`.",
+                intact="Nothing was changed.",
             )
         it = PostgresAttachment(address, session, entries[0].id)
         it.notes = tuple(restored.get(entries[0].id, ()))
@@ -420,7 +422,7 @@ class PostgresAttachment:
                 f"Cannot {kind}: the application writes vectors of {entry.record.old.dim} and "
                 f"{entry.record.new.dim} numbers into one column.",
                 expected=f"an application that writes with {entry.state.fingerprint(side)} from that moment on",
-                to_do=f"repeat it with --writes {side}, in the moment the application changes; nothing was changed.",
+                to_do=f"repeat it with --writes {side}, in the moment the application changes.",
             )
         if source is not None:
             check_made(source, entry, side)
@@ -559,7 +561,7 @@ class PostgresAttachment:
                         f"Cannot {kind}: {'; '.join(found)}.",
                         expected="triggers that see what the application writes",
                         to_do="`limpet attach writes --model NAME` makes them again, for the model that it writes "
-                        "with. Nothing was changed.",
+                        "with.",
                     )
                 return forget_unseen(self._session, entry, layout)
 
@@ -579,7 +581,8 @@ class PostgresAttachment:
                 if kind in ("swap", "rollback")
                 else ""
             )
-            + f"or allow it: --allow-missing {lacking}. Nothing that serves was changed.",
+            + f"or allow it: --allow-missing {lacking}.",
+            intact="Nothing that serves was changed.",
         )
 
     def _refuse_bound(self, kind: str, entry: Entry, layout: AnyLayout) -> None:
@@ -591,7 +594,7 @@ class PostgresAttachment:
             raise UpgradeStateError(
                 f"Cannot {kind}: {'; '.join(found)}.",
                 expected="nothing that would go on with the vectors that serve now",
-                to_do="it came after the start; nothing was changed.",
+                to_do="it came after the start.",
             )
 
     def _refuse_unbuilt(self, entry: Entry, layout: AnyLayout) -> None:
@@ -600,7 +603,7 @@ class PostgresAttachment:
             raise UpgradeStateError(
                 f"Cannot swap: {', '.join(unbuilt)} {'is' if len(unbuilt) == 1 else 'are'} not built.",
                 expected="the indexes over new vectors that there are over the old ones",
-                to_do="`limpet attach index` builds them; nothing was changed.",
+                to_do="`limpet attach index` builds them.",
             )
 
     def declare_writes(self, model: str, source: VectorSource | None = None, *, allow_missing: int = 0) -> Side:
@@ -627,8 +630,7 @@ class PostgresAttachment:
                         f"The column takes vectors of {entry.state.fingerprint(entry.state.serving)} only, whose "
                         "dimension is another.",
                         expected="a declaration in the moment of the swap",
-                        to_do=f"say it with the step that changes the dimension: --writes {side} of swap or rollback; "
-                        "nothing was changed.",
+                        to_do=f"say it with the step that changes the dimension: --writes {side} of swap or rollback.",
                     )
                 entry, layout = held(self._session, self.number, "ACCESS EXCLUSIVE")
                 state = self._ledger.step(entry, {"kind": "writes", "writes": side})

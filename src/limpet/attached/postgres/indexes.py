@@ -77,12 +77,13 @@ def new_type(kind: str, dim: int, *, indexed: bool) -> str:
             return f"{name}({dim})"
     if dim > WIDEST:
         raise GalleryError(f"Vectors of {dim} numbers.", expected=f"at most {WIDEST:,}, as many as pgvector stores",
-                           to_do="take a model of fewer dimensions; nothing was changed.")  # fmt: skip
+                           to_do="take a model of fewer dimensions.", intact="Nothing was changed.")  # fmt: skip
     raise GalleryError(
         f"Vectors of {dim} numbers in a table whose vectors are indexed.",
         expected=f"at most {WIDEST_INDEXED['halfvec']:,} for an approximate index of pgvector over whole vectors",
         to_do="choose another index: --index bits (the sign of every number), --index first:N (the first N numbers) or "
-        "--index none; nothing was changed.",
+        "--index none.",
+        intact="Nothing was changed.",
     )
 
 
@@ -234,7 +235,8 @@ def build(session: Session, indexes: list[NewIndex], check: Callable[[], object]
             raise GalleryError(
                 f"The index {one.name} is being built by somebody else.",
                 expected="one at a time",
-                to_do="wait until it is there (`limpet attach status`); nothing was changed.",
+                to_do="wait until it is there (`limpet attach status`).",
+                intact="Nothing was changed.",
             )
         if state == "invalid" and one.leaf:
             session.alone(f"DROP INDEX CONCURRENTLY IF EXISTS {one.identifier}")

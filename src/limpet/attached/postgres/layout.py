@@ -576,14 +576,16 @@ def layout_of(session: Session, entry: Entry) -> AnyLayout:
             f"{'; '.join(changed)}.",
             expected="the columns as they were, until it is detached",
             to_do="change them back; or `limpet attach detach --abandon`, which removes what was added, whatever is "
-            "left of the table. Nothing was changed.",
+            "left of the table.",
+            intact="Nothing was changed.",
         )
     if not record.aside and record.mark_number not in {int(number) for number, *_, marked in columns if marked}:
         edited = layout.added["mark_number"][0]
         raise GalleryError(
             f"The comment on {record.table.schema}.{record.table.name}.{edited}, by which the table is known, is gone.",
             expected=f"{marking(record, layout.relation, edited)};",
-            to_do="run that, if it is the table that was attached. Nothing was changed.",
+            to_do="run that, if it is the table that was attached.",
+            intact="Nothing was changed.",
         )
     return layout
 

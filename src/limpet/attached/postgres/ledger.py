@@ -215,20 +215,23 @@ class Ledger:
                 f"The ledger, the schema {SCHEMA}, belongs to {owner}, and {role} is a superuser, with whose rights "
                 "triggers and views of that role would run.",
                 expected=f"the role {owner}",
-                to_do=f"repeat it after: export PGOPTIONS='-c role={owner}'. Nothing was changed.",
+                to_do=f"repeat it after: export PGOPTIONS='-c role={owner}'.",
+                intact="Nothing was changed.",
             )
         if not held:
             raise LastingStoreError(
                 f"The ledger, the schema {SCHEMA}, belongs to {owner}, and this role is {role}.",
                 expected=f"GRANT {owner} TO {role};",
-                to_do="let an administrator run this, or attach as that role; nothing was changed.",
+                to_do="let an administrator run this, or attach as that role.",
+                intact="Nothing was changed.",
             )
         found = self.session.rows(f"SELECT version FROM {SCHEMA}.format")
         if found != [(FORMAT_VERSION,)]:
             raise GalleryError(
                 f"The schema {SCHEMA} has the format version {', '.join(str(version) for (version,) in found)}.",
                 expected=f"{FORMAT_VERSION}",
-                to_do="use the version of limpet that attached here; nothing was changed.",
+                to_do="use the version of limpet that attached here.",
+                intact="Nothing was changed.",
             )
         if kept is not None:
             kept.add(SCHEMA)
@@ -261,7 +264,8 @@ class Ledger:
             raise GalleryError(
                 f"The database has a schema {SCHEMA} without the tables of a ledger.",
                 expected="no schema of that name before the first table is attached",
-                to_do=f"look what is in it, then run DROP SCHEMA {SCHEMA}; nothing was changed.",
+                to_do=f"look what is in it, then run DROP SCHEMA {SCHEMA}.",
+                intact="Nothing was changed.",
             )
         if not may_create:
             return

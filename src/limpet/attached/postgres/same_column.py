@@ -92,4 +92,4 @@ def _compared(definition: str) -> str:
 
 
 def _refused(given: str, expected: str, to_do: str) -> GalleryError:
-    return GalleryError(given, expected=expected, to_do=f"{to_do}. Nothing was changed.")
+    return GalleryError(given, expected=expected, to_do=f"{to_do}.", intact="Nothing was changed.")

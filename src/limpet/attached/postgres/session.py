@@ -236,14 +236,15 @@ class Session:
             raise StoreError(
                 f"The database '{self.address.url}' ended a statement: {reason(error)}.",
                 expected="a statement that is done before others have waited for it too long",
-                to_do="repeat the same command when the server has less to do; what was committed is intact.",
+                to_do="repeat the same command when the server has less to do.",
             ) from error
         except (psycopg.Error, OSError) as error:
             kind = LastingStoreError if isinstance(error, _LASTING) else StoreError
             raise kind(
                 f"The database '{self.address.url}' fails: {reason(error)}.",
                 expected="a server that answers, and rights for what was asked",
-                to_do="correct that and repeat the same command, which goes on; what was committed is intact.",
+                to_do="correct that and repeat the same command, which goes on.",
+                intact="What was committed is intact.",
             ) from error
 
 
@@ -252,7 +253,8 @@ def locked() -> LockedError:
     return LockedError(
         "The table is in use by a long transaction or statement: its lock was not to be had in time.",
         expected="a moment without one",
-        to_do="find it in pg_stat_activity, or repeat later; nothing was changed.",
+        to_do="find it in pg_stat_activity, or repeat later.",
+        intact="Nothing was changed.",
     )
 
 

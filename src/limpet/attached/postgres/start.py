@@ -94,7 +94,8 @@ class Preparation:
             raise GalleryError(
                 f"The table {left[0]}.",
                 expected="a table without them",
-                to_do="run that, then repeat; nothing was changed.",
+                to_do="run that, then repeat.",
+                intact="Nothing was changed.",
             )
         table = inspect(session, address)
         if old.dim and old.dim != table.dim:
@@ -102,7 +103,7 @@ class Preparation:
                 f"The vectors in {table.schema}.{table.name} have the dimension {table.dim}, those of "
                 f"{old.fingerprint} {old.dim}.",
                 expected="the model that made the vectors which are there",
-                to_do="name that model, or another column; nothing was changed.",
+                to_do="name that model, or another column.",
             )
         self.session, self.table, self.aside, self.shared = session, table, aside, mixing is not None
         if mixing is not None:
@@ -154,14 +155,15 @@ class Preparation:
             raise LastingStoreError(
                 f"Rights are lacking for {self.table.schema}.{self.table.name}.",
                 expected=" ".join(lacking),
-                to_do=f"let an administrator run these.{aside} Nothing was changed.",
+                to_do=f"let an administrator run these.{aside}",
+                intact="Nothing was changed.",
             )
         if self.refusals:
             raise GalleryError(
                 f"{self.table.schema}.{self.table.name} cannot be attached: {'; '.join(self.refusals)}.",
                 expected="a table without these",
-                to_do=f"change that{'' if self.aside else ', or keep new vectors beside the table by --aside'}; "
-                "nothing was changed.",
+                to_do=f"change that{'' if self.aside else ', or keep new vectors beside the table by --aside'}.",
+                intact="Nothing was changed.",
             )
 
     @property
@@ -292,7 +294,7 @@ def known(
                         f"{entry.record.table.schema}.{entry.record.table.name} is attached already, with other "
                         f"columns as {what}: {', '.join(column.name for column in there) or 'none'}.",
                         expected="the URL as it was attached",
-                        to_do="leave them out to go on with it; or detach first, and start anew. Nothing was changed.",
+                        to_do="leave them out to go on with it; or detach first, and start anew.",
                     )
             if (state.old, state.new, state.shared) == (old.fingerprint, new.fingerprint, shared):
                 return entry.id
@@ -300,7 +302,7 @@ def known(
                 f"{entry.record.table.schema}.{entry.record.table.name} is attached already: from {state.old} to "
                 f"{state.new}, {'in one column, ' if state.shared else ''}{state.phase}.",
                 expected="one upgrade of a column at a time",
-                to_do="`limpet attach status` shows it; detach it first. Nothing was changed.",
+                to_do="`limpet attach status` shows it; detach it first.",
             )
     return None
 
@@ -325,7 +327,7 @@ def plan(
                 raise UpgradeStateError(
                     "The table is attached already, for these models.",
                     expected="one that is not",
-                    to_do="`limpet attach status` shows where it stands, and what comes next; nothing was changed.",
+                    to_do="`limpet attach status` shows where it stands, and what comes next.",
                 )
             it = Preparation(session, address, old, new, aside=aside, mixing=mixing, fire_triggers=fire_triggers,
                              index=index)  # fmt: skip

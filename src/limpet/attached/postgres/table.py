@@ -122,7 +122,7 @@ def inspect(session: Session, address: TableAddress) -> Table:
             f"The column '{address.vector}' of {schema}.{name} is of the type {columns[address.vector][0].type}."
             if address.vector else f"{schema}.{name} has {len(vectors) or 'no'} columns of vectors.",
             expected="one column of the type vector or halfvec" + (f": {', '.join(vectors)}" if vectors else ""),
-            to_do="name it in the URL: &vector=COLUMN; nothing was changed.",
+            to_do="name it in the URL: &vector=COLUMN.",
         )  # fmt: skip
     vector, kind, _, not_null, digits = columns[address.vector or vectors[0]]
     generated = [one for one in address.texts if columns[one][2]]
@@ -130,7 +130,7 @@ def inspect(session: Session, address: TableAddress) -> Table:
         raise ConfigError(
             f"The column '{generated[0]}' of {schema}.{name} is computed from others.",
             expected="columns that the application writes",
-            to_do="name those that it is computed from: &text=COLUMN,COLUMN; nothing was changed.",
+            to_do="name those that it is computed from: &text=COLUMN,COLUMN.",
         )
     operators = _operators(session, oid)
     key = tuple(
@@ -140,7 +140,7 @@ def inspect(session: Session, address: TableAddress) -> Table:
     unfit = [one for one in (schema, name, vector.name, *(column.name for column in key)) if "%" in one or '"' in one]
     if unfit:
         raise ConfigError(f"The name {unfit[0]!r} of {schema}.{name}.", expected='names without " and %',
-                          to_do="give it another one; nothing was changed.")  # fmt: skip
+                          to_do="give it another one.")  # fmt: skip
     storage = session.rows(
         "SELECT attstorage FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid "
         "WHERE attrelid = %s AND attnum = %s AND attstorage <> typstorage", [oid, vector.number],
@@ -166,14 +166,15 @@ def _check_server(session: Session) -> None:
     )
     if number < OLDEST_SERVER * 10_000:
         raise GalleryError(f"The server is PostgreSQL {version}.", expected=f"{OLDEST_SERVER} or newer",
-                           to_do="nothing was changed.")  # fmt: skip
+                           intact="Nothing was changed.")  # fmt: skip
     found = session.rows("SELECT extversion FROM pg_extension WHERE extname = 'vector'")
     installed = str(found[0][0]) if found else "none"
     if not found or tuple(int(part) for part in re.findall(r"\d+", installed)[:2]) < OLDEST_PGVECTOR:
         raise GalleryError(
             f"The database has pgvector {installed}.",
             expected=f"{'.'.join(map(str, OLDEST_PGVECTOR))} or newer",
-            to_do="install it on the server, then ALTER EXTENSION vector UPDATE in the database; nothing was changed.",
+            to_do="install it on the server, then ALTER EXTENSION vector UPDATE in the database.",
+            intact="Nothing was changed.",
         )
 
 
@@ -184,7 +185,7 @@ def relation_named(session: Session, table: str) -> tuple[int, str, str, bool]:
         ConfigError: There is none of that name, or it is of a kind that cannot be attached.
     """
     if not table:
-        raise ConfigError("The URL names no table.", expected="…?table=SCHEMA.TABLE", to_do="nothing was changed.")
+        raise ConfigError("The URL names no table.", expected="…?table=SCHEMA.TABLE")
     found = session.rows(
         "SELECT pg_class.oid, nspname, relname, relkind, relispartition, relkind = 'r' AND EXISTS (SELECT FROM "
         "pg_inherits WHERE inhparent = pg_class.oid OR inhrelid = pg_class.oid), relpersistence = 't' "
@@ -204,7 +205,7 @@ def relation_named(session: Session, table: str) -> tuple[int, str, str, bool]:
         raise ConfigError(
             f"There is no table '{table}' in the database.{meant}",
             expected="a table that exists",
-            to_do="name its schema too, as in shop.items, if it is in another one than 'public'; nothing was changed.",
+            to_do="name its schema too, as in shop.items, if it is in another one than 'public'.",
         )
     [(oid, schema, name, kind, partition, inherited, temporary)] = found
     wrong = _KINDS.get(kind, "") or (partition and "a partition of another table") or (
@@ -213,9 +214,8 @@ def relation_named(session: Session, table: str) -> tuple[int, str, str, bool]:
         raise ConfigError(
             f"{schema}.{name} is {wrong}.",
             expected="a table, or the parent of partitions",
-            to_do=("name its parent" if partition else "name the table that holds the rows") +
-            "; nothing was changed.",
-        )  # fmt: skip
+            to_do="name its parent." if partition else "name the table that holds the rows.",
+        )
     return int(oid), str(schema), str(name), kind == "p"
 
 
@@ -240,8 +240,9 @@ def _key(session: Session, oid: int, table: str, wanted: Sequence[str]) -> tuple
                 expected="columns that identify a row" + "".join(
                     f": {', '.join(names)}" for primary, names in uniques if primary),
                 to_do=f"CREATE UNIQUE INDEX CONCURRENTLY on them and ALTER COLUMN … SET NOT NULL, or name others by "
-                f"&id=; nothing was changed. Repeated ids show by: SELECT {listed}, count(*) FROM {table} "
-                f"GROUP BY {listed} HAVING count(*) > 1",
+                f"&id=. Repeated ids show by: SELECT {listed}, count(*) FROM {table} GROUP BY {listed} "
+                "HAVING count(*) > 1",
+                intact="Nothing was changed.",
             )  # fmt: skip
         return tuple(found)
     if not uniques or not uniques[0][0]:
@@ -249,8 +250,8 @@ def _key(session: Session, oid: int, table: str, wanted: Sequence[str]) -> tuple
         raise DataError(
             f"{table} has no primary key.",
             expected="columns that identify a row" + (f", such as: {others}" if others else ""),
-            to_do="name them by &id=COLUMN, which takes a unique index over columns that are NOT NULL; "
-            "nothing was changed.",
+            to_do="name them by &id=COLUMN, which takes a unique index over columns that are NOT NULL.",
+            intact="Nothing was changed.",
         )
     return tuple(uniques[0][1])
 
@@ -309,7 +310,8 @@ def _measured(session: Session, table: Table) -> Table:
             f"The column '{table.vector.name}' of {table.schema}.{table.name} holds vectors of several dimensions or "
             f"none: {dims}.",
             expected="vectors of one dimension",
-            to_do="correct these rows, or declare the column vector(D); nothing was changed.",
+            to_do="correct these rows, or declare the column vector(D).",
+            intact="Nothing was changed.",
         )
     return replace(table, dim=int(found[0][0]))
 

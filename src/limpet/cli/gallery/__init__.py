@@ -5,7 +5,7 @@ from __future__ import annotations
 from limpet.cli.commands import function_of
 from limpet.cli.console import console
 from limpet.cli.parsing import run
-from limpet.errors import ConfigError, LimpetError, unknown_name, without_intact
+from limpet.errors import ConfigError, LimpetError, unknown_name
 
 SUBCOMMANDS = {
     "create": ("gallery.create:create", "make a gallery for the vectors of a model, filled if embeddings are given"),
@@ -41,7 +41,6 @@ READING = ("search", "status", "doctor", "export", "backup", "plan", "rehearse",
 FORMER = {"drill": "rehearse", "vouch": "link"}
 """Names of an earlier version, which this one still takes, and what they are called now."""
 
-_SAY_INTACT = ("intact", "nothing was", "no gallery was", "as it was", "kept", "in the gallery", "acknowledged")
 _ALIASES = {"-k": "--k", "--from": "--embeddings"}
 
 
@@ -68,21 +67,11 @@ def main(words: list[str]) -> int:
             raise unknown_name("subcommand of `limpet gallery`", name, SUBCOMMANDS, listing="limpet gallery --help")
         return run(function_of(f"gallery {name}"), rest, f"gallery {name}")
     except LimpetError as error:
-        parts = (error.given, error.expected, _next_step(name, error))
-        raise type(error)(*parts) from None
-
-
-def _next_step(name: str, error: LimpetError) -> str:
-    """Return what to do after an error, and in every case whether data is intact."""
-    if any(words in error.to_do.lower() for words in _SAY_INTACT) and without_intact(error.to_do):
-        return error.to_do
-    changed = name not in READING and not isinstance(error, ConfigError)
-    intact = "the gallery is intact" if changed else "nothing was changed"
-    to_do = (
-        without_intact(error.to_do)
-        or f"`limpet gallery {name if name in SUBCOMMANDS else ''} --help` lists the options"
-    )
-    return f"{to_do.rstrip('. ')}; {intact}."
+        error.to_do = error.to_do or f"`limpet gallery {name if name in SUBCOMMANDS else ''} --help` lists the options."
+        if not error.intact:
+            changed = name not in READING and not isinstance(error, ConfigError)
+            error.intact = "The gallery is intact." if changed else "Nothing was changed."
+        raise
 
 
 def _help() -> str:

@@ -74,8 +74,7 @@ def backfill(
             raise ConfigError(
                 "Nothing to embed with was given.",
                 expected="--release NEW --data DATA; --release HEAD --texts TEXTS; or --vectors FILE …",
-                to_do=f"to {purpose}: {typed} (`limpet gallery backfill --help` lists the options); the gallery is "
-                "intact.",
+                to_do=f"to {purpose}: {typed} (`limpet gallery backfill --help` lists the options).",
             )
         done = _run(
             it,

@@ -163,7 +163,7 @@ def unnamed(what: str) -> ConfigError:
         f"{what} does not say which model made its vectors.",
         expected="--model NAME, always the same one for the same model",
         to_do="add --model with what you call it; for a gallery that is there it may be a generation, such as g1, of "
-        "those that `limpet gallery status` lists. Nothing was changed.",
+        "those that `limpet gallery status` lists.",
     )
 
 

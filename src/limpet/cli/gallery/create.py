@@ -14,7 +14,7 @@ from limpet.cli.gallery.options import GraphOptions, NewGallery, NewModel
 from limpet.cli.options import Api, DataSets
 from limpet.cli.places import Place
 from limpet.embeddings import EmbeddingSet
-from limpet.errors import LimpetError, refuse, shown, without_intact, without_secrets
+from limpet.errors import LimpetError, refuse, shown, without_secrets
 from limpet.models.names import called
 
 if TYPE_CHECKING:
@@ -146,10 +146,9 @@ def _filled(gallery: Gallery, first: Found, fingerprint: str, url: str, source: 
     try:
         return source.added(gallery, first, fingerprint, Commits())
     except LimpetError as error:
-        kept = f"The gallery was made and has {len(gallery):,} items; once this is corrected: {again(url, source)}"
-        raise type(error)(
-            error.given, error.expected, f"{without_intact(error.to_do).rstrip('. ')}. {kept}".lstrip(". ")
-        ) from error
+        to_do = f"{error.to_do} Once this is corrected: {again(url, source)}".lstrip()
+        kept = f"The gallery was made and has {len(gallery):,} items."
+        raise type(error)(error.given, error.expected, to_do, intact=kept) from error
 
 
 def again(url: str, source: Items) -> str:

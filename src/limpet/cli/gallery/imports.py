@@ -252,7 +252,9 @@ def add_set(gallery: Gallery, embeddings: EmbeddingSet | EmbeddedItems, name: st
     batch = commits.batch
     refuse(not 1 <= batch <= 50_000, f"--batch {batch}.", "1 to 50,000 items")
     if not len(embeddings):
-        raise DataError(f"'{name}' has no items.", expected="at least one", to_do="embed some; nothing was changed.")
+        raise DataError(
+            f"'{name}' has no items.", expected="at least one", to_do="embed some.", intact="Nothing was changed."
+        )
     written = 0
     with rate_progress("importing", len(embeddings)) as on_step:
         for start in range(0, len(embeddings), batch):
@@ -267,11 +269,12 @@ def add_set(gallery: Gallery, embeddings: EmbeddingSet | EmbeddedItems, name: st
 
 
 def _known(ids: list[str], name: str, written: int) -> DataError:
-    kept = f"the {written:,} items written before are in the gallery" if written else "nothing was written"
+    kept = f"The {written:,} items written before are in the gallery." if written else "Nothing was written."
     return DataError(
         f"'{name}': {len(ids)} ids are in the gallery already: {shown(ids)}.",
         expected="new ids",
-        to_do=f"--skip-existing passes over them; `limpet gallery upsert` replaces them; {kept}.",
+        to_do="--skip-existing passes over them; `limpet gallery upsert` replaces them.",
+        intact=kept,
     )
 
 

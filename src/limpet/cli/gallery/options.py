@@ -84,9 +84,9 @@ def _refuse_table(url: str) -> None:
         f"{without_secrets(url)} is {(_ATTACHED | _READ)[address.scheme]}, and no gallery.",
         expected="a gallery: PATH, lance:PATH, memory:PATH or postgresql://USER@HOST/DATABASE without table=",
         to_do=f"examine it with `limpet attach verify {said}`; plan its upgrade with `limpet attach start {said} "
-        "--text-model MODEL --dry-run`; or copy it into a gallery: `limpet gallery import`. Nothing was changed."
+        "--text-model MODEL --dry-run`; or copy it into a gallery: `limpet gallery import`."
         if address.scheme in _ATTACHED
-        else f"copy it into a gallery, `limpet gallery import GALLERY --embeddings {said}`. Nothing was changed.",
+        else f"copy it into a gallery, `limpet gallery import GALLERY --embeddings {said}`.",
     )
 
 

@@ -269,7 +269,7 @@ def _stored(gallery: Gallery, identifier: str) -> EmbeddingSet:
     raise ConfigError(
         f"There is no item '{identifier}' with a vector.",
         expected="an id of the gallery",
-        to_do="`limpet gallery export` lists them; the gallery is intact.",
+        to_do="`limpet gallery export` lists them.",
     )
 
 

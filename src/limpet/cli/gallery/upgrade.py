@@ -82,7 +82,7 @@ def _direction(gallery: Gallery, query: str | None, of: str | None) -> tuple[str
         raise UpgradeStateError(
             f"The gallery has the generation {state.active} alone.",
             expected="two: one whose queries search, and one that is searched",
-            to_do="prepare the new model first: `limpet gallery prepare`; nothing was changed.",
+            to_do="prepare the new model first: `limpet gallery prepare`.",
         )
     return asked, of or others[0]
 

@@ -104,7 +104,8 @@ class Cohort:
             raise DataError(
                 "Scores in one space do not rise with those in the other.",
                 expected="items that differ, and that have vectors of both models",
-                to_do="check that vectors and models belong together; nothing was changed.",
+                to_do="check that vectors and models belong together.",
+                intact="Nothing was changed.",
             )
         return replace(cohort, factor=spreads[0] / spreads[1])
 
@@ -123,7 +124,7 @@ class Cohort:
             if queries.shape[1] != vectors.shape[1]:
                 raise DataError(
                     f"Queries of {queries.shape[1]} numbers.", expected=f"{vectors.shape[1]}, as the cohort has",
-                    to_do="take a new one: `limpet gallery calibrate`; the gallery is intact.",
+                    to_do="take a new one: `limpet gallery calibrate`.", intact="The gallery is intact.",
                 )  # fmt: skip
         own, other = (
             self._nearest((queries @ vectors.T).astype(np.float64)).mean(axis=1) for queries, vectors in sides

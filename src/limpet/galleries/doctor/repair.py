@@ -72,7 +72,8 @@ def repair(gallery: Gallery) -> Repaired | None:
             raise GalleryError(
                 f"No commit of the gallery can be read whole: {damage[0]}",
                 expected="an earlier commit that is still kept",
-                to_do="`limpet gallery restore` a backup, or import an export; nothing was changed.",
+                to_do="`limpet gallery restore` a backup, or import an export.",
+                intact="Nothing was changed.",
             )
         state = replay([entry.event for entry in store.journal() if entry.sequence <= sequence]).to_record()
         event = {"kind": "repair", "to": sequence, "state": state}

@@ -76,7 +76,7 @@ class Upgrade:
                 raise UpgradeStateError(
                     f"The source makes vectors of the active model, {source.fingerprint}.",
                     expected="a source of the model to upgrade to",
-                    to_do="give the new release, or its vectors; the gallery is intact.",
+                    to_do="give the new release, or its vectors.",
                 )
             old = state.previous[-1]
         ends = {old, new.name, *(one.name for one in state.generations if one.mapped_from == old)}
@@ -216,7 +216,8 @@ class EmbeddedSample:
             raise DataError(
                 f"The source has none of the {len(ids)} sampled items.",
                 expected="vectors of the items of this gallery, under the same ids",
-                to_do="compare the ids of the source with `limpet gallery search`; the gallery is intact.",
+                to_do="compare the ids of the source with `limpet gallery search`.",
+                intact="The gallery is intact.",
             )
         self.seconds_per_item = float(np.median(per_item))  # of the batches: a slow start does not count
 

@@ -139,7 +139,8 @@ class ApiClient:
                 raise ApiError(
                     f"Nothing answers at {self.address.url}: {self._quoted(str(error))}.",
                     expected="a server that is running and can be reached",
-                    to_do="check the URL, and that the server runs; nothing was sent.",
+                    to_do="check the URL, and that the server runs.",
+                    intact="Nothing was sent.",
                 ) from error
             raise _PassingError("cannot be reached any more") from error
         except httpx.DecodingError as error:
@@ -172,7 +173,8 @@ class ApiClient:
             raise ApiError(
                 f"{where} leads {leads} (status {status}).",
                 expected="an answer: texts and key go to no server but the one that was named",
-                to_do="where you trust that place, name its URL after the @. Nothing was sent there.",
+                to_do="where you trust that place, name its URL after the @.",
+                intact="Nothing was sent there.",
             )
         if status in (401, 403):
             variable = self.settings.key_variable

@@ -64,7 +64,8 @@ class Address:
             raise ConfigError(
                 f"'{url}' is on another machine, and http would send texts and key there for everyone to read.",
                 expected="https, or a server on this machine",
-                to_do="write https://; or, in a network that you trust, --api-allow-http. Nothing was sent.",
+                to_do="write https://; or, in a network that you trust, --api-allow-http.",
+                intact="Nothing was sent.",
             )
         return cls(found["model"], url)
 
@@ -147,7 +148,8 @@ def refuse_unlisted(url: str, named: str, file: str | Path) -> None:
     raise ConfigError(
         f"'{file}' names the server of {without_secrets(named)}, which would receive your texts and your key.",
         expected=f"a server that you name on the command line, or that the environment variable {HOSTS_VARIABLE} lists",
-        to_do=f"if you trust it, `export {HOSTS_VARIABLE}={server or 'HOST'}`. Nothing was sent.",
+        to_do=f"if you trust it, `export {HOSTS_VARIABLE}={server or 'HOST'}`.",
+        intact="Nothing was sent.",
     )
 
 
@@ -191,7 +193,8 @@ class ApiSettings:
             raise ConfigError(
                 "--api-key-variable was given something that is no name of an environment variable.",
                 expected=f"a name such as {KEY_VARIABLE}; never the key itself",
-                to_do=f"export {KEY_VARIABLE}=…, and leave the option out. Nothing was sent.",
+                to_do=f"export {KEY_VARIABLE}=…, and leave the option out.",
+                intact="Nothing was sent.",
             )
 
     def key_in_words(self) -> str:
@@ -211,12 +214,14 @@ class ApiSettings:
             raise ConfigError(
                 "The environment variable that --api-key-variable names is not set.",
                 expected="the name of one that holds the key",
-                to_do="export it, or correct the name. Nothing was sent.",
+                to_do="export it, or correct the name.",
+                intact="Nothing was sent.",
             )
         if not (key.isascii() and key.isprintable()) or " " in key:
             raise ConfigError(
                 f"The environment variable {self.key_variable} holds more than a key.",
                 expected="one word of plain letters, digits and signs",
-                to_do="set it again. Nothing was sent.",
+                to_do="set it again.",
+                intact="Nothing was sent.",
             )
         return key or None

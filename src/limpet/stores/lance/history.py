@@ -58,7 +58,7 @@ class History:
             raise GalleryError(
                 f"What commit {sequence} named is not there any more.",
                 expected="a commit that is not older than the last tidying allowed",
-                to_do="ask for the pointer again. The gallery is intact.",
+                to_do="ask for the pointer again.",
             )
         return self.remember(sequence, known)
 

@@ -34,7 +34,7 @@ from limpet.stores.lance.rows import (
     vectors_of,
 )
 from limpet.stores.lance.search import nearest
-from limpet.stores.lance.tables import INTACT, LanceTables, refuse_forked, translated
+from limpet.stores.lance.tables import AGAIN, LanceTables, refuse_forked, translated
 from limpet.stores.ledger import Ledger
 from limpet.stores.ledger_store import LedgerStore
 from limpet.stores.planning import Plan, unknown_generation
@@ -108,7 +108,7 @@ class LanceStore(LedgerStore):
     def _without_traces(self) -> Iterator[None]:
         """Whatever fails inside has changed nothing that counts; the next writer clears it away."""
         try:
-            with translated(self.url, INTACT):
+            with translated(self.url, AGAIN):
                 yield
         except BaseException:
             self._tables.forget()
@@ -209,7 +209,7 @@ class LanceStore(LedgerStore):
             raise GalleryError(
                 f"A search of generation '{generation}' without the items of {', '.join(sorted(without))}.",
                 expected="one that a commit announced in its remainders",
-                to_do="commit with this pair among the remainders. The gallery is intact.",
+                to_do="commit with this pair among the remainders.",
             )
         return places.remainders[generation, without]
 

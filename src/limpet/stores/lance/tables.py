@@ -40,10 +40,7 @@ _HINT = "latest_version_hint.json"  # written anew by every change; Lance looks 
 
 _used_by: set[int] = set()  # processes that used Lance, this one and those it was forked from
 
-INTACT = (
-    "check the disk, then try again. The gallery is as it was before: what was acknowledged is intact, and what was "
-    "begun is cleared away by the next commit."
-)
+AGAIN = "check the disk, then try again. The next commit clears away what this one began."
 
 
 @contextmanager
@@ -103,7 +100,7 @@ def refuse_forked() -> None:
             "This process was forked from one that had a gallery in LanceDB open, which Lance does not survive.",
             expected="a process that was started anew, or forked before any gallery was opened",
             to_do="let multiprocessing start processes by 'spawn' or 'forkserver', or open galleries after the fork "
-            "only. The gallery is intact.",
+            "only.",
         )
 
 

@@ -150,7 +150,8 @@ class MemoryStore(LedgerStore):
                 f"'{self.url}' finds no room in memory{f': {error}' if str(error) else ''}.",
                 expected="memory for all vectors of the gallery, and for the hits of all queries of a search",
                 to_do="ask for fewer hits or queries at once, or keep the gallery in LanceDB or PostgreSQL. "
-                "It is intact on disk; `limpet gallery journal` shows whether a commit is in it.",
+                "`limpet gallery journal` shows whether a commit is in it.",
+                intact="The gallery is intact on disk.",
             ) from error
 
     @contextmanager
@@ -238,7 +239,7 @@ class MemoryStore(LedgerStore):
             raise GalleryError(
                 f"A search in '{self.url}' as of commit {sequence}.",
                 expected=f"a pointer that this store returned, {min(self._known, default=0)} or later",
-                to_do="ask for the pointer again. The gallery is intact.",
+                to_do="ask for the pointer again.",
             )
         table = self._tables.get(generation)
         if table is None or not table.created <= sequence < table.dropped:

@@ -224,8 +224,8 @@ class PostgresDatabase:
             raise StoreError(
                 f"The connection to '{self.address.url}' was lost while it committed: {_words(error)}",
                 expected="an answer of the server",
-                to_do="look whether this write is there before you repeat it: it is there whole, or not at all. "
-                "What was acknowledged before is intact.",
+                to_do="look whether this write is there before you repeat it: it is there whole, or not at all.",
+                intact="What was acknowledged before is intact.",
             ) from error
         if done != "COMMIT":
             raise StoreError(
@@ -274,24 +274,23 @@ _LASTING = (
     errors.DataCorrupted, errors.IndexCorrupted, errors.InsufficientPrivilege, errors.FeatureNotSupported,
     errors.UndefinedTable,
 )  # fmt: skip
-_INTACT = "What was acknowledged is intact."
 _OTHERWISE = (
     "a database as `limpet gallery create` makes it",
-    f"{_INTACT} `limpet gallery doctor` looks closer.",
+    "`limpet gallery doctor` looks closer.",
 )
 _ADVICE: list[tuple[type[Exception], str, str]] = [
-    (errors.DiskFull, "room to write", f"make room on the server's disk, then repeat. {_INTACT}"),
+    (errors.DiskFull, "room to write", "make room on the server's disk, then repeat."),
     (errors.InsufficientPrivilege, "a role with the rights for it",
-     f"let the database's owner grant them, or create the gallery's schema and CREATE EXTENSION vector. {_INTACT}"),
-    (errors.ReadOnlySqlTransaction, "a server that accepts writes", f"name the primary, not a standby. {_INTACT}"),
+     "let the database's owner grant them, or create the gallery's schema and CREATE EXTENSION vector."),
+    (errors.ReadOnlySqlTransaction, "a server that accepts writes", "name the primary, not a standby."),
     (errors.FeatureNotSupported, "a server with the extension 'vector' (pgvector) installed",
-     f"install pgvector on the server. {_INTACT}"),
+     "install pgvector on the server."),
     (errors.UndefinedTable, "a generation that is there",
-     f"`limpet gallery status` lists them; gc may have removed it just now. {_INTACT}"),
-    (errors.LockNotAvailable, "nobody who still reads what is to be removed", f"repeat in a moment. {_INTACT}"),
-    (errors.QueryCanceled, "enough time", f"raise statement_timeout of this role, or ask for less at once. {_INTACT}"),
+     "`limpet gallery status` lists them; gc may have removed it just now."),
+    (errors.LockNotAvailable, "nobody who still reads what is to be removed", "repeat in a moment."),
+    (errors.QueryCanceled, "enough time", "raise statement_timeout of this role, or ask for less at once."),
     (psycopg.OperationalError, "a PostgreSQL server that answers",
-     f"start the server, or check address, user and password, then repeat. {_INTACT}"),
+     "start the server, or check address, user and password, then repeat."),
 ]  # fmt: skip
 
 

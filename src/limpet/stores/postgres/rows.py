@@ -29,13 +29,15 @@ def create_table(database: PostgresDatabase, generation: NewGeneration) -> None:
         raise GalleryError(
             f"The generation's name '{generation.name}' is too long for PostgreSQL, which would cut it off.",
             expected=f"names of tables and indexes up to {_LONGEST_NAME} letters, such as rows_g1_hnsw",
-            to_do="choose a shorter one; nothing was changed.",
+            to_do="choose a shorter one.",
+            intact="Nothing was changed.",
         )
     if generation.width > WIDEST:
         raise GalleryError(
             f"Vectors of {generation.width:,} numbers in PostgreSQL.",
             expected=f"at most {WIDEST:,}, which pgvector keeps",
-            to_do="keep the gallery in a LanceDB folder, or shorten the vectors; nothing was changed.",
+            to_do="keep the gallery in a LanceDB folder, or shorten the vectors.",
+            intact="Nothing was changed.",
         )
     database.execute("SET LOCAL lock_timeout = '30s'")
     database.execute(f"DROP TABLE IF EXISTS {table}")

@@ -50,7 +50,8 @@ def missing(database: PostgresDatabase) -> GalleryError:
     return GalleryError(
         f"There is no gallery at '{database.address.url}', in the schema '{database.address.schema}'.",
         expected="one that was created",
-        to_do="check database and ?schema=NAME, or create it: `limpet gallery create`. Nothing was changed.",
+        to_do="check database and ?schema=NAME, or create it: `limpet gallery create`.",
+        intact="Nothing was changed.",
     )
 
 
@@ -69,7 +70,8 @@ def _refuse_other_tables(database: PostgresDatabase) -> None:
             f"The schema '{schema}' of '{url}' holds something else: {', '.join(names[:3])}"
             f"{' …' if len(names) > 3 else ''}.",
             expected="an empty schema, or one that is not there yet",
-            to_do="choose another: ?schema=NAME; nothing was changed.",
+            to_do="choose another: ?schema=NAME.",
+            intact="Nothing was changed.",
         )
 
 
@@ -85,6 +87,6 @@ def check_extension(database: PostgresDatabase) -> None:
         raise GalleryError(
             f"The database of '{database.address.url}' has pgvector {version}.",
             expected=f"{'.'.join(map(str, _OLDEST_PGVECTOR))} or newer",
-            to_do="install it on the server, then ALTER EXTENSION vector UPDATE in the database. "
-            "The gallery, if there is one, is intact.",
+            to_do="install it on the server, then ALTER EXTENSION vector UPDATE in the database.",
+            intact="The gallery, if there is one, is intact.",
         )

@@ -200,7 +200,7 @@ class PgvectorStore(LedgerStore):
             raise GalleryError(
                 f"Commit {at.sequence} of the gallery '{self.url}' is not what it was when its pointer was read.",
                 expected=f"one up to {super().pointer().sequence}, the last one, that a server which took over has",
-                to_do="ask for the pointer again. The gallery is intact.",
+                to_do="ask for the pointer again.",
             )
 
     def vectors(self, generation: str, ids: Sequence[str]) -> tuple[list[str], Vectors]:
@@ -254,7 +254,7 @@ class PgvectorStore(LedgerStore):
                 f"Vectors of {width:,} numbers, of which " + ("" if directions else "the length counts, and ")
                 + "no approximate index of pgvector finds what is near.",
                 expected="at most 2,000 numbers, or 16,000 on the hypersphere",
-                to_do="search without an index: every vector is compared. The gallery is intact.",
+                to_do="search without an index: every vector is compared.",
             )  # fmt: skip
         there = built(self.database, generation)
         if there is None or (there.m, there.ef_construction) != (graph.m, graph.ef_construction):
