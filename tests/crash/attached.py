@@ -713,12 +713,12 @@ class Round:
         self.tally.checks += 1
 
     def settle(self) -> None:
-        """Wait until statements of killed applications have ended on the server."""
+        """Wait until the sessions of killed applications have ended: the server goes on with what they sent."""
         until = time.monotonic() + PATIENCE
-        waiting = ("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'active' "
-                   "AND query LIKE '%%shop.items%%' AND query NOT LIKE '%%emb::text%%' AND pid <> pg_backend_pid() "
-                   "AND application_name = ''")  # fmt: skip
-        while time.monotonic() < until and self.shop.execute(waiting)[0][0]:
+        sessions = ("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> "
+                    "pg_backend_pid() AND backend_type = 'client backend' AND application_name = '' "
+                    "AND query NOT LIKE '%%emb::text%%'")  # fmt: skip
+        while time.monotonic() < until and self.shop.execute(sessions)[0][0]:
             time.sleep(0.01)
 
     def finish(self) -> None:
