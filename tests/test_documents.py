@@ -734,7 +734,7 @@ def test_the_citation_names_this_version() -> None:
 
 
 def test_changes_are_told_under_known_headings() -> None:
-    headings = re.findall(r"^### (.*)$", TEXTS["CHANGELOG.md"].partition("## Unreleased")[2], flags=re.M)
+    headings = re.findall(r"^### (.*)$", TEXTS["CHANGELOG.md"].partition("\n## ")[2].partition("\n## ")[0], flags=re.M)
     assert headings == [
         kind for kind in ("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security") if kind in headings
     ]
