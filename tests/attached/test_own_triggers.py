@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
 import pytest
 
 from attached.shop import Shop, made_by, source, vector, written
+from attached.test_rights import LAYOUTS
 from limpet.attached.postgres.attachment import PostgresAttachment
 from limpet.attached.postgres.filling import Filling
 from limpet.attached.postgres.layout import held
@@ -150,3 +154,34 @@ def test_rows_whose_transaction_fails_at_its_end_are_not_counted_as_written(shop
         with pytest.raises(LastingStoreError, match="late"):
             filling.run()
         assert filling.written == 100 - it.status().lacking["new"] == 32
+
+
+@pytest.mark.parametrize("layout", ["two columns", "one column", "aside"])
+def test_rows_of_a_lost_connection_are_counted_by_what_is_there(layout: str, shop: Shop) -> None:
+    shop.fill(100)
+    aside = layout == "aside"
+    with (
+        shop.attach(**LAYOUTS[layout][1], fire_triggers=not aside) as it,
+        shop.open() as beside,
+        ThreadPoolExecutor() as pool,
+    ):
+        filled = f"limpet_attached.vectors_{it.number}" if aside else "shop.items"
+        shop.execute("CREATE FUNCTION shop.wait() RETURNS trigger LANGUAGE plpgsql AS "
+                     "'BEGIN IF NEW.id = 40 THEN PERFORM pg_advisory_xact_lock(7); END IF; RETURN NULL; END'; "
+                     f"CREATE TRIGGER wait AFTER INSERT OR UPDATE ON {filled} "
+                     "FOR EACH ROW EXECUTE FUNCTION shop.wait()")  # fmt: skip
+        filling = Filling(it._session, it.number, source(it), "new")
+        with psycopg.connect(shop.database, autocommit=True) as holder:
+            holder.execute("SELECT pg_advisory_lock(7)")
+            running = pool.submit(filling.run)
+            waits = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            while not (pids := shop.execute(waits)) and not running.done():
+                pass
+            lost = it._session._connection
+            assert lost is not None and beside.status().lacking["new"] == 68
+            with socket.socket(fileno=os.dup(lost.fileno())) as network:
+                network.shutdown(socket.SHUT_RDWR)
+            shop.execute("SELECT pg_terminate_backend(pid) FROM unnest(%s) AS pid", [[pid for (pid,) in pids]])
+            while shop.execute(waits):
+                pass
+        assert running.result().written == 100 and it.status().lacking["new"] == 0

@@ -31,11 +31,11 @@ from limpet.attached.postgres.layout import (
 )
 from limpet.attached.postgres.ledger import SCHEMA, Entry, Ledger
 from limpet.attached.postgres.rows import id_of
-from limpet.attached.postgres.session import RETRIES, Result, Row, Session
+from limpet.attached.postgres.session import RETRIES, LockedError, Result, Row, Session
 from limpet.attached.postgres.table import FIRING
 from limpet.attached.state import Side
 from limpet.embeddings import EmbeddingSet
-from limpet.errors import BudgetError, DataError, LastingStoreError, shown
+from limpet.errors import BudgetError, DataError, LastingStoreError, StoreError, shown
 from limpet.galleries.backfill import Backfilled, LeftOut
 from limpet.galleries.sources import VectorSource
 
@@ -193,6 +193,20 @@ def write_batch(
     return session.send(f"WITH done AS ({layout.write(side)} RETURNING 1) SELECT count(*), {seconds} FROM done", values)
 
 
+def written_keys(
+    session: Session, entry: Entry, layout: Layout, side: Side, batch: Batch, vectors: NDArray[np.float32]
+) -> set[tuple[str, ...]]:
+    """Return the keys of rows that hold exactly these vectors; within a transaction. See `write_batch`."""
+    record = entry.record
+    kind = record.new_type if side == "new" else record.table.vector.type
+    rows = session.rows(
+        f"SELECT {key_texts(record)} FROM {layout.rows} JOIN {given(record, ('made', 'vector'))} ON "
+        f"{same_key(record, 't', 'd')} WHERE record_image_eq(ROW({layout.current(side)}), ROW(d.made::{kind}))",
+        [*arrays(record, batch.keys), list(vectors)],
+    )
+    return {tuple(str(part) for part in row) for row in rows}
+
+
 def unnoticed(session: Session, entry: Entry) -> None:
     """Let what is written in this transaction not count as written by the application, nor fire its triggers."""
     record = entry.record
@@ -338,6 +352,7 @@ class Filling(Run):
         super().__init__(source, side, options, batch=512, items="rows")
         self.session, self.ledger, self.number, self.made = session, Ledger(session), number, made
         self.portions = Portions(self.batch, HELD if self.share is None else HELD_AT_A_SHARE)
+        self.unanswered = False  # whether a connection was lost before it said what was committed
 
     def run(self) -> Backfilled:
         """Fill rows, as far as budget and time go.
@@ -442,6 +457,8 @@ class Filling(Run):
 
     def _write_parts(self, parts: list[tuple[Batch, NDArray[np.float32]]]) -> None:
         """Write vectors in a transaction for each part; what was written is taken from the list."""
+        if self.unanswered:
+            self._count_written(parts)
         sent: list[tuple[Callable[[], list[Row] | None], Callable[[], bool]]] = []
         entry, layout, _ = self.known
         timeout = ASIDE_TIMEOUT if entry.record.aside else LOCK_TIMEOUT
@@ -452,12 +469,28 @@ class Filling(Run):
                         self.known.lock(self.session, "ROW EXCLUSIVE")
                         rows = write_batch(self.session, entry, layout, self.side, batch, vectors)
                     sent.append((rows, self.session.committed))
+        except StoreError as error:
+            self.unanswered = not isinstance(error, LastingStoreError | LockedError)
+            raise
         finally:
             done = [found[0] for one, committed in sent if committed() and (found := one())]
             for (written, seconds), (_, vectors) in zip(done, parts, strict=False):
                 self.written += int(written)
                 self.portions.took(len(vectors), seconds)
             del parts[: len(done)]
+
+    def _count_written(self, parts: list[tuple[Batch, NDArray[np.float32]]]) -> None:
+        """Count what was committed before the connection was lost, without an answer, and take it from the list."""
+        for number, (batch, vectors) in enumerate(parts):
+            with self.session.transaction(LOCK_TIMEOUT):
+                self.known.lock(self.session)
+                entry, layout, _ = self.known
+                written = written_keys(self.session, entry, layout, self.side, batch, vectors)
+            self.written += len(written)
+            left = [row for row, key in enumerate(batch.keys) if tuple(key) not in written]
+            parts[number] = Batch([batch.keys[row] for row in left], [batch.stamps[row] for row in left]), vectors[left]
+        parts[:] = [(batch, vectors) for batch, vectors in parts if batch.keys]
+        self.unanswered = False
 
     def _reach(self, call: Callable[[], Result], attempts: int = RETRIES) -> Result:
         return self.session.patiently(lambda: self.session.reached(lambda: self._as_known(call), RETRIES), attempts)
