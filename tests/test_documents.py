@@ -741,7 +741,7 @@ def test_changes_are_told_under_known_headings() -> None:
 
 
 def test_a_wheel_holds_everything_that_is_no_code_too(tmp_path: Path) -> None:
-    """Templates, recipes, evidence: what lies in the package's folders is in the wheel."""
+    """Templates and recipes: what lies in the package's folders is in the wheel."""
     sources = tmp_path / "sources"
     shutil.copytree(ROOT / "src", sources / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
@@ -752,4 +752,4 @@ def test_a_wheel_holds_everything_that_is_no_code_too(tmp_path: Path) -> None:
     kept = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("limpet/")}
     lying = {path.relative_to(sources / "src").as_posix() for path in (sources / "src" / "limpet").rglob("*")}
     assert kept == {name for name in lying if (sources / "src" / name).is_file()}
-    assert {Path(name).suffix for name in kept} >= {".html", ".yaml", ".json"}
+    assert {Path(name).suffix for name in kept} >= {".html", ".yaml"}

@@ -206,9 +206,6 @@ def test_items_of_a_table_are_shown_and_counted(
     run("evaluate", *sides, "--resamples", 60, "--out", tmp_path / "told")
     page = (tmp_path / "told" / "report.html").read_text()
     assert " of kind 3" in page and "<small>title</small> " in page
-    found = run("recommend", "--embeddings", shop[kind] + "old")
-    assert (found["situation"]["images"], found["situation"]["classes"]) == (ITEMS, CLASSES)
-    assert found["situation"]["frozen"]
 
 
 def test_images_that_a_table_names(made: Path, run: Callable[..., dict[str, Any]], tmp_path: Path) -> None:

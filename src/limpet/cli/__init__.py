@@ -16,7 +16,6 @@ COMMANDS = {
     "demo": "train an old and several new models on rendered characters and compare them",
     "data": "list, describe or check data sets",
     "methods": "list the compatibility methods with their papers and options",
-    "recommend": "say which method to train with, from what benches found on data like yours",
     "train": "train a model, or a whole comparison of old, independent and compatible models",
     "embed": "embed images with releases or texts with frozen models, or carry embeddings over to another space",
     "sessions": "train through sessions of data, whose galleries are embedded once and for ever",

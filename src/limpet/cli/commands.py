@@ -8,7 +8,6 @@ from typing import Any
 
 FUNCTIONS = {
     "demo": "demo:demo",
-    "recommend": "recommend:recommend",
     "train": "train:train",
     "embed images": "embed:images",
     "embed texts": "embed:texts",
@@ -37,7 +36,6 @@ OWN_WORDS = {"gallery": "gallery:main"}
 """Commands that do something with the words before they are options: module and function."""
 
 FIRST = {
-    "recommend": "data",
     "train": "data",
     "embed images": "data",
     "embed texts": "texts",
