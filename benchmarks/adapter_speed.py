@@ -27,7 +27,7 @@ LIMIT_SECONDS = 5.0
 HELD_OUT = 2_000
 BLOCK = 16_384
 RESULTS = Path(__file__).parent / "results"
-TRAINED = {"residual_mlp", "fastfill"}
+TRAINED = {"residual_mlp"}
 
 
 def peak_gb() -> float:

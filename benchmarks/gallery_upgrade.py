@@ -41,7 +41,7 @@ from task_pool import read_json, write_json
 
 RESULTS = Path(__file__).parent / "results"
 RUNS = Path(__file__).parents[1] / "runs"
-ORDERS = ("random", "id", "uncertainty", "class-balanced")
+ORDERS = ("random", "id")
 DEPTH = 300
 QUERIES = 200
 TENTHS = 10

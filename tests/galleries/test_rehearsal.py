@@ -91,11 +91,10 @@ def mixed(order: Sequence[str], share: float) -> EmbeddingSet:
 
 def test_the_curves_are_those_of_the_metrics_on_a_mixed_gallery(gallery: Gallery) -> None:
     before = gallery.store.pointer()
-    found = rehearse(gallery, Source(NEW), orders=["random", "class-balanced"], seed=3)
-    classes = [f"class {label}" for label in LABELS]
+    found = rehearse(gallery, Source(NEW), orders=["random", "id"], seed=3)
     unknown = lambda: np.zeros(60)  # noqa: E731
-    backlog = Backlog(IDS, classes=lambda: classes, traffic=dict, gains=unknown, variances=unknown)
-    assert list(found.curves) == ["random", "class-balanced"]
+    backlog = Backlog(IDS, traffic=dict, uncertainty=unknown)
+    assert list(found.curves) == ["random", "id"]
     for name, curve in found.curves.items():
         order = ORDERS[name](backlog, 3)
         assert curve.shares == (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
@@ -191,8 +190,8 @@ def test_the_whole_way_there_and_back(gallery: Gallery) -> None:
     assert found.rollback_equal and found.after_rollback == found.before and found.passed
     assert (found.searches.failed, found.searches.incomplete, found.searches.wrong) == ((), 0, 0)
     assert sorted(source.asked) == IDS  # once, whatever the number of orders
-    assert found.verdict == "ready" and set(found.left_out) == {"traffic", "variance"}
-    assert set(found.curves) == {"random", "uncertainty", "class-balanced"}
+    assert found.verdict == "ready" and set(found.left_out) == {"traffic", "uncertainty"}
+    assert set(found.curves) == {"random"}
     assert {"step": "embedding", "done": 60, "total": 60} in told
     record = plain(found)
     assert (record["kind"], record["passed"], record["old"]["note"]) == ("rehearsal", True, "first")
@@ -292,7 +291,7 @@ def test_without_labels_nothing_is_called_right() -> None:
     with linked(filled(labelled=False)) as gallery:
         found = rehearse(gallery, Source(NEW))
     assert (found.verdict, found.metric, found.judged) == ("unlabelled", "overlap@10 with new", 0)
-    assert set(found.curves) == {"random", "uncertainty"}
+    assert set(found.curves) == {"random"}
     assert set(found.curves["random"].values) == {"overlap@10 with old", "overlap@10 with new"}
     assert found.curves["random"].differences is None
     assert found.first_hits[0].fixed is None and found.examples[0].old.right is None

@@ -16,9 +16,8 @@ Before trusting a map, `suspect_pairs(old, new)` tells which share of the pairs 
 the two models.
 
 `limpet.adapters.storage` saves and loads adapters. A `ScoreMap` carries scores, such as a threshold, from one system
-to another. All of this imports without torch; only fitting `residual_mlp` and
-`fastfill` needs it. Vectors and adapters are as
-sensitive as what was embedded: both may be inverted.
+to another. All of this imports without torch; only fitting `residual_mlp`
+needs it. Vectors and adapters are as sensitive as what was embedded: both may be inverted.
 """
 
 from __future__ import annotations

@@ -99,8 +99,6 @@ class Adapter(OnHub):
     extra: ClassVar[str | None] = None
     """The extra that fitting needs (`limpet.support.extras`); what is fitted maps without it."""
 
-    usual: ClassVar[bool] = True
-    """Whether it is compared where a person names none."""
     turns: ClassVar[Literal["with each model", "with both models", "no"]] = "with each model"
     """Whether the images turn when the coordinates of either model are turned, or only when both are turned alike."""
     quick: ClassVar[Mapping[str, Any]] = {}
@@ -147,13 +145,6 @@ class Adapter(OnHub):
     @abstractmethod
     def images(self, rows: Floats) -> Floats:
         """Return the images (N, T), of any length, of unit rows (N, S); `map` and `transform` are for callers."""
-
-    def variances(self, vectors: NDArray[np.floating]) -> Floats | None:
-        """Return the squared distance to be expected between the image of each vector (N, S) and its target (N,).
-
-        None, unless a subclass learnt it.
-        """
-        return None
 
     def as_steps(self) -> Steps | None:
         """Return what `images` computes as plain steps, for serving code without limpet.

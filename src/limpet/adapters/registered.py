@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from limpet.adapters.base import Adapter
-from limpet.adapters.fastfill import FastFill
 from limpet.adapters.lambda_orthogonal import LambdaOrthogonal
 from limpet.adapters.local import Local
 from limpet.adapters.low_rank import LowRank
@@ -27,7 +26,6 @@ ADAPTERS: Registry[type[Adapter]] = Registry(
         "lambda_orthogonal": LambdaOrthogonal,
         "local": Local,
         "residual_mlp": ResidualMLP,
-        "fastfill": FastFill,
     },
     fits=lambda thing: isinstance(thing, type) and issubclass(thing, Adapter),
     expected="a subclass of limpet.adapters.base.Adapter",

@@ -56,8 +56,6 @@ class ResidualMLP(Adapter):
     }
     minimum_pairs = 20
     extra = "train"
-    names: ClassVar[tuple[str, ...]] = NAMES
-    """Of the arrays that are trained, in order."""
 
     def __init__(
         self,
@@ -89,8 +87,8 @@ class ResidualMLP(Adapter):
         held = min(max(1, round(self.held_out * len(pairs))), len(pairs) - 2)
         held_out, training = pairs.select(np.sort(order[:held])), pairs.select(np.sort(order[held:]))
         parameters = self._first_weights(training)
-        best = self._train(parameters, tensors_of(training), tensors_of(held_out))
-        return {name: values.astype(np.float64) for name, values in zip(self.names, best, strict=True)}
+        best = self._train(parameters, _tensors_of(training), _tensors_of(held_out))
+        return {name: values.astype(np.float64) for name, values in zip(NAMES, best, strict=True)}
 
     def images(self, rows: Floats) -> Floats:
         """Return the sum of the linear map and the network."""
@@ -129,30 +127,22 @@ class ResidualMLP(Adapter):
         for values in parameters:
             values.requires_grad_()
         optimizer = torch.optim.Adam(parameters, lr=self.learning_rate)
-        best, kept, waited = self._score(parameters, held_out), _copies(parameters), 0
+        best, kept, waited = _mean_cosine(parameters, held_out), _copies(parameters), 0
         for _ in range(self.epochs):
             for rows in torch.randperm(len(training[0]), generator=generator).split(self.batch_size):  # type: ignore[no-untyped-call]
                 optimizer.zero_grad()
-                loss = self._loss(parameters, training[0][rows], training[1][rows])
+                loss = 1 - _cosines(parameters, training[0][rows], training[1][rows]).mean()
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
-            found = self._score(parameters, held_out)
+            found = _mean_cosine(parameters, held_out)
             if found > best:
                 best, kept, waited = found, _copies(parameters), 0
             elif (waited := waited + 1) >= self.patience:
                 break
         return kept
 
-    def _loss(self, parameters: list[Tensor], source: Tensor, target: Tensor) -> Tensor:
-        """Return what is minimised, a mean over pairs (N, S) and (N, T)."""
-        return 1 - _cosines(parameters, source, target).mean()
 
-    def _score(self, parameters: list[Tensor], pairs: tuple[Tensor, Tensor]) -> float:
-        """Return by what the weights are chosen: larger is better."""
-        return _mean_cosine(parameters, pairs)
-
-
-def tensors_of(pairs: PairedVectors) -> tuple[Tensor, Tensor]:
+def _tensors_of(pairs: PairedVectors) -> tuple[Tensor, Tensor]:
     """Return unit rows of the sources (P, S) and of their targets (P, T)."""
     import torch
 
@@ -167,15 +157,9 @@ def tensors_of(pairs: PairedVectors) -> tuple[Tensor, Tensor]:
 def _cosines(parameters: list[Tensor], source: Tensor, target: Tensor) -> Tensor:
     import torch.nn.functional as F
 
-    return F.cosine_similarity(images_of(parameters, source), target)
-
-
-def images_of(parameters: list[Tensor], source: Tensor) -> Tensor:
-    """Return the images (N, T) of unit rows (N, S) in training, of any length."""
-    import torch.nn.functional as F
-
-    skip, skip_offset, inner, inner_offset, outer, outer_offset = parameters[: len(NAMES)]
-    return source @ skip + skip_offset + F.gelu(source @ inner + inner_offset) @ outer + outer_offset
+    skip, skip_offset, inner, inner_offset, outer, outer_offset = parameters
+    images = source @ skip + skip_offset + F.gelu(source @ inner + inner_offset) @ outer + outer_offset
+    return F.cosine_similarity(images, target)
 
 
 def _mean_cosine(parameters: list[Tensor], pairs: tuple[Tensor, Tensor]) -> float:

@@ -319,8 +319,7 @@ class Compared(Options):
     Args:
         auto: Compare every adapter that suits the two dimensions and, with labels, heads by p2s, and two that stay with
             the new model (two-step, both sides); so it is, too, if nothing is named.
-        adapter: Adapters to compare: procrustes, ridge, low_rank, mean_drift, lambda_orthogonal, local, residual_mlp,
-            fastfill.
+        adapter: Adapters to compare: procrustes, ridge, low_rank, mean_drift, lambda_orthogonal, local, residual_mlp.
         adapter_options: Options of the adapter; with several, a mapping of each one's name to its options.
         direction: What is mapped: new_to_old the queries of the new model, so that the old gallery may stay as it is;
             old_to_new the old gallery; or both in turn. Heads that the old gallery is mapped to are left out where only

@@ -23,7 +23,6 @@ from limpet.errors import (
     shown,
     unknown_name,
 )
-from limpet.galleries.expected_gain import pilot_ids
 from limpet.galleries.orders import ORDERS, order_ids
 from limpet.galleries.rows import rows_of
 from limpet.galleries.sources import VectorSource, check_source, without_text
@@ -115,8 +114,6 @@ class BackfillOptions(TypedDict, total=False):
     pause: float
     wait: float | None
     seed: int
-    class_column: str
-    pilot: float
     on_step: Progress | None
 
 
@@ -140,8 +137,6 @@ class Backfill:
         wait: Seconds that every commit waits for another writer; as long as the gallery does, and 60 at least, when
             left out.
         seed: Of random orders.
-        class_column: Metadata column that holds the class, for the order "class-balanced".
-        pilot: Share of the items embedded first for the order "uncertainty" on spaces that know none.
         on_step: Told "done", "total", "embedded", "written", "missing" and "seconds" after every commit, and "waiting",
             the seconds of the pause, while the store is out of reach.
 
@@ -165,8 +160,6 @@ class Backfill:
         pause: float = 0.5,
         wait: float | None = None,
         seed: int = 0,
-        class_column: str = "label",
-        pilot: float = 0.02,
         on_step: Progress | None = None,
     ) -> None:
         if order is not None and order not in ORDERS:
@@ -176,7 +169,7 @@ class Backfill:
         refuse(budget is not None and budget < 0, f"budget={budget}", "at least 0 items")
         refuse(retries < 0 or pause < 0, f"retries={retries}, pause={pause}", "at least 0 of both")
         self.gallery, self.store, self.source = gallery, gallery.store, source
-        self.order, self.seed, self.class_column, self.pilot = order, seed, class_column, pilot
+        self.order, self.seed = order, seed
         self.batch, self.budget, self.rate, self.seconds = batch, budget, rate, seconds
         self.pieces, self.retries, self.pause, self.on_step = pieces, retries, pause, on_step
         self.wait = max(gallery.timeout, 60.0) if wait is None else wait
@@ -251,10 +244,7 @@ class Backfill:
         store, state, target, seed = self.store, self.state, self.target, self.seed
         queue = self._reach(lambda: store.queue(target))
         if queue is None:
-            if order == "uncertainty":
-                yield from self._named(self._reach(lambda: pilot_ids(store, state, target, self.pilot, seed=seed)))
-            column = self.class_column
-            queue = self._reach(lambda: order_ids(store, state, target, order, seed=seed, class_column=column))
+            queue = self._reach(lambda: order_ids(store, state, target, order, seed=seed))
             ordered = queue
             self._reach(lambda: store.set_queue(target, ordered))
         yield from self._named(queue)

@@ -1,23 +1,25 @@
-"""In which order items get their new vectors: pure functions of what is known of them.
+"""In which order a backfill embeds items.
 
-What is embedded first decides how soon searches get better (FastFill, arXiv:2303.04766). Every order depends on ids,
-metadata, vectors and the seed alone, and never has all vectors in memory at once.
+Every order depends on ids, stored vectors, counted traffic and the seed alone; vectors are streamed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from limpet.embeddings import StringArray
+from limpet.embeddings.string_array import IdIndex
 from limpet.errors import ConfigError, unknown_name
-from limpet.galleries.expected_gain import expected_gains, learnt_variances
 from limpet.galleries.items import pages
 from limpet.galleries.state import GalleryState, Progress
-from limpet.stores.base import Store
+from limpet.geometry import Space
+from limpet.stores.base import Store, Vectors
+
+Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -26,17 +28,13 @@ class Backlog:
 
     Args:
         ids: Their ids, ascending (N).
-        classes: Returns the class of every item (N); None for one without.
         traffic: Returns how often items were retrieved, by id.
-        gains: Returns how much every item is expected to gain by a new vector (N,), in any unit.
-        variances: Returns how far what stands for its new vector is expected to be from it, squared (N,).
+        uncertainty: Returns how uncertain the old vectors are (N,); see `uncertainties`.
     """
 
     ids: Sequence[str]
-    classes: Callable[[], Sequence[Any]]
     traffic: Callable[[], Mapping[str, int]]
-    gains: Callable[[], NDArray[np.float64]]
-    variances: Callable[[], NDArray[np.float64]]
+    uncertainty: Callable[[], Values]
 
 
 Order = Callable[[Backlog, int], list[str]]
@@ -55,23 +53,15 @@ def at_random(backlog: Backlog, seed: int) -> list[str]:
 
 
 def by_uncertainty(backlog: Backlog, seed: int) -> list[str]:
-    """Those first whose old vectors serve the new model worst, see `expected_gains`; ties by id."""
-    return [backlog.ids[row] for row in np.argsort(-backlog.gains(), kind="stable")]
-
-
-def by_variance(backlog: Backlog, seed: int) -> list[str]:
-    """Those first whose mapped vectors are least to be relied on, as the adapter learnt it; ties by id.
-
-    FastFill's order (arXiv:2303.04766); see `learnt_variances`.
-    """
-    return [backlog.ids[row] for row in np.argsort(-backlog.variances(), kind="stable")]
+    """The most uncertain old vectors first, ties by id."""
+    return [backlog.ids[row] for row in np.argsort(-backlog.uncertainty(), kind="stable")]
 
 
 def by_traffic(backlog: Backlog, seed: int) -> list[str]:
     """The most retrieved first, ties by id.
 
     Raises:
-        ConfigError: Nobody counted what was retrieved.
+        ConfigError: No searches were counted.
     """
     retrieved = backlog.traffic()
     if not retrieved and len(backlog.ids):
@@ -84,54 +74,16 @@ def by_traffic(backlog: Backlog, seed: int) -> list[str]:
     return [backlog.ids[row] for row in np.argsort(-counts, kind="stable")]
 
 
-def class_balanced(backlog: Backlog, seed: int) -> list[str]:
-    """One item of every class, then another one of each, and so on: whenever it stops, classes are equally far.
-
-    Which item of a class comes first is drawn from the seed. Items without a class come last.
-
-    >>> unknown = lambda: np.zeros(4)
-    >>> backlog = Backlog(["a", "b", "c", "d"], lambda: ["x", "x", None, "y"], dict, unknown, unknown)
-    >>> ["xxny"["abcd".index(name)] for name in class_balanced(backlog, seed=0)]
-    ['x', 'y', 'x', 'n']
-    """
-    drawn = np.random.default_rng(seed).permutation(len(backlog.ids))
-    codes = class_codes(backlog.classes())[drawn]
-    by_class = np.argsort(codes, kind="stable")
-    _, starts, counts = np.unique(codes[by_class], return_index=True, return_counts=True)
-    rounds = np.empty(len(codes), np.int64)
-    rounds[by_class] = np.arange(len(codes)) - np.repeat(starts, counts)
-    return [backlog.ids[drawn[row]] for row in np.lexsort((codes, rounds, codes < 0))]
-
-
 ORDERS: dict[str, Order] = {
     "id": by_id,
     "random": at_random,
     "uncertainty": by_uncertainty,
-    "variance": by_variance,
     "traffic": by_traffic,
-    "class-balanced": class_balanced,
 }
 
 
-def class_codes(classes: Sequence[Any]) -> NDArray[np.int64]:
-    """Return the rank of every item's class among those that occur (N,), ascending; -1 for an item without one.
-
-    >>> class_codes(["b", None, "a", "b"]).tolist()
-    [1, -1, 0, 1]
-    """
-    number = {name: place for place, name in enumerate(sorted({name for name in classes if name is not None}))}
-    return np.array([-1 if name is None else number[name] for name in classes], np.int64)
-
-
 def order_ids(
-    store: Store,
-    state: GalleryState,
-    target: str,
-    order: str,
-    *,
-    seed: int = 0,
-    class_column: str = "label",
-    on_step: Progress | None = None,
+    store: Store, state: GalleryState, target: str, order: str, *, seed: int = 0, on_step: Progress | None = None
 ) -> list[str]:
     """Return the ids of the items without a vector of a generation, the first to be embedded first.
 
@@ -140,41 +92,74 @@ def order_ids(
         state: Of the gallery.
         target: The generation.
         order: Name in `ORDERS`.
-        seed: Of random orders and samples.
-        class_column: Metadata column with the class, for "class-balanced", and for "uncertainty" where nothing else
-            helps.
+        seed: Of random orders.
         on_step: Told "step", "done" and "total" while vectors are read.
 
     Raises:
-        ConfigError: An unknown order or column, or an order that cannot be had from what the gallery knows.
+        ConfigError: The order is unknown, or the gallery does not hold what it needs.
     """
     if order not in ORDERS:
         raise unknown_name("order", order, ORDERS)
-    ids, classes = _lacking(store, target, class_column)
-
-    def known_classes() -> Sequence[Any]:
-        if class_column not in state.columns:
-            raise unknown_name("metadata column", class_column, state.columns)
-        return classes
-
-    def gains() -> NDArray[np.float64]:
-        codes = class_codes(classes) if class_column in state.columns else None
-        return expected_gains(store, state, target, ids, codes, seed=seed, on_step=on_step)
-
-    def variances() -> NDArray[np.float64]:
-        return learnt_variances(store, state, target, ids, on_step=on_step)
-
-    backlog = Backlog(ids, classes=known_classes, traffic=store.traffic, gains=gains, variances=variances)
+    ids = [one for items in pages(store, lacking=target) for one in items.ids]
+    backlog = Backlog(ids, store.traffic, lambda: uncertainties(store, state, target, ids, on_step=on_step))
     return ORDERS[order](backlog, seed)
 
 
-def _lacking(store: Store, target: str, class_column: str) -> tuple[list[str], list[Any]]:
-    """Return ids of the items without a vector of a generation, ascending, and their classes."""
-    ids: list[str] = []
-    classes: list[Any] = []
-    names: dict[Any, Any] = {}  # one object per class, not per item
-    for items in pages(store, lacking=target):
-        ids += items.ids
-        class_names = (metadata.get(class_column) for metadata in items.metadata)
-        classes += [names.setdefault(name, name) for name in class_names]
-    return ids, classes
+def lorentz_uncertainty(points: Vectors, curvature: float) -> Values:
+    """Return 1 − ‖s‖/t of points s (N, D) with time t, in (0, 1]: `Lorentz.uncertainty` without torch.
+
+    >>> lorentz_uncertainty(np.array([[0.0, 0.75], [0.0, 0.0]], np.float32), 1.0).tolist()  # t = 5/4
+    [0.4, 1.0]
+    """
+    squares = np.einsum("nd,nd->n", points, points, dtype=np.float64)
+    times, lengths = np.sqrt(1 / curvature + squares), np.sqrt(squares)
+    values: Values = np.minimum(1 / (curvature * times * (times + lengths)), 1)
+    return values
+
+
+UNCERTAINTY: Mapping[str, Callable[[Space, Vectors], Values]] = {
+    "lorentz": lambda space, points: lorentz_uncertainty(points, float(space.curvature or 1)),
+}
+"""Spaces that know an uncertainty of their points, by name."""
+
+
+def uncertainties(
+    store: Store, state: GalleryState, target: str, ids: Sequence[str], *, on_step: Progress | None = None
+) -> Values:
+    """Return how uncertain the newest vector of every item is (N,).
+
+    Infinite for an item without a vector; minus infinity where the space of its vector knows no uncertainty.
+
+    Args:
+        store: The gallery's.
+        state: Of the gallery.
+        target: Generation that the items lack.
+        ids: Of the items, ascending (N).
+        on_step: Told "step", "done" and "total" while vectors are read.
+
+    Raises:
+        ConfigError: No item has a vector whose space knows an uncertainty.
+    """
+    values, index, unseen = np.full(len(ids), np.inf), IdIndex(StringArray.of(ids)), np.ones(len(ids), np.bool_)
+    for generation in reversed(state.generations):
+        if generation.name == target or not unseen.any():
+            continue
+        space, done = generation.geometry, 0
+        known, total = UNCERTAINTY.get(space.name), store.pointer().covered([generation.name])
+        for names, _, vectors in store.scan_rows(generation.name):
+            places = index.find(names)
+            mine = places >= 0
+            mine[mine] = unseen[places[mine]]
+            rows = places[mine]
+            values[rows] = -np.inf if known is None else known(space, space.from_index_form(vectors[mine]))
+            unseen[rows] = False
+            done += len(names)
+            if on_step is not None:
+                on_step({"step": f"reading {generation.name}", "done": done, "total": total})
+    if np.isneginf(values).any() and not np.isfinite(values).any():
+        raise ConfigError(
+            "The order 'uncertainty': the stored vectors carry no uncertainty.",
+            expected="old vectors on a space that knows one, such as lorentz",
+            to_do="choose another order: random, traffic or id; the gallery is intact.",
+        )
+    return values

@@ -202,8 +202,8 @@ class Adapted:
 
 
 def fittable_adapters() -> tuple[str, ...]:
-    """Return the names of the usual adapters that can be fitted with what is installed; `left_out` tells of others."""
-    return tuple(name for name, one in ADAPTERS.items() if one.usual and (one.extra is None or installed(one.extra)))
+    """Return the names of the adapters that can be fitted with what is installed; `left_out` tells of others."""
+    return tuple(name for name, one in ADAPTERS.items() if one.extra is None or installed(one.extra))
 
 
 def suitable_adapters(old: EmbeddingSet, new: EmbeddingSet) -> tuple[str, ...]:
@@ -219,7 +219,7 @@ def left_out(labelled: bool) -> tuple[str, ...]:
     """
     absent: dict[str, list[str]] = {}
     for name, adapter in ADAPTERS.items():
-        if adapter.usual and adapter.extra is not None and not installed(adapter.extra):
+        if adapter.extra is not None and not installed(adapter.extra):
             absent.setdefault(adapter.extra, []).append(name)
     if labelled and not installed("train"):
         absent.setdefault("train", []).append("heads")

@@ -21,10 +21,8 @@ SPACE = "\N{NO-BREAK SPACE}"
 
 ORDERS = {
     "random": "in random order",
-    "uncertainty": "where old vectors serve worst first",
-    "variance": "where mapped vectors are least certain first",
+    "uncertainty": "the most uncertain old vectors first",
     "traffic": "the most retrieved first",
-    "class-balanced": "all classes evenly",
     "id": "by id",
 }
 """What is re-embedded first, by name of the order."""

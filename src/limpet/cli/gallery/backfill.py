@@ -34,7 +34,6 @@ def backfill(
     batch: int = 4096,
     budget: int | None = None,
     rate: float | None = None,
-    class_column: str = "label",
     missing_out: Path | None = None,
     retries: int = 6,
     seed: int = 0,
@@ -46,13 +45,11 @@ def backfill(
     and get no vector. The exit code is 1 if the source does not have some of the other items, else 0.
 
     Args:
-        order: Which items come first: id, random, uncertainty (old vectors that serve the new model worst), variance
-            (mapped vectors that an adapter like fastfill trusts least), traffic (most retrieved), class-balanced. That
-            of an interrupted backfill, else id, when left out.
+        order: Which items come first: id, random, traffic (most retrieved) or uncertainty (most uncertain old vectors,
+            on spaces that know it, such as lorentz). That of an interrupted backfill, else id, when left out.
         batch: Items per commit.
         budget: Give at most so many items a new vector now.
         rate: Embed at most so many items a second.
-        class_column: Metadata column of the class, for the orders class-balanced and uncertainty.
         missing_out: File for the ids of all items that the source does not have, one a line; written at the end.
         retries: How often a commit is tried again, with growing pauses, while the store is out of reach.
         seed: Of random orders.
@@ -80,7 +77,7 @@ def backfill(
             it,
             lambda on_step: it.backfill(
                 found, order=order, batch=batch, budget=limit, rate=rate, seconds=spending.seconds,
-                class_column=class_column, retries=retries, wait=on.wait, seed=seed, on_step=on_step,
+                retries=retries, wait=on.wait, seed=seed, on_step=on_step,
             ),
         )  # fmt: skip
         missing = []

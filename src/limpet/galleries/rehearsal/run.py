@@ -124,11 +124,7 @@ def rehearse(
         else Queries.given(given, items, class_column)
     )
     names = list(orders or ["random", *(name for name in ORDERS if name not in ("random", "id"))])
-    if orders is None and not (
-        class_column in items.columns and any(one is not None for one in items.classes(class_column))
-    ):
-        names.remove("class-balanced")
-    run = _Run(upgrade, items, made, asked, class_column, seed, tell)
+    run = _Run(upgrade, items, made, asked, seed, tell)
     run.whole(names[0])
     run.in_two_stages()
     for order in names[1:]:
@@ -145,12 +141,11 @@ class _Run:
         items: Sample,
         made: EmbeddedSample,
         queries: Queries,
-        class_column: str,
         seed: int,
         tell: Progress,
     ) -> None:
         self.upgrade, self.items, self.made, self.queries = upgrade, items, made, queries
-        self.class_column, self.seed, self.tell = class_column, seed, tell
+        self.seed, self.tell = seed, tell
         self.missing = len(items) - len(made)  # items of the sample that the source does not have
         self.seconds = {"embed": made.seconds}
         self.steps: list[str] = []
@@ -327,7 +322,6 @@ class _Run:
             batch=max(1, len(self.made) // _BATCHES),
             budget=budget,
             seed=self.seed,
-            class_column=self.class_column,
             on_step=search if probe else None,
         )
         if probe:
