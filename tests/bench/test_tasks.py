@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -69,60 +68,6 @@ def test_another_seed_shares_no_task_and_another_row_shares_all_it_can(small) ->
     assert not one & two and one < more and len(more - one) == 3
 
 
-COMMITTED = Path(__file__).parent / "addresses.json"
-COMMITTED_SUITES: dict[str, dict[str, Any]] = {
-    "images": {
-        "methods": {
-            "p2s": {"options": {"weight": 2}},
-            "two layers": {"method": "l2", "model": {"projection": "mlp"}, "recipe": {"clip_norm": 1}},
-        },
-        "scenarios": {"extended-class": {"old_fraction": 0.5}, "open-data": {}},
-        "by_scenario": {"open-data": {"recipe": {"epochs": 2}, "old": {"model": {"mean": [0.4]}}}},
-        "old": {"recipe": {"schedule": "steps", "milestones": [1, 2], "augmentation": {"flip": True}}},
-        "geometry": {"space": "hypersphere"},
-        "head": "normalised",
-        "head_options": {"temperature": 0.1},
-        "seeds": [0, 3],
-    },
-    "hyperbolic": {
-        "methods": {"hbct": {}},
-        "geometry": {"space": "lorentz", "curvature": 1, "lift_old": 2},
-        "old": {"geometry": {"space": "lorentz", "curvature": 1}},
-        "model": {"dim": 8, "channels": 1, "image_size": 12, "zeta": 1, "projection": "linear-bn"},
-        "recipe": {
-            "batch_size": 8,
-            "items_per_class": 2,
-            "workers": 2,
-            "channels_last": True,
-            "data_on_device": "never",
-        },
-        "test_sets": {"others": {"data": "crosses", "options": {"image_size": 12, "channels": 1}, "flip": True}},
-    },
-    "sessions": {
-        "track": "sessions",
-        "plans": {"disjoint": {"sessions": 2, "validation": 1}},
-        "scenarios": {},
-        "metrics": ["ar@1"],
-        "gate_metric": "ar@1",
-        "methods": {"finetune": {}, "cvs": {"recipe": {"augmentation": {"degrees": 10, "scale": 0.1}}}},
-        "budget": 6,
-        "test_images": 1,
-        "classes": 6,
-    },
-}
-
-
-@pytest.mark.parametrize("name", COMMITTED_SUITES)
-def test_the_addresses_of_committed_suites_stay(name, content, images, monkeypatch) -> None:
-    """Whoever has finished tasks keeps them: settings are written into addresses as they always were."""
-    monkeypatch.setattr("limpet.bench.tasks.code_version", lambda: "0" * 16)
-    monkeypatch.chdir(images.parent)
-    parts = {"data": {"crosses": {"image_size": 12, "channels": 1}}, **COMMITTED_SUITES[name]}
-    rows = Planner(suite_from(content(**parts), "the test"), None, {}).rows()
-    found = {task.label: task.address for task in in_order(row.score for row in rows)}
-    assert found == json.loads(COMMITTED.read_text(encoding="utf-8"))[name]
-
-
 def test_a_row_with_another_name_is_the_same_cells(small) -> None:
     renamed = small(methods={"ours": {"method": "p2s"}, "l2": {}})
     assert set(tasks_of(renamed).values()) == set(tasks_of(small()).values())
@@ -163,7 +108,7 @@ def test_the_code_that_computes_tasks_counts_and_that_of_pages_does_not(monkeypa
     for module in (*computing, *pages):
         (tmp_path / module).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / module).write_text("KNOWN = 1\n")
-    monkeypatch.setattr(limpet, "__file__", str(tmp_path / "__init__.py"))
+    monkeypatch.setattr("limpet.bench.tasks.__file__", str(tmp_path / "bench" / "tasks.py"))
     version: Callable[[], str] = code_version.__wrapped__
     for module in (*computing, *pages):
         before = version()
