@@ -27,7 +27,7 @@ from attached.collections import (
 from attached.shop import DIM, Shop, vector
 from limpet.attached.base import ModelIdentity
 from limpet.attached.collections.ledger import Ledger
-from limpet.attached.collections.opening import attach, everywhere, open_attachment
+from limpet.attached.collections.opening import attach, current, everywhere, open_attachment
 from limpet.attached.state import Side
 from limpet.errors import ConfigError, UpgradeStateError
 from limpet.galleries.sources import CallableVectors
@@ -115,7 +115,10 @@ class Run:
         self.writes = declared
 
     def check(self, side: Side) -> None:
-        assert self.application.served() == expected(self.application.twin, side)
+        application: Any = self.application
+        assert application.served() == expected(application.twin, side)
+        if alias := getattr(application, "alias", ""):
+            assert self.attachment.engine.aliased(alias) == current(application.url).collection
 
 
 class Killed(BaseException):
@@ -476,3 +479,39 @@ def sweep(kind: str, place: Path, tmp_path: Path, faults: Faults, *, every: int)
     for at in range(1, writes + 1, every):
         for after in (False, True):
             once(at, after=after)
+
+
+@pytest.mark.parametrize("application", LITE, indirect=True)
+def test_collections_are_not_swapped_while_an_item_lacks_a_vector(application: Any) -> None:
+    application.write(0, "item 0", "old")
+    attachment = application.attach()
+    attachment.backfill(application.source("new", attachment), of="new")
+    attachment.index()
+    application.write(1, "item 1", "old")
+    with pytest.raises(UpgradeStateError, match="1 items"):
+        attachment.swap()
+    assert attachment.state.phase == "indexed"
+    attachment.swap(allow_missing=1)
+    assert attachment.state.phase == "swapped"
+    attachment.close()
+
+
+class Overtaken(Editing):
+    """A source beside an application that writes the very item that is being filled, on its own side."""
+
+    def embed(self, ids: list[str]) -> Any:
+        made = self.whole.embed(ids)
+        self.application.put(self.application.first, 99, "own", vector("old", "own").tolist())
+        return made
+
+
+@pytest.mark.parametrize("application", ["collections of Qdrant", "Milvus Lite"], indirect=True)
+def test_collections_keep_what_the_application_writes_while_its_own_side_is_filled(application: Any) -> None:
+    attachment = Run(application).attachment
+    attachment.backfill(application.source("new", attachment))
+    late = attachment.engine.target("new")  # written by who did not know yet what is declared
+    application.twin[99] = "late"
+    application.put(late, 99, "late", vector("new", "late").tolist())
+    attachment.backfill(Overtaken(application, application.source("old", attachment)), of="old")
+    assert application.contents(application.first)[99][0] == "own"
+    attachment.close()

@@ -5,9 +5,11 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
+import numpy as np
 import pytest
 
-from limpet.attached.collections.due import PART, Pair, due
+from limpet.attached.collections.due import PART, Pair, due, same
+from limpet.attached.collections.engine import digest_of
 from limpet.attached.state import OTHER, Side
 
 STATES = [None, b"1", b"2"]
@@ -75,3 +77,14 @@ def test_due_of_a_point_follows_the_vector_that_was_written_beside_its_fields(wr
     assert due(digest("b", "1"), digest("b", "4"), pair, writes, shared=True) == "fill old"
     assert due(digest("b", "1"), digest("b", "2"), pair, writes, shared=True) == f"fill {OTHER[writes]}"
     assert due(digest("b", "3"), digest("b", "4"), pair, writes, shared=True) == f"fill {OTHER[writes]}"
+
+
+def test_due_tells_another_vector_from_one_that_a_service_rounded() -> None:
+    vector = np.random.default_rng(0).normal(size=8).astype(np.float32)
+    other = vector.copy()
+    other[0] += 0.1
+    before = digest_of({"text": "a"}, vector)
+    assert same(before, digest_of({"text": "a"}, vector * np.float32(1 + 1e-6)))
+    assert not same(before, digest_of({"text": "a"}, other))
+    assert not same(before, digest_of({"text": "a"}, 1.1 * vector))  # of another length alone
+    assert not same(before, digest_of({"text": "b"}, vector))

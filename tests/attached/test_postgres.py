@@ -15,6 +15,7 @@ from attached.shop import DIM, NEW, OLD, Shop, indexed, source, vector, written
 from crash.distance import Distance
 from crash.server import Server
 from limpet.attached.postgres import attachment, filling
+from limpet.attached.postgres.address import read_table_address
 from limpet.attached.postgres.attachment import PostgresAttachment, attach
 from limpet.attached.postgres.session import Session
 from limpet.embeddings import EmbeddingSet, StringArray
@@ -368,3 +369,13 @@ def test_a_swapped_table_that_lost_a_column_can_be_abandoned(shop: Shop, how: di
     names = shop.execute("SELECT attname FROM pg_attribute WHERE attrelid = 'shop.items'::regclass AND attnum > 0 "
                          "AND NOT attisdropped ORDER BY attname")  # fmt: skip
     assert [name for (name,) in names] == ["emb", "id", "price"]
+
+
+def test_steps_are_durable_where_the_database_waits_for_no_disk(shop: Shop) -> None:
+    session = Session(read_table_address(shop.at("shop.items", "options=-c%20synchronous_commit%3Doff")).database)
+    try:
+        for said in ("off", "local"):
+            session.alone(f"SET synchronous_commit TO {said}")
+            assert session.read("SELECT current_setting('synchronous_commit')") == [("on" if said == "off" else said,)]
+    finally:
+        session.close()

@@ -18,6 +18,7 @@ from limpet.adapters import ADAPTERS
 from limpet.attached.base import ModelIdentity
 from limpet.attached.postgres import filling
 from limpet.attached.postgres.attachment import PostgresAttachment, attach
+from limpet.attached.postgres.verify import concern
 from limpet.attached.state import Side
 from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.errors import ConfigError, LastingStoreError, UpgradeStateError
@@ -444,3 +445,18 @@ def test_triggers_that_are_gone_are_noticed(shop: Shop) -> None:
         assert "1 of our triggers are gone" in it.verify().problems[0]
         it.declare_writes("old")
         assert not it.verify().problems
+
+
+def test_concern_names_statements_that_an_upgrade_would_break(shop: Shop) -> None:
+    with shop.attach() as it:
+        entry = it._entry()
+    assert concern("SELECT * FROM shop.items WHERE id = 1", entry).startswith("it selects *")
+    assert concern('UPDATE "shop"."items" SET price = 1 RETURNING *', entry).startswith("it selects *")
+    assert concern("INSERT INTO items VALUES (50, 'a', 1, NULL)", entry).startswith("it names no columns")
+    assert "which will be gone" in concern("SELECT emb_limpet_old FROM shop.items", entry)
+    for harmless in (
+        "SELECT id, count(*) FROM shop.items GROUP BY id",
+        "SELECT * FROM shop.others",
+        "ALTER TABLE items",
+    ):
+        assert concern(harmless, entry) == ""

@@ -358,3 +358,11 @@ def test_a_step_of_a_chain_as_a_scenario_of_its_own() -> None:
         extended_classes(labels, old_fraction=0.3, new_fraction=0.2)
     with pytest.raises(ConfigError, match=r"new_fraction = 1\.5"):
         extended_classes(labels, old_fraction=0.3, new_fraction=1.5)
+
+
+@pytest.mark.parametrize("scenario", [extended_data, open_data, extended_classes, open_classes])
+def test_scenarios_draw_by_the_seed_of_the_released_code_unless_told_otherwise(scenario: Callable[..., Split]) -> None:
+    labels = np.repeat(np.arange(20), 10)
+    usual, released, other = (scenario(labels, **seed).old for seed in ({}, {"seed": 666}, {"seed": 0}))
+    np.testing.assert_array_equal(usual, released)
+    assert not np.array_equal(usual, other)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.embeddings.embedding_set import joined
 from limpet.errors import DataError, SpaceMismatchError, shown
 from limpet.geometry import Euclidean, Hypersphere, Lorentz
 
@@ -63,12 +64,22 @@ def test_what_is_refused(changes: dict[str, Any], error: type[Exception], messag
 
 def test_select_keeps_rows_together() -> None:
     embeddings = build(6)
-    chosen = embeddings.select(np.array([4, 1]))
-    assert list(chosen.ids) == ["item 4", "item 1"] and chosen.labels.tolist() == [0, 1]
-    assert chosen.columns["camera"].tolist() == [4, 1]
-    np.testing.assert_array_equal(chosen.vectors, embeddings.vectors[[4, 1]])
+    chosen = embeddings.select(np.array([4, 1, 3]))
+    assert list(chosen.ids) == ["item 4", "item 1", "item 3"] and chosen.labels.tolist() == [0, 1, 1]
+    assert chosen.columns["camera"].tolist() == [4, 1, 3]
+    np.testing.assert_array_equal(chosen.vectors, embeddings.vectors[[4, 1, 3]])
     assert list(embeddings.select(embeddings.labels == 0).ids) == ["item 0", "item 2", "item 4"]
     assert len(embeddings.select([])) == 0
+
+
+def test_joined_sets_have_the_classes_of_both_by_name() -> None:
+    first = build(2)
+    second = build(3, ids=["a", "b", "c"], labels=np.array([0, 1, 1]), class_names=["dog", "emu"])
+    both = joined([first, second])
+    assert list(both.ids) == ["item 0", "item 1", "a", "b", "c"]
+    assert [both.class_names[label] for label in both.labels] == ["cat", "dog", "dog", "emu", "emu"]
+    np.testing.assert_array_equal(both.vectors, np.concatenate([first.vectors, second.vectors]))
+    assert joined([first, second.replace(labels=None, class_names=None)]).labels is None
 
 
 def test_zeros_are_appended_and_nothing_else_changes() -> None:

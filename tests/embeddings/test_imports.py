@@ -19,6 +19,7 @@ import pytest
 from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.embeddings.forms import SIMILARITIES, space_named
 from limpet.embeddings.imports import from_npz, from_parquet
+from limpet.embeddings.numpy_files import NumpyFile
 from limpet.embeddings.room import available_memory, gather, rows_at_once
 from limpet.errors import ConfigError, DataError
 from limpet.geometry import Euclidean, Hypersphere, InnerProduct
@@ -294,3 +295,13 @@ def test_labels_beyond_int64_are_refused_and_others_of_uint64_are_taken(tmp_path
     assert known.labels is not None and known.labels.tolist() == [2**63 - 1, 0]
     with pytest.raises(DataError, match="reach 9223372036854775808"):
         imported(written([2**63, 0]))
+
+
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_a_numpy_file_that_is_cut_off_is_refused_by_its_header(by_columns: bool, tmp_path: Path) -> None:
+    path, array = tmp_path / "vectors.npy", np.ones((20, 3), np.float32)
+    np.save(path, np.asfortranarray(array) if by_columns else array)
+    assert NumpyFile(path).header("vectors").shape == (20, 3)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(EOFError, match="239 of 240 bytes"):
+        NumpyFile(path).header("vectors")

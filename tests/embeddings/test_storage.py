@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import resource
 import time
@@ -44,6 +45,35 @@ def test_what_is_saved_comes_back(embeddings, tmp_path) -> None:
     path = storage.save(embeddings, tmp_path / "new" / "e.safetensors")
     assert_equal(storage.load(path), embeddings)
     assert_equal(storage.load(path, verify=True), embeddings)
+
+
+def test_save_syncs_a_file_before_it_takes_its_name(embeddings, tmp_path, monkeypatch) -> None:
+    sync, take_name, events = os.fsync, Path.replace, list[tuple[str, int]]()
+
+    def fsync(handle: int) -> None:
+        events.append(("synced", os.fstat(handle).st_ino))
+        sync(handle)
+
+    def replace(part: Path, name: Path) -> Path:
+        events.append(("named", part.stat().st_ino))
+        return take_name(part, name)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Path, "replace", replace)
+    written = storage.save(embeddings, tmp_path / "e.safetensors").stat().st_ino
+    assert events == [("synced", written), ("named", written)]
+
+
+def test_write_atomically_leaves_nothing_behind_where_writing_fails(tmp_path) -> None:
+    def write(part: Path) -> None:
+        part.write_text("half")
+        raise OSError("no space left")
+
+    path = tmp_path / "e.safetensors"
+    path.write_text("before")
+    with pytest.raises(DataError, match="no space left"):
+        storage.write_atomically(path, write)
+    assert [one.name for one in tmp_path.iterdir()] == [path.name] and path.read_text() == "before"
 
 
 def test_the_file_is_plain_safetensors_with_a_short_header(embeddings, tmp_path) -> None:

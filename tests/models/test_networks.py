@@ -427,3 +427,10 @@ def test_a_centre_crop_is_part_of_what_a_model_is_and_nothing_is_said_without() 
     assert EncoderSpec.model_validate_json(spec.model_dump_json()) == spec
     vit = build_network(encoder_spec(backbone="vit_s", image_size=40, centre_crop=32, backbone_options={"layers": 1}))
     assert vit.backbone.body.model.embeddings.position_embeddings.shape == (1, 8 * 8 + 1, 384)
+
+
+@pytest.mark.parametrize(("name", "options"), [("normalised", {"temperature": 0.1}), ("arcface", {"scale": 10.0})])
+def test_normalised_heads_score_cosines_times_their_scale(name: str, options: dict[str, float]) -> None:
+    head, features = build_head(name, 5, 8, options), torch.randn(6, 8)
+    cosines = torch.nn.functional.cosine_similarity(features[:, None], head.weight.detach(), dim=2)
+    torch.testing.assert_close(head.logits(View.of(features, Hypersphere(8))).detach(), 10 * cosines)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -162,3 +163,23 @@ def test_a_card_with_results_leaves_the_release_valid(saved) -> None:
     card = (saved / "README.md").read_text()
     assert "| 0.5 |" in card and release.fingerprint[:20] in card and "p2s" in card
     assert load_release(saved).fingerprint == release.fingerprint
+
+
+def test_save_release_syncs_its_files_and_names_the_one_that_vouches_for_them_last(tmp_path, monkeypatch) -> None:
+    sync, take_name, events = os.fsync, Path.replace, list[tuple[str, int]]()
+
+    def fsync(handle: int) -> None:
+        events.append(("synced", os.fstat(handle).st_ino))
+        sync(handle)
+
+    def replace(part: Path, name: Path) -> Path:
+        events.append(("named", part.stat().st_ino))
+        return take_name(part, name)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Path, "replace", replace)
+    folder = save_release(make(), tmp_path / "release")
+    files = {file.name: file.stat().st_ino for file in folder.iterdir()}
+    assert [kind for kind, _ in events] == ["synced"] * len(files) + ["named"] * len(files) + ["synced"]
+    assert {inode for _, inode in events[: len(files)]} == set(files.values())
+    assert events[-2:] == [("named", files["config.json"]), ("synced", folder.stat().st_ino)]

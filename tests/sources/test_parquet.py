@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from limpet.errors import DataError
-from limpet.sources import open_source
+from limpet.sources import open_source, parquet
 from limpet.sources.parquet import RowsById
 
 ROWS = 20_000
@@ -79,3 +79,10 @@ def test_missing_ids_are_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": ["a", None], "text": ["1", "2"]}), tmp_path / "t.parquet")
     with pytest.raises(DataError, match="1 ids are missing"):
         list(open_source(f"parquet:{tmp_path / 't.parquet'}").fetch(["a"], ["text"]))
+
+
+def test_rows_of_ids_that_share_a_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "_hashes", lambda ids: np.zeros(len(ids), np.int64))
+    batch = pa.record_batch({"id": ["a", "b", "c"], "text": ["1", "2", "3"]})
+    found = list(RowsById(batch.schema, [batch], "rows").fetch(["b", "d"]))
+    assert [row for part in found for row in part.to_pylist()] == [{"id": "b", "text": "2"}]

@@ -142,3 +142,14 @@ def test_an_id_twice(write: Any) -> None:
         embeddings_of(open_source(write(table(id=ids)) + "&model=ada"))
     with pytest.raises(DataError, match="1 ids are missing"):
         list(open_source(write(table(id=[None, *ids[1:]])) + "&sample=3").batches(["id"], 10))
+
+
+def test_a_source_that_says_its_model_is_read_as_of_no_other(tmp_path: Path) -> None:
+    record = {"limpet": '{"fingerprint": "declared:said"}'}
+    pq.write_table(table().replace_schema_metadata(record), tmp_path / "said.parquet")
+    place = f"parquet:{tmp_path / 'said.parquet'}?vector=emb"
+    assert embeddings_of(open_source(place)).fingerprint == "declared:said"
+    assert embeddings_of(open_source(place), fingerprint="declared:said").fingerprint == "declared:said"
+    for source, fingerprint in ((open_source(place), "declared:other"), (open_source(f"{place}&model=other"), None)):
+        with pytest.raises(ConfigError, match="declared:said made its vectors, not declared:other"):
+            embeddings_of(source, fingerprint=fingerprint)

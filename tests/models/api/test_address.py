@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
 from limpet.errors import ConfigError
-from limpet.models.api.settings import Address
+from limpet.models.api.settings import Address, refuse_unlisted
 
 
 @pytest.mark.parametrize(
@@ -59,3 +61,23 @@ def test_unencrypted_only_where_it_was_asked_for() -> None:
     assert Address.read("m@http://10.0.0.1/v1", allow_http=True).url == "http://10.0.0.1/v1"
     assert Address.read("m@http://10.0.0.1", allow_http=True).loopback is False
     assert Address.read("m@http://localhost").loopback is True
+
+
+@pytest.mark.parametrize(
+    ("listed", "allowed"),
+    [
+        (None, False),
+        ("", False),
+        ("other.org, example.org:80", False),
+        ("other.org, Example.org ", True),
+        ("example.org:8443", True),
+    ],
+)
+def test_refuse_unlisted_lets_a_file_name_only_servers_that_the_user_listed(
+    listed: str | None, allowed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LIMPET_API_HOSTS", raising=False)
+    if listed is not None:
+        monkeypatch.setenv("LIMPET_API_HOSTS", listed)
+    with nullcontext() if allowed else pytest.raises(ConfigError, match="LIMPET_API_HOSTS"):
+        refuse_unlisted("https://example.org:8443/v1", "m@https://example.org:8443/v1", "config.json")
