@@ -60,7 +60,7 @@ bench: $(DEVELOPED)
 	$(RUN)/python benchmarks/augmentation.py
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info
+	rm -rf $(VENV) build dist src/*.egg-info bench/build bench/src/*.egg-info
 
 $(RUN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -69,6 +69,6 @@ $(INSTALLED): pyproject.toml constraints.txt | $(RUN)/python
 	$(RUN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,gallery,report]'
 	touch $@
 
-$(DEVELOPED): pyproject.toml constraints.txt | $(RUN)/python
-	$(RUN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+$(DEVELOPED): pyproject.toml bench/pyproject.toml constraints.txt | $(RUN)/python
+	$(RUN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]' --editable ./bench
 	touch $@ $(INSTALLED)

@@ -24,7 +24,7 @@ from typing import Any
 
 import yaml
 
-from limpet.bench.suite import RECIPES
+from limpet_bench.suite import RECIPES
 from machine import describe
 from task_pool import write_json
 

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from all_methods_tables import Record, Task
-from limpet.continual.plans import PLANS, Setting
-from limpet.continual.results import LearnerResults
-from limpet.continual.runner import run_sessions
 from limpet.data.augment import Augmentation
-from limpet.data.closed_set import ClosedSet, closed_set
 from limpet.data.datasets import load_dataset
 from limpet.models.specs import EncoderSpec
 from limpet.training.experiment import Experiment, Recipe
+from limpet_bench.sessions.closed_set import ClosedSet, closed_set
+from limpet_bench.sessions.plans import PLANS, Setting
+from limpet_bench.sessions.results import LearnerResults
+from limpet_bench.sessions.runner import run_sessions
 from task_pool import write_json
 
 FIRST, TUNE, FINAL = "first", "tune", "final"

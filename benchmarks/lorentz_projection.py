@@ -29,12 +29,12 @@ from all_methods_tasks import MODEL, RECIPE
 from limpet.cli.choices import data_root
 from limpet.data.datasets import load_dataset
 from limpet.data.image_set import ImageSet
-from limpet.evaluation.pictures.histograms import histograms
 from limpet.evaluation.retrieval import rank_metrics
 from limpet.geometry import SPACES
 from limpet.training.encode import embed_images
 from limpet.training.experiment import Experiment, Geometry
 from limpet.training.train import train_release
+from limpet_bench.pictures.histograms import histograms
 from machine import describe
 
 RESULTS = Path(__file__).parent / "results"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from limpet.bench.machine import machine
+from limpet_bench.machine import machine
 
 
 def describe(*packages: str) -> str:

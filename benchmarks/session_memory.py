@@ -24,12 +24,12 @@ def run_one(session: int, root: Path | None, folder: Path) -> None:
     import torch
 
     from limpet.cli.choices import data_root
-    from limpet.continual.plans import Setting, disjoint
-    from limpet.continual.runner import run_session
-    from limpet.data.closed_set import closed_set
     from limpet.data.datasets import load_dataset
     from limpet.models.specs import EncoderSpec
     from limpet.training.experiment import Experiment, Recipe
+    from limpet_bench.sessions.closed_set import closed_set
+    from limpet_bench.sessions.plans import Setting, disjoint
+    from limpet_bench.sessions.runner import run_session
 
     torch.set_num_threads(1)
     data = closed_set(load_dataset("tiny-imagenet-32", data_root(root)))

@@ -49,7 +49,7 @@ COMMANDS = {
     "limpet evaluate --help": ["-m", "limpet", "evaluate", "--help"],
     "limpet train --help": ["-m", "limpet", "train", "--help"],
     "limpet adapt --help": ["-m", "limpet", "adapt", "--help"],
-    "limpet sessions --help": ["-m", "limpet", "sessions", "--help"],
+    "limpet-bench sessions --help": ["-m", "limpet", "sessions", "--help"],
 }
 STATUS = "limpet gallery status ({})"
 STORES = {"LanceDB": "lance:live", "memory": "memory:held"}

@@ -18,7 +18,7 @@ import io
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,9 +31,10 @@ import limpet
 from limpet.cli import main
 from limpet.methods.base import CompatibilityMethod
 from limpet.results import Part, Results
+from limpet_bench.cli import main as bench
 
 if TYPE_CHECKING:
-    from limpet.bench.suite import Suite
+    from limpet_bench.suite import Suite
 
 ROOT = Path(__file__).parent.parent
 RESULTS = "benchmarks/results"
@@ -42,7 +43,7 @@ MEASURED = ("all_methods.md", "hyperbolic.md", "continual_omniglot.md", "frozen_
             "label_free.md",
             "bench/*/leaderboard.md")  # fmt: skip
 """Whose tables have a row per method."""
-FOLDERS = {"src/limpet/recipes": "reference/included_suites.md"}
+FOLDERS = {"bench/src/limpet_bench/suites": "reference/included_suites.md"}
 """Pages that links to a whole folder lead to."""
 
 LINK = re.compile(r"\]\(((?!https?:|mailto:|#)[^)\s#]+)(#[^)\s]*)?( \"[^\"]*\")?\)")
@@ -363,7 +364,7 @@ def results_pages() -> dict[str, str]:
 
 
 @cache
-def help_of(*words: str) -> str:
+def help_of(*words: str, program: Callable[[list[str]], int] = main) -> str:
     """Return what a command prints for `--help`; nothing where it knows no help of its own."""
     said, width = io.StringIO(), os.environ.get("COLUMNS")
     os.environ["COLUMNS"] = "88"
@@ -373,7 +374,7 @@ def help_of(*words: str) -> str:
             contextlib.redirect_stderr(io.StringIO()),
             contextlib.suppress(SystemExit),
         ):
-            main([*words, "--help"])
+            program([*words, "--help"])
     finally:
         os.environ.pop("COLUMNS")
         if width is not None:
@@ -398,6 +399,11 @@ def command_pages() -> dict[str, str]:
             if (of_it := help_of(command, name)) not in ("", said):
                 parts += [f"## limpet {command} {name}", code(of_it)]
         made[f"reference/commands/{command}.md"] = "\n\n".join(parts)
+    said = help_of(program=bench)
+    parts = ["# limpet-bench", code(said)]
+    for command in subcommands(said):
+        parts += [f"## limpet-bench {command}", code(help_of(command, program=bench))]
+    made["reference/commands/limpet-bench.md"] = "\n\n".join(parts)
     return made
 
 
@@ -421,9 +427,10 @@ def python_pages() -> dict[str, str]:
 
 def results_files() -> str:
     kinds = []
-    for path in sorted((ROOT / "src" / "limpet").rglob("*.py")):
+    sources = [(root, path) for root in (ROOT / "src", ROOT / "bench/src") for path in sorted(root.rglob("*.py"))]
+    for root, path in sources:
         for name in re.findall(r"^class (\w+)\(Results\):", path.read_text(encoding="utf-8"), flags=re.M):
-            module = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
+            module = ".".join(path.relative_to(root).with_suffix("").parts)
             kinds.append(getattr(importlib.import_module(module), name))
     parts = [text("docs/reference/results_files.md.in").rstrip()]
     for kind in kinds:
@@ -486,9 +493,7 @@ def protocols() -> str:
 
     from limpet.evaluation.protocols import PROTOCOLS
 
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(io.StringIO()):
-        main(["evaluate", "--protocol", "list", "--json"])
+    PROTOCOLS.import_installed()
     parts = [text("docs/reference/protocols.md.in").rstrip()]
     for name, protocol in PROTOCOLS.items():
         defaults = {field.name: field.default for field in fields(protocol)}
@@ -500,6 +505,8 @@ def data_sets() -> str:
     from limpet.data.datasets import DATASETS
     from limpet.data.texts import TEXT_DATASETS
 
+    for known in (DATASETS, TEXT_DATASETS):
+        known.import_installed()
     everything = {**DATASETS, **TEXT_DATASETS}
     parts = [text("docs/reference/data_sets.md.in").rstrip()]
     for option, sets in (("--data", DATASETS), ("--texts", TEXT_DATASETS)):
@@ -522,9 +529,9 @@ def data_sets() -> str:
 @cache
 def shipped_suites() -> dict[Path, Suite]:
     """Return the suites that come with limpet, by their files."""
-    from limpet.bench.suite import read_suite
+    from limpet_bench.suite import read_suite
 
-    return {path: read_suite(path) for path in sorted((ROOT / "src/limpet/recipes").glob("*.yaml"))}
+    return {path: read_suite(path) for path in sorted((ROOT / "bench/src/limpet_bench/suites").glob("*.yaml"))}
 
 
 def included_suites() -> str:
@@ -550,7 +557,7 @@ def papers() -> str:
         for name, item in items.items():
             named = suites.get(f"{paper}/{name}", [])
             at_size = [suite for suite in named if not suite.endswith("-small")]
-            commands = [f"`limpet bench {suite}`" for suite in at_size]
+            commands = [f"`limpet-bench run {suite}`" for suite in at_size]
             commands += [f"`{item['command']}`"] if "command" in item else []
             how = "<br>".join(commands) or item.get("missing", item["kind"])
             boards = [(suite, f"{RESULTS}/bench/{suite}/leaderboard.md") for suite in named]

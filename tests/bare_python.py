@@ -41,7 +41,11 @@ if __name__ == "__main__":
         out, console.console.file = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out):
             try:
-                code = main(words)
+                if words[0] == "limpet-bench":
+                    from limpet_bench.cli import main as bench
+                    code = bench(words[1:])
+                else:
+                    code = main(words)
             except SystemExit as ended:  # of --help
                 code = ended.code or 0
         done.append([code, out.getvalue(), console.console.file.getvalue()])
@@ -65,7 +69,7 @@ def run_without(
     Args:
         absent: By the names they are imported by.
         script: File to write the program to, which worker processes import again.
-        commands: Words of each, without "limpet".
+        commands: Words of each, without "limpet"; those of the bench begin with "limpet-bench".
         code: Python that runs first.
         hidden: Names of distributions that are not listed as installed.
     """
@@ -81,7 +85,7 @@ def run_with_exactly(extras: Iterable[str], script: Path, *commands: list[Any]) 
 
     `MODELS` are listed as installed, since pages use them as places of weights; their code is not found.
     """
-    brought = {"limpet", *_brought(extras)}
+    brought = {"limpet", "limpet-bench", *_brought(extras)}
     homes = {name: set(map(canonicalize_name, found)) for name, found in packages_distributions().items()}
     absent = [name for name, found in homes.items() if not brought & found]
     hidden = {name for found in homes.values() for name in found} - brought - MODELS

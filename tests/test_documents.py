@@ -33,11 +33,11 @@ from api_server import serving, vector_of
 from bare_python import Done, run_with_exactly
 from crash.server import Server
 from limpet import load_embeddings
-from limpet.bench.suite import read_suite
 from limpet.methods import METHODS
 from limpet.models.published_weights import quietly
 from limpet.models.seeding import seeded
 from limpet.support.extras import installing
+from limpet_bench.suite import read_suite
 from reports.browser import BROWSER, started
 from tiny_text_model import write_tiny_model
 
@@ -71,12 +71,13 @@ def commands(page: str, word: str = "limpet") -> list[list[str]]:
     lines = [
         line for block in blocks(page, "bash") if word in block for line in block.replace("\\\n", " ").splitlines()
     ]
-    return [shlex.split(line, comments=True)[1:] for line in lines if line]
+    words = [shlex.split(line, comments=True) for line in lines if line]
+    return [line if line[0] == "limpet-bench" else line[1:] for line in words]
 
 
 def ran(page: str, lines: list[list[str]]) -> list[Done]:
     """Run commands of a page in a Python that has what its first `pip install` brings, and nothing else."""
-    named = re.search(r"pip install (?:\.|'\.\[([\w,-]+)\]')(?=`)", TEXTS[page])
+    named = re.search(r"pip install (?:\.|'\.\[([\w,-]+)\]')(?: \./bench)?(?=`)", TEXTS[page])
     assert named, f"{page} does not say which extras it needs"
     return run_with_exactly((named[1] or "").split(",") if named[1] else [], Path("run.py"), *lines)
 
@@ -621,7 +622,13 @@ def dead_links(folder: Path) -> Iterator[str]:
 
 def test_limpet_is_installed_from_its_checkout() -> None:
     """It is on no package index: whatever has its name there is somebody else's."""
-    said = {**TEXTS, **{str(path): path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")}}
+    said = {
+        **TEXTS,
+        **{
+            str(path): path.read_text(encoding="utf-8")
+            for path in [*(ROOT / "src").rglob("*.py"), *(ROOT / "bench/src").rglob("*.py")]
+        },
+    }
     said["installing"] = installing("train", "report")
     del said["CHANGELOG.md"]
     by_name = re.compile(r"pip install\n?[^`\n]*?(?<![\w/.-])limpet(?![\w./-])|(?<![\w.-])limpet\[[a-z]")
@@ -645,7 +652,7 @@ def test_files_that_are_named_are_there(page: str) -> None:
         for name in re.findall(r"`([\w.-]+/[\w./-]*)`", TEXTS[page])
         if not re.search("NAME|FOLDER|^runs/|^build/", name)
     ]
-    folders = [ROOT, ROOT / "src", ROOT / "src" / "limpet"]
+    folders = [ROOT, ROOT / "src", ROOT / "src" / "limpet", ROOT / "bench/src/limpet_bench"]
     assert not [name for name in named if not any((folder / name).exists() for folder in folders)]
 
 
@@ -740,16 +747,17 @@ def test_changes_are_told_under_known_headings() -> None:
     ]
 
 
-def test_a_wheel_holds_everything_that_is_no_code_too(tmp_path: Path) -> None:
-    """Templates and recipes: what lies in the package's folders is in the wheel."""
+@pytest.mark.parametrize(("package", "home"), [("limpet", ROOT), ("limpet_bench", ROOT / "bench")])
+def test_wheel_holds_all_files_of_the_package(package: str, home: Path, tmp_path: Path) -> None:
     sources = tmp_path / "sources"
-    shutil.copytree(ROOT / "src", sources / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    shutil.copytree(home / "src", sources / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, sources)
+        if (home / name).exists():
+            shutil.copy(home / name, sources)
     build = ["wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path), str(sources)]
     subprocess.run([sys.executable, "-m", "pip", *build], check=True, capture_output=True, text=True)
-    (wheel,) = tmp_path.glob("limpet-*.whl")
-    kept = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("limpet/")}
-    lying = {path.relative_to(sources / "src").as_posix() for path in (sources / "src" / "limpet").rglob("*")}
+    (wheel,) = tmp_path.glob(f"{package}-*.whl")
+    kept = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith(f"{package}/")}
+    lying = {path.relative_to(sources / "src").as_posix() for path in (sources / "src" / package).rglob("*")}
     assert kept == {name for name in lying if (sources / "src" / name).is_file()}
-    assert {Path(name).suffix for name in kept} >= {".html", ".yaml"}
+    assert {Path(name).suffix for name in kept} >= {".html", ".py", ".typed"}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from limpet.bench.suite import RECIPES, recipe_named
+from limpet_bench.suite import RECIPES, recipe_named
 
 suite_named = cache(recipe_named)
 ROOT = Path(__file__).parent.parent

@@ -30,6 +30,7 @@ class Registry(MutableMapping[str, Thing]):
         fits: Whether what a package offers is such a thing.
         expected: What `fits` asks for, in words.
         listing: A command that lists the things, if there is one.
+        in_bench: Names of things that the package limpet-bench offers, so that whoever lacks it is told to install it.
 
     >>> signs = Registry("sign", "signs", {"plus": 1}, fits=lambda sign: isinstance(sign, int), expected="a number")
     >>> signs["plus"], "minus" in signs
@@ -50,7 +51,9 @@ class Registry(MutableMapping[str, Thing]):
         fits: Callable[[Any], bool],
         expected: str,
         listing: str = "",
+        in_bench: Sequence[str] = (),
     ) -> None:
+        self.in_bench = in_bench
         self.kind, self.group, self.listing = kind, f"limpet.{group}", listing
         self.places = {name: place for name, place in own.items() if isinstance(place, str)}
         self._own = tuple(own)
@@ -120,7 +123,12 @@ class Registry(MutableMapping[str, Thing]):
         return list(dict.fromkeys([*self, *(entry.name for entry in self._offers())]))
 
     def unknown(self, name: str) -> ConfigError:
-        """Build the error for a name that nothing has, with the names that there are."""
+        """Build the error for a name that nothing has: the package to install, or the names that there are."""
+        if name in self.in_bench:
+            return ConfigError(
+                f"The {self.kind} '{name}' belongs to the package limpet-bench, which is not installed.",
+                to_do="run `pip install ./bench` in the checkout of limpet.",
+            )
         return unknown_name(self.kind, name, self.names(), listing=self.listing)
 
     def import_installed(self) -> list[ConfigError]:

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from limpet.bench.leaderboard import BenchRuns
-from limpet.bench.suite import Suite, suite_from
-from limpet.data.ijbc import TEMPLATE
+from limpet_bench.datasets.ijbc import TEMPLATE
+from limpet_bench.leaderboard import BenchRuns
+from limpet_bench.suite import Suite, suite_from
 
 SIDE = 12
 PARTS = {"train": range(12), "val": range(12, 18), "query": range(18, 24), "gallery": range(18, 24)}

@@ -1,5 +1,5 @@
 """The suites that come with limpet, read once for all tests; nothing changes them."""
 
-from limpet.bench.suite import RECIPES, recipe_named
+from limpet_bench.suite import RECIPES, recipe_named
 
 EVERY = {name: recipe_named(name) for name in RECIPES}

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 import torch
 
-from limpet.bench.cache import TaskCache
-from limpet.bench.run import Bench
-from limpet.bench.sources import open_images, open_setting
-from limpet.bench.suite import Suite
-from limpet.bench.tasks import VALIDATION, Planner, in_order
 from limpet.data.image_set import ImageSet
 from limpet.data.loading import encoding_loader
 from limpet.errors import ConfigError
 from limpet.evaluation.compatibility import PMetrics, SelfAndCross
 from limpet.methods.base import View
 from limpet.models.release import Release, load_release
+from limpet_bench.cache import TaskCache
+from limpet_bench.run import Bench
+from limpet_bench.sources import open_images, open_setting
+from limpet_bench.suite import Suite
+from limpet_bench.tasks import VALIDATION, Planner, in_order
 
 from .conftest import SIDE, draw_images
 

@@ -10,14 +10,14 @@ import pytest
 import yaml
 
 from api_server import ApiServer, serving
-from limpet.bench.cache import TaskCache
-from limpet.bench.executor import run_tasks
-from limpet.bench.tasks import Task
-from limpet.cli import main
 from limpet.data.text_set import TextData
 from limpet.data.texts import TEXT_DATASETS, Dataset
 from limpet.models.api.probe import PROBES
 from limpet.models.api.settings import ApiSettings
+from limpet_bench.cache import TaskCache
+from limpet_bench.cli import main
+from limpet_bench.executor import run_tasks
+from limpet_bench.tasks import Task
 from tiny_text_model import some_texts
 
 SUITE = {
@@ -51,7 +51,7 @@ def texts_of(*servers: ApiServer) -> list[str]:
 
 def test_models_of_a_suite_are_asked_once(server: ApiServer, capsys: pytest.CaptureFixture[str]) -> None:
     new: ApiServer = server.others  # type: ignore[attr-defined]
-    run = ["bench", "suite.yaml", "--data-root", ".", "--report", "none", "--processes", "1", "--json"]
+    run = ["run", "suite.yaml", "--data-root", ".", "--report", "none", "--processes", "1", "--json"]
     assert main([*run, "--api-max-tokens", "40"]) == 2
     said = capsys.readouterr().err
     assert "--api-max-tokens" in said and "Traceback" not in said

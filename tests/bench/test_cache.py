@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from limpet.bench.cache import TaskCache
-from limpet.bench.tasks import Task
 from limpet.errors import DataError
+from limpet_bench.cache import TaskCache
+from limpet_bench.tasks import Task
 
 TASK = Task("train", {"epochs": 3}, {"old": Task("train", {})}, work=12.0, label="p2s (glyphs)")
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from limpet.bench.cache import TaskCache
-from limpet.bench.run import Estimate, estimate
-from limpet.bench.suite import Suite
-from limpet.bench.tasks import Task
-from limpet.cli.bench import plan_sentences, step_lines
+from limpet_bench.cache import TaskCache
+from limpet_bench.cli.bench import plan_sentences, step_lines
+from limpet_bench.run import Estimate, estimate
+from limpet_bench.suite import Suite
+from limpet_bench.tasks import Task
 
 
 @pytest.fixture

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from limpet.bench import steps
-from limpet.bench.cache import TaskCache
-from limpet.bench.executor import Progress, blocked_by, ready_tasks, reason_of, run_tasks
-from limpet.bench.leaderboard import BenchRuns
-from limpet.bench.run import Bench
-from limpet.bench.suite import Suite
-from limpet.bench.tasks import Task, code_version
 from limpet.errors import ConfigError, DataError
+from limpet_bench import steps
+from limpet_bench.cache import TaskCache
+from limpet_bench.executor import Progress, blocked_by, ready_tasks, reason_of, run_tasks
+from limpet_bench.leaderboard import BenchRuns
+from limpet_bench.run import Bench
+from limpet_bench.suite import Suite
+from limpet_bench.tasks import Task, code_version
 
 
 def note(settings: Any, place: Any) -> dict[str, Any]:

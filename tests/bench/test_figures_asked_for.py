@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from limpet.bench.figures import FIGURES
-from limpet.bench.suite import Suite
 from limpet.errors import ConfigError
+from limpet_bench.figures import FIGURES
+from limpet_bench.suite import Suite
 
 IMAGES: dict[str, Any] = {
     "methods": {"p2s": {"vary": {"options.weight": [0.5, 2.0], "head": ["softmax", "normalised"]}}, "l2": {}},

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from limpet.bench.cache import TaskCache
-from limpet.bench.figure_values import BarChart, Lines, Matrices, NumberTable
-from limpet.bench.leaderboard import Leaderboard, Run
-from limpet.bench.ranking import leaderboard_of
-from limpet.bench.run import Bench
-from limpet.bench.suite import Suite
-from limpet.reports.leaderboard import render_leaderboard
-from limpet.reports.suite_figures import write_figures
 from limpet.training.run_state import load_history
+from limpet_bench.cache import TaskCache
+from limpet_bench.figure_values import BarChart, Lines, Matrices, NumberTable
+from limpet_bench.leaderboard import Leaderboard, Run
+from limpet_bench.ranking import leaderboard_of
+from limpet_bench.reports.leaderboard import render_leaderboard
+from limpet_bench.reports.suite_figures import write_figures
+from limpet_bench.run import Bench
+from limpet_bench.suite import Suite
 
 IMAGES: dict[str, Any] = {
     "methods": {"p2s": {"vary": {"options.weight": [2.0, 0.5]}}, "l2": {}},
@@ -53,7 +53,7 @@ class Ran:
 
     def __init__(self, suite: Suite, cache: TaskCache) -> None:
         self.suite, self.cache = suite, cache
-        self.board: Leaderboard = leaderboard_of(Bench(cache).run(suite), command="limpet bench", wall_seconds=1.0)
+        self.board: Leaderboard = leaderboard_of(Bench(cache).run(suite), command="limpet-bench", wall_seconds=1.0)
 
     def runs(self, label: str, scenario: str) -> list[Run]:
         return [run for run in self.board.rows if (run.label, run.scenario) == (label, scenario)]

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from limpet import embed_images, evaluate, load_dataset, open_release
-from limpet.bench.cache import TaskCache
-from limpet.bench.run import Bench
-from limpet.bench.sources import protocol_of
-from limpet.bench.steps import read_sides
-from limpet.bench.suite import Suite, suite_from
-from limpet.bench.tasks import VALIDATION, Planner, Row, in_order
 from limpet.errors import ConfigError
 from limpet.training.compatible_head import load_head
+from limpet_bench.cache import TaskCache
+from limpet_bench.run import Bench
+from limpet_bench.sources import protocol_of
+from limpet_bench.steps import read_sides
+from limpet_bench.suite import Suite, suite_from
+from limpet_bench.tasks import VALIDATION, Planner, Row, in_order
 
 FILE = """
 import torch

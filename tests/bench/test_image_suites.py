@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from limpet.bench.cache import TaskCache
-from limpet.bench.run import Bench
-from limpet.bench.suite import Suite, read_suite
-from limpet.bench.tasks import Planner, in_order
 from limpet.data.datasets import DATASETS
+from limpet_bench.cache import TaskCache
+from limpet_bench.run import Bench
+from limpet_bench.suite import Suite, read_suite
+from limpet_bench.tasks import Planner, in_order
 
 from .test_toy_runs import stand_in
 

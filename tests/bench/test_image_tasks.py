@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from limpet.bench.cache import TaskCache
-from limpet.bench.leaderboard import BenchRuns, Leaderboard
-from limpet.bench.ranking import leaderboard_of
-from limpet.bench.run import Bench, own_tasks
-from limpet.bench.sources import Searched, protocol_digest, searched_facts
-from limpet.bench.steps import read_sides
-from limpet.bench.suite import Suite
-from limpet.bench.tasks import Planner, Row, Task, in_order
 from limpet.errors import ConfigError
 from limpet.evaluation.compatibility import PMetrics, SelfAndCross
 from limpet.evaluation.protocols import PROTOCOLS
 from limpet.evaluation.retrieval import rank_metrics
-from limpet.reports.leaderboard import run_rows
+from limpet_bench.cache import TaskCache
+from limpet_bench.leaderboard import BenchRuns, Leaderboard
+from limpet_bench.ranking import leaderboard_of
+from limpet_bench.reports.leaderboard import run_rows
+from limpet_bench.run import Bench, own_tasks
+from limpet_bench.sources import Searched, protocol_digest, searched_facts
+from limpet_bench.steps import read_sides
+from limpet_bench.suite import Suite
+from limpet_bench.tasks import Planner, Row, Task, in_order
 
 Small = Callable[..., Suite]
 
@@ -279,7 +279,7 @@ def test_first_hits_stand_beside_the_verdict_of_a_run(ran: tuple[TaskCache, Suit
 
 
 def test_images_without_labels_need_a_ground_truth(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("limpet.bench.tasks.searched_facts", lambda *_: Searched(("a", "b"), 2, False, labelled=False))
+    monkeypatch.setattr("limpet_bench.tasks.searched_facts", lambda *_: Searched(("a", "b"), 2, False, labelled=False))
     with pytest.raises(ConfigError, match="have no labels that say who answers what"):
         list(Planner(small(), None, {}).rows())
 

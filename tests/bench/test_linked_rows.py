@@ -12,17 +12,17 @@ import yaml
 
 from limpet.adapters import build_adapter
 from limpet.adapters.storage import GALLERY_ADAPTER
-from limpet.bench.leaderboard import Leaderboard
-from limpet.bench.suite import suite_from
-from limpet.cli import main
 from limpet.data.text_set import TextData, TextSet
 from limpet.data.texts import TEXT_DATASETS, Dataset
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import ConfigError
 from limpet.evaluation.retrieval import rank_metrics
 from limpet.models.text_encoders import embed_texts, open_text_encoder
-from limpet.reports.leaderboard_tables import footnotes, summary
 from limpet.training.compatible_head import load_head
+from limpet_bench.cli import main
+from limpet_bench.leaderboard import Leaderboard
+from limpet_bench.reports.leaderboard_tables import footnotes, summary
+from limpet_bench.suite import suite_from
 from tiny_text_model import some_texts, write_tiny_model
 
 ROWS: dict[str, dict[str, Any]] = {
@@ -54,7 +54,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(TEXT_DATASETS, "own", Dataset(divided, "own texts", "."))
         (root / "suite.yaml").write_text(yaml.safe_dump({**SUITE, "frozen": models}))
-        words = ["bench", root / "suite.yaml", "--data-root", root, "--report", "none", "--processes", "1", "--out",
+        words = ["run", root / "suite.yaml", "--data-root", root, "--report", "none", "--processes", "1", "--out",
                  root / "out", "--cache", root / "cache"]  # fmt: skip
         assert main(list(map(str, words))) == 0
     return json.loads((root / "out" / "results.json").read_text()), models, root / "cache"

@@ -5,7 +5,7 @@ import scipy
 import torch
 
 import limpet
-from limpet.bench.machine import machine
+from limpet_bench.machine import machine
 
 
 def test_the_versions_come_last_with_those_asked_for() -> None:

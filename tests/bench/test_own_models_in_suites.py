@@ -11,10 +11,10 @@ import yaml
 from PIL import Image
 
 from limpet import open_release
-from limpet.bench.suite import suite_from
-from limpet.cli import main
 from limpet.errors import ConfigError
 from limpet.models.release import load_record
+from limpet_bench.cli import main
+from limpet_bench.suite import suite_from
 
 FILE = """
 import torch
@@ -75,7 +75,7 @@ def test_a_suite_starts_from_it_and_runs_nothing_twice(
     suite: dict[str, object], shop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (shop / "suite.yaml").write_text(yaml.safe_dump(suite))
-    words = ["bench", "suite.yaml", "--processes", "1", "--out", "out"]
+    words = ["run", "suite.yaml", "--processes", "1", "--out", "out"]
     assert main(words) == 0, capsys.readouterr().err
     start = open_release("encoder.py:own")
     records = [load_record(folder) for folder in trained(shop)]
@@ -105,6 +105,6 @@ def test_the_old_model_may_start_from_nothing(shop: Path, capsys: pytest.Capture
     old = {"starts_from": "", "model": {"backbone": "convnet", "backbone_options": {"filters": 4}, "image_size": 16}}
     suite = {**UPGRADES, "old": old, "figures": {}, "accuracy": False}
     (shop / "suite.yaml").write_text(yaml.safe_dump(suite))
-    assert main(["bench", "suite.yaml", "--processes", "1", "--out", "out"]) == 0, capsys.readouterr().err
+    assert main(["run", "suite.yaml", "--processes", "1", "--out", "out"]) == 0, capsys.readouterr().err
     records = [load_record(folder) for folder in trained(shop)]
     assert {record.encoder.name for record in records} == {"convnet", "file encoder.py:own"}

@@ -25,12 +25,12 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from limpet.bench.suite import RECIPES, Suite, suite_from
-from limpet.continual.plans import PLANS
 from limpet.data.datasets import DATASETS
 from limpet.data.scenarios import SCENARIOS
 from limpet.support.documents import read_yaml
 from limpet.training.experiment import Experiment
+from limpet_bench.sessions.plans import PLANS
+from limpet_bench.suite import RECIPES, Suite, suite_from
 
 from .shipped import EVERY
 

@@ -13,21 +13,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from limpet.bench import pictures
-from limpet.bench.cache import TaskCache
-from limpet.bench.executor import Place
-from limpet.bench.figure_values import ClassArrivals, Planes, Quantities, ResultStrips
-from limpet.bench.leaderboard import Leaderboard
-from limpet.bench.pictures import picture_tasks
-from limpet.bench.ranking import leaderboard_of
-from limpet.bench.run import Bench, final_rows
-from limpet.bench.steps import laid_onto, read_sides, released
-from limpet.bench.suite import Suite
-from limpet.bench.tasks import Task
-from limpet.continual.plans import disjoint
-from limpet.evaluation.pictures.histograms import angles
-from limpet.reports.leaderboard import leaderboard_text, render_leaderboard
-from limpet.reports.suite_figures import write_figures
+from limpet_bench import picture_figures as pictures
+from limpet_bench.cache import TaskCache
+from limpet_bench.executor import Place
+from limpet_bench.figure_values import ClassArrivals, Planes, Quantities, ResultStrips
+from limpet_bench.leaderboard import Leaderboard
+from limpet_bench.picture_figures import picture_tasks
+from limpet_bench.pictures.histograms import angles
+from limpet_bench.ranking import leaderboard_of
+from limpet_bench.reports.leaderboard import leaderboard_text, render_leaderboard
+from limpet_bench.reports.suite_figures import write_figures
+from limpet_bench.run import Bench, final_rows
+from limpet_bench.sessions.plans import disjoint
+from limpet_bench.steps import laid_onto, read_sides, released
+from limpet_bench.suite import Suite
+from limpet_bench.tasks import Task
 
 from ..reports.browser import BROWSER, started
 
@@ -62,7 +62,7 @@ class Ran:
 
     def __init__(self, suite: Suite, cache: TaskCache) -> None:
         self.suite, self.cache = suite, cache
-        self.board: Leaderboard = leaderboard_of(Bench(cache).run(suite), command="limpet bench", wall_seconds=1.0)
+        self.board: Leaderboard = leaderboard_of(Bench(cache).run(suite), command="limpet-bench", wall_seconds=1.0)
         self.rows = final_rows(suite, [], None)
 
     @cached_property

@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 
-from limpet.bench.cache import TaskCache
-from limpet.bench.run import Bench
-from limpet.bench.tasks import Planner, Task, code_version, in_order
 from limpet.cli import main
 from limpet.evaluation.metrics import METRICS
 from limpet.evaluation.protocols import PROTOCOLS
 from limpet.methods import METHODS
 from limpet.models.heads import HEADS
 from limpet.support.source_code import version_of
+from limpet_bench.cache import TaskCache
+from limpet_bench.run import Bench
+from limpet_bench.tasks import Planner, Task, code_version, in_order
 
 PACKAGE = Path(__file__).parents[2] / "examples" / "own_method"
 

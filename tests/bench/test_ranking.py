@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from limpet.bench.leaderboard import BenchRuns, CellMean, Entry, Front, SeedMean, Standings
-from limpet.bench.ranking import leaderboard_of
 from limpet.errors import ConfigError, DataError
+from limpet_bench.leaderboard import BenchRuns, CellMean, Entry, Front, SeedMean, Standings
+from limpet_bench.ranking import leaderboard_of
 
 NAN = float("nan")
 SUITE = {"name": "small", "title": "A suite", "description": "Runs", "metric": "map", "kind": "images"}
@@ -38,7 +38,7 @@ def run(data: str, label: str, seed: int, cross: float | None, **values: Any) ->
 
 def board(rows: list[dict[str, Any]], suite: dict[str, str] = SUITE, **options: Any) -> Standings:
     found = BenchRuns.model_validate({"suite": suite, "machine": "two cores", "rows": rows})
-    return leaderboard_of(found, command="limpet bench small", wall_seconds=60.0, **options).board
+    return leaderboard_of(found, command="limpet-bench run small", wall_seconds=60.0, **options).board
 
 
 def of(found: Standings, label: str) -> Entry:

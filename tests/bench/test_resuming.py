@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from limpet.bench.cache import TaskCache
-from limpet.bench.leaderboard import BenchRuns
-from limpet.bench.run import Bench
-from limpet.bench.suite import suite_from
-from limpet.bench.tasks import Task
+from limpet_bench.cache import TaskCache
+from limpet_bench.leaderboard import BenchRuns
+from limpet_bench.run import Bench
+from limpet_bench.suite import suite_from
+from limpet_bench.tasks import Task
 
 
 class Killed:

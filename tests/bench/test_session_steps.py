@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from limpet.bench.cache import TaskCache
-from limpet.bench.leaderboard import BenchRuns
-from limpet.bench.run import Bench, estimate
-from limpet.bench.settings import experiment_on
-from limpet.bench.sources import open_setting
-from limpet.bench.steps import hand_over
-from limpet.bench.suite import SESSION_SCORES, Suite
-from limpet.bench.tasks import Planner, in_order
-from limpet.continual.results import SessionRecord, average_recall, forgetting
-from limpet.continual.runner import run_sessions
+from limpet_bench.cache import TaskCache
+from limpet_bench.leaderboard import BenchRuns
+from limpet_bench.run import Bench, estimate
+from limpet_bench.sessions.results import SessionRecord, average_recall, forgetting
+from limpet_bench.sessions.runner import run_sessions
+from limpet_bench.settings import experiment_on
+from limpet_bench.sources import open_setting
+from limpet_bench.steps import hand_over
+from limpet_bench.suite import SESSION_SCORES, Suite
+from limpet_bench.tasks import Planner, in_order
 
 METHODS = {"finetune": {}, "cvs": {}, "rwalk": {}, "joint": {}}
 PLANS = {

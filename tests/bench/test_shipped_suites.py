@@ -13,12 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from limpet.bench.run import planned_trials
-from limpet.bench.settings import FETCHED, experiment_on, weights_digest
-from limpet.bench.steps import embedded_of, joined
-from limpet.bench.suite import RECIPES, Suite, recipe_named, suite_from
-from limpet.bench.tasks import Planner, Row, Task, in_order
-from limpet.continual.plans import PLANS
 from limpet.data.datasets import DATASETS
 from limpet.data.scenarios import SCENARIOS
 from limpet.data.text_set import TextSet
@@ -32,6 +26,12 @@ from limpet.models.specs import EncoderSpec
 from limpet.support.options import bound
 from limpet.training.experiment import Experiment
 from limpet.training.spaces import settle
+from limpet_bench.run import planned_trials
+from limpet_bench.sessions.plans import PLANS
+from limpet_bench.settings import FETCHED, experiment_on, weights_digest
+from limpet_bench.steps import embedded_of, joined
+from limpet_bench.suite import RECIPES, Suite, recipe_named, suite_from
+from limpet_bench.tasks import Planner, Row, Task, in_order
 
 from .conftest import SIDE
 from .shipped import EVERY

@@ -11,8 +11,9 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from scipy.special import betainc
 from scipy.stats import friedmanchisquare
 
-from limpet.bench.leaderboard import Run, SeedMean
-from limpet.bench.statistics import (
+from limpet.errors import ConfigError, DataError
+from limpet_bench.leaderboard import Run, SeedMean
+from limpet_bench.statistics import (
     cell_ranks,
     critical_difference,
     friedman,
@@ -22,7 +23,6 @@ from limpet.bench.statistics import (
     ranks_by_data_set,
     seed_means,
 )
-from limpet.errors import ConfigError, DataError
 
 # Areas under ROC curves of C4.5, with m, with cf and with both tuned, on 14 data sets (Demšar 2006).
 DEMSAR = """

@@ -9,8 +9,20 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from limpet.bench.sources import _digest, _images, _searched
-from limpet.bench.suite import (
+from limpet.cli import main
+from limpet.data import glyphs
+from limpet.data.datasets import DATASETS, arrays, image_folder
+from limpet.data.scenarios import SCENARIOS
+from limpet.data.text_files import texts
+from limpet.data.texts import TEXT_DATASETS
+from limpet.errors import ConfigError
+from limpet.models.heads import HEADS
+from limpet.support.options import option_types
+from limpet.training.spaces import SPACES
+from limpet_bench.cli import main as bench
+from limpet_bench.sessions.plans import PLANS
+from limpet_bench.sources import _digest, _images, _searched
+from limpet_bench.suite import (
     PAGE,
     SESSION_SCORES,
     Entry,
@@ -22,18 +34,7 @@ from limpet.bench.suite import (
     read_suite,
     suite_from,
 )
-from limpet.bench.tasks import VALIDATION_OPTIONS
-from limpet.cli import main
-from limpet.continual.plans import PLANS
-from limpet.data import glyphs
-from limpet.data.datasets import DATASETS, arrays, image_folder
-from limpet.data.scenarios import SCENARIOS
-from limpet.data.text_files import texts
-from limpet.data.texts import TEXT_DATASETS
-from limpet.errors import ConfigError
-from limpet.models.heads import HEADS
-from limpet.support.options import option_types
-from limpet.training.spaces import SPACES
+from limpet_bench.tasks import VALIDATION_OPTIONS
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
@@ -97,6 +98,8 @@ def test_limpet_data_tells_of_the_options(capsys: pytest.CaptureFixture[str], tm
     """As the page says: of every name, before anything was downloaded, and of own folders and files."""
     (tmp_path / "mine.csv").write_text("text\nhello\n")
     own = {tmp_path: image_folder, tmp_path / "mine.csv": texts}
+    for known in (DATASETS, TEXT_DATASETS):
+        known.import_installed()
     readers = {name: data.read for name, data in {**DATASETS, **TEXT_DATASETS}.items()}
     for name, reader in {**readers, **own}.items():
         assert main(["data", str(name)]) == 0
@@ -127,7 +130,7 @@ def test_an_example_of_every_track_that_needs_no_files_can_be_planned(
     few = glyphs.render(glyphs.common_characters(fonts)[:100], fonts)  # of thousands, which take seconds
     monkeypatch.setattr(glyphs, "distinct_glyphs", lambda: few)
     try:
-        assert main(["bench", "plan", "mine.yaml"]) == 0
+        assert bench(["plan", "mine.yaml"]) == 0
     finally:
         _images.cache_clear(), _digest.cache_clear(), _searched.cache_clear()  # of so few
     assert re.search(r"[1-9]\d* \w+ to run", capsys.readouterr().err)

@@ -10,9 +10,10 @@ import pytest
 from PIL import Image
 
 import limpet
-from limpet.bench.sources import _digest, _images, _searched
-from limpet.bench.suite import Suite, suite_from
-from limpet.bench.tasks import COMPUTING, MODULES, Planner, Task, code_version, in_order
+from limpet_bench import tasks
+from limpet_bench.sources import _digest, _images, _searched
+from limpet_bench.suite import Suite, suite_from
+from limpet_bench.tasks import COMPUTING, MODULES, OWN, Planner, Task, code_version, in_order
 
 
 def tasks_of(suite: Suite) -> dict[str, str]:
@@ -98,17 +99,19 @@ def test_kind_settings_roles_and_needs_however_deep_decide_the_address(other) ->
 
 def test_the_code_is_part_of_every_address(monkeypatch) -> None:
     before = Task("a", {}).address
-    monkeypatch.setattr("limpet.bench.tasks.code_version", lambda: "0" * 16)
+    monkeypatch.setattr("limpet_bench.tasks.code_version", lambda: "0" * 16)
     assert Task("a", {}).address != before
 
 
 def test_the_code_that_computes_tasks_counts_and_that_of_pages_does_not(monkeypatch, tmp_path) -> None:
-    computing = ["methods/p2s.py", "losses/inner/contrast.py", *MODULES]
-    pages = ["reports/page.py", "cli/bench.py", "bench/ranking.py"]
+    own = [f"bench/{name}" for name in (*MODULES, "sessions/plans.py")]
+    computing = ["methods/p2s.py", "losses/inner/contrast.py", *own]
+    pages = ["reports/page.py", "cli/data.py", "bench/ranking.py", "bench/cli/bench.py"]
     for module in (*computing, *pages):
         (tmp_path / module).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / module).write_text("KNOWN = 1\n")
-    monkeypatch.setattr("limpet.bench.tasks.__file__", str(tmp_path / "bench" / "tasks.py"))
+    monkeypatch.setattr(limpet, "__file__", str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(tasks, "__file__", str(tmp_path / "bench" / "tasks.py"))
     version: Callable[[], str] = code_version.__wrapped__
     for module in (*computing, *pages):
         before = version()
@@ -117,10 +120,10 @@ def test_the_code_that_computes_tasks_counts_and_that_of_pages_does_not(monkeypa
 
 
 def test_the_modules_that_count_are_there() -> None:
-    root = Path(limpet.__file__).parent
+    root, own = Path(limpet.__file__).parent, Path(tasks.__file__).parent
     assert all((root / package).is_dir() for package in COMPUTING)
-    assert all((root / name).is_file() for name in MODULES)
-    assert {f"bench/{path.name}" for path in (root / "bench").glob("*steps.py")} <= set(MODULES)
+    assert all((own / package).is_dir() for package in OWN)
+    assert all((own / name).is_file() for name in MODULES)
 
 
 PARTS = {

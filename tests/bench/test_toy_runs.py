@@ -15,17 +15,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from limpet.bench.cache import TaskCache
-from limpet.bench.figure_values import BarChart, Lines, Matrices, NumberTable
-from limpet.bench.leaderboard import Leaderboard
-from limpet.bench.ranking import leaderboard_of
-from limpet.bench.run import Bench
-from limpet.bench.suite import RECIPES, Suite, suite_from
 from limpet.data.datasets import DATASETS, Dataset
 from limpet.data.image_set import ImageSet
 from limpet.data.images import ArrayImages
 from limpet.data.retrieval_data import RetrievalData
 from limpet.embeddings import StringArray
+from limpet_bench.cache import TaskCache
+from limpet_bench.figure_values import BarChart, Lines, Matrices, NumberTable
+from limpet_bench.leaderboard import Leaderboard
+from limpet_bench.ranking import leaderboard_of
+from limpet_bench.run import Bench
+from limpet_bench.suite import RECIPES, Suite, suite_from
 
 from .shipped import EVERY
 
@@ -182,7 +182,7 @@ def test_a_suite_runs_and_gives_all_rows_and_figures(
     data = [*whole.test_sets] or [next(iter(suite.data))]
     expected = {(one, scenario, label) for one in data for scenario in whole.conditions for label in whole.rows}
     assert {(run.data, run.scenario, run.label) for run in found.rows} == expected
-    board = leaderboard_of(found, command=f"limpet bench {name}", wall_seconds=1.0)
+    board = leaderboard_of(found, command=f"limpet-bench run {name}", wall_seconds=1.0)
     assert set(board.figures) == set(whole.figures), board.figure_notes
     assert not board.figure_notes
     check_shapes(board, suite)

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from limpet.bench.cache import TaskCache
-from limpet.bench.run import Bench, chosen_settings, estimate, planned_trials, trial_outcomes, trials_of
-from limpet.bench.sources import VALIDATION_SHARE, set_apart
-from limpet.bench.suite import suite_from
-from limpet.bench.tasks import Row, Task, in_order
 from limpet.data.text_set import TextData, TextSet
 from limpet.embeddings import StringArray
 from limpet.errors import ConfigError
+from limpet_bench.cache import TaskCache
+from limpet_bench.run import Bench, chosen_settings, estimate, planned_trials, trial_outcomes, trials_of
+from limpet_bench.sources import VALIDATION_SHARE, set_apart
+from limpet_bench.suite import suite_from
+from limpet_bench.tasks import Row, Task, in_order
 
 RATES = {"recipe.learning_rate": [0.02, 0.05, 0.1, 0.2]}
 

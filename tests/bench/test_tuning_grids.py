@@ -9,9 +9,9 @@ from types import ModuleType
 
 import pytest
 
-from limpet.bench.run import space_of, trials_of
-from limpet.bench.suite import RECIPES, Suite
 from limpet.methods import METHODS, build_method
+from limpet_bench.run import space_of, trials_of
+from limpet_bench.suite import RECIPES, Suite
 
 from .shipped import EVERY
 

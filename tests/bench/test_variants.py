@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from limpet.bench.cache import TaskCache
-from limpet.bench.run import final_rows, planned_trials, result_of, space_of
-from limpet.bench.suite import Suite, Variant
-from limpet.bench.tasks import Planner, in_order
 from limpet.errors import ConfigError
+from limpet_bench.cache import TaskCache
+from limpet_bench.run import final_rows, planned_trials, result_of, space_of
+from limpet_bench.suite import Suite, Variant
+from limpet_bench.tasks import Planner, in_order
 
 NDPP = {"ndpp": {"options": {"neighbours": 5}, "vary": {"options.neighbours": [5, 7], "recipe.clip_norm": [0.5]}}}
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
@@ -70,7 +70,7 @@ def test_what_a_row_varies_is_not_searched(small: Callable[..., Suite]) -> None:
 
 
 def test_learners_of_sessions_can_vary_their_memory(content: Callable[..., dict[str, Any]]) -> None:
-    from limpet.bench.suite import suite_from
+    from limpet_bench.suite import suite_from
 
     parts = {"track": "sessions", "plans": {"disjoint": {"sessions": 2, "validation": 1}}, "test_images": 1}
     suite = suite_from(content(**parts, methods={"cvs": {"vary": {"budget": [4, 8]}}}, budget=6), "the test")

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from limpet.data.revisited import RevisitedTruth
+from limpet_bench.datasets.revisited import RevisitedTruth
 
 converted = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "revisited_truth.py"))["converted"]
 

@@ -12,6 +12,7 @@ from PIL import Image
 
 from limpet.cli import main
 from limpet.embeddings import storage
+from limpet_bench.cli import main as bench
 
 FAST = ["--recipe.epochs", "4", "--recipe.batch-size", "32", "--backbone-options.filters", "8", "--dim", "16"]
 
@@ -52,7 +53,8 @@ def fails(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
 
     def run(*words: object) -> str:
         capsys.readouterr()
-        assert main([str(word) for word in words]) == 2
+        typed = [str(word) for word in words]
+        assert (bench(typed[1:]) if typed[0] == "limpet-bench" else main(typed)) == 2
         captured = capsys.readouterr()
         assert "Traceback" not in captured.err
         return " ".join(captured.err.split())

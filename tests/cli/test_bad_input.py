@@ -43,7 +43,7 @@ def test_unknown_method(fails: Fails, tmp_path) -> None:
 def test_a_learner_of_sessions_is_not_trained_once(fails: Fails, tmp_path) -> None:
     said = fails("train", "--data", tmp_path, "--method", "bct", "cvs", "ewc", "--out", tmp_path / "out")
     assert "cvs, ewc learns in sessions" in said and not (tmp_path / "out").exists()
-    command = "limpet sessions general-incremental --data DATA --out DIR --method cvs ewc"
+    command = "limpet-bench sessions general-incremental --data DATA --out DIR --method cvs ewc"
     assert f"Next: {command}" in " ".join(said.split())
 
 

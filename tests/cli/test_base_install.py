@@ -99,8 +99,9 @@ def test_what_other_commands_computed_is_there_too(files: Path, made: Path, tmp_
         tmp_path / "run.py",
         ["evaluate", "chain", old, new, *quick, "--out", tmp_path / "chain"],
         ["adapt", "--old", old, "--new", new, *named, "--adapter", "ridge", *quick, "--out", tmp_path / "link"],
-        ["sessions", "disjoint", "--data", made / "photos", *sessions, *fast, "--out", tmp_path / "sessions"],
-        ["bench", tmp_path / "small.yaml", *cells, "--out", tmp_path / "board"],
+        ["limpet-bench", "sessions", "disjoint", "--data", made / "photos", *sessions, *fast,
+         "--out", tmp_path / "sessions"],
+        ["limpet-bench", "run", tmp_path / "small.yaml", *cells, "--out", tmp_path / "board"],
         ["evaluate", "--old", old, "--new", new, *named, *quick, "--out", evidence],
         ["gallery", "create", "--gallery", live, "--embeddings", old, "--model", "a"],
         ["gallery", "rehearse", "--gallery", live, "--vectors", new, "--model", "b", "--report", evidence,
@@ -172,7 +173,6 @@ def test_without_torch_and_lance_vectors_are_evaluated_mapped_and_kept(
     ]  # fmt: skip
     refused: dict[str, list[Any]] = {
         "needs torch": ["train", "--data", files, "--method", "independent", "--out", tmp_path / "no"],
-        "sessions`": ["sessions", "disjoint", "--data", files, "--method", "finetune", "--out", tmp_path / "no"],
         "needs torch and matplotlib and pylance": ["demo", "--out", tmp_path / "no"],
         "kind 'lance' need pylance": ["gallery", "create", tmp_path / "no", "--embeddings", old, "--model", "a"],
         "'residual_mlp' needs torch": ["adapt", "--old", old, "--new", new, "--adapter", "residual_mlp", "--out", "no"],

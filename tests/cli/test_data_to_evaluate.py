@@ -121,7 +121,7 @@ def test_without_training_images_training_is_refused(
         ["train", "--method", "independent"],
         ["train", "--scenario", "open-class"],
         ["train", "--old", old, "--method", "bct", "--dim", "16"],
-        ["sessions", "disjoint", "--test-images", "2"],
+        ["limpet-bench", "sessions", "disjoint", "--test-images", "2"],
     ):
         assert refused in fails(*words, "--data", probes, "--out", tmp_path / "out")
     said = fails("train", "--data", made / "photos", "--old", old, "--old-data", probes, "--method", "advbct",

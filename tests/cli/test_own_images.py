@@ -55,7 +55,7 @@ def test_own_images_without_classes_are_embedded_evaluated_and_kept(capsys, made
 
 
 def test_training_says_that_it_needs_classes(fails: Callable[..., str], flat: Path, tmp_path: Path) -> None:
-    for words in (["train", "--method", "independent"], ["sessions", "disjoint", "--test-images", "2"]):
+    for words in (["train", "--method", "independent"], ["limpet-bench", "sessions", "disjoint", "--test-images", "2"]):
         said = fails(*words, "--data", flat, "--out", tmp_path / "out")
         assert "'flat' has nothing to train on: its images have no classes" in said
         assert "one folder per class, FOLDER/CLASS/*.png" in said and not (tmp_path / "out").exists()

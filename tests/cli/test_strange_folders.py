@@ -22,6 +22,7 @@ from limpet.models.building import build_network
 from limpet.models.release import make_release, save_release
 from limpet.models.specs import FeatureSpec
 from limpet.training.fine_tuning import load_fine_tuned
+from limpet_bench.cli import main as bench
 from option_names import commands, option_names
 
 TEXTS = "id,text\n" + "".join(f"p{row},a text number {row}\n" for row in range(30))
@@ -207,7 +208,7 @@ def test_a_suite_names_no_server_that_is_not_listed(
         "frozen": {"old": server.name, "new": server.name},
     }  # fmt: skip
     Path("suite.yaml").write_text(yaml.safe_dump(suite))
-    for command in (["bench"], ["bench", "plan"]):
-        assert main([*command, "suite.yaml", "--cache", "cache"]) == 2
+    for command in (["run"], ["plan"]):
+        assert bench([*command, "suite.yaml", "--cache", "cache"]) == 2
         assert "LIMPET_API_HOSTS" in capsys.readouterr().err
     assert not server.requests and not connects

@@ -18,8 +18,8 @@ from limpet.data.images import (
     SelectedImages,
     keep_decoded,
 )
-from limpet.data.record_io import RecordImages
 from limpet.errors import ConfigError, DataError
+from limpet_bench.datasets.record_io import RecordImages
 
 ROWS = np.array([3, 0, 3])
 

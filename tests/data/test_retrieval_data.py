@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from limpet.data import ArrayImages, ImageSet, RetrievalData
-from limpet.data.closed_set import closed_set
 from limpet.errors import DataError
+from limpet_bench.sessions.closed_set import closed_set
 
 
 def build(image_set: ImageSet, **changes: Any) -> RetrievalData:

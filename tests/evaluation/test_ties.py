@@ -13,11 +13,12 @@ from limpet.embeddings import EmbeddingSet
 from limpet.errors import ConfigError
 from limpet.evaluation.evaluate import evaluate
 from limpet.evaluation.metrics import FAMILIES, METRICS, TIED, metrics_named
-from limpet.evaluation.protocols import ByCamera, ByLabel, Landmarks, Protocol, SeenClasses
+from limpet.evaluation.protocols import ByCamera, ByLabel, Protocol, SeenClasses
 from limpet.evaluation.ranking.engine import Ranked
 from limpet.evaluation.results import Evaluation
 from limpet.evaluation.retrieval import rank_metrics
 from limpet.geometry import Hypersphere
+from limpet_bench.protocols.landmarks import Landmarks
 
 NAMES = [*METRICS, *(family.replace("@k", f"@{k}") for family in FAMILIES for k in (1, 2, 4, 9, 40))]
 KINDS = ("constant", "signs", "repeated", "quantised")

@@ -20,15 +20,10 @@ from fuzz.mutations import Mutation
 from limpet.adapters import ADAPTERS, build_adapter
 from limpet.adapters.score_map import load_score_map
 from limpet.adapters.storage import AdapterRecord, load_adapter, save_adapter
-from limpet.bench.suite import read_suite
 from limpet.cli.config import known_options, leaves, read_yaml
 from limpet.cli.embed import images
 from limpet.cli.train import train
 from limpet.data.arrays import arrays
-from limpet.data.ijbc import FaceTruth
-from limpet.data.intents import official_json
-from limpet.data.record_io import RecordFile
-from limpet.data.revisited import RevisitedTruth
 from limpet.data.text_files import texts
 from limpet.embeddings import EmbeddingSet, storage
 from limpet.evaluation.evaluate import evaluate
@@ -49,6 +44,11 @@ from limpet.reports.combined import combined_table
 from limpet.reports.evaluation import headline, summary_rows
 from limpet.results import Data
 from limpet.sources import open_source
+from limpet_bench.datasets.ijbc import FaceTruth
+from limpet_bench.datasets.intents import official_json
+from limpet_bench.datasets.record_io import RecordFile
+from limpet_bench.datasets.revisited import RevisitedTruth
+from limpet_bench.suite import read_suite
 
 SPACE = Hypersphere(4)
 CHANGES: Mapping[str, Sequence[Mutation]] = {

@@ -12,8 +12,6 @@ import pytest
 import torch
 
 from limpet.adapters import ScoreMap
-from limpet.continual.plans import Plan, blurry, disjoint, general_incremental
-from limpet.continual.results import SessionsResults, average_recall, forgetting
 from limpet.embeddings import EmbeddingSet
 from limpet.evaluation.chain import ChainResults, evaluate_chain
 from limpet.evaluation.evaluate import evaluate
@@ -27,6 +25,8 @@ from limpet.geometry import Lorentz
 from limpet.linking.results import AdaptResults
 from limpet.results import Data, packages
 from limpet.version import __version__
+from limpet_bench.sessions.plans import Plan, blurry, disjoint, general_incremental
+from limpet_bench.sessions.results import SessionsResults, average_recall, forgetting
 
 from .browser import started
 

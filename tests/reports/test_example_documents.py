@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from limpet.bench.leaderboard import Leaderboard
-from limpet.continual.results import SessionsResults
 from limpet.evaluation.chain import ChainResults
 from limpet.evaluation.results import EvaluationResults
 from limpet.evaluation.test_sets import CombinationResults
 from limpet.galleries.rehearsal import Rehearsal
 from limpet.linking.results import AdaptResults
 from limpet.results import Results
+from limpet_bench.leaderboard import Leaderboard
+from limpet_bench.sessions.results import SessionsResults
 
 DOCUMENTS = Path(__file__).parent / "documents"
 KINDS: dict[str, type[Results]] = {

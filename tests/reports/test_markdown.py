@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from limpet.bench.leaderboard import Leaderboard
-from limpet.continual.results import SessionsResults
 from limpet.evaluation.chain import ChainResults
 from limpet.evaluation.results import EvaluationResults
 from limpet.evaluation.test_sets import CombinationResults
 from limpet.galleries.rehearsal import Rehearsal
 from limpet.linking.results import AdaptResults
-from limpet.reports import adapt, chain, combined, evaluation, leaderboard, rehearsal, sessions
+from limpet.reports import adapt, chain, combined, evaluation, rehearsal
 from limpet.reports.formats import plain_text
 from limpet.reports.markdown import in_markdown
+from limpet_bench.leaderboard import Leaderboard
+from limpet_bench.reports import leaderboard, sessions
+from limpet_bench.sessions.results import SessionsResults
 
 from .test_example_documents import DOCUMENTS, KINDS
 

@@ -17,7 +17,7 @@ from limpet.reports.adapt import render_adapt_report
 from limpet.reports.chain import render_chain_report
 from limpet.reports.combined import render_combined_report
 from limpet.reports.evaluation import render_report
-from limpet.reports.sessions import render_sessions_report
+from limpet_bench.reports.sessions import render_sessions_report
 
 WRONG = {
     "a per cent without a space": r"\d%",

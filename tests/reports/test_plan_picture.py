@@ -7,9 +7,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from limpet.continual.plans import Plan, blurry, disjoint, general_incremental
-from limpet.reports.plan_picture import STYLE, plan_picture
 from limpet.reports.svg import width_of
+from limpet_bench.reports.plan_picture import STYLE, plan_picture
+from limpet_bench.sessions.plans import Plan, blurry, disjoint, general_incremental
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from limpet.continual.plans import disjoint
 from limpet.evaluation.chain import ChainResults
 from limpet.evaluation.examples import Example, Found, choose_examples
 from limpet.evaluation.results import Evaluation, EvaluationResults
@@ -20,7 +19,8 @@ from limpet.reports.adapt import render_adapt_report
 from limpet.reports.chain import render_chain_report
 from limpet.reports.combined import render_combined_report
 from limpet.reports.evaluation import render_report
-from limpet.reports.sessions import render_sessions_report
+from limpet_bench.reports.sessions import render_sessions_report
+from limpet_bench.sessions.plans import disjoint
 
 from .browser import BROWSER
 from .changes import changed

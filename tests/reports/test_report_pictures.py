@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from limpet.errors import DataError
-from limpet.evaluation.pictures.thumbnails import LARGEST, png
+from limpet.evaluation.thumbnails import LARGEST, png
 from limpet.reports.pictures import data_uris
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from limpet.continual.plans import disjoint
-from limpet.continual.results import SessionsResults
 from limpet.errors import ConfigError
 from limpet.methods import METHODS
-from limpet.reports.sessions import TERMS, age_rows, render_sessions_report, session_rows, write_sessions_report
+from limpet_bench.reports.sessions import TERMS, age_rows, render_sessions_report, session_rows, write_sessions_report
+from limpet_bench.sessions.plans import disjoint
+from limpet_bench.sessions.results import SessionsResults
 
 from .pages import Page
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import limpet
-from limpet.continual.results import SessionsResults
 from limpet.errors import ConfigError, DataError
 from limpet.evaluation.results import EvaluationResults
 from limpet.reports.markdown import markdown_table
-from limpet.reports.sessions import sessions_table
+from limpet_bench.reports.sessions import sessions_table
+from limpet_bench.sessions.results import SessionsResults
 
 Keys = tuple[Any, ...]
 
@@ -66,7 +66,7 @@ def test_results_of_an_upgrade_are_none_of_sessions(
     results: EvaluationResults, nine_learners: SimpleNamespace, tmp_path: Path
 ) -> None:
     path = results.save(tmp_path)
-    with pytest.raises(ConfigError, match=r"(?s)of the kind 'evaluation'.*“limpet sessions”"):
+    with pytest.raises(ConfigError, match=r"(?s)of the kind 'evaluation'.*“limpet-bench sessions”"):
         SessionsResults.load(path)
     with pytest.raises(ConfigError, match="kind 'sessions'"):
         EvaluationResults.load(nine_learners.results.save(tmp_path))

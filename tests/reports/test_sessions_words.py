@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from limpet.continual.results import SessionsResults
-from limpet.reports.sessions import (
+from limpet.reports.words import Finding
+from limpet_bench.reports.sessions import (
     Standing,
     gap_closed,
     sessions_findings,
     sessions_headline,
     standing,
 )
-from limpet.reports.words import Finding
+from limpet_bench.sessions.results import SessionsResults
 
 
 def scored(found: SimpleNamespace, **averages: float) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from limpet.adapters import build_adapter
-from limpet.bench.steps import hand_over
 from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.errors import ConfigError, LimpetError
 from limpet.export import formats
@@ -24,6 +23,7 @@ from limpet.models.specs import TextSpec
 from limpet.models.text_encoders import open_text_encoder
 from limpet.stores.backup_files import appearing
 from limpet.support.disk import Disk, whole_folder
+from limpet_bench.steps import hand_over
 from tiny_text_model import write_tiny_model
 
 Write = Callable[[Path], object]

@@ -9,11 +9,12 @@ import pytest
 import yaml
 
 import limpet
-from limpet.bench.suite import read_suite
 from limpet.cli import main
 from limpet.cli.config import read_yaml
 from limpet.errors import ConfigError
 from limpet.support.documents import DEPTH_LIMIT, SIZE_LIMIT, parsed_json, parsed_yaml
+from limpet_bench.cli import main as bench
+from limpet_bench.suite import read_suite
 
 SUITES = Path(limpet.__file__).parent / "recipes"
 LAUGHS = "\n".join(["a0: &a0 [x, x]", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 60))])
@@ -65,8 +66,8 @@ def test_a_file_larger_than_people_write_is_refused_unread(tmp_path: Path) -> No
 def test_commands_refuse_it_without_a_traceback(what: str, tmp_path: Path, capsys) -> None:
     path = tmp_path / "a.yaml"
     path.write_text(NOT_YAML[what][0])
-    for words in (["train", "--config", path], ["bench", path]):
-        assert main([str(word) for word in words]) == 2
+    for program, words in ((main, ["train", "--config", path]), (bench, ["run", path])):
+        assert program([str(word) for word in words]) == 2
         assert "a.yaml" in capsys.readouterr().err
 
 

@@ -7,7 +7,7 @@ import gc
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import limpet
 from limpet.errors import ConfigError, LimpetError, unknown_name
@@ -18,12 +18,10 @@ COMMANDS = {
     "methods": "list the compatibility methods with their papers and options",
     "train": "train a model, or a whole comparison of old, independent and compatible models",
     "embed": "embed images with releases or texts with frozen models, or carry embeddings over to another space",
-    "sessions": "train through sessions of data, whose galleries are embedded once and for ever",
     "adapt": "let a new frozen model search what an old one embedded, with an adapter or a compatible head",
     "fine-tune": "fine-tune a text model so that its queries search what an old one embedded",
     "export": "write an adapter, a head or a model of images for serving without limpet",
     "evaluate": "measure whether new queries can search an old gallery, and say so in words",
-    "bench": "compare methods over data sets, scenarios and seeds, and print a leaderboard",
     "gallery": "keep a live gallery: search, swap the model, backfill, roll back",
     "attach": "carry an upgrade out on your own table of PostgreSQL, while the application goes on",
     "completion": "print the completion of bash, zsh or fish",
@@ -32,57 +30,75 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 fine, 1 a verdict failed, 2 wrong use or bad input."""
+    return run_program("limpet", COMMANDS, _run_command, arguments)
+
+
+def run_program(
+    name: str,
+    summaries: Mapping[str, str],
+    run: Callable[[list[str]], int],
+    arguments: Sequence[str] | None = None,
+) -> int:
+    """Run one command of a program, print its errors for people, and return its exit code; see `main`.
+
+    Args:
+        name: What people type.
+        summaries: What its commands do, by the first word of each.
+        run: Runs the command that words name.
+        arguments: What was typed after the name; the words of this process when None.
+    """
     if arguments is None:  # a process of its own: looking for garbage in all that is imported took much of a command
         gc.set_threshold(50_000)
         atexit.register(gc.freeze)
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help", "help"):
-        print(_help())
+        print(_help(name, summaries))
         return 0 if words else 2
     if words[0] in ("-V", "--version"):
-        print(f"limpet {limpet.__version__}")
+        print(f"{name} {limpet.__version__}")
         return 0
-    return _run(words[0], words[1:])
-
-
-def _run(command: str, arguments: list[str]) -> int:
     from limpet.cli.console import heartbeat, print_error, tell_at_end
 
-    as_json = "--json" in arguments or "--json=true" in arguments
+    command, as_json = words[0], "--json" in words or "--json=true" in words
     try:
-        with heartbeat(" ".join(["limpet", command, *(word for word in arguments[:1] if word.isalpha())])):
-            from limpet.cli import app, console
+        with heartbeat(" ".join([name, command, *(word for word in words[1:2] if word.isalpha())])):
             from limpet.support.extras import needing
 
-            with needing(f"`limpet {command}`, as it was asked,"):
+            with needing(f"`{name} {command}`, as it was asked,"):
                 try:
-                    if (path := app.path_of([command, *arguments])) is not None:
-                        return app.run([command, *arguments], path)
-                    if command not in COMMANDS:
-                        raise unknown_name("command", command, COMMANDS, listing="limpet --help")
-                    from limpet.cli.parsing import run_command  # those that Cyclopts does not read yet
-
-                    console.JSON = True
-                    return run_command([command, *arguments])
+                    return run(words)
                 finally:
                     tell_at_end()
     except LimpetError as error:
-        print_error(command, error, as_json=as_json)
+        print_error(command, error, as_json=as_json, program=name)
     except BrokenPipeError:  # the reader of standard output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except MemoryError as error:
-        print_error(command, _no_memory(error), as_json=as_json)
+        print_error(command, _no_memory(error), as_json=as_json, program=name)
     except OSError as error:
-        print_error(command, _no_place(error), as_json=as_json)
+        print_error(command, _no_place(error), as_json=as_json, program=name)
     except RuntimeError as error:
         if not (told := _out_of_memory(error)):
             raise
-        print_error(command, _no_memory(MemoryError(told)), as_json=as_json)
+        print_error(command, _no_memory(MemoryError(told)), as_json=as_json, program=name)
     except KeyboardInterrupt:
         print("\nInterrupted. What was finished is kept; the same command continues.", file=sys.stderr)
         return 130
     return 2
+
+
+def _run_command(words: list[str]) -> int:
+    from limpet.cli import app, console
+
+    if (path := app.path_of(words)) is not None:
+        return app.run(words, path)
+    if words[0] not in COMMANDS:
+        raise unknown_name("command", words[0], COMMANDS, listing="limpet --help")
+    from limpet.cli.parsing import run_command  # those that Cyclopts does not read yet
+
+    console.JSON = True
+    return run_command(words)
 
 
 def _no_place(error: OSError) -> ConfigError:
@@ -116,18 +132,18 @@ def _no_memory(error: MemoryError) -> ConfigError:
     )
 
 
-def _help() -> str:
-    width = max(map(len, COMMANDS)) + 2
-    lines = [f"  {name:<{width}}{text}" for name, text in COMMANDS.items()]
+def _help(program: str, summaries: Mapping[str, str]) -> str:
+    width = max(map(len, summaries)) + 2
+    lines = [f"  {name:<{width}}{text}" for name, text in summaries.items()]
     return "\n".join(
         [
             "Upgrade an embedding model without re-indexing.",
             "",
-            "usage: limpet COMMAND [--option value ...]",
+            f"usage: {program} COMMAND [--option value ...]",
             "",
             *lines,
             "",
-            "`limpet COMMAND --help` lists the options of a command; every command takes --json.",
+            f"`{program} COMMAND --help` lists the options of a command; every command takes --json.",
             "Exit codes: 0 fine, 1 a verdict failed, 2 wrong use or bad input.",
             "What takes long shows a bar on a terminal, and writes a line every half minute to a log.",
         ]

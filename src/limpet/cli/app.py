@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -42,6 +42,30 @@ GROUPS: dict[str, str] = {}
 """Words that are no command without another one, and what their help says."""
 
 
+@dataclass(frozen=True)
+class Program:
+    """A program and its commands.
+
+    Args:
+        name: What people type.
+        help: What it is, in a sentence.
+        package: The package of the modules with its commands.
+        commands: Module and function of every command, and what the help says about it; see `COMMANDS`.
+        groups: See `GROUPS`.
+        table: The table of limpet.toml that holds the tables of its commands; "" for the top.
+    """
+
+    name: str
+    help: str
+    package: str
+    commands: Mapping[str, tuple[str, str]]
+    groups: Mapping[str, str] = field(default_factory=dict)
+    table: str = ""
+
+
+LIMPET = Program("limpet", "Upgrade an embedding model without re-indexing.", "limpet.cli", COMMANDS, GROUPS)
+
+
 @Parameter(group=Group("General", sort_key=3))
 @dataclass(frozen=True)
 class General(Options):
@@ -62,39 +86,40 @@ class General(Options):
     no_color: bool = False
 
 
-def path_of(words: Sequence[str]) -> str | None:
+def path_of(words: Sequence[str], program: Program = LIMPET) -> str | None:
     """Return the command or group that words name, such as "evaluate chain"; None where this app has none of it."""
     begins = 0
     while begins < len(words) and words[begins].startswith("-"):  # options of every command may come first
         begins += 2 if words[begins] == "--config" else 1
     for length in (2, 1):
-        if (path := " ".join(words[begins : begins + length])) in COMMANDS or path in GROUPS:
+        if (path := " ".join(words[begins : begins + length])) in program.commands or path in program.groups:
             return path
     return None
 
 
-def function_of(path: str) -> Callable[..., int]:
+def function_of(path: str, program: Program = LIMPET) -> Callable[..., int]:
     """Return the function of a command, such as "evaluate chain".
 
     Raises:
         KeyError: There is no such command.
     """
-    module, _, name = COMMANDS[path][0].partition(":")
-    found: Callable[..., int] = getattr(import_module(f"limpet.cli.{module}"), name)
+    module, _, name = program.commands[path][0].partition(":")
+    found: Callable[..., int] = getattr(import_module(f"{program.package}.{module}"), name)
     return found
 
 
-def app_for(path: str | None = None) -> App:
+def app_for(path: str | None = None, program: Program = LIMPET) -> App:
     """Build the app.
 
     Args:
         path: The command that is going to run, whose function is imported; all others are loaded when they are asked
             for. None imports the function of every command, for completion and tests.
+        program: Whose command it is.
     """
     app = App(
-        name="limpet",
+        name=program.name,
         console=Console(soft_wrap=True, highlight=False),
-        help="Upgrade an embedding model without re-indexing.",
+        help=program.help,
         help_format="plaintext",
         help_formatter=Columns(),
         help_flags=["--help", "-h", "--help-all"],
@@ -102,37 +127,40 @@ def app_for(path: str | None = None) -> App:
         default_parameter=LISTS_AND_FLAGS,
     )
     above = {"": app}
-    for name in dict.fromkeys((*GROUPS, *COMMANDS)):
+    for name in dict.fromkeys((*program.groups, *program.commands)):
         first, _, second = name.partition(" ")
-        loaded = name in COMMANDS and path in (None, name)
-        if any(other.startswith(f"{name} ") for other in COMMANDS):
-            above[name] = group = App(name=name, help=GROUPS.get(name) or (None if loaded else COMMANDS[name][1]))
+        loaded = name in program.commands and path in (None, name)
+        if any(other.startswith(f"{name} ") for other in program.commands):
+            above[name] = group = App(
+                name=name, help=program.groups.get(name) or (None if loaded else program.commands[name][1])
+            )
             app.command(group)
             if loaded:
-                group.default(function_of(name))
-                group.help_epilogue = _epilogue(name)
+                group.default(function_of(name, program))
+                group.help_epilogue = _epilogue(name, program)
             continue
         parent = above[first if second else ""]
         if loaded:
-            parent.command(function_of(name), name=second or first, help_epilogue=_epilogue(name))
+            parent.command(function_of(name, program), name=second or first, help_epilogue=_epilogue(name, program))
         else:
-            place, said = COMMANDS[name]
-            parent.command(f"limpet.cli.{place}", name=second or first, help=said)
+            place, said = program.commands[name]
+            parent.command(f"{program.package}.{place}", name=second or first, help=said)
     return app
 
 
-def run(words: Sequence[str], path: str) -> int:
+def run(words: Sequence[str], path: str, program: Program = LIMPET) -> int:
     """Run the command that words name and return its exit code.
 
     Args:
-        words: What the user typed after ``limpet``.
+        words: What the user typed after the name of the program.
         path: What `path_of` returned for them.
+        program: Whose command it is.
 
     Raises:
         ConfigError: An option is unknown, missing, or has a wrong value.
     """
     layout.SHOW_ALL = "--help-all" in words
-    app = app_for(path)
+    app = app_for(path, program)
 
     @app.meta.default
     def launch(
@@ -140,25 +168,30 @@ def run(words: Sequence[str], path: str) -> int:
         general: General = General(),
     ) -> int:
         _set_up(general)
-        app.config = [Env("LIMPET_", show=False), *settings.sources(general.config, path)]
+        app.config = [Env("LIMPET_", show=False), *settings.sources(general.config, path, program.table)]
         command, bound, unparsed = app.parse_args(rest, exit_on_error=False, print_error=False)
         bound.apply_defaults()
         for name, value in bound.arguments.items():
             if isinstance(value, Options):
                 bound.arguments[name] = replace(value)  # type: ignore[type-var]  # what one keeps is of this call
-        given = {Settings: Settings.of(path, bound.arguments), Typed: Typed.of(words)}
+        given = {
+            Settings: Settings.of(f"{program.table} {path}".strip(), bound.arguments),
+            Typed: Typed.of(words, program.name),
+        }
         return int(command(*bound.args, **{**bound.kwargs, **{name: given[kind] for name, kind in unparsed.items()}}))
 
     try:
         code = app.meta(words, exit_on_error=False, print_error=False, result_action="return_value")
         return int(code or 0)  # none of help
     except CycloptsError as error:
-        raise ConfigError(_said(error, path), to_do=f"`limpet {path} --help` lists the options.") from error
+        raise ConfigError(
+            _said(error, f"{program.name} {path}"), to_do=f"`{program.name} {path} --help` lists the options."
+        ) from error
 
 
 def _said(error: CycloptsError, path: str) -> str:
     if isinstance(error, UnusedCliTokensError):
-        return f"`limpet {path}` does not take {' '.join(map(repr, error.unused_tokens or []))}."
+        return f"`{path}` does not take {' '.join(map(repr, error.unused_tokens or []))}."
     return " ".join(str(error).split())
 
 
@@ -186,12 +219,14 @@ def examples_of(function: Callable[..., Any]) -> list[str]:
     """
     _, _, said = inspect.cleandoc(function.__doc__ or "").partition("\nExamples:\n")
     lines = said.partition("\n\n")[0].splitlines()
-    joined = "".join(f"\n{line}" if line.startswith("    limpet ") else f" {line.strip()}" for line in lines)
+    joined = "".join(
+        f"\n{line}" if line.startswith(("    limpet ", "    limpet-bench ")) else f" {line.strip()}" for line in lines
+    )
     return [line.strip() for line in joined.splitlines() if line.strip()]
 
 
-def _epilogue(path: str) -> str:
-    return "\n".join(["Examples:", *(f"  {example}" for example in examples_of(function_of(path)))])
+def _epilogue(path: str, program: Program) -> str:
+    return "\n".join(["Examples:", *(f"  {example}" for example in examples_of(function_of(path, program)))])
 
 
 def options_of(path: str) -> list[str]:

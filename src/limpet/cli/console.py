@@ -190,10 +190,10 @@ def print_json(document: Mapping[str, object]) -> None:
     sys.stdout.write("\n")
 
 
-def print_error(command: str, error: LimpetError, *, as_json: bool) -> None:
+def print_error(command: str, error: LimpetError, *, as_json: bool, program: str = "limpet") -> None:
     """Write an error for people, and for machines if they asked for JSON."""
     console.quiet = not FIRST  # whatever --quiet said
-    console.print(Text.assemble((printable(f"limpet {command}: "), "bold red"), printable(error.given)))
+    console.print(Text.assemble((printable(f"{program} {command}: "), "bold red"), printable(error.given)))
     if error.expected:
         console.print(Text.assemble(("Expected: ", "bold"), printable(error.expected)))
     if error.to_do:

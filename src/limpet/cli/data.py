@@ -127,6 +127,8 @@ def list_all() -> int:
         ["a file", ".csv, .parquet or .jsonl with a column text (and label, id), or .txt with a text per line", ""]
     )
     print_table("Sets of texts", ["--texts", "what it is", "folder below --data-root"], rows)
+    if "omniglot" not in images:
+        console.print("\nThe official data sets of papers come with the package limpet-bench: pip install ./bench.")
     console.print("\n`limpet data NAME` lists the options of one of them.")
     return 0
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from limpet.cli.console import as_json, console, print_json, print_table
+from limpet.cli.console import as_json, console, print_error, print_json, print_table
 from limpet.cli.evidence import Pictures, Sides, refuse_no_labels, refuse_swapped, write_evidence
 from limpet.cli.options import Answers, DataSets, Judging, Output, Reading, Shown, Similarity
 from limpet.cli.pages import check_report
@@ -304,6 +304,8 @@ def protocols() -> int:
     from limpet.reports.formats import MISSING
     from limpet.support.options import option_types
 
+    for error in PROTOCOLS.import_installed():
+        print_error("evaluate protocols", error, as_json=False)
     if as_json():
         facts = ("name", "description", "metrics", "gate_metric", "units", "ground_truth")
         known = [

@@ -15,7 +15,7 @@ from limpet.cli.evidence import Sides
 from limpet.cli.pages import Report
 from limpet.cli.parameters import Named, Options
 from limpet.cli.places import Place
-from limpet.errors import ConfigError, ReleaseError, UnusableVectorsError, refuse, shown, unknown_name
+from limpet.errors import ConfigError, ReleaseError, UnusableVectorsError, refuse, shown
 from limpet.support.options import bound, option_types
 
 if TYPE_CHECKING:
@@ -571,7 +571,7 @@ class Answers(Options):
         from limpet.evaluation.protocols import PROTOCOLS
 
         if self.protocol not in PROTOCOLS:
-            raise unknown_name("protocol", self.protocol, PROTOCOLS, listing="limpet evaluate protocols")
+            raise PROTOCOLS.unknown(self.protocol)
 
     def opened(self, leave_one_out: bool) -> Protocol:
         """Return the protocol that was asked for, with its options and its ground truth.

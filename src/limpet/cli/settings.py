@@ -21,6 +21,8 @@ from limpet.support.disk import read_text
 from limpet.support.options import Keywords
 
 FILE = "limpet.toml"
+BENCH = "bench"
+"""The table with the settings of `limpet-bench`."""
 SHARED = ("data-root", "device", "gallery")
 """Settings that stand above all tables and count for every command that has such an option."""
 
@@ -70,9 +72,9 @@ class Typed(str):
     """A command as it was typed, for commands that write it down; no option."""
 
     @classmethod
-    def of(cls, words: Sequence[str]) -> Typed:
+    def of(cls, words: Sequence[str], program: str = "limpet") -> Typed:
         """Return the command line without passwords."""
-        return cls(without_secrets(shlex.join(["limpet", *words])))
+        return cls(without_secrets(shlex.join([program, *words])))
 
 
 def _plain(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -190,12 +192,13 @@ def document(config: str | None = None) -> tuple[dict[str, Any], str]:
     return ({}, FILE) if path is None else (read(path, named=config is not None), str(path))
 
 
-def sources(config: str | None, path: str) -> list[Callable[..., Any]]:
+def sources(config: str | None, path: str, table: str = "") -> list[Callable[..., Any]]:
     """Return what gives a command the settings of a file.
 
     Args:
         config: The file; None for the nearest limpet.toml.
         path: The command.
+        table: The table that holds those of the commands of this program; "" for the top.
 
     Raises:
         ConfigError: See `document`; or the file has a table or a name that nothing reads.
@@ -207,9 +210,10 @@ def sources(config: str | None, path: str) -> list[Callable[..., Any]]:
     _api = content.pop("api", {}), source
     shared = {name: content.pop(name) for name in SHARED if name in content}
     for name, value in content.items():
-        if name not in FAMILIES:
-            raise unknown_name(f"table or setting in '{source}'", name, (*FAMILIES, "api", *SHARED))
+        if name not in FAMILIES and name != BENCH:
+            raise unknown_name(f"table or setting in '{source}'", name, (*FAMILIES, BENCH, "api", *SHARED))
         refuse(not isinstance(value, dict), f"'{name}' in '{source}' is {brief(value)}.", f"a table: [{name}]")
+    content = content.get(table, {}) if table else {name: value for name, value in content.items() if name != BENCH}
     usual = Dict(shared, source=source, use_commands_as_keys=False, allow_unknown=True)
     return [Dict(content, source=source), usual]
 

@@ -251,7 +251,7 @@ def _checked_predecessor(
             f"{', '.join(in_sessions)} learns in sessions, each with a gallery of its own, and a single training has "
             "none.",
             expected="a method for one upgrade, such as bct; `limpet methods` lists them",
-            to_do=f"limpet sessions general-incremental --data DATA --out DIR --method {' '.join(in_sessions)}",
+            to_do=f"limpet-bench sessions general-incremental --data DATA --out DIR --method {' '.join(in_sessions)}",
         )
     needs_old = any(method.needs_old for method in methods.values())
     refuse(

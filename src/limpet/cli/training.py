@@ -1,4 +1,4 @@
-"""How ``limpet train`` and ``limpet sessions`` train, as a group of options."""
+"""How ``limpet train`` and ``limpet-bench sessions`` train, as a group of options."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from limpet.cli.choices import options_by_method
 from limpet.cli.options import Network
-from limpet.cli.parameters import Options
-from limpet.support.options import Keywords
+from limpet.cli.parameters import Named, Options
 from limpet.training.experiment import Experiment, Geometry, Recipe
 
 if TYPE_CHECKING:
@@ -28,8 +27,8 @@ class Training(Options):
         seed: Of initial weights, order, augmentation, what is drawn from the data, and the method.
     """
 
-    method_options: Keywords = field(default_factory=dict)
-    head_options: Keywords = field(default_factory=dict)
+    method_options: Named = field(default_factory=dict)
+    head_options: Named = field(default_factory=dict)
     recipe: Recipe = field(default_factory=Recipe)
     seed: int = 0
 

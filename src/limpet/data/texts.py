@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from limpet.data.datasets import Dataset, open_named
-from limpet.data.intents import banking77, clinc150
 from limpet.data.text_files import FILE_READERS, OnEmpty, texts
 from limpet.data.text_pairs import TextPairs, text_pairs
 from limpet.data.text_set import TextData, TextSet
@@ -15,20 +14,16 @@ from limpet.errors import DataError
 from limpet.registry import Registry
 from limpet.support.options import bound, option_types
 
-__all__ = ["TEXT_DATASETS", "banking77", "clinc150", "load_pairs", "load_texts", "texts"]
+__all__ = ["TEXT_DATASETS", "load_pairs", "load_texts", "texts"]
 
 TEXT_DATASETS: Registry[Dataset[TextData]] = Registry(
     "text data set or file",
     "text_datasets",
-    {
-        "clinc150": Dataset(
-            clinc150, "requests of 150 intents to an assistant; test searches test and val", "clinc150"
-        ),
-        "banking77": Dataset(banking77, "questions of a bank's customers, 77 intents; test searches test", "banking77"),
-    },
+    {},
     fits=lambda thing: isinstance(thing, Dataset),
     expected="a limpet.data.datasets.Dataset",
     listing="limpet data",
+    in_bench=("clinc150", "banking77"),
 )
 
 
@@ -50,12 +45,11 @@ def load_texts(
         ConfigError: The name or an option is unknown, or an option has another type or is out of range.
         DataError: Files are missing or cannot be used; the message says which.
 
-    >>> load_texts("clinc15")
+    >>> load_texts("requests.csv")
     Traceback (most recent call last):
     ...
-    limpet.errors.ConfigError: Unknown text data set or file 'clinc15'. Did you mean 'clinc150'?
-    Expected: one of clinc150, banking77
-    Next: type one of these; `limpet data` describes them.
+    limpet.errors.DataError: There is no file requests.csv.
+    Expected: a file of texts: .csv, .parquet, .jsonl, .txt
     """
     if str(name_or_path) in TEXT_DATASETS:
         return open_named(TEXT_DATASETS, str(name_or_path), root, options)

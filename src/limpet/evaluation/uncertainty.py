@@ -5,7 +5,7 @@ Spaces in which the length of a vector says something, such as hyperbolic space,
 there is all that counts here. Histograms tell classes that the old model has seen from others.
 
 Paper: Learning Along the Arrow of Time (HBCT), which finds unseen classes more uncertain. Its Fig. 6 lays embeddings
-out with UMAP on a hyperboloid of two dimensions; `limpet.evaluation.pictures.layouts` does that too, if asked. A
+out with UMAP on a hyperboloid of two dimensions; `limpet_bench.pictures.layouts` does that too, if asked. A
 report does not: UMAP keeps neighbourhoods and gives up distances, so that how far a point is from the origin, which is
 its uncertainty and half of what the picture is about, would be made up. Here the radius is exact and only the direction
 is a projection; there is nothing random in it, and the same embeddings give the same picture on every machine.

@@ -319,7 +319,7 @@ class CompatibilityMethod(nn.Module):
     """Whether training refuses to start without a predecessor."""
     memory: str | None = None
     """How the images of earlier sessions that a session sees again are chosen: a key of
-    `limpet.continual.memory.EXEMPLARS`; None replays none. An option may decide it."""
+    `limpet_bench.sessions.memory.EXEMPLARS`; None replays none. An option may decide it."""
     replays: ClassVar[Literal["always", "without old classes"]] = "always"
     """When they are seen: in every session, or only in one that brings no image of an earlier class."""
     memory_share: ClassVar[float | None] = None

@@ -17,7 +17,7 @@ class Rainbow(CompatibilityMethod):
     """Rainbow memory (Bang et al., CVPR 2021, arXiv:2103.17230).
 
     Exemplars range from those that the model is certain of to those it is not, whatever is done to the image
-    (`limpet.continual.memory`); half of every batch are exemplars; and a batch may be mixed by CutMix (Yun et al.,
+    (`limpet_bench.sessions.memory`); half of every batch are exemplars; and a batch may be mixed by CutMix (Yun et al.,
     ICCV 2019), whose loss is shared out between the classes of both images by area.
 
     Args:

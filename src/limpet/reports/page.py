@@ -59,9 +59,15 @@ def write_page(page: str, folder: str | Path, name: str = FILE_NAME) -> Path:
 
 
 def page_template(
-    name: str, *, filters: Mapping[str, Callable[..., Any]] | None = None, values: Mapping[str, object] | None = None
+    name: str,
+    *,
+    package: str = "limpet",
+    filters: Mapping[str, Callable[..., Any]] | None = None,
+    values: Mapping[str, object] | None = None,
 ) -> Any:
-    """Open a template of this folder, with the formats of numbers as filters.
+    """Open a template in the folder ``reports/templates`` of a package, with the formats of numbers as filters.
+
+    It may include the templates of limpet.
 
     Raises:
         ConfigError: Jinja2 is missing.
@@ -72,10 +78,10 @@ def page_template(
             expected="Jinja2 and Matplotlib",
             to_do=f"{EXTRA}; results.json holds all numbers without it.",
         )
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
-        loader=PackageLoader("limpet", "reports/templates"),
+        loader=ChoiceLoader([PackageLoader(one, "reports/templates") for one in dict.fromkeys((package, "limpet"))]),
         autoescape=True,
         undefined=StrictUndefined,
         bytecode_cache=_compiled(),

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limpet.errors import DataError
-from limpet.evaluation.pictures.thumbnails import thumbnails
+from limpet.evaluation.thumbnails import thumbnails
 
 Picture = Callable[[str], "bytes | NDArray[np.uint8] | None"]
 

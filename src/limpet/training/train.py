@@ -176,7 +176,7 @@ def _check(
         raise ConfigError(
             f"The method '{experiment.method}' learns in sessions, and one model was to be trained.",
             expected="a method for one upgrade, such as p2s; or sessions",
-            to_do="`limpet sessions`, or limpet.continual.runner.run_sessions, trains session after session.",
+            to_do="`limpet-bench sessions` trains session after session.",
         )
     unknown = int((items.labels < 0).sum())
     if unknown and not method.unlabelled:

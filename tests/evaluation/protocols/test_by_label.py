@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import ConfigError, DataError, EmptyOverlapError
-from limpet.evaluation.protocols import ByLabel, Relevance, SeenClasses, Verification
+from limpet.evaluation.protocols import ByLabel, Relevance, SeenClasses
+from limpet_bench.protocols.verification import Verification
 
 Golden = Callable[[str], dict[str, NDArray[Any]]]
 Make = Callable[..., EmbeddingSet]

@@ -10,9 +10,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from limpet.data.ijbc import Templates
-from limpet.data.landmarks import LandmarksTruth
-from limpet.data.revisited import RevisitedTruth
 from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.errors import ConfigError
 from limpet.evaluation.evaluate import evaluate
@@ -20,19 +17,21 @@ from limpet.evaluation.protocols import (
     PROTOCOLS,
     ByCamera,
     ByLabel,
-    Identification,
-    Landmarks,
     Pairs,
     Protocol,
     RankingProtocol,
     Relevance,
-    Revisited,
     SeenClasses,
-    Verification,
 )
 from limpet.evaluation.retrieval import rank_metrics
 from limpet.geometry import Hypersphere
 from limpet.support.options import option_types
+from limpet_bench.datasets.ijbc import Templates
+from limpet_bench.datasets.landmarks import LandmarksTruth
+from limpet_bench.datasets.revisited import RevisitedTruth
+from limpet_bench.protocols.identification import Identification
+from limpet_bench.protocols.landmarks import Landmarks, Revisited
+from limpet_bench.protocols.verification import Verification
 
 QUERIES, GALLERY, DIM = 30, 80, 6
 

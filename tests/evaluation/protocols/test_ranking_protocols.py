@@ -9,23 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
 
-from limpet.data.landmarks import LandmarksTruth
-from limpet.data.revisited import RevisitedTruth
 from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.errors import EmptyOverlapError
 from limpet.evaluation.metrics import metrics_named
-from limpet.evaluation.protocols import (
-    ByCamera,
-    ByLabel,
-    Landmarks,
-    Pairs,
-    RankingProtocol,
-    Relevance,
-    Revisited,
-    SeenClasses,
-)
+from limpet.evaluation.protocols import ByCamera, ByLabel, Pairs, RankingProtocol, Relevance, SeenClasses
 from limpet.evaluation.ranking.engine import Ranked
 from limpet.geometry import Hypersphere
+from limpet_bench.datasets.landmarks import LandmarksTruth
+from limpet_bench.datasets.revisited import RevisitedTruth
+from limpet_bench.protocols.landmarks import Landmarks, Revisited
 
 METRICS = ("map", "map@r", "map@3", "cmc@1", "recall@4", "map-trapezoid", "mp@1", "mp@4")
 QUERIES = 5

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from limpet.bench.figure_values import Arrivals
-from limpet.reports.charts.arrivals import arrivals_panel, known_from_start, others_arrive
 from limpet.reports.charts.canvas import CROSS, REVERSE, Chart
+from limpet_bench.figure_values import Arrivals
+from limpet_bench.reports.charts.arrivals import arrivals_panel, known_from_start, others_arrive
 
 from ..reading import assert_page_ready
 

@@ -7,13 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from limpet.continual.plans import disjoint
 from limpet.evaluation.agreement import Agreement
 from limpet.evaluation.class_change import ClassChangeSummary, class_change
 from limpet.evaluation.results import Evaluation, EvaluationResults
 from limpet.reports.charts.bars import (
-    KINDS,
-    Growth,
     agreement_bars,
     agreement_rows,
     change_swatch,
@@ -21,18 +18,23 @@ from limpet.reports.charts.bars import (
     class_plot,
     class_range,
     class_rows,
+    score_bars,
+    share_of,
+)
+from limpet.reports.charts.canvas import Chart
+from limpet.reports.svg import width_of
+from limpet_bench.reports.charts.costs import (
+    KINDS,
+    Growth,
     cost_columns,
     growth_plot,
     growths,
     images_of,
     layer_swatch,
-    score_bars,
     seconds_by_session,
-    share_of,
 )
-from limpet.reports.charts.canvas import Chart
-from limpet.reports.sessions import count_of
-from limpet.reports.svg import width_of
+from limpet_bench.reports.sessions import count_of
+from limpet_bench.sessions.plans import disjoint
 
 from ..changes import changed
 from ..reading import assert_page_ready, lines, points, words

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from limpet.evaluation.pictures.histograms import Histograms
 from limpet.evaluation.uncertainty import Group, Histogram
 from limpet.reports.charts.canvas import Chart
-from limpet.reports.charts.histograms import histogram_panels
+from limpet_bench.pictures.histograms import Histograms
+from limpet_bench.reports.charts.histograms import histogram_panels
 
 from ..reading import assert_page_ready
 

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from limpet.continual.plans import disjoint
 from limpet.evaluation.results import Evaluation, EvaluationResults
 from limpet.evaluation.uncertainty import Group, Histogram
 from limpet.linking.results import AdaptResults, ScoreMapRecord
@@ -21,11 +20,8 @@ from limpet.reports.charts.lines import (
     curve_plot,
     curve_range,
     group_swatch,
-    learner_swatch,
     learning_curve,
-    looks,
     order_swatch,
-    recall_lines,
     score_map_plot,
     spread,
     uncertainties,
@@ -33,6 +29,8 @@ from limpet.reports.charts.lines import (
     uncertainty_range,
 )
 from limpet.reports.svg import width_of
+from limpet_bench.reports.charts.recall import learner_swatch, looks, recall_lines
+from limpet_bench.sessions.plans import disjoint
 
 from ..changes import changed
 from ..reading import assert_page_ready, lines, points, ticks, values, words

@@ -5,9 +5,9 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from limpet.evaluation.pictures.embedding_map import Cluster, EmbeddingMap
 from limpet.reports.charts.canvas import Chart
-from limpet.reports.charts.maps import embedding_panels, own_side
+from limpet_bench.pictures.embedding_map import Cluster, EmbeddingMap
+from limpet_bench.reports.charts.maps import embedding_panels, own_side
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -10,22 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from limpet.continual.plans import disjoint
-from limpet.continual.results import SessionsResults
 from limpet.errors import DataError
 from limpet.evaluation.compatibility import average_compatibility
 from limpet.reports.charts.canvas import HEAT, HEAT_INK, ON_HEAT, Chart
-from limpet.reports.charts.matrix import (
-    MARK,
-    heat_key,
-    heat_map,
-    heat_range,
-    marked_by_criterion,
-    recall_map,
-    recall_range,
-)
+from limpet.reports.charts.matrix import MARK, heat_key, heat_map, heat_range, marked_by_criterion
 from limpet.reports.formats import score, signed
 from limpet.reports.svg import width_of
+from limpet_bench.reports.charts.recall_maps import recall_map, recall_range
+from limpet_bench.sessions.plans import disjoint
+from limpet_bench.sessions.results import SessionsResults
 
 from ..reading import assert_page_ready, lines, points, words
 

@@ -3,7 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from limpet.bench.figure_values import (
+from limpet.reports.charts.canvas import Chart
+from limpet.reports.charts.matrix import MARK
+from limpet_bench.figure_values import (
     BarPanel,
     GenerationMatrix,
     Line,
@@ -13,9 +15,7 @@ from limpet.bench.figure_values import (
     Series,
     Spread,
 )
-from limpet.reports.charts.canvas import Chart
-from limpet.reports.charts.matrix import MARK
-from limpet.reports.charts.panels import (
+from limpet_bench.reports.charts.panels import (
     bars_panel,
     lines_panel,
     look,

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from limpet.evaluation.pictures.strips import Hit, Strip, Strips
 from limpet.reports.charts.canvas import BAD, GOOD, Chart
-from limpet.reports.charts.strips import strip_panel, strips_width
+from limpet_bench.pictures.strips import Hit, Strip, Strips
+from limpet_bench.reports.charts.strips import strip_panel, strips_width
 
 from ..reading import assert_page_ready
 

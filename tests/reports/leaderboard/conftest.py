@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from limpet.bench.leaderboard import BenchRuns, Leaderboard
-from limpet.bench.ranking import leaderboard_of
+from limpet_bench.leaderboard import BenchRuns, Leaderboard
+from limpet_bench.ranking import leaderboard_of
 
 Label = tuple[str, float, float]  # method, P_comp and P_up about which its runs lie
 
@@ -29,7 +29,7 @@ LABELS: dict[str, Label] = {
 CELLS = [(data, kind) for data in ("glyphs", "omniglot") for kind in ("extended-class", "open-class", "extended-data")]
 REASON = "RuntimeError: the loss is not finite in epoch 3"
 MACHINE = "two cores"
-WHERE: dict[str, Any] = {"command": "limpet bench small --out runs/small", "wall_seconds": 4210.5}
+WHERE: dict[str, Any] = {"command": "limpet-bench run small --out runs/small", "wall_seconds": 4210.5}
 
 
 @pytest.fixture(scope="session")

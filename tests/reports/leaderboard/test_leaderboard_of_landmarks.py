@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from limpet.bench.leaderboard import Leaderboard
 from limpet.errors import ConfigError
-from limpet.reports.charts.forest import cell_dots
-from limpet.reports.leaderboard import (
+from limpet_bench.leaderboard import Leaderboard
+from limpet_bench.reports.charts.standings import cell_dots
+from limpet_bench.reports.leaderboard import (
     leaderboard_csv,
     leaderboard_latex,
     leaderboard_markdown,
@@ -22,7 +22,7 @@ from limpet.reports.leaderboard import (
     render_leaderboard,
     run_rows,
 )
-from limpet.reports.leaderboard_tables import (
+from limpet_bench.reports.leaderboard_tables import (
     BEST,
     SECOND,
     by_cell,

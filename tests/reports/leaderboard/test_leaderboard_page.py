@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from limpet.bench.leaderboard import Leaderboard
 from limpet.errors import ConfigError
-from limpet.reports.charts.forest import cell_dots
-from limpet.reports.charts.plane import pareto_plot, pareto_points
-from limpet.reports.leaderboard import render_leaderboard, run_rows, write_leaderboard_page
-from limpet.reports.leaderboard_rank_plot import rank_diagram
+from limpet_bench.leaderboard import Leaderboard
+from limpet_bench.reports.charts.pareto import pareto_plot, pareto_points
+from limpet_bench.reports.charts.standings import cell_dots
+from limpet_bench.reports.leaderboard import render_leaderboard, run_rows, write_leaderboard_page
+from limpet_bench.reports.leaderboard_rank_plot import rank_diagram
 
 from ..browser import BROWSER
 from ..pages import Page

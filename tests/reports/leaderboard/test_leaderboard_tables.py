@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from limpet.bench.leaderboard import Leaderboard
 from limpet.errors import ConfigError
 from limpet.linking.results import AdaptResults
-from limpet.reports.leaderboard import (
+from limpet_bench.leaderboard import Leaderboard
+from limpet_bench.reports.leaderboard import (
     headline,
     leaderboard_csv,
     leaderboard_latex,
@@ -26,7 +26,7 @@ from limpet.reports.leaderboard import (
     terms,
     write_tables,
 )
-from limpet.reports.leaderboard_tables import BEST, SECOND, by_cell, leaderboard_table, summary
+from limpet_bench.reports.leaderboard_tables import BEST, SECOND, by_cell, leaderboard_table, summary
 
 NASTY = "50 % of $x_i^{2}$ & <b>#1</b> | \\end{table} ~*`"
 

@@ -5,26 +5,19 @@ from __future__ import annotations
 from limpet.evaluation.protocols.base import Lists, Protocol, RankingProtocol
 from limpet.evaluation.protocols.by_camera import ByCamera
 from limpet.evaluation.protocols.by_label import ByLabel, SeenClasses
-from limpet.evaluation.protocols.identification import Identification
-from limpet.evaluation.protocols.landmarks import Landmarks, Revisited
 from limpet.evaluation.protocols.relevance_lists import Pairs, Relevance
-from limpet.evaluation.protocols.verification import Verification
 from limpet.registry import Registry
 
 __all__ = [
     "PROTOCOLS",
     "ByCamera",
     "ByLabel",
-    "Identification",
-    "Landmarks",
     "Lists",
     "Pairs",
     "Protocol",
     "RankingProtocol",
     "Relevance",
-    "Revisited",
     "SeenClasses",
-    "Verification",
 ]
 
 PROTOCOLS: Registry[type[Protocol]] = Registry(
@@ -36,14 +29,11 @@ PROTOCOLS: Registry[type[Protocol]] = Registry(
             ByLabel,
             SeenClasses,
             ByCamera,
-            Revisited,
-            Landmarks,
             Relevance,
-            Verification,
-            Identification,
         )
     },
     fits=lambda thing: isinstance(thing, type) and issubclass(thing, Protocol),
     expected="a subclass of limpet.evaluation.protocols.Protocol",
     listing="limpet evaluate protocols",
+    in_bench=("revisited", "gldv2", "ijbc-verification", "ijbc-identification"),
 )

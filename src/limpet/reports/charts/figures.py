@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from limpet.bench.leaderboard import Leaderboard
-from limpet.continual.results import SessionsResults
 from limpet.errors import ConfigError
 from limpet.evaluation.chain import ChainResults
 from limpet.evaluation.results import EvaluationResults
@@ -16,10 +14,9 @@ from limpet.evaluation.test_sets import CombinationResults
 from limpet.galleries.rehearsal.results import Rehearsal
 from limpet.linking.results import AdaptResults
 from limpet.reports.charts.bars import agreement_bars, agreements, score_bars
-from limpet.reports.charts.forest import candidate_dots, cell_dots, measured, sets_plot
-from limpet.reports.charts.lines import recall_lines, rehearsal_curves
+from limpet.reports.charts.forest import candidate_dots, measured, sets_plot
+from limpet.reports.charts.lines import rehearsal_curves
 from limpet.reports.charts.matrix import heat_map, heat_range
-from limpet.reports.charts.plane import pareto_plot
 from limpet.support.extras import needing
 from limpet.support.wording import metric_name
 
@@ -36,9 +33,18 @@ def figure_of(results: Results) -> Figure:
     Raises:
         ConfigError: Matplotlib is missing, or the results hold nothing to draw.
     """
+    return on_white(lambda: _CHIEF[type(results)](results))
+
+
+def on_white(draw: Callable[[], Chart]) -> Figure:
+    """Return a chart as a figure on white.
+
+    Raises:
+        ConfigError: Matplotlib is missing.
+    """
     with needing("A chart"):
         import matplotlib  # noqa: F401
-    chart = _CHIEF[type(results)](results)
+    chart = draw()
     chart.figure.set_facecolor("white")
     return chart.figure
 
@@ -59,16 +65,10 @@ def _chain(results: ChainResults) -> Chart:
     return heat_map(what, matrix, names, limits, what=what, width=max(264.0, 80.0 + 60 * len(names)))
 
 
-def _leaderboard(results: Leaderboard) -> Chart:
-    return pareto_plot(results) or cell_dots(results, results.board.cells[0], width=640)
-
-
 _CHIEF: dict[type[Results], Callable[[Any], Chart]] = {
     AdaptResults: candidate_dots,
     ChainResults: _chain,
     CombinationResults: lambda results: sets_plot(results.sets),
     EvaluationResults: _evaluation,
-    Leaderboard: _leaderboard,
     Rehearsal: lambda results: rehearsal_curves(results, results.metric),
-    SessionsResults: recall_lines,
 }

@@ -11,12 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from limpet.errors import DataError
 from limpet.reports.charts.canvas import BAD, HEAT, HEAT_INK, INK, ON_HEAT, SOFT, Chart
-from limpet.reports.charts.lines import tick_step
 from limpet.reports.formats import score
-from limpet.reports.svg import tick_label, width_of
+from limpet.reports.svg import tick_label
 
 if TYPE_CHECKING:
-    from limpet.continual.results import LearnerResults, SessionsResults
+    pass
 
 Limits = tuple[float, float]
 
@@ -106,7 +105,7 @@ def heat_map(
     across, top = (width - _LEFT - 2) / count, 26.0 if title else 2.0
     down = 0.82 * across
     bottom = top + count * down
-    chart = _pixels(f"{what} of {title}" if title else what, f"{'; '.join(told)}.", (width, bottom + _BOTTOM))
+    chart = pixels(f"{what} of {title}" if title else what, f"{'; '.join(told)}.", (width, bottom + _BOTTOM))
     if title:
         chart.write(0, 15, title, bold=True)
     for i, name in enumerate(names):
@@ -119,16 +118,16 @@ def heat_map(
             words = form(values[i, j]) if math.isfinite(values[i, j]) else ""
             place = (_LEFT + j * across + 1, y + 1, across - 2, down - 2)
             own, with_mark = i == j and columns is None, mark if marks[i, j] else ""
-            _cell(chart, place, words, _share(values[i, j], limits), own=own, mark=with_mark)
+            cell(chart, place, words, share(values[i, j], limits), own=own, mark=with_mark)
     return chart
 
 
-def _pixels(title: str, told: str, size: tuple[float, float]) -> Chart:
+def pixels(title: str, told: str, size: tuple[float, float]) -> Chart:
     """Return a chart whose values are pixels from its upper left corner."""
     return Chart(title, told, size, (0, 0, 0, 0), (0.0, size[0]))
 
 
-def _cell(
+def cell(
     chart: Chart,
     place: tuple[float, float, float, float],
     words: str,
@@ -196,7 +195,7 @@ def heat_key(
     low, high = (tick_label(round(end, 3)) for end in limits)
     beside, bar, steps = width >= 480, 168.0, 24
     height = max(56.0, 2.0 + 18 * len(explained)) if beside else 66.0 + 18 * len(explained)
-    chart = _pixels(f"Scale of {what}", "; ".join([f"From {low} to {high}", *explained]), (width, height))
+    chart = pixels(f"Scale of {what}", "; ".join([f"From {low} to {high}", *explained]), (width, height))
     chart.write(0, 13, what, size=12, colour=SOFT)
     for number in range(steps):
         alpha = round(_FAINTEST + (1 - _FAINTEST) * number / (steps - 1), 3)
@@ -209,52 +208,7 @@ def heat_key(
     return chart
 
 
-def recall_map(name: str, learner: LearnerResults, limits: Limits, *, width: float = 340) -> Chart:
-    """Draw recall@1 of the classes of every session (columns) after every session (rows).
-
-    Cells on the diagonal, the classes of the session itself, are outlined; a group of which nothing was asked although
-    it was known is a dash. Numbers that do not fit are left out.
-
-    Args:
-        name: The learner.
-        learner: Its results.
-        limits: Ends of the colour scale, the same for learners beside each other.
-        width: Width in pixels.
-    """
-    rows, left = learner.recall_by_age, 26.0
-    groups, told = max(1, len(rows[0])), []
-    for number, row in enumerate(rows, start=1):
-        known = (f"{score(value)} of session {place}" for place, value in enumerate(row, start=1) if value is not None)
-        told.append(f"After session {number}, classes {', '.join(known) or 'none'}")
-    across = (width - left - 2) / groups
-    down = min(0.78 * across, 34.0)
-    bottom = len(rows) * down + 2
-    chart = _pixels(f"Recall@1 by class age of {name}", f"{'; '.join(told)}.", (width, bottom + 22))
-    for i in range(0, len(rows), max(1, math.ceil(16 / down))):
-        chart.write(left - 7, (i + 0.5) * down + 6, str(i + 1), size=12, colour=SOFT, align="right", label="row")
-    for j in range(0, groups, tick_step(groups, across)):
-        at = left + (j + 0.5) * across
-        chart.write(at, bottom + 15, str(j + 1), size=12, colour=SOFT, align="center", label="column")
-    fits = width_of("0.00", 12.5) <= across - 2
-    for i, row in enumerate(rows):
-        for j, value in enumerate(row):
-            place = (left + j * across + 1, i * down + 3, across - 2, down - 2)
-            if value is not None:
-                words = f"{value:.2f}" if fits else " "
-                _cell(chart, place, words, _share(value, limits), own=i == j, down=4.5)
-            elif j <= i:
-                _cell(chart, place, "", 0.0, own=False)
-    return chart
-
-
-def recall_range(results: SessionsResults) -> Limits:
-    """Return the lowest and the highest recall@1 of any group of classes, so that maps share one scale."""
-    rows = (row for learner in results.learners.values() for row in learner.recall_by_age)
-    values = [value for row in rows for value in row if value is not None]
-    return (min(values), max(values)) if values else (0.0, 1.0)
-
-
-def _share(value: float, limits: Limits) -> float:
+def share(value: float, limits: Limits) -> float:
     """Return where a value lies between two limits: 0 at the first or before it, 1 at the second or beyond."""
     low, high = limits
     return min(max((value - low) / ((high - low) or 1.0), 0.0), 1.0)

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from limpet.reports.charts.canvas import GOOD, SERIES, SOFT, Chart, round_ticks
+from limpet.reports.charts.canvas import SERIES, SOFT, Chart, round_ticks
 from limpet.reports.charts.forest import measured
 from limpet.reports.charts.shapes import Align
 from limpet.reports.formats import signed
-from limpet.reports.leaderboard_tables import with_deviation
-from limpet.reports.svg import cut, shortened, width_of
+from limpet.reports.svg import shortened, width_of
 
 if TYPE_CHECKING:
-    from limpet.bench.leaderboard import CellMean, Leaderboard
     from limpet.evaluation.results import Evaluation
 
 Rectangle = tuple[float, float, float, float]  # left, top, right, bottom, in pixels
 Point = tuple[float, float]  # P_comp, P_up
 
-_COMPARABLE, _REACH = (
+COMPARABLE, REACH = (
     (-1.0, 2.0),
     (-1.0, 1.0),
 )  # P_comp and P_up; marks beyond stand at the edge
 _NO_LOSS = "no quality lost"
 _TITLE = "Compatibility against quality kept"
-_MANY = 9  # labels whose names have room beside their marks
 
 
 def trade_off(evaluations: Mapping[str, Evaluation], *, width: float = 640, height: float = 400) -> Chart | None:
@@ -38,8 +35,8 @@ def trade_off(evaluations: Mapping[str, Evaluation], *, width: float = 640, heig
         return None
     told = "; ".join(f"{name}: P_comp {signed(p[0])}, P_up {signed(p[1])}" for name, p in points.items()) + "."
     p_comp, p_up = zip(*points.values(), strict=True)
-    chart = _plane(told, p_comp, p_up, (width, height))
-    _named_marks(chart, [(shortened(name, width / 3), point) for name, point in points.items()])
+    chart = plane(told, p_comp, p_up, (width, height))
+    named_marks(chart, [(shortened(name, width / 3), point) for name, point in points.items()])
     return chart
 
 
@@ -53,67 +50,9 @@ def trade_off_points(evaluations: Mapping[str, Evaluation]) -> dict[str, Point]:
     return points
 
 
-def pareto_plot(results: Leaderboard, *, width: float = 640, height: float = 420) -> Chart | None:
-    """Draw P_up over P_comp, means over cells with deviations, and the front; None where no label has both.
-
-    Marks beyond P_comp of -1 or 2, or P_up of 1, stand at the edge with their number. Many labels have their place in
-    `pareto_points` instead of a name.
-    """
-    front, points = results.board.front, pareto_points(results)
-    if front is None or not points:
-        return None
-    told = "; ".join(
-        f"{name}: P_comp {with_deviation('p_comp', p_comp)}, P_up {with_deviation('p_up', p_up)}"
-        for name, (p_comp, p_up) in points.items()
-    )
-    p_comps, p_ups = zip(*points.values(), strict=True)
-    ends = [0.0, *_near_ends(p_comps, _COMPARABLE)], [-0.05, *_near_ends(p_ups, _REACH)]
-    chart = _plane(f"{told}.", *ends, (width, height))
-    corners = sorted({(points[name][0].mean, points[name][1].mean) for name in front.labels})
-    (left, right), (low, high) = chart.x, chart.y
-    border = [(left, corners[0][1])]  # of what the labels of the front beat
-    for (reached, kept_there), (_, following) in zip(corners, [*corners[1:], (0.0, low)], strict=True):
-        border += [(reached, kept_there), (reached, following)]
-    inside = [(min(max(x, left), right), min(max(y, low), high)) for x, y in border]
-    chart.line([x for x, _ in inside], [y for _, y in inside], GOOD, 1.6, (6, 3), label="front")
-    for comp, kept in points.values():
-        across = [min(max(end, left), right) for end in _ends(comp)]
-        up = [min(max(end, low), high) for end in _ends(kept)]
-        at, above = min(max(comp.mean, left), right), min(max(kept.mean, low), high)
-        if comp.deviation is not None:
-            chart.line(across, [above, above], SOFT, label="deviation")
-        if kept.deviation is not None:
-            chart.line([at, at], up, SOFT, label="deviation")
-    called = {name: str(place) for place, name in enumerate(points, 1)} if numbered(points) else {}
-    means = {name: (p_comp.mean, p_up.mean) for name, (p_comp, p_up) in points.items()}
-    _named_marks(chart, [(called.get(name, cut(name, width / 3)), point) for name, point in means.items()])
-    return chart
-
-
-def pareto_points(results: Leaderboard) -> dict[str, tuple[CellMean, CellMean]]:
-    """Return P_comp and P_up of the labels that have both, in the order of the leaderboard."""
-    found = ((entry.label, entry.means.get("p_comp"), entry.means.get("p_up")) for entry in results.board.labels)
-    return {label: (p_comp, p_up) for label, p_comp, p_up in found if p_comp and p_up}
-
-
-def numbered(points: Collection[str]) -> bool:
-    """Return whether marks have numbers: so many names would cover each other."""
-    return len(points) > _MANY
-
-
-def _near_ends(means: Sequence[CellMean], limits: tuple[float, float]) -> list[float]:
-    """Return where the deviations end of the means that are within the limits."""
-    return [end for mean in means if limits[0] <= mean.mean <= limits[1] for end in _ends(mean)]
-
-
-def _ends(mean: CellMean) -> tuple[float, float]:
-    around = mean.deviation or 0.0
-    return mean.mean - around, mean.mean + around
-
-
-def _plane(told: str, p_comp: Sequence[float], p_up: Sequence[float], size: tuple[float, float]) -> Chart:
+def plane(told: str, p_comp: Sequence[float], p_up: Sequence[float], size: tuple[float, float]) -> Chart:
     """Return the plane around these values, with where the old and the independent model are, by definition."""
-    x, y = _around(p_comp, 0.0, 1.05, _COMPARABLE), _around(p_up, -0.05, 0.05, _REACH)
+    x, y = _around(p_comp, 0.0, 1.05, COMPARABLE), _around(p_up, -0.05, 0.05, REACH)
     chart = Chart(_TITLE, told, size, (62, 46, 14, 46), x, y)
     across, up = round_ticks(*x, 6 if size[0] > 500 else 4), round_ticks(*y)
     chart.x_axis([t for t in across if x[0] <= t <= x[1]], "P_comp: compatibility; further right is better →")
@@ -133,7 +72,7 @@ def _around(values: Sequence[float], low: float, high: float, limits: tuple[floa
     return max(limits[0], min(low, min(values) - spread)), min(limits[1], max(high, max(values) + spread))
 
 
-def _named_marks(chart: Chart, named: Sequence[tuple[str, Point]]) -> None:
+def named_marks(chart: Chart, named: Sequence[tuple[str, Point]]) -> None:
     """Draw marks with their names beside them, each where it covers no other; a thin line leads to a far name.
 
     A mark beyond the plane stands at its edge, and its numbers follow its name.

@@ -1,0 +1,209 @@
+"""What is finished: a folder per task, by its content address."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+
+from limpet.embeddings.storage import write_atomically
+from limpet.errors import DataError
+from limpet.results import Part
+from limpet_bench.tasks import Task, in_order
+
+Read = TypeVar("Read")
+
+RECORD, FAILURE, LOCKS = "cell.json", "failure.json", ".locks"
+NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # of a file system that knows none: nobody is kept out
+
+
+class TaskRecord(BaseModel):
+    """What was recorded of a finished task.
+
+    Args:
+        address: Its content address.
+        kind: What kind of step it was.
+        settings: What was asked for.
+        needs: Addresses of the tasks that it needed, by their role.
+        code: Digest of the code that made it.
+        label: What people call it.
+        work: About how much there was to do.
+        seconds: How long it took.
+        machine: Where, in words.
+        values: What its step told, in words of that kind of step.
+    """
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    address: str
+    kind: str
+    settings: Mapping[str, Any]
+    needs: Mapping[str, str] = {}
+    code: str
+    label: str = ""
+    work: float
+    seconds: float
+    machine: str
+    values: Mapping[str, Any]
+
+
+class TaskCache:
+    """A folder of tasks that suites share.
+
+    A task's folder holds what it made and, written last, its record; without the record it is unfinished, and whoever
+    runs it again finds there what it had, such as a checkpoint.
+
+    Args:
+        root: The folder; made when first written to.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def folder(self, task: Task) -> Path:
+        """Return where a task's products are or will be."""
+        return self.root / task.kind / task.address[:24]
+
+    def record(self, task: Task) -> TaskRecord | None:
+        """Return the record of a finished task; None if it is not finished."""
+        found = self._read(self.folder(task) / RECORD, TaskRecord.model_validate)
+        if found is not None and found.address != task.address:
+            raise DataError(
+                f"The folder '{self.folder(task)}' is of another step, {found.address[:24]}.",
+                expected="folders as the bench made them",
+                to_do="remove it; it will be made again.",
+            )
+        return found
+
+    def failure(self, task: Task) -> str | None:
+        """Return why a task failed when it was last run; None if it did not."""
+        return self._read(self.folder(task) / FAILURE, lambda content: str(content["reason"]))
+
+    def finish(self, task: Task, values: Mapping[str, object], seconds: float, machine: str = "") -> None:
+        """Mark a task as finished."""
+        record = TaskRecord(
+            **task.identity(),
+            address=task.address,
+            label=task.label,
+            work=task.work,
+            seconds=round(seconds, 3),
+            machine=machine,
+            values=dict(values),
+        )
+        self._write(self.folder(task) / RECORD, dict(record))
+        (self.folder(task) / FAILURE).unlink(missing_ok=True)
+
+    def fail(self, task: Task, reason: str, traceback: str = "") -> None:
+        """Note why a task failed."""
+        content = {"address": task.address, "label": task.label, "reason": reason, "traceback": traceback}
+        self._write(self.folder(task) / FAILURE, content)
+
+    @contextmanager
+    def held(self, task: Task) -> Iterator[None]:
+        """Keep all other processes out of the folder of a task: two benches may share a cache.
+
+        It waits while another process holds the task, and the hold ends with its process, however that dies. Whoever
+        has waited looks again whether the task is finished.
+
+        Raises:
+            DataError: The folder cannot be made or written.
+        """
+        path = self._lock(task)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = path.open("ab")
+        except OSError as error:
+            raise _out_of_reach("write", path, error) from error
+        with handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            except OSError as error:
+                if error.errno not in NO_LOCKS:
+                    raise _out_of_reach("lock", path, error) from error
+            try:
+                yield
+            finally:  # closing is not enough: a process that this one forked may have the file open still
+                with suppress(OSError):
+                    fcntl.flock(handle, fcntl.LOCK_UN)
+
+    def is_held(self, task: Task) -> bool:
+        """Return whether another process, or another part of this one, holds the folder of a task now."""
+        try:
+            with self._lock(task).open("rb") as handle:
+                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:  # nobody has begun it, or nobody can
+            return False
+        return False
+
+    def _lock(self, task: Task) -> Path:
+        """Return the file that is locked: not in the folder of the task, which people may remove to run it again."""
+        return self.root / LOCKS / f"{task.kind}-{task.address[:24]}"
+
+    def forget_failures(self, tasks: Iterable[Task]) -> int:
+        """Let those of these tasks, and of all that they need, that failed be run again; return how many there were.
+
+        Failures of other tasks stay: suites share a cache, and to know that a training fails may have taken hours.
+        """
+        found = [path for task in in_order(tasks) if (path := self.folder(task) / FAILURE).exists()]
+        for path in found:
+            path.unlink(missing_ok=True)
+        return len(found)
+
+    def remove(self, task: Task) -> None:
+        """Forget a task and what it made."""
+        shutil.rmtree(self.folder(task), ignore_errors=True)
+
+    def records(self) -> list[TaskRecord]:
+        """Return the records of all finished tasks, of whatever suite, for estimates."""
+        found = (self._read(path, TaskRecord.model_validate) for path in sorted(self.root.glob(f"*/*/{RECORD}")))
+        return [record for record in found if record is not None]
+
+    def _read(self, path: Path, made_of: Callable[[Any], Read]) -> Read | None:
+        try:
+            return made_of(json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _out_of_reach("read", path, error) from error
+        except (ValueError, TypeError, LookupError) as error:
+            raise DataError(
+                f"Cannot read '{path}': {_wrong(error)}.",
+                expected="a record as the bench wrote it",
+                to_do=f"remove the folder '{path.parent}'; the step will be run again.",
+            ) from error
+
+    def _write(self, path: Path, content: Mapping[str, object]) -> None:
+        text = json.dumps(content, indent=1, sort_keys=True, default=_plain) + "\n"
+        write_atomically(path, lambda part: part.write_text(text, encoding="utf-8"))
+
+
+def _plain(value: object) -> dict[str, JsonValue]:
+    """Return what a step told as a typed value in plain ones."""
+    if isinstance(value, Part):
+        return value.to_dict()
+    raise TypeError(f"A {type(value).__name__} is no plain value")
+
+
+def _wrong(error: Exception) -> str:
+    """Return in one line what is wrong with a file."""
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return f"{'.'.join(map(str, first['loc'])) or 'the whole'}: {first['msg']}"
+    return f"there is no {error}" if isinstance(error, LookupError) else str(error)
+
+
+def _out_of_reach(what: str, path: Path, error: OSError) -> DataError:
+    return DataError(
+        f"Cannot {what} '{path}': {error.strerror or error}.",
+        expected="a folder of finished steps that can be read and written, with room for what they make",
+        to_do="make it so, or choose another: --cache FOLDER; steps that are finished are kept.",
+    )

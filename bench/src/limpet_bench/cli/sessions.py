@@ -1,0 +1,122 @@
+"""``limpet-bench sessions``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from limpet.cli.choices import options_by_method
+from limpet.cli.console import as_json, console, print_json, print_table, tell_kept, training_progress
+from limpet.cli.options import DataSets, Network, StartingModel
+from limpet.cli.pages import Report, check_report, page_line, page_written
+from limpet.cli.parameters import Named
+from limpet.cli.settings import Settings
+from limpet.cli.training import Training
+from limpet.errors import unknown_name
+from limpet.support.options import bound
+
+if TYPE_CHECKING:
+    from limpet_bench.sessions.plans import Plan
+    from limpet_bench.sessions.results import SessionsResults
+
+
+def sessions(
+    plan: str = "general-incremental",
+    *,
+    data: str,
+    out: Path,
+    network: Network = Network(),
+    start: StartingModel = StartingModel(),
+    training: Training = Training(),
+    sets: DataSets = DataSets(),
+    settings: Settings = Settings(),
+    plan_options: Named = {},
+    method: list[str] = ["cvs"],
+    budget: int | None = None,
+    test_images: int | None = None,
+    classes: int | None = None,
+    head: str = "normalised",
+    again: bool = False,
+    report: Report | None = None,
+) -> int:
+    """Train through sessions of data; every session's gallery is embedded once and for ever.
+
+    Every method is trained through the same sessions, and each session is scored against everything embedded so far.
+    Stopped anywhere, the same command continues.
+
+    Args:
+        data: A data set by name (`limpet data list`), or a folder with one sub-folder of images per class.
+        out: Folder for releases, galleries, results.json and report.html.
+        plan: What arrives when: disjoint (every session has classes of its own), blurry (all classes from the start,
+            each mostly in one session) or general-incremental (new classes, and fresh images of old ones).
+        plan_options: Options of the plan: sessions, validation (share of each session's images that become
+            validation queries, or a whole number per class), minor_share (blurry), first_classes, new_classes and
+            old_share (general-incremental).
+        method: One or more methods (`limpet methods`): cvs, bct, lwf, mmd, ewc, rwalk, rainbow; finetune and joint
+            are the lower and the upper bound.
+        budget: How many images of earlier sessions a method with a memory may keep, in all.
+        test_images: Images of every class that become test queries, the first ones; when left out, the data's own
+            queries are asked, if they are of the classes trained on.
+        classes: Use only the first so many classes.
+        head: Classifier of the training: normalised (cosines over 0.05), softmax or arcface.
+        again: Run anew the methods that other code ran, of limpet or of your method, and all of them where it trained
+            the first session; what was there is kept beside it, as FOLDER.before-1.
+        report: Whether to write the page report.html: html or none. When left out it is written where its packages are
+            installed (`pip install '.[report]'`).
+
+    Examples:
+        limpet-bench sessions general-incremental --data photos --plan-options.first-classes 4
+            --plan-options.new-classes 2 --plan-options.sessions 3 --plan-options.validation 1
+            --method cvs finetune joint --budget 20 --out runs/sessions
+    """
+    from limpet.methods import build_method
+    from limpet_bench.sessions.closed_set import closed_set
+    from limpet_bench.sessions.plans import PLANS, Setting
+    from limpet_bench.sessions.results import SessionsResults
+    from limpet_bench.sessions.runner import run_sessions, standing_of_learner
+
+    check_report(report)
+    if plan not in PLANS:
+        raise unknown_name("plan", plan, PLANS)
+    for name, options in options_by_method(method, training.method_options).items():
+        build_method(name, options)
+    first, spec = start.opened(network)
+    start.refuse_unused(None)
+    images = closed_set(sets.images(data, spec), test_images=test_images, classes=classes)
+    build = PLANS[plan]
+    drawn = build(images.train.labels, **bound(build, {"seed": training.seed, **plan_options}, f"plan '{plan}'"))
+    setting = Setting.of(images.name, images.train, images.test, drawn, budget=budget)
+    projection = network.projection or "linear"
+    learners = training.experiments(method, network, images.train, head=head, projection=projection, start=spec)
+    records = run_sessions(setting, learners, out, encoder=first, on_run=training_progress, again=again)
+    codes = {name: standing_of_learner(learner, out, name) for name, learner in learners.items()}
+    settled = {"backbone": learners[method[0]].model.name, "projection": projection}
+    settings.resolved(**settled, plan_options=dict(drawn.asked)).write(out)
+    results = SessionsResults.gather(
+        setting, learners, records, title=f"Sessions of {images.name}, {drawn.name}", description=images.description
+    )
+    _show(results, drawn, out, report)
+    tell_kept({out / name: code for name, code in codes.items()})
+    if as_json():
+        print_json({**results.to_dict(), "code": codes})
+    return 0
+
+
+def _show(results: SessionsResults, plan: Plan, out: Path, report: Report | None) -> None:
+    """Write results and report, and print the table and what it means."""
+    from limpet_bench.reports.sessions import (
+        sessions_findings,
+        sessions_headline,
+        sessions_table,
+        standing,
+        write_sessions_report,
+    )
+
+    written = results.save(out)
+    page = page_written(report, lambda: write_sessions_report(results, plan, out))
+    print_table(results.title, *sessions_table(results))
+    found = standing(results)
+    console.print(f"\n{sessions_headline(found)}", style="bold")
+    for finding in sessions_findings(found):
+        console.print(finding.sentences[0])
+    console.print(f"\nresults  {written}{page_line(report, page)}")

@@ -1,0 +1,220 @@
+"""Sentences with intents: CLINC150, BANKING77, and their protocol: half of the test sentences search the other half."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limpet.data.datasets import Dataset
+from limpet.data.sampling import class_counts, generator_of, lowest_of_each_class
+from limpet.data.text_files import read_csv
+from limpet.data.text_set import TextData, TextSet
+from limpet.embeddings import StringArray
+from limpet.errors import DataError, refuse
+from limpet.support.documents import read_json
+
+Sentences = Sequence[tuple[str, str]]  # text and intent
+
+TEST = "test"
+TRAIN = "train"
+
+
+def intent_data(
+    name: str,
+    parts: Mapping[str, Sentences],
+    intents: Sequence[str],
+    *,
+    seed: int,
+    class_share: float,
+    unseen_share: float,
+    unlabelled_share: float = 0.0,
+    remark: str = "",
+) -> TextData:
+    """Fit on train; a random half of every intent's test sentences searches the other half and all further parts.
+
+    Args:
+        name: Name of the data set.
+        parts: Sentences of "train", "test" and any further part, in the order of their file; the ids are
+            ``part/row``.
+        intents: Names of all intents, which become the class names.
+        seed: Chooses the half, the intents to keep and those to leave out, each independently of the others.
+        class_share: Share of the intents to keep in all parts, above 0 and at most 1.
+        unseen_share: Share of the kept intents to leave out of train, at least 0 and below 1. A larger share leaves
+            out the same intents and more.
+        unlabelled_share: Share of the kept intents whose sentences of train have no label: other intents than those
+            left out. With `unseen_share` at least 0 and below 1.
+        remark: What else the description has to say.
+
+    Raises:
+        ConfigError: A share is out of range.
+        DataError: A sentence has another intent than those named, or a part is left with fewer than two intents.
+    """
+    refuse(not 0 < class_share <= 1, f"class_share = {class_share}.", "above 0 and at most 1")
+    refuse(not 0 <= unseen_share < 1, f"unseen_share = {unseen_share}.", "at least 0 and below 1")
+    without = unseen_share + unlabelled_share
+    refuse(unlabelled_share < 0 or without >= 1, f"unlabelled_share = {unlabelled_share} and unseen_share = "
+           f"{unseen_share}.", "at least 0, and below 1 together")  # fmt: skip
+    halves, classes, aside = generator_of(seed).spawn(3)
+    whole, part = _one_set(parts, intents)
+    labels = whole.labelled()
+    asking = _half(labels, part == TEST, halves)
+    kept = classes.permutation(len(intents))[: max(2, round(class_share * len(intents)))]
+    drawn = aside.permutation(np.sort(kept))
+    unseen, unlabelled = np.split(drawn, [round(unseen_share * len(kept))])
+    unlabelled = unlabelled[: round(unlabelled_share * len(kept))]
+    keep = np.isin(labels, kept)
+    chosen = whole.select(keep).compact()
+    train = chosen.select(((part == TRAIN) & ~np.isin(labels, [*unseen, *unlabelled]))[keep]).compact()
+    bare = chosen.select(((part == TRAIN) & np.isin(labels, unlabelled))[keep])
+    query, gallery = chosen.select(asking[keep]), chosen.select(((part != TRAIN) & ~asking)[keep])
+    searched = " and ".join(["the other half", *sorted({*parts} - {TRAIN, TEST})])
+    words = [
+        f"{len(chosen.class_names)} intents, {len(train)} sentences to fit on",
+        f"half of test ({len(query)}, seed {seed}) searches {searched} ({len(gallery)})",
+        *([f"{len(unseen)} intents are only in query and gallery"] if len(unseen) else []),
+        *(
+            [f"{len(bare)} more sentences to fit on, of {len(unlabelled)} other intents, have no label"]
+            if len(bare)
+            else []
+        ),
+        *([remark] if remark else []),
+    ]
+    rest = replace(bare, labels=None, class_names=()) if len(bare) else None
+    return TextData(name, train, query, gallery, "; ".join(words), rest)
+
+
+def official_json(path: Path) -> Any:
+    """Return what an official JSON file holds.
+
+    Raises:
+        DataError: It is missing, cannot be read or is no JSON in UTF-8.
+    """
+    try:
+        return read_json(path)
+    except FileNotFoundError as error:
+        raise DataError(f"There is no file {path}.", expected=f"the official {path.name}") from error
+    except (OSError, ValueError) as error:
+        raise DataError(f"Cannot read {path}: {error}.", expected=f"the official {path.name}") from error
+
+
+def _one_set(parts: Mapping[str, Sentences], intents: Sequence[str]) -> tuple[TextSet, NDArray[np.str_]]:
+    """Return all sentences as one set, and the part that each is from (N,)."""
+    sentences = [sentence for part in parts.values() for sentence in part]
+    ids = [f"{part}/{row:05d}" for part, found in parts.items() for row in range(len(found))]
+    rows = {intent: row for row, intent in enumerate(intents)}
+    unknown = sorted({intent for _, intent in sentences} - set(rows))
+    if unknown:
+        raise DataError(
+            f"{len(unknown)} intents are in no list of intents, first: '{unknown[0]}'.",
+            expected="the intents that the data set names",
+            to_do="use the files as they were published.",
+        )
+    labels = np.array([rows[intent] for _, intent in sentences], np.int64)
+    names = np.repeat(list(parts), [len(found) for found in parts.values()])
+    texts = StringArray.of(text for text, _ in sentences)
+    return TextSet(texts, labels, tuple(intents), StringArray.of(ids)), names
+
+
+def _half(labels: NDArray[np.int64], among: NDArray[np.bool_], generator: np.random.Generator) -> NDArray[np.bool_]:
+    """Choose half of every class among some rows, rounded down, as a mask (N,)."""
+    candidates = np.flatnonzero(among)
+    of_them = labels[candidates]
+    half = lowest_of_each_class(of_them, generator.random(len(of_them)), class_counts(of_them) // 2)
+    chosen = np.zeros(len(labels), np.bool_)
+    chosen[candidates[half]] = True
+    return chosen
+
+
+def banking77(
+    root: Path, *, seed: int = 0, class_share: float = 1.0, unseen_share: float = 0.0, unlabelled_share: float = 0.0
+) -> TextData:
+    """Questions of 77 intents: fit on train; half of test searches the other half.
+
+    BANKING77: questions of a bank's customers (Casanueva et al., NLP4ConvAI 2020).
+
+    Args:
+        root: Folder with ``train.csv`` and ``test.csv`` (columns ``text`` and ``category``) and ``categories.json``.
+        seed: Chooses the half of test, and the intents.
+        class_share: Share of the intents to keep, in all parts.
+        unseen_share: Share of them to leave out of train, so that unseen intents can be measured.
+        unlabelled_share: Share of them whose sentences of train have no label.
+    """
+    parts = {part: _banking_sentences(root / f"{part}.csv") for part in ("train", "test")}
+    path = root / "categories.json"
+    names = official_json(path)
+    if not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise DataError(f"{path} holds no list of names.", expected="the official categories.json")
+    return intent_data(
+        "banking77", parts, names, seed=seed, class_share=class_share, unseen_share=unseen_share,
+        unlabelled_share=unlabelled_share,
+    )  # fmt: skip
+
+
+def _banking_sentences(path: Path) -> Sentences:
+    columns = read_csv(path)
+    if not {"text", "category"} <= set(columns):
+        raise DataError(f"{path} has the columns {', '.join(columns)}.", expected="the columns text and category")
+    return list(zip(columns["text"], columns["category"], strict=True))
+
+
+_CLINC_PARTS = ("train", "val", "test")
+
+
+def clinc150(
+    root: Path, *, seed: int = 0, class_share: float = 1.0, unseen_share: float = 0.0, unlabelled_share: float = 0.0
+) -> TextData:
+    """Requests of 150 intents: fit on train; half of test searches the other half and val.
+
+    CLINC150: requests to a spoken assistant (Larson et al., EMNLP 2019).
+
+    The requests that belong to none of the intents (``oos_*``) are left out: nothing could answer them.
+
+    Args:
+        root: Folder with ``data_full.json``: lists of [text, intent] by part.
+        seed: Chooses the half of test, and the intents.
+        class_share: Share of the intents to keep, in all parts.
+        unseen_share: Share of them to leave out of train, so that unseen intents can be measured.
+        unlabelled_share: Share of them whose sentences of train have no label.
+    """
+    path = root / "data_full.json"
+    document = _document(path)
+    parts = {part: _clinc_sentences(path, part, document[part]) for part in _CLINC_PARTS}
+    intents = sorted({intent for found in parts.values() for _, intent in found})
+    return intent_data(
+        "clinc150",
+        parts,
+        intents,
+        seed=seed,
+        class_share=class_share,
+        unseen_share=unseen_share,
+        unlabelled_share=unlabelled_share,
+        remark="out-of-scope requests are left out",
+    )
+
+
+def _document(path: Path) -> dict[str, Any]:
+    document = official_json(path)
+    found = sorted(document) if isinstance(document, dict) else []
+    if not set(_CLINC_PARTS) <= set(found):
+        raise DataError(
+            f"{path} holds {', '.join(found) or 'no parts'}.", expected=f"lists named {', '.join(_CLINC_PARTS)}"
+        )
+    return dict(document)
+
+
+def _clinc_sentences(path: Path, part: str, found: Any) -> Sentences:
+    """Return texts with their intents, or refuse the first row that is something else."""
+    rows = found if isinstance(found, list) else [found]
+    for number, row in enumerate(rows):
+        if not (isinstance(row, list) and len(row) == 2 and all(isinstance(value, str) for value in row)):
+            raise DataError(f"Row {number} of '{part}' in {path} is {row!r:.60}.", expected="[text, intent]")
+    return [(text, intent) for text, intent in rows]
+
+
+CLINC150 = Dataset(clinc150, "requests of 150 intents to an assistant; test searches test and val", "clinc150")
+BANKING77 = Dataset(banking77, "questions of a bank's customers, 77 intents; test searches test", "banking77")

@@ -1,0 +1,325 @@
+"""Running tasks: what is finished is left alone, what fails is noted, the rest goes to worker processes."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from pathlib import Path
+from traceback import format_exception
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from limpet.errors import BudgetError, DataError, LimpetError
+from limpet_bench.cache import TaskCache
+from limpet_bench.tasks import Task, in_order
+
+if TYPE_CHECKING:
+    from limpet.models.api.settings import ApiSettings
+
+
+def reason_of(error: Exception) -> str:
+    """Return why a task failed on one line: all that limpet says, or what another error says first, and where."""
+    if isinstance(error, LimpetError):
+        return " ".join(_sentence(line) for line in str(error).splitlines() if line.strip()) or type(error).__name__
+    first = next(iter(str(error).splitlines()), "no word on why")
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {first} ({Path(last.filename).name}:{last.lineno})"
+
+
+def _sentence(line: str) -> str:
+    """Return a line with a full stop, so that another can follow it.
+
+    >>> _sentence("Expected: at least 1"), _sentence("It is 0. ")
+    ('Expected: at least 1.', 'It is 0.')
+    """
+    text = line.strip()
+    return text if text.endswith((".", "!", "?", ":", ";", ",")) else f"{text}."
+
+
+def refuse_full_disk(error: BaseException, task: Task, cache: TaskCache) -> None:
+    """Stop where there is no room left: it is no fault of the task, which would count as failed from now on."""
+    cause: BaseException | None = error
+    while cause is not None:
+        full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
+        if full or os.strerror(errno.ENOSPC) in str(cause):  # packages that write by other means say it in words
+            raise DataError(
+                f"There is no room left for '{task.label or task.kind}' in '{cache.folder(task)}'.",
+                expected="space for models and embeddings",
+                to_do="free some, and type the same command again; finished steps are kept.",
+            ) from error
+        cause = cause.__cause__ or cause.__context__
+
+
+class Place(NamedTuple):
+    """Where a task is run.
+
+    Args:
+        folder: Its own folder.
+        needs: The folders of the tasks it needs, by role.
+        root: Folder that holds the folders of the named data sets.
+        device: Where models are trained and used, such as "cpu" or "cuda:0".
+        cache: Folder for what tasks share, such as an old model's embeddings of a training set.
+        started_from: The models that training of the tasks it needs started from, by role, as the suite names them:
+            what opens a release that was made of a module of one's own.
+        api: How a model behind an API is asked; as usual when None.
+    """
+
+    folder: Path
+    needs: Mapping[str, Path]
+    root: Path | None
+    device: str
+    cache: Path
+    started_from: Mapping[str, str]
+    api: ApiSettings | None = None
+
+
+Step = Callable[[Mapping[str, Any], Place], Mapping[str, Any]]
+"""Does what the settings of a task say, and returns the values of its record.
+
+Among them may be "seconds", where it knows how long it took with what was done before an interruption."""
+
+_own_device = ["cpu"]  # of this worker process
+
+
+class Progress(NamedTuple):
+    """What a watcher is told when tasks are begun, and after every task.
+
+    Args:
+        task: The task that ended; None where some were begun.
+        done: How many have ended.
+        total: How many there are to run; those that need one that fails are never run.
+        seconds: How long the task took.
+        failure: Why it failed; None if it did not.
+        running: The tasks that are run now.
+    """
+
+    task: Task | None
+    done: int
+    total: int
+    seconds: float = 0.0
+    failure: str | None = None
+    running: tuple[Task, ...] = ()
+
+
+def run_tasks(
+    tasks: Iterable[Task],
+    cache: TaskCache,
+    *,
+    root: Path | None = None,
+    processes: int = 1,
+    devices: Sequence[str] = ("cpu",),
+    watch: Callable[[Progress], object] | None = None,
+    api: ApiSettings | None = None,
+) -> None:
+    """Run tasks and all that they need, those without unfinished needs first.
+
+    What a finished, failed or unfinished task left in the cache is used, so an interrupted run continues. A failed
+    task does not stop the others; those that need it are not run.
+
+    Args:
+        tasks: What is wanted.
+        cache: Where tasks are kept.
+        root: Folder that holds the folders of the named data sets.
+        processes: How many tasks are run at once; with 1 they are run here.
+        devices: Where models are trained; processes take them in turn.
+        watch: Told when tasks are begun, and after every task that was run.
+        api: How models behind an API are asked; its limits hold for all tasks together, as those that ask one are run
+            here.
+
+    Raises:
+        BudgetError: These limits allow no more; what was embedded is in the cache of the API, if there is one.
+    """
+    waiting = [task for task in in_order(tasks) if cache.record(task) is None and cache.failure(task) is None]
+    if processes == 1 and devices[0].partition(":")[2] in ("", "0"):
+        _run_here(waiting, cache, root, devices[0], watch, api)
+    else:
+        _run_here([task for task in waiting if task.asks_api], cache, root, "cpu", watch, api)
+        _WorkerRun([task for task in waiting if not task.asks_api], cache, root, watch).to_the_end(processes, devices)
+
+
+def blocked_by(task: Task, cache: TaskCache) -> str | None:
+    """Return why a task has no result: its own failure, or the first of one that it needs; None if nothing failed."""
+    for known in in_order([task]):
+        reason = cache.failure(known)
+        if reason is not None:
+            return reason if known.address == task.address else f"{known.label or known.kind}: {reason}"
+    return None
+
+
+def _run_here(
+    waiting: Sequence[Task],
+    cache: TaskCache,
+    root: Path | None,
+    device: str,
+    watch: Callable[[Progress], object] | None,
+    api: ApiSettings | None,
+) -> None:
+    left, total = list(waiting), len(waiting)
+    while (task := _next(left, cache)) is not None:
+        if watch is not None:
+            watch(Progress(None, total - len(left), total, running=(task,)))
+        left.remove(task)
+        seconds = run_task(task, cache, root, device, api)
+        if watch is not None:
+            watch(Progress(task, total - len(left), total, seconds, cache.failure(task)))
+
+
+def _next(left: Sequence[Task], cache: TaskCache) -> Task | None:
+    """Return the first task whose needs are finished, one that another bench runs now only where there is no other.
+
+    None is left where all others need one that has failed.
+    """
+    held = None
+    for task in left:
+        if all(cache.record(needed) is not None for needed in task.needs.values()):
+            if not cache.is_held(task):
+                return task
+            held = held or task
+    return held
+
+
+class _WorkerRun:
+    """Tasks in worker processes."""
+
+    def __init__(
+        self, waiting: list[Task], cache: TaskCache, root: Path | None, watch: Callable[[Progress], object] | None
+    ) -> None:
+        self.waiting, self.cache, self.root, self.watch = waiting, cache, root, watch
+        self.total, self.done = len(waiting), 0
+        self.running: dict[Future[float], Task] = {}
+
+    def to_the_end(self, processes: int, devices: Sequence[str]) -> None:
+        while not self._to_the_end_or_a_death(processes, devices):
+            suspects, self.running = list(self.running.values()), {}
+            for task in suspects:
+                # alone; if that process dies too, the task failed
+                seconds = 0.0
+                if self.cache.record(task) is None and self.cache.failure(task) is None:
+                    self._tell(None, running=(task,))
+                    try:
+                        with _workers(1, devices) as workers:
+                            seconds = workers.submit(run_task, task.to_run(), self.cache, self.root).result()
+                    except BrokenProcessPool:
+                        self.cache.fail(task, "the process that ran it died, perhaps for want of memory")
+                self._report(task, seconds)
+
+    def _to_the_end_or_a_death(self, processes: int, devices: Sequence[str]) -> bool:
+        """Run all tasks; return False if a worker died: then those that were running may or may not be to blame."""
+        try:
+            with _workers(processes, devices) as workers:
+                while self._start_ready(workers, processes) or self.running:
+                    finished, _ = wait(self.running, return_when=FIRST_COMPLETED)
+                    for future in finished:
+                        seconds = future.result()
+                        self._report(self.running.pop(future), seconds)
+        except BrokenProcessPool:
+            return False
+        return True
+
+    def _start_ready(self, workers: ProcessPoolExecutor, processes: int) -> bool:
+        """Hand over tasks, and say whether any was."""
+        chosen = ready_tasks(self.waiting, self.cache, processes - len(self.running))
+        for task in chosen:
+            self.running[workers.submit(run_task, task.to_run(), self.cache, self.root)] = task
+            self.waiting.remove(task)
+        if chosen:
+            self._tell(None)
+        return bool(chosen)
+
+    def _report(self, task: Task, seconds: float) -> None:
+        self.done += 1
+        self._tell(task, seconds=seconds, failure=self.cache.failure(task))
+
+    def _tell(self, task: Task | None, **values: Any) -> None:
+        if self.watch is not None:
+            running = {"running": tuple(self.running.values())}
+            self.watch(Progress(task, self.done, self.total, **(running | values)))
+
+
+def ready_tasks(waiting: Iterable[Task], cache: TaskCache, free: int) -> list[Task]:
+    """Return at most so many tasks whose needs are finished, the longest first, those that another bench runs last."""
+    if free < 1:
+        return []
+    found = [task for task in waiting if all(cache.record(needed) for needed in task.needs.values())]
+    return sorted(found, key=lambda task: (cache.is_held(task), -task.work))[:free]
+
+
+@contextmanager
+def _workers(count: int, devices: Sequence[str]) -> Iterator[ProcessPoolExecutor]:
+    """Open worker processes, and end them at once when something is raised: a training would go on for minutes."""
+    context = multiprocessing.get_context("spawn")
+    places = context.Queue()
+    for place in range(count):
+        places.put(devices[place % len(devices)])
+    with ProcessPoolExecutor(count, mp_context=context, initializer=_prepare, initargs=(places,)) as workers:
+        try:
+            yield workers
+        except BaseException:
+            for process in list((workers._processes or {}).values()):
+                process.terminate()
+            workers.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def run_task(
+    task: Task, cache: TaskCache, root: Path | None, device: str | None = None, api: ApiSettings | None = None
+) -> float:
+    """Run one task, and note in the cache what it became; return the seconds it took.
+
+    Where another process runs it at that moment, wait for that one, and run the task only if it was not finished.
+
+    Raises:
+        DataError: There is no room for what it makes, or the cache cannot be written: no other task could be run.
+    """
+    started = time.monotonic()
+    with cache.held(task):
+        if cache.record(task) is None and cache.failure(task) is None:
+            _run_task(task, cache, root, device or _own_device[0], api)
+    return time.monotonic() - started
+
+
+def _run_task(task: Task, cache: TaskCache, root: Path | None, device: str, api: ApiSettings | None) -> None:
+    from limpet_bench.machine import machine
+    from limpet_bench.steps import STEPS
+
+    started = time.monotonic()
+    needs = {role: cache.folder(needed) for role, needed in task.needs.items()}
+    starts = {role: needed.settings.get("starts_from") for role, needed in task.needs.items()}
+    named = {role: start["model"] for role, start in starts.items() if start is not None}
+    place = Place(cache.folder(task), needs, root, device, cache.root / "shared", named, api)
+    try:
+        values = STEPS[task.kind]({**task.settings, **task.hints}, place)
+    except BudgetError:  # no fault of the task: with a larger one it goes on
+        raise
+    except Exception as error:  # whatever one training met, or another package's method got wrong; the others go on
+        refuse_full_disk(error, task, cache)
+        cache.fail(task, reason_of(error), "".join(format_exception(error)))
+        return
+    cache.finish(task, values, max(time.monotonic() - started, values.get("seconds", 0.0)), machine())
+
+
+def _prepare(places: Any) -> None:
+    """Make a worker of this process: one device, one thread, as many workers share the processor."""
+    import torch
+
+    torch.set_num_threads(1)
+    _own_device[0] = _alone_with(places.get())
+
+
+def _alone_with(device: str) -> str:
+    """Hide all accelerators but one from this process, which has used none yet, and return its name from now on.
+
+    Training asks for a kind of accelerator and takes the first one that it sees.
+    """
+    kind, _, number = device.partition(":")
+    if kind != "cuda" or not number:
+        return device
+    visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    os.environ["CUDA_VISIBLE_DEVICES"] = visible[int(number)] if visible else number
+    return "cuda:0"

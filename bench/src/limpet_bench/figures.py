@@ -1,0 +1,420 @@
+"""What a suite draws beside its leaderboard: one class per kind of figure, as it is written, each with its own checks.
+
+Here is only what is asked for. `limpet_bench.gathering` says which tasks a figure needs and what it comes to, by the
+class of what was asked (`needed_tasks` and `gathered`); `limpet_bench.figure_values` are the values, and
+`limpet_bench.reports.suite_figures` draws and tabulates each kind of value. A new kind is a class here, in `Figure`,
+and a function registered in each of these places; nothing else asks for the kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from limpet.errors import refuse, unknown_name
+from limpet_bench.pictures.embedding_map import ITEMS, NEW, OLD
+from limpet_bench.pictures.histograms import Quantity
+from limpet_bench.pictures.layouts import LayoutName
+from limpet_bench.sessions.plans import KS
+
+if TYPE_CHECKING:
+    from limpet_bench.suite import Suite
+
+UPGRADE_MEASURES = ("self_old", "self_independent", "self_new", "cross", "p_up", "p_comp", "p_score")
+"""What is known of a metric of an upgrade: its four systems, and P metrics."""
+LEARNER = "learner"
+"""The only system of sessions: queries of the last model on the gallery of all."""
+ACCURACY = "accuracy"
+"""The metric that the setting of the same name adds."""
+
+
+class FigureSpec(BaseModel):
+    """A figure that a suite asks for.
+
+    Args:
+        title: Its headline; the name of the figure when left out.
+        data: What was searched, by the names of the leaderboard; everything when left out.
+        scenarios: Scenarios, or plans; all of them when left out.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    TRACKS: ClassVar[tuple[str, ...]] = ("images", "features", "sessions")
+
+    kind: str
+    title: str = ""
+    data: tuple[str, ...] = ()
+    scenarios: tuple[str, ...] = ()
+
+    @classmethod
+    def name_of_kind(cls) -> str:
+        """Return what a suite calls it."""
+        (kind,) = get_args(cls.model_fields["kind"].annotation)
+        return str(kind)
+
+    def check(self, name: str, suite: Suite) -> None:
+        """Refuse names that the suite does not have, and figures that its track cannot have.
+
+        Raises:
+            ConfigError: Something is unknown, missing, or of no use.
+        """
+        refuse(
+            suite.track not in self.TRACKS,
+            f"The figure '{name}' is of the kind '{self.kind}', and the suite of the track '{suite.track}'.",
+            f"a suite of the track {' or '.join(self.TRACKS)}",
+        )
+        check_known(f"data set in the figure '{name}':", self.data, suite.searched)
+        check_known(f"scenario in the figure '{name}':", self.scenarios, suite.conditions)
+
+    def places(self, suite: Suite) -> Iterator[tuple[str, str]]:
+        """Yield what was searched and the scenario, in the order of the suite."""
+        for data in self.data or suite.searched:
+            for scenario in self.scenarios or suite.conditions:
+                yield data, scenario
+
+
+class _OfRows(FigureSpec):
+    """A figure of some rows.
+
+    Args:
+        rows: Their labels; all when left out.
+    """
+
+    rows: tuple[str, ...] = ()
+
+    def check(self, name: str, suite: Suite) -> None:
+        """Refuse rows that are not there."""
+        super().check(name, suite)
+        check_known(f"row in the figure '{name}':", self.rows, suite.rows)
+
+    def labels(self, suite: Suite) -> tuple[str, ...]:
+        """Return the labels of its rows."""
+        return self.rows or tuple(suite.rows)
+
+
+class _OfMeasures(_OfRows):
+    """A figure of some numbers of one metric.
+
+    Args:
+        measures: "cross", "self_new", … or "p_comp"; on the track "sessions" there is only one, and nothing to say.
+        metric: What was measured; what ranks when left out.
+    """
+
+    measures: tuple[str, ...] = ()
+    metric: str | None = None
+
+    def check(self, name: str, suite: Suite) -> None:
+        """Refuse measures and metrics that are not there."""
+        super().check(name, suite)
+        _check_measured(name, suite, [self.metric], self.measures)
+
+    def measured(self, suite: Suite) -> tuple[str, ...]:
+        """Return its measures."""
+        return self.measures or (default_measure(suite),)
+
+
+class Curve(_OfMeasures):
+    """Scores over a setting that rows vary; see the key ``vary`` of a row.
+
+    Args:
+        rows: Rows that vary it, a line each.
+        over: The setting, by dotted name.
+        scale: Of the setting.
+    """
+
+    kind: Literal["curve"]
+    rows: tuple[str, ...] = Field(min_length=1)
+    over: str
+    scale: Literal["linear", "log"] = "linear"
+
+    def check(self, name: str, suite: Suite) -> None:
+        """Refuse a setting that is not varied, or whose values are no numbers."""
+        super().check(name, suite)
+        for row in self.rows:
+            varied = suite.rows[row].vary
+            if self.over not in varied:
+                raise unknown_name(f"varied setting of '{row}' in the figure '{name}':", self.over, varied)
+            for value in varied[self.over]:
+                wrong = isinstance(value, bool) or not isinstance(value, int | float)
+                refuse(wrong or (self.scale == "log" and value <= 0), f"The figure '{name}' is a curve over "
+                       f"'{self.over}', which is also {value}.", "numbers, above 0 where the scale is log")  # fmt: skip
+
+
+class Bars(_OfMeasures):
+    """Bars beside each other.
+
+    Args:
+        over: What stands side by side: the scenarios (or plans), the data sets, or the rows.
+    """
+
+    kind: Literal["bars"]
+    over: Literal["scenario", "data", "label"] = "label"
+
+
+class Column(BaseModel):
+    """One column of a table, which is repeated below each data set and scenario.
+
+    Args:
+        measure: See `_OfMeasures`; "cross" when left out.
+        metric: Likewise.
+        title: Its headline; measure and metric when left out.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    measure: str | None = None
+    metric: str | None = None
+    title: str = ""
+
+
+class Table(_OfRows):
+    """A table of several metrics: a line for every row.
+
+    Args:
+        columns: What stands beside each other, under every data set and scenario.
+    """
+
+    kind: Literal["table"]
+    columns: tuple[Column, ...] = Field(min_length=1)
+
+    def check(self, name: str, suite: Suite) -> None:
+        """Refuse measures and metrics that are not there."""
+        super().check(name, suite)
+        for column in self.columns:
+            _check_measured(name, suite, [column.metric], [] if column.measure is None else [column.measure])
+
+
+class Matrix(_OfRows):
+    """The generations of a chain, as queries by the galleries of those before them.
+
+    Args:
+        rows: A matrix each.
+        measure: See `_OfMeasures`. On the diagonal stands what a generation scores on its own gallery, where the
+            measure is "cross".
+        metric: Likewise.
+    """
+
+    TRACKS = ("images",)
+
+    kind: Literal["matrix"]
+    measure: str = "cross"
+    metric: str | None = None
+
+    def check(self, name: str, suite: Suite) -> None:
+        """Refuse a suite without a chain, and pairs of generations that two scenarios are."""
+        super().check(name, suite)
+        _check_measured(name, suite, [self.metric], [self.measure])
+        pairs: dict[tuple[int, int], str] = {}
+        for scenario in self.scenarios or suite.scenarios:
+            pair = suite.generations(scenario)
+            refuse(
+                pair in pairs,
+                f"'{scenario}' and '{pairs.get(pair)}' are both generation {pair[0]} on the gallery of {pair[1]} in "
+                f"the figure '{name}'.",
+                "scenarios: with one for each pair of generations; or predecessor, for a chain",
+            )
+            pairs[pair] = scenario
+
+
+class SessionCurve(_OfRows):
+    """A score after every session.
+
+    Args:
+        measure: "recall@K" of all classes so far.
+    """
+
+    TRACKS = ("sessions",)
+
+    kind: Literal["session-curve"]
+    measure: str = "recall@1"
+
+    def check(self, name: str, suite: Suite) -> None:
+        """Refuse what is not measured after sessions."""
+        super().check(name, suite)
+        check_known(f"measure in the figure '{name}':", [self.measure], [f"recall@{k}" for k in KS])
+
+
+class LossCurve(_OfRows):
+    """The terms of the loss over epochs.
+
+    Args:
+        terms: Names in the history of a run; all when left out.
+    """
+
+    TRACKS = ("images",)
+
+    kind: Literal["loss-curve"]
+    terms: tuple[str, ...] = ()
+
+
+class _OfModels(_OfRows):
+    """A picture of what models embed: those of the first seed, without a mean over seeds.
+
+    Args:
+        part: Of the "gallery" that is searched, or of the images that the new models see in "training".
+        seed: Of what is drawn.
+    """
+
+    TRACKS = ("images",)
+
+    part: Literal["gallery", "training"] = "gallery"
+    seed: int = Field(default=0, ge=0)
+
+    def check(self, name: str, suite: Suite) -> None:
+        """Refuse a row that would be taken for the old model."""
+        super().check(name, suite)
+        refuse(OLD in self.labels(suite), f"The figure '{name}' shows the old model beside a row called '{OLD}'.",
+               "another label for that row")  # fmt: skip
+
+
+class Embedding(_OfModels):
+    """Embeddings of a few classes, laid out in a plane that the old model and all rows share.
+
+    Which classes these are is said in one of three ways; six drawn ones where nothing is said. Prototypes are class
+    means of the old model over everything in the ``part``.
+
+    Args:
+        method: How they are laid out; "hyperboloid" is the Lorentz space of two dimensions, shown from its origin.
+        classes: So many, drawn by the seed; or their names.
+        similar: So many whose old prototypes are most alike: the most similar pair, the next pair, and so on.
+        nearest: A class that the seed draws, and so many whose old prototypes are nearest to its own.
+        examples: How many planes, each of classes of its own.
+        items: Items of every class at most, drawn by the seed.
+        show: Embeddings of the old model, of the rows, and old prototypes.
+        apart: Old embeddings stand in a panel of their own, not in that of every row.
+        credible: Share of the old embeddings of every class that MixBCT takes for credible; the others are marked.
+    """
+
+    kind: Literal["embedding"]
+    method: LayoutName = "tsne"
+    classes: Annotated[int, Field(ge=1)] | Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    similar: int | None = Field(default=None, ge=2)
+    nearest: int | None = Field(default=None, ge=1)
+    examples: int = Field(default=1, ge=1)
+    items: int = Field(default=ITEMS, ge=1)
+    show: tuple[Literal["old", "new", "old-prototypes"], ...] = Field(("old", "new"), min_length=1)
+    apart: bool = False
+    credible: float | None = Field(default=None, gt=0, lt=1)
+
+    def check(self, name: str, suite: Suite) -> None:
+        """Refuse two ways to choose classes, and settings that would change nothing."""
+        super().check(name, suite)
+        ways = {"classes": self.classes, "similar": self.similar, "nearest": self.nearest}
+        given = [f"{way}: {value}" for way, value in ways.items() if value is not None]
+        refuse(
+            len(given) > 1,
+            f"The figure '{name}' has {' and '.join(given)}.",
+            "one of the three: classes that are drawn or named, similar ones, or one class with those nearest to it",
+        )
+        refuse(
+            isinstance(self.classes, tuple) and self.examples > 1,
+            f"The figure '{name}' names its classes, and has examples: {self.examples}.",
+            "one example of named classes; a figure for each, or so many classes that the seed draws",
+        )
+        refuse(
+            self.apart and not {OLD, NEW} <= set(self.show),
+            f"The figure '{name}' has apart: true and shows {', '.join(self.show)}.",
+            "show: with old and new, which can then stand apart",
+        )
+        refuse(
+            self.credible is not None and OLD not in self.show,
+            f"The figure '{name}' marks old embeddings (credible: {self.credible}) and shows {', '.join(self.show)}.",
+            "show: with old",
+        )
+
+
+class Histogram(_OfModels):
+    """How often values occur.
+
+    Args:
+        of: Of which value: the uncertainty of an embedding, the angle between old and new, or the distance from the
+            origin.
+        split: "seen": apart for classes that the old model has seen and those that it has not.
+        show: Of the old model and of every row; of an angle, which is between both, nothing is to be said.
+    """
+
+    kind: Literal["histogram"]
+    of: Quantity
+    split: Literal["seen"] | None = None
+    show: tuple[Literal["old", "new"], ...] = Field(("old", "new"), min_length=1)
+
+    def check(self, name: str, suite: Suite) -> None:
+        """Refuse one side of what is between two."""
+        super().check(name, suite)
+        refuse(
+            self.of == "angle" and "show" in self.model_fields_set,
+            f"The figure '{name}' is of the angle between old and new embeddings, and shows {', '.join(self.show)}.",
+            "a figure without show",
+        )
+
+
+class Strips(_OfRows):
+    """A few queries with their first hits, each marked as right or wrong; of the first seed.
+
+    Of an upgrade the old model's hits stand beside those of every row, all in the old gallery.
+
+    Args:
+        queries: How many: those of which not all models find as many right items first.
+        hits: Of each.
+        after: On the track "sessions", hits after the "last" session, or after "every" one of queries that all
+            sessions know.
+        seed: Which queries are drawn.
+    """
+
+    TRACKS = ("images", "sessions")
+
+    kind: Literal["strips"]
+    queries: int = Field(default=4, ge=1)
+    hits: int = Field(default=4, ge=1)
+    after: Literal["last", "every"] = "last"
+    seed: int = Field(default=0, ge=0)
+
+    def check(self, name: str, suite: Suite) -> None:
+        """Refuse sessions of a track that has none."""
+        super().check(name, suite)
+        refuse(
+            suite.track != "sessions" and "after" in self.model_fields_set,
+            f"The figure '{name}' has after: {self.after}, and the track '{suite.track}' no sessions.",
+            "a figure without after",
+        )
+
+
+class ClassDistribution(FigureSpec):
+    """How many images of every class arrive in every session of a plan."""
+
+    TRACKS = ("sessions",)
+
+    kind: Literal["class-distribution"]
+
+
+Figure = Annotated[
+    Curve | Bars | Table | Matrix | SessionCurve | LossCurve | Embedding | Histogram | Strips | ClassDistribution,
+    Field(discriminator="kind"),
+]
+
+FIGURES: dict[str, type[FigureSpec]] = {spec.name_of_kind(): spec for spec in get_args(get_args(Figure)[0])}
+"""By what a suite calls them."""
+
+
+def measures_of(suite: Suite) -> tuple[str, ...]:
+    """Return what is known of every metric."""
+    return (LEARNER,) if suite.track == "sessions" else UPGRADE_MEASURES
+
+
+def default_measure(suite: Suite) -> str:
+    """Return what is shown where nothing is said."""
+    return LEARNER if suite.track == "sessions" else "cross"
+
+
+def _check_measured(name: str, suite: Suite, metrics: Sequence[str | None], measures: Collection[str]) -> None:
+    check_known(f"metric in the figure '{name}':", [one for one in metrics if one is not None], suite.measured)
+    check_known(f"measure in the figure '{name}':", measures, measures_of(suite))
+
+
+def check_known(what: str, names: Iterable[str], known: Collection[str]) -> None:
+    """Refuse names that are not known, and suggest the nearest."""
+    for name in names:
+        if name not in known:
+            raise unknown_name(what, name, known)

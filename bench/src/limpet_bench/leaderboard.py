@@ -1,0 +1,473 @@
+"""A leaderboard as a typed value: the runs of a bench as they came, and the leaderboard with the range of every number.
+
+What it holds is gathered by `limpet_bench.ranking`. Nothing is measured or ranked here, and nothing else of the bench
+is imported: reports read it too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import ConfigDict, Field
+
+from limpet.evaluation.first_hits import FirstHits
+from limpet.results import Count, Defined, Disagreement, Part, Positive, Results, Several, Share
+from limpet_bench.figure_values import Exact, FigureValue
+
+Rank = Annotated[float, Field(ge=1)]
+Name = Annotated[str, Field(min_length=1)]
+
+
+class _Open(Part):
+    """A part that may say more; every number is finite."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+
+class Facts(_Open):
+    """How large a data set is, as the models of a cell saw it.
+
+    Args:
+        images: Items that the new model was trained on.
+        classes: Their classes.
+        old_images: The same of the old model; None where it was not trained here.
+        old_classes: Likewise.
+    """
+
+    images: Several
+    classes: Several
+    old_images: int | None = None
+    old_classes: int | None = None
+
+    @property
+    def per_class(self) -> float:
+        """Images per class."""
+        return self.images / self.classes
+
+
+FactsByPlace = dict[str, dict[str, Facts]]  # by data set and scenario
+
+
+class SuiteRecord(_Open):
+    """What was run.
+
+    Args:
+        name: Of the suite.
+        title: Of the suite.
+        description: In words.
+        metric: What ranks, several of them joined by commas.
+        kind: "images", where models were trained, "features", where heads were, over frozen models, or "sessions".
+        published: What papers print, with names of the author's choice.
+        facts: How large the data sets are.
+    """
+
+    name: str
+    title: str
+    description: str
+    metric: str
+    kind: str
+    published: list[dict[str, Any]] = Field(default_factory=list)
+    facts: FactsByPlace = Field(default_factory=dict)
+
+
+class Varied(Exact):
+    """What sets a row apart from the row that it is a variant of.
+
+    Args:
+        row: The label of that row.
+        setting: By dotted name.
+        value: Of the setting.
+    """
+
+    row: Name
+    setting: Name
+    value: Any
+
+
+class _OneRun(_Open):
+    """What was run once, or over several test sets at once, and its P metrics; None where they are not defined."""
+
+    data: str
+    trained_on: Name | None = None
+    scenario: str
+    method: str
+    label: Name
+    seed: int
+    p_up: Defined = None
+    p_comp: Defined = None
+    p_score: Defined = None
+
+    @property
+    def p_metrics(self) -> dict[str, float | None]:
+        """The three of them by name."""
+        return {"p_up": self.p_up, "p_comp": self.p_comp, "p_score": self.p_score}
+
+
+class Run(_OneRun):
+    """One run.
+
+    Args:
+        data: What was searched: the name of the data set, or of a test set.
+        trained_on: Name of the data set that models were trained on; None where that is what was searched.
+        scenario: Who saw what.
+        method: The method.
+        label: What is ranked: a method with its options.
+        seed: The seed.
+        p_up: Raw.
+        p_comp: Raw.
+        p_score: Of the sigmoid variant.
+        options: Options of the method.
+        changes: Settings that were chosen for it, by dotted name.
+        settings: What is its own beside the options, by dotted name.
+        varied: What it varies, if it is a variant of another row.
+        metric: What ranks it.
+        scores: By system or measure, in that metric; None where it failed.
+        measured: By metric, what is known of each: all systems and P metrics, or the learner of sessions.
+        after_sessions: By metric, its value after every session.
+        verdict: What its evaluation says; None where nothing could be judged.
+        worse: Further metrics that are clearly worse; None where that was not asked.
+        first_hits: How first hits fare; None where no single answer is right or wrong.
+        seconds: How long it took.
+        images_per_second: How fast it was trained.
+        waiting: The share of training spent waiting for data.
+        failure: Why it has no scores.
+        gallery: What became of the old gallery before it was searched: "as it is", or "mapped" without embedding an
+            item; None where that was not asked, as of models of images.
+        pairs: How many items it was fitted on that both models embedded: so many encodings by the new one.
+        labels: How many of them had a label that it was shown.
+    """
+
+    options: dict[str, Any] = Field(default_factory=dict)
+    changes: dict[str, Any] = Field(default_factory=dict)
+    settings: dict[str, Any] = Field(default_factory=dict)
+    varied: Varied | None = None
+    metric: str
+    scores: dict[str, Defined] | None
+    measured: dict[str, dict[str, Defined]] = Field(default_factory=dict)
+    after_sessions: dict[str, list[Defined]] = Field(default_factory=dict)
+    verdict: str | None = None
+    worse: list[str] | None = None
+    first_hits: FirstHits | None = None
+    seconds: Positive | None = None
+    images_per_second: Positive | None = None
+    waiting: Share | None = None
+    failure: str | None = None
+    gallery: str | None = None
+    pairs: Several | None = None
+    labels: int | None = None
+
+    @property
+    def numbers(self) -> dict[str, float | None]:
+        """All that ranks labels: the scores and the P metrics, by name."""
+        return {**self.p_metrics, **(self.scores or {})}
+
+    def number(self, measure: str) -> float:
+        """Return one of the numbers; NaN where there is none, or the run failed."""
+        found = None if self.failure else self.numbers.get(measure)
+        return math.nan if found is None else found
+
+    @property
+    def speeds(self) -> dict[str, float | None]:
+        """How fast it was trained, by name."""
+        return {"images_per_second": self.images_per_second, "waiting": self.waiting}
+
+
+class CombinedRun(_OneRun):
+    """What one model comes to over several test sets, P metrics averaged over these.
+
+    Args:
+        tests: Names of the test sets; ``data`` are the same in words, and all else is as in `Run`.
+    """
+
+    tests: Annotated[list[str], Field(min_length=1)]
+
+
+class BenchRuns(_Open):
+    """What a bench ran, before anything is ranked.
+
+    Args:
+        suite: What was run.
+        machine: Where, in words.
+        rows: The runs, failed ones too.
+        combined: Runs over several test sets at once.
+        tuning: The trials that chose options, with names of the bench's choice.
+        figures: What the suite asks for beside the leaderboard, by name.
+        figure_notes: Why a figure, or a part of it, is not drawn, by its name.
+        facts: How large the data sets are, where the suite does not say.
+    """
+
+    suite: SuiteRecord
+    machine: str = ""
+    rows: list[Run]
+    combined: list[CombinedRun] = Field(default_factory=list)
+    tuning: list[dict[str, Any]] = Field(default_factory=list)
+    figures: dict[str, FigureValue] = Field(default_factory=dict)
+    figure_notes: dict[str, str] = Field(default_factory=dict)
+    facts: FactsByPlace = Field(default_factory=dict)
+
+
+class Mean(Exact):
+    """A mean with the standard deviation over seeds, divided by n - 1; None where there is none, as of one seed."""
+
+    mean: float
+    deviation: Positive | None
+
+
+class SeedMean(Mean):
+    """A mean over so many seeds."""
+
+    seeds: Several
+
+
+class CellMean(Mean):
+    """A mean over so many cells."""
+
+    cells: Several
+
+
+class InCell(Exact):
+    """What a label came to in a cell.
+
+    Args:
+        rank: 1 is best; None where the cell, or the label, is not ranked.
+        complete: Whether it has the number that ranks for every seed.
+        failed: So many runs failed.
+        missing: So many were not made.
+        means: By measure, over the seeds that have it.
+    """
+
+    rank: Rank | None
+    complete: bool
+    failed: Count
+    missing: Count
+    means: dict[str, SeedMean | None]
+
+
+class LeaderboardCell(Exact):
+    """One data set in one scenario.
+
+    Args:
+        data: What was searched.
+        scenario: Who saw what.
+        seeds: Those that any label was run with.
+        ranked: Whether any label is complete.
+        references: Scores of the models that are given, where all labels face the same.
+        labels: What each label came to.
+    """
+
+    data: str
+    scenario: str
+    seeds: Annotated[list[int], Field(min_length=1)]
+    ranked: bool
+    references: dict[str, SeedMean]
+    labels: dict[str, InCell]
+
+
+class Entry(Exact):
+    """A label.
+
+    Args:
+        label: Its name.
+        method: The method that it stands for.
+        options: Options of its first run.
+        reference: What it is where it is shown and not ranked; else None.
+        rank: The average; None where it is not ranked.
+        means: By measure, over the cells where that is defined; None where it is not complete there.
+        front: Whether no other beats it in both P_comp and P_up.
+        runs: So many were made.
+        failed: So many of them failed.
+        missing: So many were not made.
+        compatible: So many were judged compatible.
+        mixed: So many gained by the metric that decides and were clearly worse by another.
+        judged: So many were judged.
+        seconds: Of all runs.
+        best: In so many cells none was better.
+    """
+
+    label: str
+    method: str
+    options: dict[str, Any]
+    reference: str | None
+    rank: Rank | None
+    means: dict[str, CellMean | None]
+    front: bool
+    runs: Count
+    failed: Count
+    missing: Count
+    compatible: Count
+    mixed: Count
+    judged: Count
+    seconds: Positive
+    best: Count
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether a run failed or was not made."""
+        return bool(self.failed or self.missing)
+
+
+class Front(Exact):
+    """Which labels no other beats in both P_comp and P_up, over how many cells, and which take no part."""
+
+    labels: list[str]
+    cells: Several
+    incomplete: list[str]
+
+
+class FriedmanTest(Exact):
+    """Whether labels differ at all; see `limpet_bench.statistics.Friedman`. F is None where it is infinite."""
+
+    chi_square: Positive
+    f: float | None
+    f_p_value: Share
+    p_value: Share
+    cells: Annotated[int, Field(ge=2)]
+    labels: Annotated[int, Field(ge=2)]
+    differ: bool
+
+
+class NemenyiTest(Exact):
+    """Which labels are not told apart at a level: average ranks less than the critical difference apart."""
+
+    level: Annotated[float, Field(gt=0, lt=1)]
+    critical_difference: Annotated[float, Field(gt=0)]
+    groups: list[list[str]]
+
+
+class Standings(Exact):
+    """Means, ranks and what they tell apart.
+
+    Args:
+        ranked_by: The score that ranks.
+        lower_is_better: Scores of which less is better.
+        measures: All that runs have.
+        labels: Best first.
+        cells: Every data set in every scenario.
+        references: Means over cells of the models that are given, each where all cells have it.
+        front: None where no label has both P_comp and P_up.
+        friedman: None where ranks cannot be tested.
+        nemenyi: Likewise.
+        untested: What there are too few of for a test; None where there is one.
+    """
+
+    ranked_by: str
+    lower_is_better: list[str]
+    measures: list[str]
+    labels: Annotated[list[Entry], Field(min_length=1)]
+    cells: Annotated[list[LeaderboardCell], Field(min_length=1)]
+    references: dict[str, float | None]
+    front: Front | None
+    friedman: FriedmanTest | None
+    nemenyi: NemenyiTest | None
+    untested: Literal["cells", "labels"] | None
+
+    @property
+    def ranked(self) -> list[Entry]:
+        """The labels that are ranked, best first."""
+        return [entry for entry in self.labels if entry.reference is None]
+
+    @property
+    def in_order(self) -> list[Entry]:
+        """All labels as tables show them: those that are ranked, best first, then those beside them."""
+        return [*self.ranked, *(entry for entry in self.labels if entry.reference is not None)]
+
+    @property
+    def columns(self) -> list[str]:
+        """The measures that labels are compared by: what ranks them first, the models that are given left out."""
+        others = [name for name in self.measures if name not in ("self_old", "self_independent", self.ranked_by)]
+        return [name for name in (self.ranked_by, *others) if name in self.measures]
+
+
+class Leaderboard(Results):
+    """What a bench comes to.
+
+    Args:
+        suite: What was run.
+        machine: Where, in words.
+        command: What was typed.
+        wall_seconds: How long it took.
+        tuning: The trials that chose options, with names of the bench's choice.
+        rows: The runs, failed ones too.
+        combined: Runs over several test sets at once.
+        board: What they come to.
+        figures: What the suite asks for beside the leaderboard, by name.
+        figure_notes: Why a figure, or a part of it, is not drawn, by its name.
+    """
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+    KIND: ClassVar[str | None] = "leaderboard"
+    WRITER: ClassVar[str] = "“limpet-bench”"
+    AGAIN: ClassVar[str] = "run “limpet-bench”"
+
+    kind: str
+    suite: SuiteRecord
+    machine: str
+    command: str
+    wall_seconds: Positive
+    tuning: list[dict[str, Any]]
+    rows: Annotated[list[Run], Field(min_length=1)]
+    combined: list[CombinedRun] = Field(default_factory=list)
+    board: Standings
+    figures: dict[str, FigureValue] = Field(default_factory=dict)
+    figure_notes: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """The title of the suite."""
+        return self.suite.title
+
+    @property
+    def failures(self) -> list[Run]:
+        """The runs that failed, in their order."""
+        return [run for run in self.rows if run.failure]
+
+    def runs_of(self, cell: LeaderboardCell, label: str | None = None) -> list[Run]:
+        """Return the runs in a cell, all of them or those of a label."""
+        return [
+            run
+            for run in self.rows
+            if (run.data, run.scenario) == (cell.data, cell.scenario) and label in (None, run.label)
+        ]
+
+    def metrics(self, cell: LeaderboardCell | None = None) -> list[str]:
+        """Return what runs were measured in, or those of a cell: data sets may have metrics of their own."""
+        return list(dict.fromkeys(run.metric for run in (self.rows if cell is None else self.runs_of(cell))))
+
+    def disagreements(self) -> Iterator[Disagreement]:
+        """Yield every part that contradicts another."""
+        board = self.board
+        names, run = [entry.label for entry in board.labels], {row.label for row in self.rows}
+        if len(names) != len(set(names)) or set(names) != run:
+            yield "board.labels", names, f"each label of the runs once: {', '.join(sorted(run))}"
+        places, ran = ([(one.data, one.scenario) for one in found] for found in (board.cells, self.rows))
+        if len(places) != len(set(places)) or set(places) != set(ran):
+            yield "board.cells", places, f"each cell of the runs once: {sorted(set(ran))}"
+        for number, cell in enumerate(board.cells):
+            if set(cell.labels) != run:
+                yield f"board.cells.{number}.labels", list(cell.labels), f"the labels {', '.join(names)}"
+        tested = board.friedman is not None
+        if tested != (board.nemenyi is not None) or tested == (board.untested is not None):
+            yield "board.untested", board.untested, "a reason just where labels were not tested"
+        for place, told in (
+            ("nemenyi.groups", {name for group in (board.nemenyi.groups if board.nemenyi else ()) for name in group}),
+            ("front.labels", set(board.front.labels if board.front else ())),
+        ):
+            if not told <= run:
+                yield f"board.{place}", sorted(told), f"labels of the runs: {', '.join(names)}"
+        for number, row in enumerate(self.rows):
+            if (row.scores is None) != bool(row.failure):
+                yield f"rows.{number}", "without scores and reason, or with both", "scores, or why there are none"
+        yield from self._wrong_combined(run)
+
+    def _wrong_combined(self, labels: set[str]) -> Iterator[Disagreement]:
+        seen = set()
+        for number, row in enumerate(self.combined):
+            if row.label not in labels:
+                yield f"combined.{number}.label", row.label, f"a label of the runs: {', '.join(sorted(labels))}"
+            here = (row.data, row.trained_on, row.scenario, row.label, row.seed)
+            if here in seen:
+                yield f"combined.{number}", f"a second one of {row.label}, seed {row.seed}", "one per label and seed"
+            seen.add(here)

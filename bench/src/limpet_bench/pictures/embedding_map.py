@@ -1,0 +1,304 @@
+"""Embeddings of a few classes by an old and by new models, laid out together in one plane.
+
+Papers: Prototype Perturbation (NDPP, Fig. 2 and 6) draws old prototypes with old and new embeddings of classes whose
+old prototypes are most alike; AdvBCT (Fig. 2) old against new embeddings; MixBCT (Fig. 4) a class and the three nearest
+to it, and (Fig. 5) which old embeddings are taken for noise; HBCT (Fig. 6) embeddings on a hyperboloid. One layout
+holds all models, so that the old ones have one place beside every new model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.errors import DataError, SpaceMismatchError, refuse, unknown_name
+from limpet.results import Part
+from limpet_bench.pictures.layouts import LayoutName, canonical_points, laid_out
+
+OLD, PROTOTYPES, NEW = "old", "old-prototypes", "new"
+SHOWN = (OLD, NEW, PROTOTYPES)
+"""What can be drawn."""
+
+_CLASSES_AT_ONCE = 256
+
+ITEMS = 60
+"""Items of a class that are drawn, if nothing else is said."""
+
+
+class Cluster(Part):
+    """The embeddings of one class by one model.
+
+    Args:
+        model: "old", or the name of a new model.
+        name: The class.
+        ids: Which items (n).
+        x: Where they are (n).
+        y: Likewise (n).
+    """
+
+    model: str
+    name: str
+    ids: list[str]
+    x: list[float]
+    y: list[float]
+
+
+class EmbeddingMap(Part):
+    """Embeddings of some classes in one plane.
+
+    Args:
+        layout: How they were laid out.
+        seed: Of the layout.
+        classes: Their names, in the order of the colours.
+        models: Names of the new models; a panel each.
+        clusters: Those of the old model first, then those of every new model.
+        prototypes: Where the old prototype of a class is, by class; empty where they are not shown.
+        apart: Whether the old model has a panel of its own, and is not drawn beside new ones.
+        noise: Ids of items whose old embeddings are marked as noise; empty where nobody asked.
+    """
+
+    layout: LayoutName
+    seed: int
+    classes: list[str]
+    models: list[str]
+    clusters: list[Cluster]
+    prototypes: dict[str, tuple[float, float]]
+    apart: bool = False
+    noise: list[str] = Field(default_factory=list)
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Return columns and rows: one per point."""
+        rows = [
+            [cluster.model, cluster.name, *place]
+            for cluster in self.clusters
+            for place in zip(cluster.ids, *(map("{:.4f}".format, axis) for axis in (cluster.x, cluster.y)), strict=True)
+        ]
+        rows += [["old prototype", name, "", f"{x:.4f}", f"{y:.4f}"] for name, (x, y) in self.prototypes.items()]
+        return ["model", "class", "item", "x", "y"], rows
+
+
+def prototypes_of(embeddings: EmbeddingSet) -> EmbeddingSet:
+    """Return the mean point of every class that has an item, with the names of the classes as ids.
+
+    Raises:
+        DataError: The embeddings have no labels.
+    """
+    import torch
+
+    labels = _labels(embeddings)
+    present, own = np.unique(labels, return_inverse=True)
+    means, _ = embeddings.space.mean(canonical_points(embeddings), torch.from_numpy(own), len(present))
+    names = StringArray.of(_names(embeddings)[present])
+    return EmbeddingSet(
+        ids=names,
+        vectors=means.numpy().astype(np.float32),
+        fingerprint=embeddings.fingerprint,
+        space=embeddings.space,
+        labels=np.arange(len(present)),
+        class_names=names,
+    )
+
+
+def choose_classes(
+    prototypes: EmbeddingSet,
+    *,
+    drawn: int | None = None,
+    similar: int | None = None,
+    nearest: int | None = None,
+    around: str | None = None,
+    among: Collection[str] | None = None,
+    examples: int = 1,
+    seed: int = 0,
+) -> list[list[str]]:
+    """Return names of classes to draw, a list for every example; no class is in two.
+
+    Args:
+        prototypes: What `prototypes_of` returned of the old model.
+        drawn: So many, drawn by the seed.
+        similar: So many whose prototypes are most alike: those of the most similar pair, of the next pair, and so on;
+            the nearer neighbour of the last pair where only one more is asked for. Further examples are of the classes
+            that are left.
+        nearest: A class and so many whose prototypes are nearest to its own.
+        around: That class; drawn by the seed when left out.
+        among: Only of these, such as classes of which there are items; all when left out.
+        examples: How many lists; fewer where classes do not suffice.
+        seed: Of what is drawn.
+
+    Raises:
+        ConfigError: Nothing or several things were asked for, or the class is unknown.
+    """
+    ways = {"drawn": drawn, "similar": similar, "nearest": nearest}
+    refuse(
+        sum(number is not None for number in ways.values()) != 1 or (around is not None and nearest is None),
+        f"Classes to draw: {', '.join(f'{name} {number}' for name, number in ways.items())}, around {around}.",
+        "one of the three: so many drawn ones, so many similar ones, or a class with so many nearest ones",
+    )
+    names = list(prototypes.ids)
+    if around is not None and around not in names:
+        raise unknown_name("class", around, names)
+    known = set(names if among is None else among)
+    left = [name for name in names if name in known or name == around]
+    refuse(not left, "There is no class to draw.", "items of at least one class")
+    order = np.random.default_rng(seed).permutation(len(left))
+    by_seed = [left[place] for place in order.tolist()]
+    found: list[list[str]] = []
+    while left and len(found) < examples:
+        part = prototypes.select(np.flatnonzero(np.isin(names, left)))
+        if drawn is not None:
+            chosen = sorted(by_seed[:drawn], key=names.index)
+        elif similar is not None:
+            chosen = _most_alike(part, similar)
+        else:
+            chosen = _nearest_to(around or by_seed[0], part, nearest or 0)
+        found.append(chosen)
+        left, by_seed = ([name for name in all_left if name not in chosen] for all_left in (left, by_seed))
+        if around is not None:
+            break
+    return found
+
+
+def _most_alike(prototypes: EmbeddingSet, count: int) -> list[str]:
+    """Return classes of the most similar pairs, pair after pair; block by block, as there may be 100,000 classes."""
+    import torch
+
+    names, space = list(prototypes.ids), prototypes.space
+    points = torch.from_numpy(np.array(prototypes.vectors, np.float64))
+    most = count * (count - 1) // 2 + count  # pairs among which there are so many classes, whichever they share
+    best = (np.empty(0), np.empty((0, 2), np.int64))
+    for start in range(0, len(names), _CLASSES_AT_ONCE):
+        likeness = space.similarity(points[start : start + _CLASSES_AT_ONCE], points[start:]).numpy()
+        again = np.tril_indices(len(likeness), 0, likeness.shape[1])  # every pair counts once, no class with itself
+        likeness[again] = -np.inf
+        values = likeness.ravel()
+        least = np.partition(values, -most)[-most] if len(values) > most else -np.inf
+        kept = np.flatnonzero((values >= least) & (values > -np.inf))
+        pairs = np.stack(np.divmod(kept, likeness.shape[1]), axis=1) + start
+        scores, rows = np.concatenate([best[0], values[kept]]), np.concatenate([best[1], pairs])
+        order = np.argsort(-scores, kind="stable")[:most]
+        best = scores[order], rows[order]
+    chosen = dict.fromkeys(best[1].ravel().tolist() or range(len(names)))
+    return [names[row] for row in chosen][:count]
+
+
+def _nearest_to(name: str, prototypes: EmbeddingSet, count: int) -> list[str]:
+    """Return a class and so many whose prototypes are nearest to its own, nearest first."""
+    import torch
+
+    names, points = list(prototypes.ids), torch.from_numpy(np.array(prototypes.vectors, np.float64))
+    row = names.index(name)
+    likeness = prototypes.space.similarity(points[row : row + 1], points).numpy()[0]
+    order = [names[place] for place in np.argsort(-likeness, kind="stable").tolist() if place != row]
+    return [name, *order[:count]]
+
+
+def rows_of_classes(embeddings: EmbeddingSet, classes: Sequence[str], items: int, seed: int) -> NDArray[np.int64]:
+    """Return rows of at most so many items of every class, drawn by the seed, class after class in ascending order.
+
+    Raises:
+        DataError: The embeddings have no labels, or none of a class.
+    """
+    names, generator = _names(embeddings)[_labels(embeddings)], np.random.default_rng(seed)
+    rows = [np.sort(generator.permutation(np.flatnonzero(names == name))[:items]) for name in classes]
+    for name, found in zip(classes, rows, strict=True):
+        if not len(found):
+            raise DataError(f"There is no item of the class '{name}' to draw.", expected="classes that have items")
+    return np.concatenate(rows).astype(np.int64)
+
+
+def embedding_map(
+    old: EmbeddingSet,
+    new: Mapping[str, EmbeddingSet],
+    prototypes: EmbeddingSet,
+    classes: Sequence[str],
+    *,
+    layout: LayoutName = "tsne",
+    show: Collection[str] = (OLD, NEW),
+    apart: bool = False,
+    noise: Collection[str] = (),
+    seed: int = 0,
+) -> EmbeddingMap:
+    """Lay out embeddings of a few classes.
+
+    Args:
+        old: Items of these classes alone, by the old model, with labels.
+        new: The same items in the same order by every new model, by its name.
+        prototypes: Those of the old model, see `prototypes_of`.
+        classes: Whose items they are, in the order of the colours.
+        layout: How.
+        show: Which of `SHOWN`.
+        apart: Give the old model a panel of its own.
+        noise: Ids of items whose old embeddings are to be marked as noise.
+        seed: Of the layout.
+
+    Raises:
+        ConfigError: Something unknown is to be shown, there is too little to lay out, or a package is missing.
+        DataError: A new model embedded other items.
+        SpaceMismatchError: A model is of another space.
+    """
+    for name in show:
+        if name not in SHOWN:
+            raise unknown_name("thing to show", name, SHOWN)
+    _check_alike(old, new)
+    shown = {OLD: old} if OLD in show else {}
+    shown |= new if NEW in show else {}
+    wanted = prototypes.select(np.flatnonzero(np.isin(_names(prototypes), list(classes))))
+    parts = [*shown.values(), *([wanted] if PROTOTYPES in show else [])]
+    refuse(not parts, "A picture of nothing.", f"some of {', '.join(SHOWN)} to show")
+    vectors = np.concatenate([canonical_points(part).numpy() for part in parts])
+    together = EmbeddingSet(
+        ids=StringArray.of(map(str, range(len(vectors)))), vectors=vectors, fingerprint=old.fingerprint, space=old.space
+    )
+    plane = laid_out(together, layout, seed)
+    names, noisy = _names(old)[_labels(old)], set(noise)
+    clusters = []
+    for number, model in enumerate(shown):
+        places = plane[number * len(old) : (number + 1) * len(old)]
+        for name in classes:
+            rows = np.flatnonzero(names == name)
+            x, y = places[rows].T.tolist()
+            clusters.append(Cluster(model=model, name=name, ids=list(old.ids[rows]), x=x, y=y))
+    of_prototypes = dict(zip(wanted.ids, plane[len(shown) * len(old) :].tolist(), strict=False))
+    return EmbeddingMap(
+        layout=layout,
+        seed=seed,
+        classes=list(classes),
+        models=list(new) if NEW in show else [],
+        clusters=clusters,
+        prototypes={
+            name: (of_prototypes[name][0], of_prototypes[name][1]) for name in classes if name in of_prototypes
+        },
+        apart=apart and OLD in show and NEW in show,
+        noise=[name for name in old.ids if name in noisy] if OLD in show else [],
+    )
+
+
+def _check_alike(old: EmbeddingSet, new: Mapping[str, EmbeddingSet]) -> None:
+    for name, embeddings in new.items():
+        if embeddings.space != old.space:
+            raise SpaceMismatchError(
+                f"The old model is on the {old.space}, '{name}' on the {embeddings.space}.",
+                expected="one space, whose distances lay out all of them",
+            )
+        if embeddings.ids != old.ids:
+            raise DataError(f"'{name}' and the old model embedded different items.", expected="the same, in one order")
+
+
+def _labels(embeddings: EmbeddingSet) -> NDArray[np.int64]:
+    if embeddings.labels is None:
+        raise DataError(
+            f"The embeddings of {embeddings.fingerprint} have no labels.",
+            expected="a class for every item, whose colour it gets",
+            to_do="embed images that lie in folders by class, or give files with labels.",
+        )
+    return embeddings.labels
+
+
+def _names(embeddings: EmbeddingSet) -> NDArray[np.str_]:
+    """Return the name of every class (C,), or its number where classes have no names."""
+    if embeddings.class_names is not None:
+        return np.array(list(embeddings.class_names), np.str_)
+    return np.arange(int(_labels(embeddings).max(initial=-1)) + 1).astype(np.str_)

@@ -1,0 +1,1 @@
+"""Published protocols of faces and landmarks; `limpet.evaluation.protocols.PROTOCOLS` finds them by name."""

@@ -1,0 +1,199 @@
+"""1:N open-set identification of templates, as in IJB-C: who is it, and is it anybody in the gallery?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import DataError, EmptyOverlapError
+from limpet.evaluation.metrics import recall_at
+from limpet.evaluation.protocols.base import PerUnit, Protocol
+from limpet.evaluation.ranking.engine import Ranked
+from limpet.evaluation.ranking.scores import repeated_rows
+from limpet.evaluation.sides import check_sides
+from limpet_bench.datasets.ijbc import PARTS, FaceTruth, Templates
+from limpet_bench.protocols.operating_points import parsed
+from limpet_bench.protocols.templates import first_labels, rows_of_numbers, templates_of
+
+_PROBES_AT_ONCE = 1024  # bounds memory: 15 MB of scores against a gallery of 1,772 templates
+
+
+class Searched(NamedTuple):
+    """What matters of every probe's ranking of a gallery.
+
+    Args:
+        best: The highest score (P,).
+        mates: Where the nearest templates of each probe's own subject rank; none where it has no subject there.
+    """
+
+    best: NDArray[np.float64]
+    mates: Ranked
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Identification(Protocol):
+    """True positive identification rate at a false positive one, averaged over galleries; and closed-set ranks.
+
+    Query and gallery are embedded images with the columns "template", "media" and "detector_score" (see
+    `templates_of`), usually the same images: templates of the galleries are those of the gallery's model, probes
+    those of the queries' model. A probe whose subject a gallery lacks should find nobody there; the best scores of
+    such probes set the threshold. A probe is identified if a template of its own subject comes first, with a higher
+    score than the threshold.
+
+    Units are the probes with a subject in a gallery, gallery after gallery. Values are 0 where a probe is not
+    identified, and otherwise units / (galleries x units of its gallery), about 1: their mean is the average of the
+    rates of the galleries, as it is published, whatever the numbers of probes. Where templates tie, the value is that
+    times the probability of being identified, over all orders of the tied templates; the published code leaves their
+    order open.
+
+    Papers: Maze et al., IARPA Janus Benchmark C, ICB 2018; MixBCT evaluates compatibility in this way.
+
+    Args:
+        galleries: The templates of each gallery, with their subjects.
+        probes: The templates to find, with theirs.
+    """
+
+    name: ClassVar[str] = "ijbc-identification"
+    description: ClassVar[str] = "probes find their subject in two galleries, others find nobody (IJB-C 1:N, open set)"
+    metrics: ClassVar[tuple[str, ...]] = ("tpir@1e-2", "tpir@1e-1", "rank@1", "rank@5", "rank@10")
+    gate_metric: ClassVar[str] = "tpir@1e-2"
+    units: ClassVar[str] = "probes in a gallery"
+    ground_truth: ClassVar[str | None] = f"the folder of the lists of templates, with {', '.join(PARTS.values())}"
+
+    galleries: tuple[Templates, ...] = field(repr=False)
+    probes: Templates = field(repr=False)
+
+    @classmethod
+    def read(cls, ground_truth: Path, **options: Any) -> Self:
+        """Build from the lists of IJB-C; see `FaceTruth.read`."""
+        truth = FaceTruth.read(ground_truth)
+        if truth.gallery_1 is None or truth.gallery_2 is None or truth.probes is None:
+            raise DataError(
+                f"There are not both galleries and the probes in {ground_truth}.",
+                expected=f"the lists {', '.join(PARTS.values())}",
+            )
+        return cls(galleries=(truth.gallery_1, truth.gallery_2), probes=truth.probes, **options)
+
+    def measure(
+        self,
+        query: EmbeddingSet,
+        gallery: EmbeddingSet,
+        metrics: Sequence[str],
+        *,
+        block: int | None = None,
+        device: str | None = None,
+    ) -> dict[str, PerUnit]:
+        """Return the value of every probe in a gallery, by metric.
+
+        Args:
+            query: Images of the probes.
+            gallery: Images of the templates of the galleries.
+            metrics: Names such as "tpir@1e-2", or "rank@5" for a template of the subject among the first five.
+            block: Probes compared at a time.
+            device: Not used: templates are compared on the processor, in float64.
+        """
+        asked = parsed(metrics, ["tpir"], ["rank"])
+        check_sides(query, gallery)
+        parts = list(self._searched(query, gallery, block or _PROBES_AT_ONCE))
+        counts = [np.count_nonzero(part.mates.relevant) for part in parts]
+        weights = np.repeat([sum(counts) / (len(counts) * count) for count in counts], counts)
+        return {
+            name: weights * np.concatenate([_hits(part, kind, number) for part in parts])
+            for name, (kind, number) in asked.items()
+        }
+
+    def _searched(self, query: EmbeddingSet, gallery: EmbeddingSet, block: int) -> Iterator[Searched]:
+        wanted, people = self.probes
+        built = templates_of(query, wanted, "queries")
+        probes = built.vectors[rows_of_numbers(built.numbers, wanted, "queries")]
+        for numbers, subjects in self.galleries:
+            templates = templates_of(gallery, numbers, "gallery")
+            rows = templates.vectors[rows_of_numbers(templates.numbers, numbers, "gallery")]
+            ranking = searched(probes, people, rows, subjects, block)
+            if not ranking.mates.relevant.any():
+                raise EmptyOverlapError(
+                    f"None of the {len(probes)} probes has its subject among the {len(subjects)} of a gallery.",
+                    expected="subjects that the lists of probes and galleries share",
+                )
+            yield ranking
+
+    def check_metrics(self, metrics: Sequence[str]) -> None:
+        """Refuse all but identification rates and ranks."""
+        parsed(metrics, ["tpir"], ["rank"])
+
+    def unit_labels(self, query: EmbeddingSet) -> NDArray[np.int64] | None:
+        """Return the class of every unit's probe, where images have classes."""
+        probes = [self.probes.templates[mated] for mated in self._mated()]
+        return first_labels(query, np.concatenate(probes), "queries")
+
+    def left_out(self, query: EmbeddingSet, gallery: EmbeddingSet) -> dict[str, int]:
+        """Count the probes that only set thresholds, once for every gallery."""
+        others = sum(int(np.count_nonzero(~mated)) for mated in self._mated())
+        return {"probes of nobody in a gallery, which set the threshold": others}
+
+    def _mated(self) -> list[NDArray[np.bool_]]:
+        """Return for each gallery which probes have their subject there."""
+        return [np.isin(self.probes.subjects, gallery.subjects) for gallery in self.galleries]
+
+
+def searched(
+    probes: NDArray[np.float64],
+    probe_subjects: NDArray[np.int64],
+    gallery: NDArray[np.float64],
+    subjects: NDArray[np.int64],
+    block: int = _PROBES_AT_ONCE,
+) -> Searched:
+    """Rank a gallery for every probe, by descending inner product.
+
+    Args:
+        probes: Unit vectors (P, D).
+        probe_subjects: Who each probe is (P,).
+        gallery: Unit vectors (G, D).
+        subjects: Who each template of the gallery is (G,).
+        block: Probes at a time.
+    """
+    best, (above, tied, mates) = np.empty(len(probes)), np.empty((3, len(probes)), np.int64)
+    repeats, firsts = repeated_rows(gallery)
+    for start in range(0, len(probes), block):
+        part = slice(start, start + block)
+        scores = probes[part] @ gallery.T
+        scores[:, repeats] = scores[:, firsts]  # a product may give equal columns other last bits
+        own = np.where(probe_subjects[part, None] == subjects, scores, -np.inf)
+        score = own.max(axis=1, keepdims=True)
+        best[part] = scores.max(axis=1)
+        above[part], tied[part] = (scores > score).sum(axis=1), (scores == score).sum(axis=1)
+        mates[part] = np.where(score[:, 0] > -np.inf, (own == score).sum(axis=1), 0)
+    offsets, sizes = np.append(0, np.cumsum(mates)), np.full(len(probes), len(gallery))
+    return Searched(best, Ranked(np.repeat(above, mates), offsets, sizes, tied=np.repeat(tied, mates)))
+
+
+def threshold(best: NDArray[np.float64], rate: float) -> float:
+    """Return the score that this share of the best scores (N,) of probes of nobody reaches.
+
+    It is the n-th highest, counted from 0, with n = max(int(N rate) - 1, 0), as published.
+
+    >>> threshold(np.array([0.1, 0.4, 0.2, 0.3]), 0.5)
+    0.3
+    """
+    return float(np.sort(best)[::-1][max(int(len(best) * rate) - 1, 0)])
+
+
+def _hits(ranking: Searched, kind: str, number: float) -> NDArray[np.float64]:
+    """Return for every probe in the gallery whether it is a hit, or how probably where templates tie (M,)."""
+    mated = ranking.mates.relevant > 0
+    if kind == "rank":
+        return recall_at(int(number))(ranking.mates)[mated]
+    if mated.all():
+        raise EmptyOverlapError(
+            f"All {len(mated)} probes have their subject in the gallery.",
+            expected="probes of nobody in the gallery: they set the threshold of an open-set search",
+            to_do="measure rank@k, or add probes of other subjects.",
+        )
+    found_first = recall_at(1)(ranking.mates)[mated]
+    return found_first * (ranking.best[mated] > threshold(ranking.best[~mated], number))

@@ -1,0 +1,142 @@
+"""Google Landmarks v2: the first hundred images of every query, and a query that nothing answers counts as zero."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import DataError, unknown_name
+from limpet.evaluation.protocols.base import Lists, RankingProtocol
+from limpet.evaluation.protocols.names import lists_of_pairs, named_queries, rows_of_all
+from limpet.evaluation.ranking.engine import no_rows
+from limpet.evaluation.ranking.row_lists import RowLists
+from limpet.evaluation.retrieval import NoRelevant
+from limpet.evaluation.sides import relevant_by_label
+from limpet_bench.datasets.landmarks import LandmarksTruth, Usage
+from limpet_bench.datasets.revisited import RevisitedTruth
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Landmarks(RankingProtocol):
+    """Score the first 100 places (mAP@100); images that the solution names answer a query, or those of its class.
+
+    With a solution, queries that it does not name are not asked: most test images of the competition count for
+    nobody. The gallery may hold more images than it names, in any order; none of those it names may be missing.
+
+    Paper: Weyand et al., Google Landmarks Dataset v2, CVPR 2020.
+
+    Args:
+        truth: Who answers whom; None where labels say it.
+        usage: Which queries of a solution file count: its "Public" or "Private" ones, or "both".
+        leave_one_out: Leave out the gallery item with the id of the query.
+        no_relevant: What a query without any relevant item is worth; "zero" as published.
+    """
+
+    name: ClassVar[str] = "gldv2"
+    description: ClassVar[str] = "mAP@100; a query that nothing answers counts as zero (Google Landmarks v2)"
+    metrics: ClassVar[tuple[str, ...]] = ("map@100", "recall@1", "recall@10")
+    gate_metric: ClassVar[str] = "map@100"
+    ground_truth: ClassVar[str | None] = (
+        "retrieval_solution_v2.1.csv or its folder (without it, labels say who answers)"
+    )
+    ground_truth_needed: ClassVar[bool] = False
+
+    truth: LandmarksTruth | None = field(repr=False)
+    usage: Usage = "both"
+    no_relevant: NoRelevant = "zero"
+
+    @classmethod
+    def read(cls, ground_truth: Path, **options: Any) -> Self:
+        """Build from a solution file; see `LandmarksTruth.read`."""
+        usage = options.get("usage", "both")
+        return cls(truth=LandmarksTruth.read(ground_truth, usage=usage), **options)
+
+    @classmethod
+    def without_ground_truth(cls, **options: Any) -> Self:
+        """Build for labelled embeddings."""
+        return cls(truth=None, **options)
+
+    def asked(self, query: EmbeddingSet) -> NDArray[np.bool_] | None:
+        """Return which queries the solution names; all where labels say who answers."""
+        return None if self.truth is None else named_queries(self.truth.query_names, query)
+
+    def answers(self, query: EmbeddingSet, gallery: EmbeddingSet) -> Lists:
+        """Return the rows of the images that answer every query; nothing is ignored."""
+        nothing = no_rows(len(query))
+        if self.truth is None:
+            without = [side for side, part in (("queries", query), ("gallery", gallery)) if part.labels is None]
+            if without:
+                raise DataError(
+                    f"Neither labels of the {' and the '.join(without)} nor a solution say which images answer.",
+                    expected=f"labels on both sides, or {Landmarks.ground_truth}",
+                    to_do="pass --ground-truth PATH.",
+                )
+            return Lists(relevant_by_label(query, gallery), nothing)
+        queries = rows_of_all(self.truth.query_names, query, "queries")
+        names = [name for images in self.truth.relevant for name in images]
+        owner = np.repeat(queries, [len(images) for images in self.truth.relevant])
+        return Lists(lists_of_pairs(owner, rows_of_all(names, gallery, "gallery"), len(query)), nothing)
+
+
+Difficulty = Literal["easy", "medium", "hard"]
+
+_SOUGHT = {"easy": ("easy",), "medium": ("easy", "hard"), "hard": ("hard",)}
+_IGNORED = {"easy": ("junk", "hard"), "medium": ("junk",), "hard": ("junk", "easy")}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Revisited(RankingProtocol):
+    """Rank the images that the ground truth calls easy, hard or both; leave out its junk and the other kind.
+
+    The gallery may hold more images than the ground truth names, such as the million distractors of R1M, in any
+    order: they answer nobody. Queries beyond those of the ground truth are not asked.
+
+    Paper: Radenović et al., Revisiting Oxford and Paris, CVPR 2018. Papers on compatibility report "medium".
+
+    Args:
+        truth: Who answers whom.
+        difficulty: Which images are sought: "easy", both for "medium", or "hard".
+        leave_one_out: Leave out the gallery item with the id of the query.
+        no_relevant: What a query without any sought image is worth.
+    """
+
+    name: ClassVar[str] = "revisited"
+    description: ClassVar[str] = "easy and hard images answer, junk counts for nobody (revisited Oxford and Paris)"
+    metrics: ClassVar[tuple[str, ...]] = ("map-trapezoid", "mp@1", "mp@5", "mp@10")
+    gate_metric: ClassVar[str] = "map-trapezoid"
+    ground_truth: ClassVar[str | None] = "gnd_roxford5k.json or gnd_rparis6k.json, or the folder that holds it"
+
+    truth: RevisitedTruth = field(repr=False)
+    difficulty: Difficulty = "medium"
+
+    def __post_init__(self) -> None:
+        if self.difficulty not in get_args(Difficulty):
+            raise unknown_name("difficulty", self.difficulty, get_args(Difficulty))
+
+    @classmethod
+    def read(cls, ground_truth: Path, **options: Any) -> Self:
+        """Build from the ground truth file; see `RevisitedTruth`."""
+        return cls(truth=RevisitedTruth.read(ground_truth), **options)
+
+    def asked(self, query: EmbeddingSet) -> NDArray[np.bool_] | None:
+        """Return which queries the ground truth names."""
+        return named_queries(self.truth.query_names, query)
+
+    def answers(self, query: EmbeddingSet, gallery: EmbeddingSet) -> Lists:
+        """Return the rows of the sought images of every query, and of its junk."""
+        queries = rows_of_all(self.truth.query_names, query, "queries")
+        rows = rows_of_all(self.truth.gallery_names, gallery, "gallery")
+
+        def named(kinds: Sequence[str]) -> RowLists:
+            lists = zip(*(getattr(self.truth, kind) for kind in kinds), strict=True)
+            parts = [np.concatenate(found) for found in lists]
+            owner = np.repeat(queries, [len(part) for part in parts])
+            return lists_of_pairs(owner, rows[np.concatenate(parts)], len(query))
+
+        return Lists(named(_SOUGHT[self.difficulty]), named(_IGNORED[self.difficulty]))

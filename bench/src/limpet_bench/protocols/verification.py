@@ -1,0 +1,134 @@
+"""1:1 verification of templates, as in IJB-C: is this pair one person?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Self, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limpet.embeddings import EmbeddingSet
+from limpet.errors import DataError, unknown_name
+from limpet.evaluation.protocols.base import PerUnit, Protocol
+from limpet.evaluation.sides import check_sides
+from limpet_bench.datasets.ijbc import PAIRS, FaceTruth
+from limpet_bench.protocols.operating_points import Rule, accepted_at, parsed
+from limpet_bench.protocols.templates import TemplateVectors, first_labels, rows_of_numbers, templates_of
+
+_PAIRS_AT_ONCE = 4096  # bounds memory: 32 MB for each side at 1024 dimensions
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Verification(Protocol):
+    """True accept rate at a false accept rate over pairs of templates.
+
+    Query and gallery are embedded images with the columns "template", "media" and "detector_score" (see
+    `templates_of`), usually the same images. The first template of a pair is that of the gallery's model, the second
+    that of the queries' model, and their score is the inner product. The values are, for every genuine pair, whether
+    it is accepted; all pairs of two persons together set the threshold.
+
+    Papers: Maze et al., IARPA Janus Benchmark C, ICB 2018; MixBCT evaluates compatibility in this way.
+
+    Args:
+        pairs: The numbers of both templates of every pair, int64 (P, 2).
+        same: Whether they are of one person (P,).
+        rule: Which point of the ROC curve a false accept rate stands for; see `accepted_at`. "nearest" is as
+            published, "full" the nearest of all thresholds, "strict" never accepts more impostors than asked.
+    """
+
+    name: ClassVar[str] = "ijbc-verification"
+    description: ClassVar[str] = "pairs of templates: true accepts at a rate of false ones (IJB-C 1:1)"
+    metrics: ClassVar[tuple[str, ...]] = ("tar@1e-5", "tar@1e-4", "tar@1e-3")
+    gate_metric: ClassVar[str] = "tar@1e-4"
+    units: ClassVar[str] = "genuine pairs"
+    ground_truth: ClassVar[str | None] = f"the folder of the lists of templates, with {PAIRS}"
+
+    pairs: NDArray[np.int64] = field(repr=False)
+    same: NDArray[np.bool_] = field(repr=False)
+    rule: Rule = "nearest"
+
+    def __post_init__(self) -> None:
+        if self.rule not in get_args(Rule):
+            raise unknown_name("rule for the threshold", self.rule, get_args(Rule))
+        if self.pairs.shape != (len(self.same), 2) or self.same.all() or not self.same.any():
+            raise DataError(
+                f"Pairs of shape {self.pairs.shape}, {np.count_nonzero(self.same)} of {len(self.same)} of one person.",
+                expected="two templates per pair, genuine and impostor pairs",
+            )
+
+    @classmethod
+    def read(cls, ground_truth: Path, **options: Any) -> Self:
+        """Build from the lists of IJB-C; see `FaceTruth.read`."""
+        truth = FaceTruth.read(ground_truth)
+        if truth.pairs is None or truth.same is None:
+            raise DataError(f"There are no pairs of templates in {ground_truth}.", expected=f"the list {PAIRS}")
+        return cls(pairs=truth.pairs, same=truth.same, **options)
+
+    def measure(
+        self,
+        query: EmbeddingSet,
+        gallery: EmbeddingSet,
+        metrics: Sequence[str],
+        *,
+        block: int | None = None,
+        device: str | None = None,
+    ) -> dict[str, PerUnit]:
+        """Return for every genuine pair whether it is accepted, 1 or 0, by metric.
+
+        Args:
+            query: Images of second templates.
+            gallery: Images of first templates.
+            metrics: Names such as "tar@1e-4".
+            block: Pairs compared at a time.
+            device: Not used: pairs are compared on the processor, in float64.
+        """
+        rates = parsed(metrics, ["tar"])
+        check_sides(query, gallery)
+        first = templates_of(gallery, self.pairs[:, 0], "gallery")
+        second = templates_of(query, self.pairs[:, 1], "queries")
+        scores = pair_scores(first, second, self.pairs, block or _PAIRS_AT_ONCE)
+        genuine, impostor = scores[self.same], scores[~self.same]
+        impostor.sort()
+        return {
+            name: accepted_at(rate, genuine, impostor[::-1], self.rule).astype(np.float64)
+            for name, (_, rate) in rates.items()
+        }
+
+    def check_metrics(self, metrics: Sequence[str]) -> None:
+        """Refuse all but true accept rates."""
+        parsed(metrics, ["tar"])
+
+    def answer_metrics(self) -> tuple[str, ...]:
+        """Return the metric of the verdict: whether a genuine pair is accepted at its threshold."""
+        return (self.gate_metric,)
+
+    def unit_labels(self, query: EmbeddingSet) -> NDArray[np.int64] | None:
+        """Return the class of the second template of every genuine pair, where images have classes."""
+        return first_labels(query, self.pairs[self.same, 1], "queries")
+
+    def left_out(self, query: EmbeddingSet, gallery: EmbeddingSet) -> dict[str, int]:
+        """Count the pairs that only set the threshold."""
+        return {"impostor pairs, which set the threshold": int(np.count_nonzero(~self.same))}
+
+
+def pair_scores(
+    first: TemplateVectors, second: TemplateVectors, pairs: NDArray[np.int64], block: int = _PAIRS_AT_ONCE
+) -> NDArray[np.float64]:
+    """Return the inner product of every pair of templates (P,), a block of pairs at a time.
+
+    Args:
+        first: Templates of one model.
+        second: Templates of the other.
+        pairs: The numbers of both templates of each pair (P, 2).
+        block: Pairs at a time.
+    """
+    scores = np.empty(len(pairs))
+    for start in range(0, len(pairs), block):
+        part = pairs[start : start + block]
+        left = rows_of_numbers(first.numbers, part[:, 0], "gallery")
+        right = rows_of_numbers(second.numbers, part[:, 1], "queries")
+        np.einsum("pd,pd->p", first.vectors[left], second.vectors[right], out=scores[start : start + block])
+    return scores

@@ -1,0 +1,1 @@
+"""Charts of leaderboards, sessions and figures of suites."""

@@ -1,0 +1,74 @@
+"""P_up over P_comp of the labels of a leaderboard, with the front."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+from limpet.reports.charts.canvas import GOOD, SOFT, Chart
+from limpet.reports.svg import cut
+from limpet_bench.reports.leaderboard_tables import with_deviation
+
+if TYPE_CHECKING:
+    from limpet_bench.leaderboard import CellMean, Leaderboard
+from limpet.reports.charts.plane import COMPARABLE, REACH, named_marks, plane
+
+_MANY = 9  # labels whose names have room beside their marks
+
+
+def pareto_plot(results: Leaderboard, *, width: float = 640, height: float = 420) -> Chart | None:
+    """Draw P_up over P_comp, means over cells with deviations, and the front; None where no label has both.
+
+    Marks beyond P_comp of -1 or 2, or P_up of 1, stand at the edge with their number. Many labels have their place in
+    `pareto_points` instead of a name.
+    """
+    front, points = results.board.front, pareto_points(results)
+    if front is None or not points:
+        return None
+    told = "; ".join(
+        f"{name}: P_comp {with_deviation('p_comp', p_comp)}, P_up {with_deviation('p_up', p_up)}"
+        for name, (p_comp, p_up) in points.items()
+    )
+    p_comps, p_ups = zip(*points.values(), strict=True)
+    ends = [0.0, *_near_ends(p_comps, COMPARABLE)], [-0.05, *_near_ends(p_ups, REACH)]
+    chart = plane(f"{told}.", *ends, (width, height))
+    corners = sorted({(points[name][0].mean, points[name][1].mean) for name in front.labels})
+    (left, right), (low, high) = chart.x, chart.y
+    border = [(left, corners[0][1])]  # of what the labels of the front beat
+    for (reached, kept_there), (_, following) in zip(corners, [*corners[1:], (0.0, low)], strict=True):
+        border += [(reached, kept_there), (reached, following)]
+    inside = [(min(max(x, left), right), min(max(y, low), high)) for x, y in border]
+    chart.line([x for x, _ in inside], [y for _, y in inside], GOOD, 1.6, (6, 3), label="front")
+    for comp, kept in points.values():
+        across = [min(max(end, left), right) for end in _ends(comp)]
+        up = [min(max(end, low), high) for end in _ends(kept)]
+        at, above = min(max(comp.mean, left), right), min(max(kept.mean, low), high)
+        if comp.deviation is not None:
+            chart.line(across, [above, above], SOFT, label="deviation")
+        if kept.deviation is not None:
+            chart.line([at, at], up, SOFT, label="deviation")
+    called = {name: str(place) for place, name in enumerate(points, 1)} if numbered(points) else {}
+    means = {name: (p_comp.mean, p_up.mean) for name, (p_comp, p_up) in points.items()}
+    named_marks(chart, [(called.get(name, cut(name, width / 3)), point) for name, point in means.items()])
+    return chart
+
+
+def pareto_points(results: Leaderboard) -> dict[str, tuple[CellMean, CellMean]]:
+    """Return P_comp and P_up of the labels that have both, in the order of the leaderboard."""
+    found = ((entry.label, entry.means.get("p_comp"), entry.means.get("p_up")) for entry in results.board.labels)
+    return {label: (p_comp, p_up) for label, p_comp, p_up in found if p_comp and p_up}
+
+
+def numbered(points: Collection[str]) -> bool:
+    """Return whether marks have numbers: so many names would cover each other."""
+    return len(points) > _MANY
+
+
+def _near_ends(means: Sequence[CellMean], limits: tuple[float, float]) -> list[float]:
+    """Return where the deviations end of the means that are within the limits."""
+    return [end for mean in means if limits[0] <= mean.mean <= limits[1] for end in _ends(mean)]
+
+
+def _ends(mean: CellMean) -> tuple[float, float]:
+    around = mean.deviation or 0.0
+    return mean.mean - around, mean.mean + around

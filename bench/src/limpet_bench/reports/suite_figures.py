@@ -1,0 +1,452 @@
+"""The figures of a suite: drawn on the page of its leaderboard, and as files beside it.
+
+How a value is drawn and tabulated is registered by its class: `charts_of`, its panels, for desks and for phones;
+`records_of`, every number on a line of its own for CSV; `table_of`, what people read.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import singledispatch
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from limpet.reports.charts.canvas import Chart, standalone
+from limpet.reports.charts.lines import GROUPS
+from limpet.reports.formats import percent_of, plain_text, score
+from limpet.reports.markdown import Table, markdown_table
+from limpet.reports.page import PHONE, Drawing, pages_can_be_written, write_page
+from limpet.reports.svg import tick_label
+from limpet.support.wording import metric_name
+from limpet_bench.figure_values import (
+    BarChart,
+    ClassArrivals,
+    FigureValue,
+    Lines,
+    Matrices,
+    NumberTable,
+    Planes,
+    Quantities,
+    ResultStrips,
+    Spread,
+)
+from limpet_bench.pictures.embedding_map import OLD
+from limpet_bench.reports.charts.arrivals import arrivals_panel
+from limpet_bench.reports.charts.histograms import histogram_panels
+from limpet_bench.reports.charts.maps import embedding_panels, own_side
+from limpet_bench.reports.charts.panels import (
+    bars_panel,
+    lines_panel,
+    matrix_panel,
+    matrix_range,
+    names_of,
+    written,
+)
+from limpet_bench.reports.charts.strips import strip_panel, strips_width
+
+if TYPE_CHECKING:
+    from limpet_bench.leaderboard import Leaderboard
+
+FOLDER = "figures"
+"""Where the files are, beside results.json."""
+
+Record = Mapping[str, str | float | None]
+"""One number with all that it is of, by the name of a column."""
+
+_WIDE, _BESIDE = 640.0, 400.0  # pixels of a panel alone, and of one of several
+
+
+@singledispatch
+def charts_of(value: FigureValue, *, phone: bool = False) -> list[Chart]:
+    """Return the panels of a figure, all of them as wide as a phone if asked; none where it is a table."""
+    return []
+
+
+@singledispatch
+def records_of(value: FigureValue) -> Iterator[Record]:
+    """Yield every number of a figure with all that it is of, unrounded; the columns of its CSV."""
+    raise NotImplementedError(f"no records of {type(value).__name__}")
+
+
+@singledispatch
+def table_of(value: FigureValue) -> Table:
+    """Return columns and rows for people."""
+    records = list(records_of(value))
+    columns = list(dict.fromkeys(name for record in records for name in record))
+    rows = [[_for_people(record.get(name)) for name in columns] for record in records]
+    return [metric_name(name) for name in columns], rows
+
+
+def _for_people(value: str | float | None) -> str:
+    return "–" if value is None else value if isinstance(value, str) else tick_label(value)
+
+
+def _numbers(value: Spread | None) -> Record:
+    if value is None:
+        return {"mean": None, "lowest": None, "highest": None, "seeds": 0}
+    return {"mean": value.mean, "lowest": value.lowest, "highest": value.highest, "seeds": value.seeds}
+
+
+def _width(panels: Sequence[object], phone: bool) -> float:
+    return PHONE if phone else _WIDE if len(panels) == 1 else _BESIDE
+
+
+# --- lines -----------------------------------------------------------------------------------------------------------
+
+
+@charts_of.register
+def _(value: Lines, *, phone: bool = False) -> list[Chart]:
+    up, log = ", ".join(map(metric_name, value.up.split(", "))), value.scale == "log"
+    across = value.across.rpartition(".")[2].replace("_", " ")
+    width = _width(value.panels, phone)
+    return [lines_panel(panel, value.title, across, up, log=log, width=width) for panel in value.panels if panel.lines]
+
+
+@records_of.register
+def _(value: Lines) -> Iterator[Record]:
+    for panel in value.panels:
+        for line in panel.lines:
+            for point in line.points:
+                of = {"place": panel.place, "label": line.label, "measure": line.measure}
+                yield {**of, value.across: point.at, **_numbers(point.value)}
+
+
+@table_of.register
+def _(value: Lines) -> Table:
+    lines = [(panel.place, line) for panel in value.panels for line in panel.lines]
+    names = names_of([(line.label, line.measure) for _, line in lines])
+    heads = [", ".join(filter(None, (place, name))) for (place, _), name in zip(lines, names, strict=True)]
+    at = sorted({point.at for _, line in lines for point in line.points})
+    known = [{point.at: written(line.measure, point.value) for point in line.points} for _, line in lines]
+    return [value.across, *heads], [[tick_label(one), *(line.get(one, "–") for line in known)] for one in at]
+
+
+# --- bars ------------------------------------------------------------------------------------------------------------
+
+
+@charts_of.register
+def _(value: BarChart, *, phone: bool = False) -> list[Chart]:
+    up = ", ".join(map(metric_name, value.up.split(", ")))
+    return [bars_panel(panel, value.title, up, width=_width(value.panels, phone)) for panel in value.panels]
+
+
+@records_of.register
+def _(value: BarChart) -> Iterator[Record]:
+    for panel in value.panels:
+        for series in panel.series:
+            for group, one in zip(panel.groups, series.values, strict=True):
+                of = {"place": panel.place, "group": group, "label": series.label, "measure": series.measure}
+                yield {**of, **_numbers(one)}
+
+
+@table_of.register
+def _(value: BarChart) -> Table:
+    series = value.panels[0].series
+    heads = names_of([(one.label, one.measure) for one in series])
+    rows = [
+        [", ".join(filter(None, (panel.place, group))), *(written(one.measure, one.values[at]) for one in panel.series)]
+        for panel in value.panels
+        for at, group in enumerate(panel.groups)
+    ]
+    return ["", *heads], rows
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+@records_of.register
+def _(value: NumberTable) -> Iterator[Record]:
+    for row in value.rows:
+        for column, one in zip(value.columns, row.values, strict=True):
+            of = {"label": row.label, "place": column.place, "metric": column.metric, "measure": column.measure}
+            yield {**of, **_numbers(one)}
+
+
+@table_of.register
+def _(value: NumberTable) -> Table:
+    several = len({column.metric for column in value.columns}) > 1
+    heads = []
+    for column in value.columns:
+        names = [metric_name(column.measure)] * (column.measure != "learner") + [metric_name(column.metric)] * several
+        heads.append(", ".join(filter(None, (column.place, column.title or ", ".join(names) or column.metric))))
+    rows = [
+        [row.label, *(written(column.measure, one) for column, one in zip(value.columns, row.values, strict=True))]
+        for row in value.rows
+    ]
+    return ["method", *heads], rows
+
+
+# --- matrices --------------------------------------------------------------------------------------------------------
+
+
+@charts_of.register
+def _(value: Matrices, *, phone: bool = False) -> list[Chart]:
+    limits, title = matrix_range(value), f"{metric_name(value.measure)}, {metric_name(value.metric)}"
+    width = min(PHONE if phone else math.inf, max(264.0, 80.0 + 60 * value.generations))
+    return [matrix_panel(panel, title, value.measure, limits, width=width) for panel in value.panels]
+
+
+@records_of.register
+def _(value: Matrices) -> Iterator[Record]:
+    for panel in value.panels:
+        for asks, row in enumerate(panel.values, start=1):
+            for held, one in enumerate(row[:asks], start=1):
+                of: Record = {"place": panel.place, "label": panel.label, "queries": asks, "gallery": held}
+                yield {**of, **_numbers(one)}
+
+
+@table_of.register
+def _(value: Matrices) -> Table:
+    generations = range(1, value.generations + 1)
+    rows = [
+        [
+            ", ".join(filter(None, (panel.label, panel.place, f"queries of {asks}"))),
+            *(written(value.measure, one) for one in row),
+        ]
+        for panel in value.panels
+        for asks, row in enumerate(panel.values, start=1)
+    ]
+    return ["", *(f"gallery of {held}" for held in generations)], rows
+
+
+# --- embeddings in a plane -------------------------------------------------------------------------------------------
+
+
+@charts_of.register
+def _(value: Planes, *, phone: bool = False) -> list[Chart]:
+    panels = [max(1, len(panel.found.models) + panel.found.apart) for panel in value.panels]
+    width = PHONE if phone else _WIDE if len(value.panels) == 1 else _BESIDE if max(panels) == 1 else 2 * _BESIDE
+    return [
+        embedding_panels(
+            ", ".join(filter(None, (value.title, panel.place))), panel.found, width=width, head=panel.place
+        )
+        for panel in value.panels
+    ]
+
+
+@records_of.register
+def _(value: Planes) -> Iterator[Record]:
+    for panel in value.panels:
+        found, noise = panel.found, set(panel.found.noise)
+        for one in found.clusters:
+            for item, x, y in zip(one.ids, one.x, one.y, strict=True):
+                of: Record = {"place": panel.place, "model": one.model, "class": one.name, "item": item, "x": x, "y": y}
+                yield of if one.model != OLD or not noise else {**of, "noise": str(item in noise).lower()}
+        for name, (x, y) in found.prototypes.items():
+            yield {"place": panel.place, "model": "old prototype", "class": name, "item": "", "x": x, "y": y}
+
+
+@table_of.register
+def _(value: Planes) -> Table:
+    rows = []
+    for panel in value.panels:
+        found = panel.found
+        for name in found.classes:
+            own = {one.model: one for one in found.clusters if one.name == name}
+            items = max((len(one.ids) for one in own.values()), default=0)
+            marked = len(set(found.noise) & {item for one in own.values() for item in one.ids})
+            rows.append([panel.place, name, str(items), str(marked) if found.noise else "–", "–"])
+        for model in found.models:
+            share = own_side(found, model)
+            if share is not None:
+                rows.append([panel.place, f"all, by {model}", "", "–", percent_of(share)])
+    head = ["", "class", "items", "taken for noise", "nearest to the old centre of their class"]
+    keep = [at for at in range(len(head)) if at == 1 or any(row[at] not in ("", "–") for row in rows)]
+    return [head[at] for at in keep], [[row[at] for at in keep] for row in rows]
+
+
+# --- how often values occur ------------------------------------------------------------------------------------------
+
+
+@charts_of.register
+def _(value: Quantities, *, phone: bool = False) -> list[Chart]:
+    width = PHONE if phone else _WIDE if len(value.panels) == 1 else _BESIDE
+    return [
+        chart
+        for panel in value.panels
+        for chart in histogram_panels(
+            value.title, panel.found, place=panel.place, width=width, beside=PHONE if phone else _BESIDE
+        )
+    ]
+
+
+@records_of.register
+def _(value: Quantities) -> Iterator[Record]:
+    for panel in value.panels:
+        for model, found in panel.found.panels.items():
+            for group, members in found.groups.items():
+                for low, high, count in zip(found.edges, found.edges[1:], members.counts, strict=False):
+                    of: Record = {"place": panel.place, "model": model, "group": group}
+                    yield {**of, "from": low, "to": high, "items": count}
+
+
+@table_of.register
+def _(value: Quantities) -> Table:
+    head = ["", "model", "", "items", "mean", "clipped", "AUC of unseen classes"]
+    rows = [
+        [
+            panel.place,
+            model,
+            GROUPS[group],
+            f"{members.items:,}",
+            score(members.mean),
+            "" if members.clipped is None else percent_of(members.clipped),
+            "" if found.auc is None or group != "unseen" else score(found.auc),
+        ]
+        for panel in value.panels
+        for model, found in panel.found.panels.items()
+        for group, members in found.groups.items()
+    ]
+    keep = [at for at in range(len(head)) if at in (1, 2, 3, 4) or (at and any(row[at] for row in rows))]
+    keep = [0, *keep] if len({row[0] for row in rows}) > 1 else keep
+    return [head[at] for at in keep], [[row[at] for at in keep] for row in rows]
+
+
+# --- queries with their first hits -----------------------------------------------------------------------------------
+
+
+@charts_of.register
+def _(value: ResultStrips, *, phone: bool = False) -> list[Chart]:
+    return [
+        strip_panel(value.title, panel.place, panel.found, width=PHONE if phone else strips_width(panel.found))
+        for panel in value.panels
+    ]
+
+
+@records_of.register
+def _(value: ResultStrips) -> Iterator[Record]:
+    for panel in value.panels:
+        names, rows = panel.found.table()
+        for row in rows:
+            yield {"place": panel.place, **dict(zip(names, row, strict=True))}
+
+
+@table_of.register
+def _(value: ResultStrips) -> Table:
+    rows = []
+    for panel in value.panels:
+        for strip in panel.found.strips:
+            asked = strip.label or strip.query
+            for model in panel.found.models:
+                hits = strip.hits[model]
+                words = [f"{_JUDGED[hit.right]} {hit.label or hit.id}".strip() for hit in hits]
+                rows.append([panel.place, asked, model, *words])
+    most = max((len(row) - 3 for row in rows), default=0)
+    several = len({row[0] for row in rows}) > 1
+    head = ["", "query", "model", *(f"hit {place}" for place in range(1, most + 1))]
+    return head[1 - several :], [[*row, *[""] * (3 + most - len(row))][1 - several :] for row in rows]
+
+
+_JUDGED = {True: "✓", False: "✗", None: ""}
+
+
+# --- classes of sessions ---------------------------------------------------------------------------------------------
+
+
+@charts_of.register
+def _(value: ClassArrivals, *, phone: bool = False) -> list[Chart]:
+    return [arrivals_panel(value.title, panel, width=_width(value.panels, phone)) for panel in value.panels]
+
+
+@records_of.register
+def _(value: ClassArrivals) -> Iterator[Record]:
+    for panel in value.panels:
+        for session, images in enumerate(panel.images, start=1):
+            for name, home, count in zip(panel.classes, panel.home, images, strict=True):
+                of: Record = {"place": panel.place, "session": session, "class": name, "home": home}
+                yield {**of, "images": count}
+
+
+@table_of.register
+def _(value: ClassArrivals) -> Table:
+    rows = []
+    for panel in value.panels:
+        for session, images in enumerate(panel.images, start=1):
+            own = [count for home, count in zip(panel.home, images, strict=True) if home == session and count]
+            other = [count for home, count in zip(panel.home, images, strict=True) if home != session and count]
+            told = [f"{sum(images):,}", f"{len(own):,}", _from_to(own), f"{len(other):,}", _from_to(other)]
+            rows.append([", ".join(filter(None, (panel.place, f"session {session}"))), *told])
+    return ["", "images", "own classes", "images of each", "other classes", "images of each of these"], rows
+
+
+def _from_to(counts: Sequence[int]) -> str:
+    if not counts:
+        return "–"
+    return f"{min(counts):,}" if min(counts) == max(counts) else f"{min(counts):,} to {max(counts):,}"
+
+
+# --- pages and files -------------------------------------------------------------------------------------------------
+
+
+class Figure(NamedTuple):
+    """A figure of a page.
+
+    Args:
+        title: Its headline.
+        charts: Its panels, for desks and for phones.
+        table: Its numbers for people.
+        wide: Whether a panel takes the whole width.
+        note: Why a part of it is not drawn; empty where nothing is missing.
+    """
+
+    title: str
+    charts: list[Drawing]
+    table: Table
+    wide: bool = False
+    note: str = ""
+
+
+def page_figures(results: Leaderboard) -> list[Figure]:
+    """Return the figures of a leaderboard, as its suite orders them."""
+    found = []
+    for name, value in results.figures.items():
+        charts = charts_of(value)
+        drawings = [Drawing(*both) for both in zip(charts, charts_of(value, phone=True), strict=True)]
+        wide = any(chart.width > _BESIDE for chart in charts)
+        found.append(Figure(value.title, drawings, table_of(value), wide, results.figure_notes.get(name, "")))
+    return found
+
+
+def figure_lines(results: Leaderboard) -> list[str]:
+    """Return a line for every figure of a leaderboard, with its title, and why any is not drawn: for a terminal."""
+    drawn = [f"{name}: {value.title}" if value.title != name else name for name, value in results.figures.items()]
+    told = {name: plain_text(note) for name, note in results.figure_notes.items()}
+    missing = [
+        f"{name}: {'in part' if name in results.figures else 'not drawn'}. {note}" for name, note in told.items()
+    ]
+    return [*map(plain_text, drawn), *missing]
+
+
+def figure_csv(value: FigureValue) -> str:
+    """Return every number of a figure as CSV, unrounded, a line each."""
+    records = list(records_of(value))
+    stream = io.StringIO()
+    names = list(dict.fromkeys(name for record in records for name in record))
+    writer = csv.DictWriter(stream, names, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    return stream.getvalue()
+
+
+def write_figures(results: Leaderboard, folder: str | Path) -> list[Path]:
+    """Write figures/NAME.csv of every figure, figures/NAME.md, and figures/NAME.svg of what is drawn; return the paths.
+
+    Where the packages that draw are not installed, there is no picture.
+
+    Raises:
+        DataError: A file could not be written.
+    """
+    paths = []
+    place = Path(folder) / FOLDER
+    for name, value in results.figures.items():
+        columns, rows = table_of(value)
+        told = f"# {plain_text(value.title)}\n\n{markdown_table(columns, rows)}"
+        paths += [write_page(figure_csv(value), place, f"{name}.csv"), write_page(told, place, f"{name}.md")]
+        charts = charts_of(value) if pages_can_be_written() else []
+        if charts:
+            beside = 1 if any(chart.width > _BESIDE for chart in charts) else 2
+            paths.append(write_page(standalone(charts, value.title, beside=beside), place, f"{name}.svg"))
+    return paths

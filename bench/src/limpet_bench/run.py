@@ -1,0 +1,446 @@
+"""A suite from its first trial to the runs of its leaderboard."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from pydantic import JsonValue
+
+from limpet.evaluation.compatibility import PMetrics, SelfAndCross, mean_of
+from limpet.models.api.settings import ApiSettings
+from limpet_bench.cache import TaskCache
+from limpet_bench.executor import Progress, blocked_by, run_tasks
+from limpet_bench.figures import LEARNER
+from limpet_bench.gathering import Finished, figure_notes, figure_tasks, figure_values
+from limpet_bench.leaderboard import BenchRuns, Facts, FactsByPlace, Run, SuiteRecord, Varied
+from limpet_bench.ranking import SYSTEMS, combined_over_test_sets
+from limpet_bench.settings import Changes
+from limpet_bench.sources import VALIDATION, Settings
+from limpet_bench.suite import Suite
+from limpet_bench.tasks import Planner, Row, Task, code_version, in_order
+
+Place = tuple[str, str, str]  # data set, scenario, label
+
+LEAST_P_UP = -0.05
+"""What costs the new model more of its own quality is taken only where all trials do."""
+_ROUNDING = 1e-9  # means nearer than this are equal: their sums were added in another order
+
+
+class Trial(NamedTuple):
+    """One way to set a row, and how it did on validation data, averaged over seeds.
+
+    Args:
+        place: Whose row it is.
+        changes: What is tried.
+        p_comp: Raw P_comp; None where it is not defined.
+        p_up: Raw P_up, likewise.
+        failure: Why it came to nothing.
+        chosen: Whether the row is set so.
+        recall: Of learners in sessions, who have no P: recall@1 of the validation queries, averaged over sessions.
+    """
+
+    place: Place
+    changes: Changes
+    p_comp: float | None
+    p_up: float | None
+    failure: str | None
+    chosen: bool
+    recall: float | None = None
+
+    def to_record(self) -> dict[str, JsonValue]:
+        """Return plain values; ``recall`` only where it judged the trial, as ``validation_ar@1``."""
+        values = {**self._asdict(), "place": list(self.place), "changes": dict(self.changes)}
+        recall = values.pop("recall")
+        return values if recall is None else {**values, "validation_ar@1": recall}
+
+
+def space_of(suite: Suite, label: str) -> dict[str, list[Any]]:
+    """Return what is searched for a row: its own space, or that of the suite, without what it varies."""
+    own = suite.rows[label].search
+    space = own if own is not None else suite.tuning.search if suite.tuning is not None else {}
+    varied = suite.variants.get(label)
+    return {name: values for name, values in space.items() if varied is None or name != varied.setting}
+
+
+def trials_of(space: Mapping[str, Sequence[Any]], budget: int) -> list[Changes]:
+    """Return the settings to try: all of a space that fits the budget, else so many drawn from it without repetition.
+
+    >>> trials_of({"options.weight": [1, 2], "recipe.learning_rate": [0.1]}, budget=5)
+    [{'options.weight': 1, 'recipe.learning_rate': 0.1}, {'options.weight': 2, 'recipe.learning_rate': 0.1}]
+    """
+    every: list[Changes] = (
+        [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())] if space else []
+    )
+    if len(every) <= budget:
+        return every
+    rows = np.sort(np.random.default_rng(0).choice(len(every), budget, replace=False))
+    return [every[row] for row in rows.tolist()]
+
+
+def planned_trials(suite: Suite, root: Any) -> list[Row]:
+    """Return the rows of all trials; none where a row has a single way to be set."""
+    tuning = suite.tuning
+    if tuning is None:
+        return []
+    planner = Planner(suite, root, tuning.data_options, VALIDATION)
+    return [
+        row
+        for data in suite.data
+        for scenario in suite.conditions
+        for label in suite.rows
+        if len(ways := trials_of(space_of(suite, label), tuning.budget)) > 1
+        for changes in ways
+        for seed in tuning.seeds
+        for row in planner.of(data, scenario, label, seed, changes)
+    ]
+
+
+def trial_outcomes(rows: Sequence[Row], cache: TaskCache) -> list[Trial]:
+    """Return how every trial did, the best of each place marked.
+
+    The best has the highest mean P_comp among those whose mean P_up is at least -0.05; where none has, the highest
+    P_up. Of learners in sessions the best has the highest recall@1 of the validation queries, averaged over sessions.
+    The first of equals is taken, and the first of all where P_comp is not defined, the independent model being no
+    better than the old one; a trial that failed is never chosen.
+    """
+    found: dict[tuple[Place, str], list[Row]] = {}
+    for row in rows:
+        found.setdefault(((row.trained_on, row.scenario, row.label), repr(sorted(row.changes.items()))), []).append(row)
+    trials = [_trial(place, of_one, cache) for (place, _), of_one in found.items()]
+    best: dict[Place, Trial] = {}
+    for trial in trials:
+        known = best.get(trial.place)
+        if trial.failure is None and (known is None or _order(trial) > _order(known)):
+            best[trial.place] = trial
+    return [trial._replace(chosen=best.get(trial.place) is trial) for trial in trials]
+
+
+def chosen_settings(suite: Suite, trials: Sequence[Trial]) -> dict[Place, Changes]:
+    """Return the settings of every place: those of its best trial, or the only ones there are."""
+    single = {
+        (data, scenario, label): ways[0]
+        for label in suite.rows
+        if suite.tuning is not None and len(ways := trials_of(space_of(suite, label), suite.tuning.budget)) == 1
+        for data in suite.data
+        for scenario in suite.conditions
+    }
+    return single | {trial.place: trial.changes for trial in trials if trial.chosen}
+
+
+def _order(trial: Trial) -> tuple[bool, float]:
+    up, comp = trial.p_up, trial.p_comp
+    if trial.recall is not None:
+        return True, trial.recall
+    if up is None or comp is None:
+        return False, -np.inf
+    return (True, comp) if up >= LEAST_P_UP - _ROUNDING else (False, up)
+
+
+def _trial(place: Place, rows: Sequence[Row], cache: TaskCache) -> Trial:
+    failure = next((reason for row in rows if (reason := blocked_by(row.score, cache)) is not None), None)
+    if failure is not None:
+        return Trial(place, rows[0].changes, None, None, failure, chosen=False)
+    results = [result_of(row, cache) for row in rows]
+    p_comp, p_up = mean_of(result.p_comp for result in results), mean_of(result.p_up for result in results)
+    recall = mean_of(
+        READINGS[row.score.kind].validation_recall(record.values) if (record := cache.record(row.score)) else None
+        for row in rows
+    )
+    return Trial(place, rows[0].changes, p_comp, p_up, None, chosen=False, recall=recall)
+
+
+def facts_of(rows: Sequence[Row], cache: TaskCache) -> FactsByPlace:
+    """Return images and classes by data set and scenario, from the records of the first finished run of each.
+
+    Returns:
+        By data set and scenario, those of the old model where one was trained too. Nothing where no run is finished,
+        or where its models do not say.
+    """
+    found: FactsByPlace = {}
+    for row in rows:
+        if row.scenario in found.get(row.data, {}) or not (new := _seen(row.score.needs.get("model"), cache)):
+            continue
+        side = row.score.needs.get("old")
+        old = _seen(None if side is None else side.needs.get("model"), cache)
+        found.setdefault(row.data, {})[row.scenario] = Facts(
+            **new, **{f"old_{name}": size for name, size in old.items()}
+        )
+    return found
+
+
+def _seen(model: Task | None, cache: TaskCache) -> dict[str, int]:
+    """Return what a model was trained on; nothing where it is not known."""
+    record = None if model is None else cache.record(model)
+    if record is None:
+        return {}
+    values = record.values
+    seen = {"images": values.get("images", values.get("pairs")), "classes": values.get("classes")}
+    return {} if None in seen.values() else seen
+
+
+def result_of(row: Row, cache: TaskCache, sharing: Mapping[str, int] | None = None) -> Run:
+    """Return what a row became: scores, P metrics, verdict and seconds; or why it has none.
+
+    "p_up" and "p_comp" are raw, "p_score" is P_1 of the sigmoid variant; None where it is not defined, as in sessions.
+    "seconds" are those of the row's own model, what it embeds and its scores, and not those of the models that rows
+    share; "images_per_second" and "waiting", the share of time spent waiting for data, are those of its training.
+
+    Args:
+        row: The row.
+        cache: Where its tasks are.
+        sharing: How many rows have a task for their own, by its address, such as one for each of several test sets:
+            each is told its part of the seconds. One, where it is left out.
+    """
+    head: dict[str, Any] = {
+        "data": row.data,
+        "trained_on": row.trained_on,
+        "scenario": row.scenario,
+        "label": row.label,
+        "changes": dict(row.changes),
+        "settings": dict(row.settings),
+        "seed": row.seed,
+        "metric": row.metric,
+        "varied": None if row.varied is None else Varied(**row.varied._asdict()),
+    }
+    reading = READINGS[row.score.kind]
+    experiment = reading.trained(row.score).settings["experiment"]
+    head |= {"method": experiment["method"], "options": experiment["options"]}
+    record = cache.record(row.score)
+    if record is None:
+        reason = blocked_by(row.score, cache) or "it was not run"
+        return Run(**head, scores=None, failure=reason)
+    seconds = sum(
+        found.seconds / (sharing or {}).get(task.address, 1)
+        for task in own_tasks(row)
+        if (found := cache.record(task)) is not None
+    )
+    trained = cache.record(reading.trained(row.score))
+    told = {} if trained is None else trained.values
+    values = reading.values(record.values, row.metric)
+    for further in row.further:
+        known = cache.record(further)
+        scores = {} if known is None else known.values["scores"]
+        values["measured"] |= {name: reading.measured(of_one) for name, of_one in scores.items()}
+    return Run(**head, **values, **_speed(told), **_cost(told), seconds=seconds)
+
+
+def own_tasks(row: Row) -> list[Task]:
+    """Return the tasks that are made for a row, each address once: its model, what that embeds, and its score."""
+    roles = READINGS[row.score.kind].own
+    tasks = (row.score, *(task for role, task in row.score.needs.items() if role in roles))
+    return list({task.address: task for task in tasks}.values())
+
+
+def _speed(values: Settings) -> dict[str, float]:
+    """Return how fast a model was trained, where its task says so."""
+    seen, seconds = values.get("seen"), values.get("seconds")
+    if not seen or not seconds:
+        return {}
+    return {"images_per_second": seen / seconds, "waiting": values["waiting"] / seconds}
+
+
+def _cost(values: Settings) -> dict[str, Any]:
+    """Return what a row needs of gallery, pairs and labels, where its task says so."""
+    return {name: values[name] for name in ("gallery", "pairs", "labels")} if "gallery" in values else {}
+
+
+def _of_upgrade(values: Settings, metric: str) -> dict[str, Any]:
+    return {
+        "scores": values["scores"][metric],
+        **_p_metrics(values["scores"][metric]),
+        "measured": {name: _with_p(scores) for name, scores in values["scores"].items()},
+        "verdict": values["verdict"],
+        "worse": values.get("worse"),
+        "first_hits": values.get("first_hits"),
+    }
+
+
+def _p_metrics(scores: Mapping[str, float]) -> dict[str, float | None]:
+    found = PMetrics.of(SelfAndCross(*(scores[system] for system in SYSTEMS)))
+    return {"p_up": found.p_up["raw"], "p_comp": found.p_comp["raw"], "p_score": found.p_score}
+
+
+def _with_p(scores: Mapping[str, float | None]) -> dict[str, float | None]:
+    """Return the systems and P metrics of one metric; no P metrics where a system has no score."""
+    known = {name: value for name, value in scores.items() if value is not None}
+    return {**scores, **(_p_metrics(known) if len(known) == len(scores) else {})}
+
+
+def _of_sessions(values: Settings, metric: str) -> dict[str, Any]:
+    """Return what sessions are measured by, whichever of it ranks; there is no old model that P could compare with."""
+    recall = [session["recall"] for session in values["sessions"]]
+    return {
+        "scores": values["scores"],
+        "measured": {name: {LEARNER: value} for name, value in values["scores"].items()},
+        "after_sessions": {f"recall@{k}": [found[k] for found in recall] for k in recall[0]},
+    }
+
+
+class Reading(NamedTuple):
+    """How a row is read from its task.
+
+    Args:
+        trained: Returns the task whose experiment the row is about.
+        own: Roles of the tasks, beside the one that scores, that are made for the row alone.
+        values: Returns scores, P metrics and verdict from the values of the record and the metric that ranks.
+        validation_recall: Returns recall@1 of validation queries averaged over sessions; None of other tracks, whose
+            trials search validation images instead.
+        measured: Returns what is known of one further metric from its scores.
+    """
+
+    trained: Callable[[Task], Task]
+    own: tuple[str, ...]
+    values: Callable[[Settings, str], dict[str, Any]]
+    validation_recall: Callable[[Settings], float | None] = lambda values: None
+    measured: Callable[[Mapping[str, float | None]], dict[str, float | None]] = dict
+
+
+READINGS = {
+    "score": Reading(lambda task: task.needs["model"], ("new", "model"), _of_upgrade, measured=_with_p),
+    "sessions": Reading(
+        lambda task: task,
+        ("first",),
+        _of_sessions,
+        lambda values: mean_of(session["validation_recall"] for session in values["sessions"]),
+    ),
+}
+"""By the kind of the task that a row ends with."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where and how suites are run.
+
+    Args:
+        cache: Finished tasks.
+        root: Folder that holds the folders of the named data sets.
+        processes: Tasks at once.
+        devices: Where models are trained.
+        watch: Told when tasks are begun, and after every task.
+        api: How models behind an API are asked; as usual, without a cache, when None.
+    """
+
+    cache: TaskCache
+    root: Path | None = None
+    processes: int = 1
+    devices: Sequence[str] = ("cpu",)
+    watch: Callable[[Progress], object] | None = None
+    api: ApiSettings | None = None
+
+    def run(self, suite: Suite) -> BenchRuns:
+        """Run what is not finished of a suite, and return what all of it came to."""
+        attempts = planned_trials(suite, self.root)
+        self._run([row.score for row in attempts])
+        trials = trial_outcomes(attempts, self.cache)
+        rows = final_rows(suite, trials, self.root)
+        self._run(tasks_of(suite, rows))
+        return bench_runs(suite, rows, trials, self.cache)
+
+    def _run(self, tasks: Sequence[Task]) -> None:
+        run_tasks(
+            tasks, self.cache, root=self.root, processes=self.processes, devices=self.devices, watch=self.watch,
+            api=self.api,
+        )  # fmt: skip
+
+
+def tasks_of(suite: Suite, rows: Sequence[Row]) -> list[Task]:
+    """Return all that is run for the rows of a leaderboard and for the figures beside it."""
+    return [*(task for row in rows for task in row.tasks), *figure_tasks(suite, rows)]
+
+
+def final_rows(suite: Suite, trials: Sequence[Trial], root: Path | None) -> list[Row]:
+    """Return the rows of a leaderboard, as they were chosen."""
+    return list(Planner(suite, root, {}, chosen=chosen_settings(suite, trials)).rows())
+
+
+def bench_runs(suite: Suite, rows: Sequence[Row], trials: Sequence[Trial], cache: TaskCache) -> BenchRuns:
+    """Return what a leaderboard is made of: every run, failed ones too, and every trial."""
+    sharing = Counter(task.address for row in rows for task in own_tasks(row))
+    results = [result_of(row, cache, sharing) for row in rows]
+    tasks = in_order(tasks_of(suite, rows))
+    machines = {record.machine for task in tasks if (record := cache.record(task)) is not None}
+    described = SuiteRecord(
+        name=suite.name,
+        title=suite.title,
+        description=suite.description,
+        metric=", ".join(dict.fromkeys(row.metric for row in rows)),
+        kind=suite.track,
+        published=list(suite.published),
+        facts=facts_of(rows, cache),
+    )
+    finished = Finished(suite, rows, results, cache)
+    return BenchRuns(
+        suite=described,
+        machine="; ".join(sorted(machines)),
+        rows=results,
+        combined=combined_over_test_sets(results),
+        figures=figure_values(finished),
+        figure_notes=figure_notes(finished),
+        tuning=[trial.to_record() for trial in trials],
+    )
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a suite would run.
+
+    Args:
+        unfinished: Tasks that are not finished, in order.
+        finished: How many are.
+        seconds: About how long the unfinished ones take one after another; None where nothing like it was ever run.
+        unknown: How many of them nothing is known about.
+        trials: What a trial tries, by the addresses of the tasks that are made for it alone.
+    """
+
+    unfinished: list[Task]
+    finished: int
+    seconds: float | None
+    unknown: int
+    trials: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def estimate(suite: Suite, cache: TaskCache, root: Path | None) -> Estimate:
+    """Return what is left of a suite; tuned rows whose trials are not finished are counted as they are written."""
+    attempts = planned_trials(suite, root)
+    rows = final_rows(suite, trial_outcomes(attempts, cache), root)
+    tasks = in_order([*(row.score for row in attempts), *tasks_of(suite, rows)])
+    left = [task for task in tasks if cache.record(task) is None]
+    speeds = _speeds(cache, {task.address: task.work for task in tasks})
+    known = [speeds[key] * task.work for task in left if (key := _alike(task.kind, dict(task.settings))) in speeds]
+    made_for: dict[str, list[Changes]] = {}
+    for row in attempts:
+        for task in own_tasks(row):
+            made_for.setdefault(task.address, []).append(row.changes)
+    trials = {address: ways[0] for address, ways in made_for.items() if all(way == ways[0] for way in ways)}
+    return Estimate(left, len(tasks) - len(left), sum(known) if known else None, len(left) - len(known), trials)
+
+
+def _speeds(cache: TaskCache, works: Mapping[str, float]) -> dict[tuple[str, str], float]:
+    """Return the median seconds per unit of work of tasks that are alike.
+
+    Tasks that other versions of the code made count only where this one made none.
+
+    Args:
+        cache: Finished tasks.
+        works: How much there is to do in some of them, by address, as it is counted now; others have what their
+            record says, which may have been counted otherwise.
+    """
+    found: dict[tuple[str, str], dict[bool, list[float]]] = {}
+    for record in cache.records():
+        speed = record.seconds / max(works.get(record.address, record.work), 1e-9)
+        own = record.code == code_version()
+        found.setdefault(_alike(record.kind, record.settings), {}).setdefault(own, []).append(speed)
+    return {key: float(np.median(speeds.get(True) or speeds[False])) for key, speeds in found.items()}
+
+
+def _alike(kind: str, settings: Mapping[str, Any]) -> tuple[str, str]:
+    """Return what the speed of a task mostly hangs on: its kind, and the network where one is trained."""
+    model = settings.get("experiment", {}).get("model", {})
+    options, size = model.get("backbone_options", {}), model.get("centre_crop", model.get("image_size", ""))
+    return kind, f"{model.get('backbone', settings.get('model', ''))} {size} {options}"

@@ -1,0 +1,179 @@
+"""Settings of one experiment of a suite: changed by dotted name, resolved with all defaults, and told to people."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypedDict, cast
+
+from limpet.errors import ConfigError, DataError
+from limpet.methods import METHODS
+from limpet.models.backbones import BACKBONES
+from limpet.models.heads import HEADS
+from limpet.models.named_models import open_release
+from limpet.models.published_weights import PUBLISHED
+from limpet.models.release import Release
+from limpet.models.specs import EncoderSpec
+from limpet.support.devices import DataOnDevice
+from limpet.support.source_code import version_of
+from limpet.training.experiment import Experiment
+from limpet_bench.suite import LEFT_OPEN, Entry, Values
+
+Changes = Mapping[str, Any]
+"""Settings other than those written, by dotted name: a trial, or what was chosen."""
+
+
+def resolved_settings(values: Values, seed: int, root: Path | None) -> Values:
+    """Return everything that decides a run, defaults too: what the address of its task is made of."""
+    values = {**values, "seed": seed}
+    name = values.pop("starts_from", None)
+    start = None if name is None else open_release(name)
+    experiment = experiment_of(values, start)
+    found: Values = {"experiment": experiment.settings()}
+    if start is not None:
+        found["starts_from"] = {"model": name, "fingerprint": start.fingerprint}
+    if (weights := values.get("weights")) is not None:
+        found["weights_digest"] = weights_digest(weights, root)
+    used: dict[str, Any] = {"method": METHODS[experiment.method]}
+    if experiment.head is not None:
+        used["head"] = HEADS[experiment.head]
+    if isinstance(experiment.model, EncoderSpec) and start is None:
+        used["backbone"] = BACKBONES[experiment.model.backbone]
+    return found | {f"{kind}_code": version for kind, thing in used.items() if (version := version_of(thing))}
+
+
+def own_settings(entry: Entry, changes: Changes) -> Values:
+    """Return the settings of a row that are its own, beside the options of its method, by dotted name.
+
+    >>> own_settings(Entry(model={"projection": "mlp"}), {"options.weight": 3, "recipe.epochs": 4})
+    {'model.projection': 'mlp', 'recipe.epochs': 4}
+    """
+    return {name: value for name, value in (*_written(entry), *changes.items()) if name.partition(".")[0] != "options"}
+
+
+def _written(entry: Entry) -> Iterator[tuple[str, Any]]:
+    for part in ("model", "geometry", "head_options", "recipe"):
+        yield from ((f"{part}.{name}", value) for name, value in getattr(entry, part).items())
+    for whole in ("head", "weights", "starts_from", "start", "budget"):
+        if whole in entry.model_fields_set:
+            yield whole, getattr(entry, whole)
+
+
+class Machine(TypedDict, total=False):
+    """Settings of a recipe that change no result; `Experiment.settings` has none."""
+
+    workers: int
+    data_on_device: DataOnDevice
+
+
+def experiment_of(values: Values, start: Release | None) -> Experiment:
+    """Build an experiment from plain values.
+
+    Args:
+        values: As `Experiment.from_settings` takes them.
+        start: The release that training starts from, whose network counts with what it leaves open.
+    """
+    if start is not None:
+        spec, said = start.encoder.spec, {name: values["model"].get(name) for name in LEFT_OPEN}
+        if not isinstance(spec, EncoderSpec):
+            raise ConfigError(f"A {spec.name} to start from.", expected="a model of images")
+        dim, projection = said["dim"] or EncoderSpec().dim, said["projection"] or EncoderSpec().projection
+        values = {**values, "model": spec.going_on(dim=dim, projection=projection, zeta=said["zeta"])}
+    return Experiment.from_settings(values)
+
+
+def starting_model(settings: Mapping[str, object]) -> Release | None:
+    """Open the model that a task starts from; None for one that does not.
+
+    Raises:
+        ConfigError: It is gone, or another one than when the task was made.
+    """
+    asked: Any = settings.get("starts_from")
+    return None if asked is None else proven_model(asked)
+
+
+def proven_model(asked: Mapping[str, str]) -> Release:
+    """Open the model of that name and fingerprint.
+
+    Args:
+        asked: "model" and "fingerprint".
+
+    Raises:
+        ConfigError: It is gone, or another one than when the task was made.
+    """
+    found = open_release(asked["model"])
+    if found.fingerprint != asked["fingerprint"]:
+        raise ConfigError(
+            f"The model '{asked['model']}' has the fingerprint {found.fingerprint}.",
+            expected=f"the one that the suite was begun with, {asked['fingerprint']}",
+            to_do="run the suite again; what is trained and embedded is kept.",
+        )
+    return found
+
+
+def experiment_on(
+    values: Values,
+    device: str,
+    root: Path | None = None,
+    machine: Machine | None = None,
+    start: Release | None = None,
+) -> Experiment:
+    """Build an experiment from plain values that is trained on a device such as "cpu" or "cuda:0".
+
+    Args:
+        values: As `Experiment.from_settings` takes them.
+        device: The device.
+        root: Folder of the data; published weights are in ``weights`` there.
+        machine: Settings of the recipe that change no result, see `of_machine`.
+        start: See `experiment_of`.
+    """
+    found = experiment_of(values, start)
+    recipe = dataclasses.replace(found.recipe, **(machine or {}), accelerator=device.partition(":")[0])
+    weights = None if found.weights is None else weights_folder(str(found.weights), root)
+    return dataclasses.replace(found, recipe=recipe, weights=weights)
+
+
+def of_machine(values: Values) -> Machine:
+    """Return these settings as they are written.
+
+    >>> of_machine({"recipe": {"epochs": 3, "workers": 4, "data_on_device": "never"}})
+    {'workers': 4, 'data_on_device': 'never'}
+    """
+    return cast(Machine, {name: value for name, value in values.get("recipe", {}).items() if name in _MACHINE})
+
+
+_MACHINE = frozenset(Machine.__annotations__)
+
+
+FETCHED: Mapping[str, str] = {
+    "resnet-18": PUBLISHED["resnet18"],
+    "resnet-50": PUBLISHED["resnet50"],
+    "vit-b-16-in21k": PUBLISHED["vit_b"],
+}
+"""Published models by the names that suites give to the folders of their weights."""
+
+
+def weights_folder(name: str, root: Path | None) -> Path:
+    """Return the folder of published weights of that name.
+
+    Raises:
+        DataError: It is not there.
+    """
+    folder = (Path() if root is None else root) / "weights" / name
+    named = f"'{FETCHED[name]}'" if name in FETCHED else "that model"
+    if root is None or not (folder / "model.safetensors").is_file():
+        raise DataError(
+            f"The published weights '{name}' are not there: no file {folder / 'model.safetensors'}.",
+            expected="config.json and model.safetensors, as the transformers library writes them",
+            to_do=f"fetch {named} and put its files there; LIMPET_DATA=FOLDER or --data-root FOLDER says where data "
+            "and weights are.",
+        )
+    return folder
+
+
+def weights_digest(name: str, root: Path | None) -> str:
+    """Return the sha256 of a file of published weights, 24 hexadecimal digits."""
+    with (weights_folder(name, root) / "model.safetensors").open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:24]

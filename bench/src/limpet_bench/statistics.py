@@ -1,0 +1,274 @@
+"""The mathematics of a leaderboard: means over seeds, ranks over cells, what they tell apart, and who is dominated.
+
+A *cell* is a data set with a scenario, such as Omniglot with new classes; a *label* is what is ranked, a method with
+its options. Ranks are compared because scores of different cells are not alike: a difference of 0.01 is much in one and
+nothing in another (Demšar, "Statistical Comparisons of Classifiers over Multiple Data Sets", JMLR 7, 2006).
+
+A label that is not complete in a cell, because a run failed there or was never made, has NaN for a value there. It
+shares the last ranks of the cell: a mean over the seeds that survived would reward failing on the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from limpet.errors import ConfigError, DataError
+from limpet_bench.leaderboard import Run, SeedMean
+
+Key = tuple[str, str, str]  # data, scenario, label
+
+LEVEL = 0.05
+RESAMPLES = 10_000  # the smallest p-value that can be found is then 0.0001
+
+_AT_ONCE = 2_000_000  # ranks drawn at once: 16 MB
+_ROUNDING = 1e-9  # statistics nearer than this are equal: their sums were added in another order
+
+
+class Friedman(NamedTuple):
+    """What the test says against the hypothesis that all labels are equally good.
+
+    Args:
+        chi_square: Friedman's statistic (Demšar, section 3.2.2).
+        f: Iman and Davenport's, which is less conservative; infinite where all cells order alike.
+        f_p_value: The p-value of ``f``, good for many cells (Demšar: more than ten) only.
+        p_value: The share of random orders in every cell that agree at least as much: right for few cells too.
+        cells: How many rows of ranks there are: data sets, where cells of one were pooled.
+        labels: How many labels there are.
+    """
+
+    chi_square: float
+    f: float
+    f_p_value: float
+    p_value: float
+    cells: int
+    labels: int
+
+
+def mean_over_seeds(values: ArrayLike) -> SeedMean | None:
+    """Return mean and deviation of the values (S,) that are there; None where none is.
+
+    >>> mean_over_seeds([0.25, 0.75, float("nan")])
+    SeedMean(mean=0.5, deviation=0.3535533905932738, seeds=2)
+    >>> mean_over_seeds([0.5])
+    SeedMean(mean=0.5, deviation=None, seeds=1)
+    """
+    found = np.asarray(values, np.float64).ravel()
+    found = found[~np.isnan(found)]
+    if not len(found):
+        return None
+    deviation = float(found.std(ddof=1)) if len(found) > 1 else None
+    return SeedMean(mean=float(found.mean()), deviation=deviation, seeds=len(found))
+
+
+def seed_means(rows: Sequence[Run], measure: str) -> dict[Key, SeedMean | None]:
+    """Return mean and deviation over seeds of every (data, scenario, label), in the order of the rows.
+
+    Args:
+        rows: The runs.
+        measure: Which number; see `Run.number`.
+
+    Raises:
+        DataError: Two runs are of the same data, scenario, label and seed.
+    """
+    values: dict[Key, list[float]] = {}
+    seen: set[Hashable] = set()
+    for row in rows:
+        key = (row.data, row.scenario, row.label)
+        if (key, row.seed) in seen:
+            raise DataError(
+                f"Two runs of {', '.join(key)} with seed {row.seed}.",
+                expected="one run of a label per data set, scenario and seed",
+                to_do="give methods that differ in options labels that differ.",
+            )
+        seen.add((key, row.seed))
+        values.setdefault(key, []).append(row.number(measure))
+    return {key: mean_over_seeds(found) for key, found in values.items()}
+
+
+def cell_ranks(values: ArrayLike, *, higher_is_better: bool = True) -> NDArray[np.float64]:
+    """Rank the labels of every cell: 1 is best, equal values share the mean of their ranks.
+
+    Args:
+        values: One row per cell, one column per label, (N, k). NaN is worse than any number; several share the last
+            ranks, so that those of a cell always add up to k (k + 1) / 2.
+        higher_is_better: Whether the highest value has rank 1.
+
+    Returns:
+        (N, k), each in [1, k].
+
+    Raises:
+        DataError: Not of two dimensions, or an infinite value.
+
+    >>> cell_ranks([[0.5, 0.25, 0.5, float("nan")]]).tolist()
+    [[1.5, 3.0, 1.5, 4.0]]
+    """
+    from scipy.stats import rankdata
+
+    found = np.asarray(values, np.float64)
+    if found.ndim != 2 or np.isinf(found).any():
+        raise DataError(f"Values of shape {found.shape}.", expected="(cells, labels), finite or NaN")
+    badness = np.where(np.isnan(found), np.inf, -found if higher_is_better else found)
+    if not found.size:
+        return np.empty(found.shape)
+    return np.asarray(rankdata(badness, axis=1), np.float64)
+
+
+def ranks_by_data_set(ranks: ArrayLike, data: Sequence[Hashable]) -> NDArray[np.float64]:
+    """Return ranks with one row per data set: labels ranked by their mean rank over its cells.
+
+    Scenarios of one data set, and test sets that the same models search, share images, splits and often an old model:
+    they order labels much alike. The tests below ask how often *independent* orders would agree as much. Counted apart,
+    such cells would be taken for independent evidence, and chance for a difference (Demšar, section 3: N data sets).
+
+    Args:
+        ranks: What `cell_ranks` returned, (N, k).
+        data: The data set that the models of every cell were trained on, (N,).
+
+    Returns:
+        (data sets, k), in the order of their first cells; each in [1, k].
+
+    >>> ranks_by_data_set([[1, 2], [1, 2], [2, 1]], ["a", "a", "b"]).tolist()
+    [[1.0, 2.0], [2.0, 1.0]]
+    """
+    found = np.asarray(ranks, np.float64)
+    rows = {name: [row for row, one in enumerate(data) if one == name] for name in dict.fromkeys(data)}
+    if len(rows) == len(found):
+        return found
+    return cell_ranks([found[cells].mean(axis=0) for cells in rows.values()], higher_is_better=False)
+
+
+def friedman(ranks: ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0) -> Friedman:
+    """Test whether labels differ, by their ranks in cells (Friedman 1937; Demšar, section 3.2.2).
+
+    With R_j the average rank of label j over N cells and k labels::
+
+        chi_square = 12 N / (k (k + 1)) (sum_j R_j^2 - k (k + 1)^2 / 4)
+        f = (N - 1) chi_square / (N (k - 1) - chi_square)       with k - 1 and (k - 1)(N - 1) degrees of freedom
+
+    as printed, without a correction for ties. Both distributions hold for many cells, and a bench has few: with two
+    cells that order three labels alike ``f`` is infinite, though chance does that one time in six. So ranks are also
+    shuffled within every cell, and ``p_value`` is (count + 1) / (resamples + 1), never 0 (Phipson and Smyth, 2010).
+
+    Args:
+        ranks: Rows that are independent of one another, see `ranks_by_data_set`, (N, k).
+        resamples: How many times to shuffle.
+        seed: Seed of the shuffles.
+
+    Raises:
+        ConfigError: Fewer than 2 cells or 2 labels, or fewer than 1 resample.
+    """
+    from scipy.stats import f as f_distribution
+
+    found = np.asarray(ranks, np.float64)
+    if found.ndim != 2 or min(found.shape) < 2 or resamples < 1:
+        raise ConfigError(
+            f"Ranks of shape {found.shape}, {resamples} resamples.",
+            expected="ranks of at least 2 labels in at least 2 cells: how much orders agree takes two of them",
+        )
+    cells, labels = found.shape
+    chi_square = float(_chi_square(found.mean(axis=0), cells))
+    rest = cells * (labels - 1) - chi_square
+    f = (cells - 1) * chi_square / rest if rest > _ROUNDING else float("inf")
+    f_p_value = float(f_distribution.sf(f, labels - 1, (labels - 1) * (cells - 1)))
+    return Friedman(chi_square, f, f_p_value, _share_as_large(found, chi_square, resamples, seed), cells, labels)
+
+
+def _chi_square(average: NDArray[np.float64], cells: int) -> NDArray[np.float64]:
+    """Return Friedman's statistic of average ranks (..., k)."""
+    labels = average.shape[-1]
+    spread: NDArray[np.float64] = ((average - (labels + 1) / 2) ** 2).sum(axis=-1)  # the bracket, without cancellation
+    statistic: NDArray[np.float64] = 12 * cells / (labels * (labels + 1)) * spread
+    return statistic
+
+
+def _share_as_large(ranks: NDArray[np.float64], least: float, resamples: int, seed: int) -> float:
+    """Return the share of shuffles within cells whose statistic is at least this large."""
+    generator = np.random.default_rng(seed)
+    count = 0
+    for start in range(0, resamples, step := max(1, _AT_ONCE // ranks.size)):
+        drawn = np.broadcast_to(ranks, (min(step, resamples - start), *ranks.shape))
+        shuffled = generator.permuted(drawn, axis=2)
+        count += int((_chi_square(shuffled.mean(axis=1), len(ranks)) >= least - _ROUNDING).sum())
+    return (count + 1) / (resamples + 1)
+
+
+def critical_difference(labels: int, cells: int, *, level: float = LEVEL) -> float:
+    """Return how far average ranks must lie apart to be told apart (Nemenyi 1963; Demšar, section 3.2.2).
+
+    CD = q sqrt(k (k + 1) / (6 N)), where q is the quantile of the Studentized range for k groups and infinitely many
+    degrees of freedom, divided by sqrt(2).
+
+    Args:
+        labels: How many labels k are compared, each with each.
+        cells: How many independent rows N they were ranked in.
+        level: The chance of telling any two apart where none differ.
+
+    Raises:
+        ConfigError: Fewer than 2 labels or 1 cell, or a level not between 0 and 1.
+    """
+    from scipy.stats import studentized_range
+
+    if labels < 2 or cells < 1 or not 0 < level < 1:
+        raise ConfigError(
+            f"{labels} labels in {cells} cells at level {level:g}.",
+            expected="at least 2 labels, at least 1 cell and a level between 0 and 1, such as 0.05",
+        )
+    q = studentized_range.ppf(1 - level, labels, np.inf) / np.sqrt(2)
+    return float(q * np.sqrt(labels * (labels + 1) / (6 * cells)))
+
+
+def indistinct_groups(average_ranks: ArrayLike, difference: float) -> list[list[int]]:
+    """Return the groups of labels that the bars of a critical-difference diagram join (Demšar, section 3.2.4).
+
+    Args:
+        average_ranks: (k,).
+        difference: What `critical_difference` returned; ranks that far apart are told apart.
+
+    Returns:
+        Positions of the labels of every group, best first. A group is as large as can be, and of two at least: its
+        best and worst are less than the difference apart.
+
+    >>> indistinct_groups([2.0, 3.5, 1.0, 2.75], 1.5)
+    [[2, 0], [0, 3], [3, 1]]
+    """
+    ranks = np.asarray(average_ranks, np.float64)
+    order = np.argsort(ranks, kind="stable")
+    groups, reached = [], 0
+    for first in range(len(order)):
+        last = first
+        while last + 1 < len(order) and ranks[order[last + 1]] - ranks[order[first]] < difference:
+            last += 1
+        if last > first and last + 1 > reached:
+            groups.append(order[first : last + 1].tolist())
+            reached = last + 1
+    return groups
+
+
+def pareto_front(points: ArrayLike) -> NDArray[np.bool_]:
+    """Mark the points that no other dominates: none is as large in every coordinate and larger in one.
+
+    Equal points are both marked, or both not. A point with a NaN is never marked and dominates nothing.
+
+    Args:
+        points: Such as P_comp and P_up, larger is better in both, (n, 2).
+
+    Returns:
+        (n,).
+
+    Raises:
+        DataError: Not of two dimensions.
+
+    >>> pareto_front([[0.5, 0.25], [0.25, 0.5], [0.25, 0.25]]).tolist()
+    [True, True, False]
+    """
+    found = np.asarray(points, np.float64)
+    if found.ndim != 2:
+        raise DataError(f"Points of shape {found.shape}.", expected="(points, coordinates)")
+    at_least = (found[:, None] >= found[None]).all(axis=2)  # comparisons with NaN are false
+    beyond = (found[:, None] > found[None]).any(axis=2)
+    dominated = (at_least & beyond).any(axis=0)
+    return np.asarray(~np.isnan(found).any(axis=1) & ~dominated)
