@@ -167,6 +167,7 @@ def be_pytest(tree: Path, output: Path, arguments: Sequence[str]) -> None:
 
     os.setsid()
     os.chdir(tree)
+    multiprocessing.set_start_method(None, force=True)  # the usual one, not that of this tool
     file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(file, 1)
     os.dup2(file, 2)

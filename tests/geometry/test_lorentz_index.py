@@ -70,3 +70,13 @@ def test_all_gallery_rows_have_one_length_and_the_filling_does_not_count() -> No
     time = np.sqrt(1 + (queries.astype(np.float64) ** 2).sum(axis=1))
     distances = -space.similarity(torch.from_numpy(queries).double(), torch.from_numpy(gallery).double()).numpy()
     np.testing.assert_allclose(asked @ rows.T, time[:, None] - np.cosh(distances), atol=2e-5)
+
+
+@pytest.mark.parametrize("curvature", [0.25, 1.0, 4.0])
+def test_points_farther_than_float32_can_rank_are_no_points_of_the_space(curvature: float) -> None:
+    space = Lorentz(3, curvature)
+    reach = 4 / curvature**0.5
+    features = np.eye(3, dtype=np.float32) * np.float32([reach, 1.01 * reach, 0])[:, None]
+    assert space.check_features(features).tolist() == [1]
+    points = space.project_array(features.astype(np.float64)).astype(np.float32)
+    assert space.check(points).tolist() == [1]

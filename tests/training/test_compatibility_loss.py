@@ -18,7 +18,7 @@ from limpet import CompatibilityLoss
 from limpet.data.image_set import ImageSet
 from limpet.data.loading import encoding_loader, training_loader
 from limpet.embeddings import EmbeddingSet
-from limpet.errors import ConfigError, DataError, LimpetError, SpaceMismatchError
+from limpet.errors import ConfigError, DataError, LimpetError, SpaceMismatchError, UnusableVectorsError
 from limpet.geometry import SPACES, Hypersphere, Lorentz, Space
 from limpet.methods import METHODS, build_method
 from limpet.methods.base import Batch, CompatibilityMethod, Head, OldModel
@@ -269,7 +269,7 @@ REFUSED: dict[str, tuple[Callable[[], object], type[LimpetError], str]] = {
     "embeddings in a list": (lambda: p2s(old_embeddings=[[1.0]]), DataError, "old_embeddings is a list of 1"),
     "embeddings of whole numbers": (lambda: p2s(old_embeddings=np.ones((6, 5), int)), DataError, "int64 array"),
     "old embeddings that are NaN": (
-        lambda: p2s(old_embeddings=np.full((6, 5), np.nan)), DataError, "'row 0', 'row 1'"),
+        lambda: p2s(old_embeddings=np.full((6, 5), np.nan)), UnusableVectorsError, "'row 0', 'row 1'"),
     "old labels of another length": (lambda: p2s(old_labels=np.arange(5)), DataError, r"\(5,\)(.|\n)*6 items"),
     "old labels that are no numbers": (lambda: p2s(old_labels=np.ones(6)), DataError, "float64 array"),
     "labels without embeddings": (
@@ -298,8 +298,8 @@ REFUSED: dict[str, tuple[Callable[[], object], type[LimpetError], str]] = {
     "a mask that is a list": (lambda: p2s()(E, L, replayed=[True] * 4), DataError, "replayed is a list of 4"),
     "complex numbers": (lambda: p2s()(E.to(torch.complex64), L), DataError, "are no floating numbers"),
     "numbers beyond float32": (
-        lambda: CompatibilityLoss("p2s", old_embeddings=np.eye(5) * 1e300, old_labels=np.arange(5)), DataError,
-        "NaN or infinite"),
+        lambda: CompatibilityLoss("p2s", old_embeddings=np.eye(5) * 1e300, old_labels=np.arange(5)),
+        UnusableVectorsError, "NaN or infinite"),
     "own embeddings without labels": (lambda: p2s(own_embeddings=np.eye(5)), DataError, "own_labels"),
     "weights to hold": (
         lambda: CompatibilityLoss("rwalk", space=Hypersphere(5)), ConfigError, "RWalk looks at the w(.|\n)*model="),

@@ -5,15 +5,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from limpet.data.image_set import ImageSet
 from limpet.data.images import ArrayImages
 from limpet.data.vector_set import VectorSet
 from limpet.errors import ConfigError
 from limpet.geometry import SPACES
+from limpet.methods.base import Batch
 from limpet.models.release import Release
 from limpet.models.specs import EncoderSpec
-from limpet.training.encode import embed_images
+from limpet.training.encode import embed_images, encode_features
 from limpet.training.experiment import Experiment, Geometry, Recipe
 from limpet.training.train import train_release
 
@@ -51,8 +53,6 @@ def test_features_of_the_mirrored_image_are_added_before_anything_is_normalised(
     assert found.form == "features"
     np.testing.assert_allclose(found.vectors, plain + turned, rtol=1e-4, atol=1e-5)
     points = embed_images(release, faces, flip=True)
-    import torch
-
     expected = release.space.project(torch.from_numpy(plain + turned)).numpy()
     np.testing.assert_allclose(points.vectors, expected, rtol=1e-4, atol=1e-5)
     again = embed_images(release, mirrored(faces), form="features", flip=True)
@@ -89,3 +89,13 @@ def test_vectors_cannot_be_mirrored(release: Release, faces: ImageSet) -> None:
     vectors = VectorSet.of(embed_images(release, faces))
     with pytest.raises(ConfigError, match="flip of vectors"):
         embed_images(release, vectors, flip=True)
+
+
+def test_encode_features_reads_a_model_in_training_as_in_evaluation() -> None:
+    model = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Dropout(0.5)).train()
+    inputs, rows = torch.randn(8, 3), torch.arange(8)
+    batch = Batch(inputs, rows, rows, torch.zeros(8, dtype=torch.bool))
+    features, labels = encode_features(model, [batch])
+    torch.testing.assert_close(features, inputs / (1 + 1e-5) ** 0.5)  # of the statistics that it began with
+    assert model.training and torch.equal(labels, rows)
+    assert not model[0].running_mean.any() and model[0].num_batches_tracked == 0
