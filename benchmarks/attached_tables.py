@@ -56,9 +56,9 @@ from attached_tables_shop import (
     vectors,
 )
 from crash.server import Server
-from limpet.attached.base import ModelIdentity
+from limpet.attached.base import AttachedModel
 from limpet.attached.postgres.attachment import PostgresAttachment, attach, open_attachment
-from limpet.attached.state import Side
+from limpet.attached.state import ModelSide
 from limpet.embeddings import EmbeddingSet
 from limpet.galleries.backfill import Backfilled
 from limpet.galleries.sources import points_of
@@ -78,7 +78,7 @@ SETTINGS = {"shared_buffers": "2GB", "maintenance_work_mem": "2GB", "max_wal_siz
 class Ready:
     """A source that looks vectors up by the texts of rows, and notes how long it takes."""
 
-    def __init__(self, it: PostgresAttachment, side: Side, found: NDArray[np.float32]) -> None:
+    def __init__(self, it: PostgresAttachment, side: ModelSide, found: NDArray[np.float32]) -> None:
         self.texts, self.found, self.seconds = it.texts, found, 0.0
         self.fingerprint, self.space = DECLARED[side], Hypersphere(found.shape[1])
 
@@ -128,7 +128,7 @@ def sizes(table: Table) -> tuple[int, int, int]:
     return int(everything), int(indexes), int(dead)
 
 
-def recall(table: Table, side: Side) -> float:
+def recall(table: Table, side: ModelSide) -> float:
     """Return recall@10 of the index against exact search; what is as near as the tenth counts."""
     queries = vectors(side, QUERIES, table.dim, seed=1)
     distance = f"{table.indexed} <=> %s::{'vector' if table.dim <= 2000 else 'halfvec'}({table.dim})"
@@ -225,7 +225,7 @@ def measure(server: Server, rows: int, dim: int, options: argparse.Namespace) ->
     name = f"shop_{rows}_{dim}"
     server.execute(f"CREATE DATABASE {name}")
     table = Table(server.url(name), rows, dim)
-    found: dict[Side, NDArray[np.float32]] = {side: vectors(side, rows, dim) for side in DECLARED}
+    found: dict[ModelSide, NDArray[np.float32]] = {side: vectors(side, rows, dim) for side in DECLARED}
     print(f"{rows} x {dim}: filling", file=sys.stderr, flush=True)
     quiet = fill(table, found["old"])
     server.execute(f"CREATE DATABASE {name}_copy TEMPLATE {name} STRATEGY file_copy")
@@ -252,10 +252,10 @@ def measure(server: Server, rows: int, dim: int, options: argparse.Namespace) ->
     run.watch.execute("DROP TABLE empty")
     server.execute(f"DROP DATABASE {name}_copy")
     opened: list[PostgresAttachment] = []
-    old, new = (ModelIdentity(DECLARED[side], dim) for side in DECLARED)
+    old, new = (AttachedModel(DECLARED[side], dim) for side in DECLARED)
     step("attach", lambda: opened.append(attach(url, old=old, new=new)))
     with opened[0] as it, open_attachment(url) as other:
-        ready: dict[Side, Ready] = {side: Ready(it, side, found[side]) for side in DECLARED}
+        ready: dict[ModelSide, Ready] = {side: Ready(it, side, found[side]) for side in DECLARED}
         part = list[Backfilled]()
 
         def paced() -> None:

@@ -13,17 +13,17 @@ import psycopg
 from numpy.typing import NDArray
 from pgvector.psycopg import register_vector
 
-from limpet.attached.state import Side
+from limpet.attached.state import ModelSide
 from limpet.stores.postgres.rows import decoded
 
 CLUSTERS, POOL, BATCH, K = 100, 200, 512, 10
 PATIENCE = 300.0  # seconds until clients that do not do what they were told are an error
-DECLARED: dict[Side, str] = {"old": "declared:old", "new": "declared:new"}
+DECLARED: dict[ModelSide, str] = {"old": "declared:old", "new": "declared:new"}
 Seen = tuple[float, str, float]
 """When a statement began, of which kind it was (search, write, read), and how many seconds it took."""
 
 
-def vectors(side: Side, rows: int, dim: int, seed: int = 0) -> NDArray[np.float32]:
+def vectors(side: ModelSide, rows: int, dim: int, seed: int = 0) -> NDArray[np.float32]:
     """Return unit vectors in clusters (rows, dim), those of fewer rows first of those of more.
 
     The clusters of both models are at the same places, so that a search among vectors of both finds both; the first
@@ -92,7 +92,7 @@ def fill(table: Table, old: NDArray[np.float32]) -> float:
     return built
 
 
-def copy(connection: psycopg.Connection[Any], name: str, side: Side, found: NDArray[np.float32]) -> None:
+def copy(connection: psycopg.Connection[Any], name: str, side: ModelSide, found: NDArray[np.float32]) -> None:
     """Copy rows with vectors into a table."""
     register_vector(connection)
     with connection.cursor() as cursor, cursor.copy(f"COPY {name} FROM STDIN (FORMAT BINARY)") as into:

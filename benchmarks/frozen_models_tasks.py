@@ -21,7 +21,7 @@ from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.evaluation.intervals import mean_intervals
 from limpet.evaluation.retrieval import rank_metrics
 from limpet.linking.adapt import HEAD, Choice, adapt
-from limpet.linking.compare import Link, Measured
+from limpet.linking.compare import FittedLink, Measured
 from limpet.methods import METHODS
 from limpet.models.specs import EncoderSpec
 from limpet.models.text_encoders import embed_texts, open_text_encoder
@@ -173,12 +173,12 @@ def class_names(embeddings: EmbeddingSet) -> NDArray[np.str_]:
     return np.array(list(embeddings.class_names or ()))[embeddings.labels]
 
 
-def fit(task: Task, old: EmbeddingSet, new: EmbeddingSet, work: Path) -> tuple[Link, float]:
+def fit(task: Task, old: EmbeddingSet, new: EmbeddingSet, work: Path) -> tuple[FittedLink, float]:
     """Fit one candidate and return its link, with the seconds that the fit took."""
     started = time.monotonic()
     if task.candidate in ADAPTED:
         name, options = ADAPTED[task.candidate]
-        link = Link.of_adapter(build_adapter(name, options).fit(old, new))
+        link = FittedLink.of_adapter(build_adapter(name, options).fit(old, new))
         return link, time.monotonic() - started
     options = dict(HEADS[task.candidate])
     start = options.pop("start", "ridge")
@@ -189,7 +189,7 @@ def fit(task: Task, old: EmbeddingSet, new: EmbeddingSet, work: Path) -> tuple[L
     )  # a head is trained in seconds: what was interrupted is trained again
     seconds = time.monotonic() - started
     shutil.rmtree(folder, ignore_errors=True)
-    return Link(head.query, head.gallery, own=head.query), seconds
+    return FittedLink(head.query, head.gallery, own=head.query), seconds
 
 
 def scores(values: Mapping[str, NDArray[np.float64]], unseen: NDArray[np.bool_]) -> Record:

@@ -43,7 +43,7 @@ from limpet.embeddings.storage import load, save
 from limpet.evaluation.intervals import mean_interval
 from limpet.evaluation.retrieval import rank_metrics
 from limpet.linking.adapt import Choice, adapt, candidates_of, usual_heads
-from limpet.linking.compare import Link
+from limpet.linking.compare import FittedLink
 from limpet.linking.held_out import Unlabelled, all_pairs
 from limpet.models.text_encoders import embed_texts, open_text_encoder
 from machine import describe
@@ -162,7 +162,7 @@ def embedded_images(side: str, images: ImageSet, file: Path) -> EmbeddingSet:
     return load(file)
 
 
-def values(link: Link, sets: Sets) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def values(link: FittedLink, sets: Sets) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return average precisions of all test queries on the old gallery, and after a backfill."""
     query, gallery = sets["new", "query"], sets["new", "gallery"]
     cross = precisions(link.query(query), link.gallery(sets["old", "gallery"]))

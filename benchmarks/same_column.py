@@ -38,9 +38,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from all_methods_tables import markdown
 from crash.server import Server
-from limpet.attached.base import ModelIdentity
+from limpet.attached.base import AttachedModel
 from limpet.attached.postgres.attachment import PostgresAttachment, attach
-from limpet.attached.state import Side
+from limpet.attached.state import ModelSide
 from limpet.cli.choices import data_root
 from limpet.data.sampling import class_counts, lowest_of_each_class
 from limpet.data.text_set import TextData, TextSet
@@ -70,8 +70,8 @@ Record = dict[str, Any]
 class Models(NamedTuple):
     """Queries and rows of the table by both models, with labels."""
 
-    query: dict[Side, EmbeddingSet]
-    rows: dict[Side, EmbeddingSet]
+    query: dict[ModelSide, EmbeddingSet]
+    rows: dict[ModelSide, EmbeddingSet]
 
 
 def drawn(texts: TextSet, per_class: int) -> tuple[TextSet, TextSet]:
@@ -159,7 +159,7 @@ class Table:
         cursor = self.connection.execute(statement.encode(), values or None)
         return cursor.fetchall() if cursor.description else []
 
-    def found(self, side: Side, queries: int, *, exactly: bool) -> list[list[tuple[int, int, float]]]:
+    def found(self, side: ModelSide, queries: int, *, exactly: bool) -> list[list[tuple[int, int, float]]]:
         """Return id, label and distance of what queries of a model find, by the index or by looking at every row."""
         self.run(f"SET enable_indexscan = {'off' if exactly else 'on'}")
         self.run(f"SET enable_seqscan = {'on' if exactly else 'off'}")
@@ -167,7 +167,7 @@ class Table:
         vectors = self.made.query[side].vectors[:: max(1, len(self.made.query[side]) // queries)][:queries]
         return [[(row, label, far) for row, label, far in self.run(search, [one, one])] for one in vectors]
 
-    def quality(self, side: Side) -> Record:
+    def quality(self, side: ModelSide) -> Record:
         """Return what queries of a model find: quality by the index, and how much of an exact search that is."""
         query, relevant = self.made.query[side], self.made.rows["old"].labels
         assert query.labels is not None and relevant is not None
@@ -212,7 +212,7 @@ def one_column(table: Table, record: Evaluation, *, tell: Callable[[str], None])
             curve.append({"share": share, "when": when, **{side: table.quality(side) for side in ("old", "new")}})
 
     look(0.0, "before")
-    old, new = (ModelIdentity(made.rows[side].fingerprint, DIM) for side in ("old", "new"))
+    old, new = (AttachedModel(made.rows[side].fingerprint, DIM) for side in ("old", "new"))
     opened: list[PostgresAttachment] = []
     seconds["attach"] = timed(lambda: opened.append(attach(table.url, old=old, new=new, mixing=record)))
     with opened[0] as it:
@@ -237,7 +237,7 @@ def one_column(table: Table, record: Evaluation, *, tell: Callable[[str], None])
 def two_columns(table: Table, *, tell: Callable[[str], None]) -> Record:
     """Carry the same upgrade out with a second column, to the end."""
     made, sizes, seconds = table.made, {"before": table.size()}, {"index": table.build}
-    old, new = (ModelIdentity(made.rows[side].fingerprint, DIM) for side in ("old", "new"))
+    old, new = (AttachedModel(made.rows[side].fingerprint, DIM) for side in ("old", "new"))
     every = np.arange(len(made.rows["old"]))
     with attach(table.url, old=old, new=new) as it:
         steps: Mapping[str, Callable[[], object]] = {

@@ -33,7 +33,7 @@ from limpet.adapters.pairs import without_doubtful
 from limpet.embeddings import EmbeddingSet
 from limpet.evaluation.intervals import mean_interval
 from limpet.evaluation.metrics import metrics_named
-from limpet.evaluation.protocols.relevance_lists import Pairs, Relevance
+from limpet.evaluation.protocols.relevance_lists import Relevance, RelevancePairs
 from limpet.evaluation.ranking.engine import Ranked
 from limpet.linking.adapt import Choice, candidates_of, suitable_adapters
 from limpet.linking.compare import measure
@@ -58,7 +58,7 @@ def measured(name: str, root: Path, work: Path) -> dict[str, Any]:
     """Return nDCG@10 of every query by row, and what agreement chooses, by the share of documents that are pairs."""
     found = collection(name, root, work)
     documents, queries = found.documents, found.queries
-    pairs = Pairs.read(root / "text-collections" / name / "relevant.parquet")
+    pairs = RelevancePairs.read(root / "text-collections" / name / "relevant.parquet")
     relevance = Relevance(pairs=pairs, judged=True, unknown="leave-out")
     sides = [(queries["old"], documents["old"]), (queries["new"], documents["new"])]
     references = {row: score(*sides[side], relevance).tolist() for side, row in enumerate((OLD, ANEW))}

@@ -15,13 +15,13 @@ from pydantic import Field, ValidationError
 
 import limpet
 from limpet.errors import ConfigError, DataError
-from limpet.results import Data, Defined, Disagreement, Interval, Number, Part, Results
+from limpet.results import Data, Defined, Disagreement, Number, NumberInterval, Part, Results
 
 
 class Score(Part):
     value: float
     chance: Number = None
-    interval: Interval | None = None
+    interval: NumberInterval | None = None
     gain: Defined = None
 
 

@@ -26,7 +26,7 @@ from limpet.version import __version__
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FILE_NAME = "results.json"
+_FILE_NAME = "results.json"
 
 _PACKAGES = ("numpy", "torch", "safetensors")
 
@@ -51,7 +51,7 @@ Difference = Annotated[float, Field(ge=-1, le=1, allow_inf_nan=False)]
 """A difference of two shares."""
 Count = Annotated[int, Field(ge=0)]
 Several = Annotated[int, Field(ge=1)]
-Interval = tuple[Number, Number]
+NumberInterval = tuple[Number, Number]
 """Lower and upper end."""
 Disagreement = tuple[str, Any, str]
 """A place in results, what it is, and what another part of them asks for."""
@@ -110,7 +110,7 @@ class Results(Part):
     VERSION: ClassVar[int] = 1
     WRITER: ClassVar[str]
     AGAIN: ClassVar[str] = "evaluate"
-    FILE: ClassVar[str] = FILE_NAME
+    FILE: ClassVar[str] = _FILE_NAME
 
     schema_version: int
     limpet: str | None = None

@@ -15,7 +15,7 @@ from attached.shop import DIM, NEW, OLD, Shop, vector, written
 from attached.shop import source as shop_source
 from limpet.attached.collections.engine import Target
 from limpet.attached.collections.opening import attach, current, open_attachment
-from limpet.attached.state import Side
+from limpet.attached.state import ModelSide
 from limpet.galleries.sources import CallableItems, CallableVectors, VectorSource
 from limpet.geometry import Hypersphere
 from limpet.sources.address import read_address
@@ -33,9 +33,9 @@ class Application(Protocol):
 
     def open(self) -> Any: ...
 
-    def source(self, side: Side, attachment: Any) -> VectorSource: ...
+    def source(self, side: ModelSide, attachment: Any) -> VectorSource: ...
 
-    def write(self, item: int, text: str, side: Side) -> None: ...
+    def write(self, item: int, text: str, side: ModelSide) -> None: ...
 
     def delete(self, item: int) -> None: ...
 
@@ -58,14 +58,14 @@ class _Collections:
     def open(self) -> Any:
         return open_attachment(self.url)
 
-    def source(self, side: Side, attachment: Any) -> VectorSource:
+    def source(self, side: ModelSide, attachment: Any) -> VectorSource:
         def embed(texts: list[str]) -> np.ndarray:
             return np.stack([vector(side, text) for text in texts])
 
         items = CallableItems(lambda ids: [self.twin.get(int(one)) for one in ids])
         return CallableVectors(embed, f"declared:{side}", Hypersphere(DIM), items)
 
-    def write(self, item: int, text: str, side: Side) -> None:
+    def write(self, item: int, text: str, side: ModelSide) -> None:
         self.twin[item] = text
         self.put(self.writing(), item, text, vector(side, text).tolist())
 
@@ -79,7 +79,7 @@ class _Collections:
         except Exception:  # nothing is attached yet
             return self.first
 
-    def side(self) -> Side:
+    def side(self) -> ModelSide:
         """Return with which model it is to write."""
         return "old" if self.writing() == self.first else "new"
 
@@ -216,10 +216,10 @@ class PostgresApplication:
     def open(self) -> Any:
         return self.shop.open()
 
-    def source(self, side: Side, attachment: Any) -> VectorSource:
+    def source(self, side: ModelSide, attachment: Any) -> VectorSource:
         return shop_source(attachment, side)
 
-    def write(self, item: int, text: str, side: Side) -> None:
+    def write(self, item: int, text: str, side: ModelSide) -> None:
         self.twin[item] = text
         self.shop.execute(
             "INSERT INTO shop.items (id, title, emb) VALUES (%s, %s, %s::vector) "
@@ -243,6 +243,6 @@ def _numbers(values: Any) -> list[float]:
     return [round(float(one), 5) for one in values]
 
 
-def expected(twin: dict[int, str], side: Side) -> Found:
+def expected(twin: dict[int, str], side: ModelSide) -> Found:
     """Return what queries have to find when one model serves."""
     return {item: (text, _numbers(vector(side, text))) for item, text in twin.items()}

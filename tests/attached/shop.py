@@ -14,14 +14,14 @@ import numpy as np
 import psycopg
 
 from crash.server import PROGRAMS, Server
-from limpet.attached.base import ModelIdentity
+from limpet.attached.base import AttachedModel
 from limpet.attached.postgres.attachment import PostgresAttachment, attach, open_attachment
-from limpet.attached.state import Side
+from limpet.attached.state import ModelSide
 from limpet.galleries.sources import CallableVectors
 from limpet.geometry import Hypersphere
 
 DIM = 8
-OLD, NEW = ModelIdentity("declared:old", 0, "old"), ModelIdentity("declared:new", DIM, "new")
+OLD, NEW = AttachedModel("declared:old", 0, "old"), AttachedModel("declared:new", DIM, "new")
 GOODS = """
 CREATE SCHEMA shop;
 CREATE TABLE shop.items (id bigint PRIMARY KEY, title text, price numeric, emb vector(8));
@@ -36,7 +36,7 @@ UPDATE pg_extension SET extversion = default_version FROM pg_available_extension
 """
 
 
-def vector(side: Side, text: str) -> np.ndarray:
+def vector(side: ModelSide, text: str) -> np.ndarray:
     """What a model makes of a text: old vectors point into the first half of dimensions, new into the other."""
     values = np.zeros(DIM, np.float32)
     values[slice(0, 4) if side == "old" else slice(4, 8)] = _direction(text)
@@ -49,13 +49,13 @@ def _direction(text: str) -> np.ndarray:
     return half / np.linalg.norm(half)
 
 
-def made_by(values: Sequence[float] | np.ndarray | str) -> Side:
+def made_by(values: Sequence[float] | np.ndarray | str) -> ModelSide:
     """Return which model made a vector."""
     row = np.fromstring(values.strip("[]"), sep=",") if isinstance(values, str) else np.asarray(values)
     return "old" if np.abs(row[:4]).sum() > 0 else "new"
 
 
-def written(side: Side, text: str) -> str:
+def written(side: ModelSide, text: str) -> str:
     """Return a vector as an application sends it."""
     return "[" + ",".join(map(repr, vector(side, text).tolist())) + "]"
 
@@ -110,7 +110,7 @@ class Shop:
             else:
                 session.close()
 
-    def fill(self, rows: int, side: Side = "old") -> None:
+    def fill(self, rows: int, side: ModelSide = "old") -> None:
         self.execute(
             "INSERT INTO shop.items SELECT * FROM unnest(%s::bigint[], %s::text[], %s::numeric[], %s::vector[])",
             [list(range(rows)), [f"item {row}" for row in range(rows)], [1.5] * rows,
@@ -138,7 +138,7 @@ class Shop:
         return dict(self.execute("SELECT id, coalesce(emb_limpet_model, 'old') FROM shop.items "
                                  "WHERE emb IS NOT NULL ORDER BY id"))  # fmt: skip
 
-    def sides(self) -> dict[int, Side | None]:
+    def sides(self) -> dict[int, ModelSide | None]:
         """Return which model made the vector that serves each row."""
         rows = self.execute("SELECT id, emb::text FROM shop.items ORDER BY id")
         return {row: None if emb is None else made_by(emb) for row, emb in rows}
@@ -160,7 +160,7 @@ def indexed(it: PostgresAttachment) -> None:
 
 
 def source(
-    attachment: PostgresAttachment, side: Side = "new", told: Callable[[], None] = lambda: None
+    attachment: PostgresAttachment, side: ModelSide = "new", told: Callable[[], None] = lambda: None
 ) -> CallableVectors:
     """Return what makes vectors of the texts of an attached table."""
 

@@ -12,7 +12,7 @@ import pytest
 
 from attached.shop import Shop, indexed, made_by, source, vector, written
 from limpet.attached.postgres.attachment import PostgresAttachment, open_attachment
-from limpet.attached.state import Side
+from limpet.attached.state import ModelSide
 
 SEARCH = "SELECT id, title, emb FROM shop.items ORDER BY emb <=> (SELECT emb FROM shop.items WHERE id = %s) LIMIT 5"
 INSERT = "INSERT INTO shop.items (id, title, price, emb) VALUES (%s, %s, %s, %s)"
@@ -25,7 +25,7 @@ DELETE = "DELETE FROM shop.items WHERE id = %s"
 class Application(threading.Thread):
     """One client of a shop: it embeds what it writes with one model, as it always did, and remembers what it wrote."""
 
-    def __init__(self, shop: Shop, seed: int, writes: Side = "old", prepare: int | None = 1) -> None:
+    def __init__(self, shop: Shop, seed: int, writes: ModelSide = "old", prepare: int | None = 1) -> None:
         super().__init__(daemon=True)
         self.shop, self.draw, self.writes, self.prepare = shop, random.Random(seed), writes, prepare
         self.first = 10_000 * (seed + 1)  # ids that it inserts
@@ -94,7 +94,7 @@ class Fillers(threading.Thread):
             self.errors.append(error)
 
 
-def check(shop: Shop, applications: list[Application], serving: Side) -> None:
+def check(shop: Shop, applications: list[Application], serving: ModelSide) -> None:
     """Every row is as it was written last, with a vector of its text by the model that serves."""
     found = {row: (title, emb) for row, title, emb in shop.execute("SELECT id, title, emb::text FROM shop.items")}
     for one in applications:
@@ -107,7 +107,7 @@ def check(shop: Shop, applications: list[Application], serving: Side) -> None:
 
 
 @pytest.mark.parametrize("writes", ["old", pytest.param("new", marks=pytest.mark.slow)])
-def test_an_application_goes_on_throughout(writes: Side, shop: Shop, how: dict[str, Any]) -> None:
+def test_an_application_goes_on_throughout(writes: ModelSide, shop: Shop, how: dict[str, Any]) -> None:
     shop.fill(40)
     schema = shop.dump()
     applications = [Application(shop, seed) for seed in range(2)]

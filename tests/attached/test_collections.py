@@ -25,10 +25,10 @@ from attached.collections import (
     expected,
 )
 from attached.shop import DIM, Shop, vector
-from limpet.attached.base import ModelIdentity
-from limpet.attached.collections.ledger import Ledger
+from limpet.attached.base import AttachedModel
+from limpet.attached.collections.ledger import CollectionLedger
 from limpet.attached.collections.opening import attach, current, everywhere, open_attachment
-from limpet.attached.state import Side
+from limpet.attached.state import ModelSide
 from limpet.errors import ConfigError, UpgradeStateError
 from limpet.galleries.sources import CallableVectors
 from limpet.geometry import Hypersphere
@@ -67,7 +67,7 @@ class Run:
 
     def __init__(self, application: Application, seed: int = 0) -> None:
         self.application, self.chance = application, random.Random(seed)
-        self.writes: Side = "old"
+        self.writes: ModelSide = "old"
         self.killed = 0
         for item in range(ITEMS):
             application.write(item, f"item {item}", "old")
@@ -89,14 +89,14 @@ class Run:
                 assert self.killed and self.attachment.state.phase == phase  # it was done, and only not heard of
                 return None
 
-    def step(self, name: str, phase: str, source: Side | None = None, **options: Any) -> None:
+    def step(self, name: str, phase: str, source: ModelSide | None = None, **options: Any) -> None:
         killed = self.killed
         self.surely(self.attachment, phase, lambda: self._step(name, source, **options))
         if self.killed > killed and source is not None:  # what was written meanwhile comes with the next pass
             self._step("backfill", source, of=source)
         assert self.attachment.state.phase == phase
 
-    def _step(self, name: str, source: Side | None = None, **options: Any) -> None:
+    def _step(self, name: str, source: ModelSide | None = None, **options: Any) -> None:
         given = [] if source is None else [self.application.source(source, self.attachment)]
         getattr(self.attachment, name)(*given, **options)
 
@@ -114,7 +114,7 @@ class Run:
         self.go_on()
         self.writes = declared
 
-    def check(self, side: Side) -> None:
+    def check(self, side: ModelSide) -> None:
         application: Any = self.application
         assert application.served() == expected(application.twin, side)
         if alias := getattr(application, "alias", ""):
@@ -359,7 +359,7 @@ def test_a_folder_that_is_opened_again_has_no_other_vectors(further: str, tmp_pa
     client.upsert("items", [models.PointStruct(id=row, vector=one, payload={}) for row, one in enumerate(vectors)])
     client.close()
     url = f"{address}?vector=emb&ledger={tmp_path / 'ledger.db'}{further}"
-    old, new = ModelIdentity("declared:old", 0), ModelIdentity("declared:new", 384)
+    old, new = AttachedModel("declared:old", 0), AttachedModel("declared:new", 384)
     made = draw.normal(size=(40, 384)).astype(np.float32)
     made /= np.linalg.norm(made, axis=1, keepdims=True)
     with attach(url, old=old, new=new) as it:
@@ -387,7 +387,7 @@ WRITES = {
     QdrantClient: ["upsert", "update_vectors", "delete", "delete_vectors", "create_collection", "create_vector_name",
                    "update_collection_aliases"],
     MilvusClient: ["upsert", "delete", "create_collection", "load_collection", "alter_alias", "create_alias", "flush"],
-    Ledger: ["add", "step", "keep", "forget"],
+    CollectionLedger: ["add", "step", "keep", "forget"],
 }  # fmt: skip
 
 

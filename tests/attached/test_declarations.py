@@ -18,8 +18,8 @@ import pytest
 
 from attached.collections import MilvusApplication, QdrantApplication, expected
 from attached.shop import source
-from limpet.attached.collections.ledger import Ledger
-from limpet.attached.state import OTHER, Side
+from limpet.attached.collections.ledger import CollectionLedger
+from limpet.attached.state import OTHER, ModelSide
 from limpet.errors import UpgradeStateError
 
 LAYOUTS: dict[str, Callable[[Path, str], Any]] = {
@@ -61,7 +61,7 @@ class Upgrade:
         self.new, self.old = source(self.it, "new"), source(self.it, "old")
         self.it.backfill(self.new)
         self.it.index()
-        self.before: Side = "old"
+        self.before: ModelSide = "old"
         self.since = set[int]()
         """Items that were written as it is declared since it was."""
         self.waiting = set[int]()
@@ -82,7 +82,7 @@ class Upgrade:
             elif order[number] != "nothing":
                 self.since.add(item)
 
-    def write(self, item: int, text: str, side: Side) -> None:
+    def write(self, item: int, text: str, side: ModelSide) -> None:
         from attached.shop import vector
 
         self.application.twin[item] = text
@@ -181,7 +181,7 @@ def test_three_steps_in_every_order_undo_nothing(layout: str, place: Path, tmp_p
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("sides", [("old", "new"), ("new", "old")], ids=" to ".join)
 def test_what_is_written_in_the_moment_of_a_declaration_travels(
-    layout: str, sides: tuple[Side, Side], place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    layout: str, sides: tuple[ModelSide, ModelSide], place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the last comparison, and before the declaration: an edit, a new item, and a deletion."""
     application = LAYOUTS[layout](place, str(tmp_path / "ledger.db"))
@@ -189,9 +189,9 @@ def test_what_is_written_in_the_moment_of_a_declaration_travels(
     first, then = sides
     if first == "new":
         upgrade.step("declare new")
-    step = Ledger.step
+    step = CollectionLedger.step
 
-    def last_moment(self: Ledger, number: int, event: Any) -> Any:
+    def last_moment(self: CollectionLedger, number: int, event: Any) -> Any:
         if event["kind"] == "writes":
             upgrade.write(1, "edited", first)
             upgrade.write(9, "added", first)
@@ -199,7 +199,7 @@ def test_what_is_written_in_the_moment_of_a_declaration_travels(
             del application.twin[2]
         return step(self, number, event)
 
-    monkeypatch.setattr(Ledger, "step", last_moment)
+    monkeypatch.setattr(CollectionLedger, "step", last_moment)
     upgrade.it.declare_writes(then, source(upgrade.it, then))
     for side in OTHER:
         assert application.contents(upgrade.it.engine.target(side)) == expected(application.twin, side)

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from limpet.attached.collections.due import PART, Pair, due, same
+from limpet.attached.collections.due import PART, DigestPair, due, same
 from limpet.attached.collections.engine import digest_of
-from limpet.attached.state import OTHER, Side
+from limpet.attached.state import OTHER, ModelSide
 
 STATES = [None, b"1", b"2"]
-PAIRS = [None, *(Pair(old, new) for old in (None, b"1") for new in (None, b"1"))]
-SIDES: tuple[Side, ...] = ("old", "new")
+PAIRS = [None, *(DigestPair(old, new) for old in (None, b"1") for new in (None, b"1"))]
+SIDES: tuple[ModelSide, ...] = ("old", "new")
 CASES = [
     (old, new, pair, writes, late)
     for old, new, pair, writes in product(STATES, STATES, PAIRS, SIDES)
@@ -22,7 +22,7 @@ CASES = [
 ]
 
 
-def expected(now: dict[Side, Any], pair: Pair | None, writes: Side, late: Side | None) -> str:
+def expected(now: dict[ModelSide, Any], pair: DigestPair | None, writes: ModelSide, late: ModelSide | None) -> str:
     """Say in the words of the promises what is to be done."""
     follows = OTHER[writes]
     if now["old"] is None and now["new"] is None:
@@ -44,7 +44,7 @@ def expected(now: dict[Side, Any], pair: Pair | None, writes: Side, late: Side |
 
 @pytest.mark.parametrize(("old", "new", "pair", "writes", "late"), CASES)
 def test_due_keeps_the_promises(
-    old: bytes | None, new: bytes | None, pair: Pair | None, writes: Side, late: Side | None
+    old: bytes | None, new: bytes | None, pair: DigestPair | None, writes: ModelSide, late: ModelSide | None
 ) -> None:
     assert due(old, new, pair, writes, late=late) == expected({"old": old, "new": new}, pair, writes, late)
 
@@ -53,7 +53,7 @@ def test_due_keeps_the_promises(
 def test_due_treats_both_sides_alike(shared: bool) -> None:
     names = {"fill old": "fill new", "fill new": "fill old", "drop old": "drop new", "drop new": "drop old"}
     for old, new, pair, writes, late in CASES:
-        turned = due(new, old, pair and Pair(pair.new, pair.old), OTHER[writes], late=late and OTHER[late],
+        turned = due(new, old, pair and DigestPair(pair.new, pair.old), OTHER[writes], late=late and OTHER[late],
                      shared=shared)  # fmt: skip
         assert names.get(turned, turned) == due(old, new, pair, writes, late=late, shared=shared)
 
@@ -71,8 +71,8 @@ def test_due_never_takes_a_missing_vector_of_a_point_for_a_deletion() -> None:
 
 
 @pytest.mark.parametrize("writes", SIDES)
-def test_due_of_a_point_follows_the_vector_that_was_written_beside_its_fields(writes: Side) -> None:
-    pair = Pair(digest("a", "1"), digest("a", "2"))
+def test_due_of_a_point_follows_the_vector_that_was_written_beside_its_fields(writes: ModelSide) -> None:
+    pair = DigestPair(digest("a", "1"), digest("a", "2"))
     assert due(digest("b", "3"), digest("b", "2"), pair, writes, shared=True) == "fill new"
     assert due(digest("b", "1"), digest("b", "4"), pair, writes, shared=True) == "fill old"
     assert due(digest("b", "1"), digest("b", "2"), pair, writes, shared=True) == f"fill {OTHER[writes]}"

@@ -20,13 +20,13 @@ from limpet.attached.postgres.indexes import index_name
 from limpet.attached.postgres.session import Session
 from limpet.attached.postgres.start import plan
 from limpet.attached.recognition import recognised
-from limpet.attached.state import Side
+from limpet.attached.state import ModelSide
 from limpet.errors import DataError, GalleryError, LastingStoreError, UpgradeStateError
 from limpet.galleries.sources import CallableVectors
 from limpet.geometry import Hypersphere
 
 
-def check(shop: Shop, side: Side, table: str = "shop.items") -> None:
+def check(shop: Shop, side: ModelSide, table: str = "shop.items") -> None:
     """Every vector that serves is of its row's text, by one model."""
     for row, title, emb in shop.execute(f"SELECT id, title, emb::text FROM {table}"):
         found = [float(part) for part in emb.strip("[]").split(",")]
@@ -543,7 +543,7 @@ def test_what_was_named_otherwise_at_the_start_is_told(shop: Shop) -> None:
 def test_a_model_that_people_named_is_recognised_by_the_vectors_that_are_there(shop: Shop, how: dict[str, Any]) -> None:
     shop.fill(6)
 
-    def named(side: Side, it: PostgresAttachment) -> CallableVectors:
+    def named(side: ModelSide, it: PostgresAttachment) -> CallableVectors:
         return CallableVectors(lambda texts: np.stack([vector(side, text) for text in texts]), f"text:{64 * '1'}",
                                Hypersphere(8), it.texts)  # fmt: skip
 

@@ -18,7 +18,7 @@ from crash.server import Server
 from limpet.attached.postgres import attachment
 from limpet.attached.postgres.address import read_table_address
 from limpet.attached.postgres.attachment import PostgresAttachment
-from limpet.attached.postgres.ledger import Ledger
+from limpet.attached.postgres.ledger import TableLedger
 from limpet.attached.postgres.session import Session
 from limpet.errors import GalleryError, LastingStoreError
 
@@ -322,7 +322,7 @@ def test_a_ledger_that_another_process_makes_meanwhile_is_used(shop: Shop) -> No
     session = Session(read_table_address(shop.url).database)
     with ThreadPoolExecutor() as pool:
         with session.transaction():
-            Ledger(session).lock()
+            TableLedger(session).lock()
             attaching = pool.submit(shop.attach)
             waits = "SELECT 1 FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted"
             while not (attaching.done() or shop.execute(waits)):

@@ -20,7 +20,7 @@ from attached.evidence import evaluation
 from attached.shop import GOODS, Shop, indexed, made_by, source, vector, written
 from limpet.attached.postgres.attachment import PostgresAttachment
 from limpet.attached.postgres.layout import held, other
-from limpet.attached.state import Side
+from limpet.attached.state import ModelSide
 
 PARTS = GOODS.replace("emb vector(8))", "emb vector(8)) PARTITION BY RANGE (id)").replace(
     "CREATE INDEX", "CREATE TABLE shop.low PARTITION OF shop.items FOR VALUES FROM (0) TO (10000); "
@@ -44,15 +44,15 @@ class Row:
     key: int
     text: str
     wanted: bool = True
-    must: set[Side] = field(default_factory=set)
-    may: set[Side] = field(default_factory=lambda: {"old", "new"})
+    must: set[ModelSide] = field(default_factory=set)
+    may: set[ModelSide] = field(default_factory=lambda: {"old", "new"})
 
     def rewritten(self) -> None:
         """Get another text."""
         self.text += "'"
         self.must, self.may = set(), set()
 
-    def vector(self, side: Side) -> str:
+    def vector(self, side: ModelSide) -> str:
         """Get a vector of its text, and return it as an application sends it."""
         self.wanted, self.must = True, {side}
         self.may = self.may | {side}
@@ -62,38 +62,38 @@ class Row:
 Statement = tuple[str, list[Any]]
 
 
-def text_alone(row: Row, side: Side) -> list[Statement]:
+def text_alone(row: Row, side: ModelSide) -> list[Statement]:
     row.rewritten()
     return [("UPDATE shop.items SET title = %s WHERE id = %s", [row.text, row.key])]
 
 
-def vector_alone(row: Row, side: Side) -> list[Statement]:
+def vector_alone(row: Row, side: ModelSide) -> list[Statement]:
     return [("UPDATE shop.items SET emb = %s WHERE id = %s", [row.vector(side), row.key])]
 
 
-def both(row: Row, side: Side) -> list[Statement]:
+def both(row: Row, side: ModelSide) -> list[Statement]:
     row.rewritten()
     return [("UPDATE shop.items SET title = %s, emb = %s WHERE id = %s", [row.text, row.vector(side), row.key])]
 
 
-def no_vector(row: Row, side: Side) -> list[Statement]:
+def no_vector(row: Row, side: ModelSide) -> list[Statement]:
     row.wanted, row.must, row.may = False, set(), set()
     return [("UPDATE shop.items SET emb = NULL WHERE id = %s", [row.key])]
 
 
-def text_and_no_vector(row: Row, side: Side) -> list[Statement]:
+def text_and_no_vector(row: Row, side: ModelSide) -> list[Statement]:
     row.rewritten()
     row.wanted = False
     return [("UPDATE shop.items SET title = %s, emb = NULL WHERE id = %s", [row.text, row.key])]
 
 
-def another_key(row: Row, side: Side) -> list[Statement]:
+def another_key(row: Row, side: ModelSide) -> list[Statement]:
     before = row.key
     row.key += MOVED if row.key < MOVED else -MOVED
     return [("UPDATE shop.items SET id = %s WHERE id = %s", [row.key, before])]
 
 
-def another_row(row: Row, side: Side) -> list[Statement]:
+def another_row(row: Row, side: ModelSide) -> list[Statement]:
     row.rewritten()
     return [
         ("DELETE FROM shop.items WHERE id = %s", [row.key]),
@@ -101,18 +101,18 @@ def another_row(row: Row, side: Side) -> list[Statement]:
     ]
 
 
-def upsert(row: Row, side: Side) -> list[Statement]:
+def upsert(row: Row, side: ModelSide) -> list[Statement]:
     row.rewritten()
     return [("INSERT INTO shop.items (id, title, emb) VALUES (%s, %s, %s) ON CONFLICT (id) DO UPDATE SET "
              "title = excluded.title, emb = excluded.emb", [row.key, row.text, row.vector(side)])]  # fmt: skip
 
 
-def price(row: Row, side: Side) -> list[Statement]:
+def price(row: Row, side: ModelSide) -> list[Statement]:
     return [("UPDATE shop.items SET price = 7 WHERE id = %s", [row.key])]
 
 
 WITH_A_VECTOR = (vector_alone, both, another_row, upsert)
-KINDS: list[tuple[Callable[[Row, Side], list[Statement]], Side | None]] = [
+KINDS: list[tuple[Callable[[Row, ModelSide], list[Statement]], ModelSide | None]] = [
     *((kind, side) for kind in WITH_A_VECTOR for side in ("old", "new")),  # type: ignore[misc]
     *((kind, None) for kind in (text_alone, no_vector, text_and_no_vector, another_key, price)),
 ]
@@ -151,7 +151,7 @@ def look(it: PostgresAttachment, rows: list[Row], words: list[str]) -> None:
         if not row.wanted:
             assert emb is None and vectors == {"old": None, "new": None}, word
             continue
-        current: set[Side] = set()
+        current: set[ModelSide] = set()
         for side, values in vectors.items():
             if values is not None and (side == "new" or it.state.swappable):
                 assert made_by(values) == side, word
@@ -163,7 +163,7 @@ def look(it: PostgresAttachment, rows: list[Row], words: list[str]) -> None:
             assert made_by(emb) == it.state.serving, word  # nothing is mixed
 
 
-def fill(it: PostgresAttachment, rows: list[Row], sides: tuple[Side, ...]) -> None:
+def fill(it: PostgresAttachment, rows: list[Row], sides: tuple[ModelSide, ...]) -> None:
     for side in sides:
         it.backfill(source(it, side), of=side)
         for row in rows:
@@ -172,7 +172,7 @@ def fill(it: PostgresAttachment, rows: list[Row], sides: tuple[Side, ...]) -> No
 
 
 def turn(it: PostgresAttachment, rows: list[Row]) -> None:
-    to: Side = other(it.state.serving)
+    to: ModelSide = other(it.state.serving)
     (it.swap if to == "new" else it.rollback)(source(it, to))
     for row in rows:
         if row.wanted:
@@ -202,7 +202,9 @@ QUICK = {("two columns", "old", "a turn"), ("two columns", "new", "nothing"),
     ("layout", "serving", "between"),
     [pytest.param(*case, marks=[] if case in QUICK else pytest.mark.slow, id=", ".join(case)) for case in CASES],
 )
-def test_statements_of_an_application(layout: str, serving: Side, between: str, make_shop: Callable[..., Shop]) -> None:
+def test_statements_of_an_application(
+    layout: str, serving: ModelSide, between: str, make_shop: Callable[..., Shop]
+) -> None:
     aside = layout == "aside"
     shop = make_shop(PARTS if layout == "partitions" else GOODS)
     pairs = list(itertools.product(range(len(KINDS)), repeat=2))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from limpet.attached.state import AttachmentState, Phase, advance, replay
+from limpet.attached.state import AttachmentPhase, AttachmentState, advance, replay
 from limpet.errors import ConfigError, UpgradeStateError
 
 ATTACH = {"kind": "attach", "old": "declared:a", "new": "declared:b"}
-WAYS: dict[Phase, list[str]] = {
+WAYS: dict[AttachmentPhase, list[str]] = {
     "attached": [],
     "filling": ["fill"],
     "filled": ["fill", "filled"],
@@ -26,7 +26,7 @@ POSSIBLE: dict[str, set[str]] = {
 }
 
 
-def at(phase: Phase) -> AttachmentState:
+def at(phase: AttachmentPhase) -> AttachmentState:
     state = replay([ATTACH, *({"kind": kind} for kind in WAYS[phase])])
     assert state.phase == phase
     return state
@@ -34,7 +34,7 @@ def at(phase: Phase) -> AttachmentState:
 
 @pytest.mark.parametrize("phase", WAYS)
 @pytest.mark.parametrize("kind", POSSIBLE)
-def test_every_step_is_possible_from_where_it_makes_sense(phase: Phase, kind: str) -> None:
+def test_every_step_is_possible_from_where_it_makes_sense(phase: AttachmentPhase, kind: str) -> None:
     if phase in POSSIBLE[kind]:
         assert advance(at(phase), {"kind": kind}).serving == ("new" if kind == "swap" or (
             phase == "swapped" and kind != "rollback") else "old")  # fmt: skip
@@ -97,7 +97,7 @@ SHARED_POSSIBLE: dict[str, set[str]] = {
 
 @pytest.mark.parametrize("phase", [phase for phase in WAYS if phase != "indexed"])
 @pytest.mark.parametrize("kind", SHARED_POSSIBLE)
-def test_where_both_models_share_a_column_a_swap_is_possible_at_any_time(phase: Phase, kind: str) -> None:
+def test_where_both_models_share_a_column_a_swap_is_possible_at_any_time(phase: AttachmentPhase, kind: str) -> None:
     ways = [{"kind": one} for one in WAYS[phase] if one != "index"]
     state = replay([{**ATTACH, "shared": True}, *ways])
     assert state.phase == phase and state.turns == ("old" if phase == "rolled back" else "new")

@@ -15,11 +15,11 @@ import pytest
 from attached.shop import GOODS, NEW, OLD, Shop, made_by, source, vector, written
 from crash.server import Pooler, Server
 from limpet.adapters import ADAPTERS
-from limpet.attached.base import ModelIdentity
+from limpet.attached.base import AttachedModel
 from limpet.attached.postgres import filling
 from limpet.attached.postgres.attachment import PostgresAttachment, attach
 from limpet.attached.postgres.verify import concern
-from limpet.attached.state import Side
+from limpet.attached.state import ModelSide
 from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.errors import ConfigError, LastingStoreError, UpgradeStateError
 from limpet.galleries.sources import through_adapter
@@ -215,13 +215,13 @@ def test_triggers_of_the_application_are_left_alone(fired: bool, shop: Shop) -> 
 def test_an_adapter_maps_the_vectors_that_are_there(shop: Shop) -> None:
     shop.fill(60)
     texts = [f"item {row}" for row in range(60)]
-    sides: dict[Side, EmbeddingSet] = {
+    sides: dict[ModelSide, EmbeddingSet] = {
         side: EmbeddingSet(StringArray.of(texts), np.stack([vector(side, text) for text in texts]),
                            f"declared:{side}", Hypersphere(8), "document")
         for side in ("old", "new")
     }  # fmt: skip
     adapter = ADAPTERS["ridge"](direction="old_to_new").fit(sides["old"], sides["new"])
-    new = ModelIdentity(adapter.mapped_fingerprint, 8)
+    new = AttachedModel(adapter.mapped_fingerprint, 8)
     shop.execute("UPDATE shop.items SET emb = '[0,0,0,0,0,0,0,0]' WHERE id = 7")
     shop.execute("UPDATE shop.items SET emb = '[2,0,0,0,0,0,0,0]' WHERE id = 8")  # lengths do not matter
     with shop.attach(new=new) as it:
@@ -239,7 +239,7 @@ def test_statements_that_were_prepared_before(shop: Shop) -> None:
     search = "SELECT id, emb FROM shop.items ORDER BY emb <=> (SELECT emb FROM shop.items WHERE id = %s) LIMIT 3"
     with psycopg.connect(shop.database, autocommit=True, prepare_threshold=0) as connection:
 
-        def sides() -> set[Side]:
+        def sides() -> set[ModelSide]:
             return {made_by(emb) for row in range(20) for _, emb in connection.execute(search, [row])}
 
         assert sides() == {"old"}

@@ -11,7 +11,7 @@ from attached.evidence import evaluation
 from attached.shop import GOODS, Shop, indexed, made_by, source, vector, written
 from attached.test_application import check
 from limpet.attached.postgres.attachment import PostgresAttachment
-from limpet.attached.state import Side
+from limpet.attached.state import ModelSide
 from limpet.errors import DataError, UpgradeStateError
 
 PARTS = """
@@ -128,7 +128,7 @@ MARKED_COPIES = {
 
 @pytest.mark.parametrize("serving", ["old", "new"])
 @pytest.mark.parametrize("kind", MARKED_COPIES)
-def test_a_copied_mark_says_nothing_of_another_row(kind: str, serving: Side, laid_out: LaidOut) -> None:
+def test_a_copied_mark_says_nothing_of_another_row(kind: str, serving: ModelSide, laid_out: LaidOut) -> None:
     it, shop = laid_out
     if serving == "new":
         it.swap(writes="new")
@@ -195,7 +195,7 @@ def test_rows_keep_their_marks_in_another_partition(filled: bool, mixing: bool, 
 @pytest.mark.parametrize("writes", ["old", "new"])
 @pytest.mark.parametrize("mixing", [False, True], ids=["two columns", "one column"])
 def test_rows_of_a_partition_attached_later_are_unknown(
-    writes: Side, mixing: bool, make_shop: Callable[..., Shop]
+    writes: ModelSide, mixing: bool, make_shop: Callable[..., Shop]
 ) -> None:
     shop = make_shop(PARTS)
     shop.fill(5)

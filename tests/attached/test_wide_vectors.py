@@ -10,7 +10,7 @@ import pytest
 from pgvector.psycopg import register_vector
 
 from attached.shop import OLD, Shop
-from limpet.attached.base import ModelIdentity
+from limpet.attached.base import AttachedModel
 from limpet.attached.postgres.attachment import PostgresAttachment
 from limpet.attached.postgres.start import plan
 from limpet.errors import ConfigError, GalleryError
@@ -21,8 +21,8 @@ ROWS, WIDE = 40, 5000
 INDEXES = {"bits": "bit_hamming_ops", "first:64": "vector_cosine_ops", "none": ""}
 
 
-def model(dim: int) -> ModelIdentity:
-    return ModelIdentity("declared:new", dim, "new")
+def model(dim: int) -> AttachedModel:
+    return AttachedModel("declared:new", dim, "new")
 
 
 def made(dim: int) -> np.ndarray:

@@ -12,20 +12,20 @@ import pytest
 
 from attached.shop import GOODS, Shop, indexed, lasting_shop, made_by, source, vector, written
 from crash.server import Server
-from limpet.attached.base import ModelIdentity
+from limpet.attached.base import AttachedModel
 from limpet.attached.postgres.attachment import PostgresAttachment
-from limpet.attached.state import Side
+from limpet.attached.state import ModelSide
 from limpet.errors import UpgradeStateError
 from limpet.galleries.sources import CallableVectors
 from limpet.geometry import Hypersphere
 
-OTHER: dict[Side, Side] = {"old": "new", "new": "old"}
+OTHER: dict[ModelSide, ModelSide] = {"old": "new", "new": "old"}
 
 
 class Desk:
     """One connection of an application to an attached table of three rows, 0 to 2, that have both vectors."""
 
-    def __init__(self, shop: Shop, it: PostgresAttachment, serving: Side, writes: Side) -> None:
+    def __init__(self, shop: Shop, it: PostgresAttachment, serving: ModelSide, writes: ModelSide) -> None:
         self.shop, self.it, self.serving, self.writes = shop, it, serving, writes
         self.shared = it.state.shared
         self.hidden = "emb_limpet_kept" if self.shared else f"emb_limpet_{OTHER[serving]}"
@@ -40,7 +40,7 @@ class Desk:
             f"SELECT emb::text, {self.hidden}::text, {what} FROM shop.items WHERE id = {number}"
         )
         if self.shared:
-            side: Side = "old" if model.startswith("old") else "new"
+            side: ModelSide = "old" if model.startswith("old") else "new"
             assert emb is None or made_by(emb) == side
             fresh = emb if model == side else None
             return {side: self.text(side, fresh), OTHER[side]: self.text(OTHER[side], other)}
@@ -51,7 +51,7 @@ class Desk:
         [(emb,)] = self.shop.execute(f"SELECT emb::text FROM shop.items WHERE id = {number}")
         return None if emb is None else str(emb)
 
-    def text(self, side: Side, values: str | None) -> str | None:
+    def text(self, side: ModelSide, values: str | None) -> str | None:
         if values is None:
             return None
         known = ["item 0", "item 1", "item 2", "a", "b"]
@@ -60,7 +60,7 @@ class Desk:
         found = [float(part) for part in values.strip("[]").split(",")]
         return next(text for text in known if abs(vector(side, text) - found).max() < 1e-5)
 
-    def lacking(self, side: Side) -> int:
+    def lacking(self, side: ModelSide) -> int:
         return self.it.status().lacking[side]
 
     def vector(self, text: str) -> str:
@@ -69,14 +69,14 @@ class Desk:
 
 @pytest.fixture(scope="module", params=[("old", "old"), ("old", "new"), ("new", "new"), ("new", "old")],
                 ids=["old serves", "old serves, new written", "new serves", "new serves, old written"])  # fmt: skip
-def sides(request: pytest.FixtureRequest) -> tuple[Side, Side]:
+def sides(request: pytest.FixtureRequest) -> tuple[ModelSide, ModelSide]:
     """Which model serves, and which one the application writes with."""
-    found: tuple[Side, Side] = request.param
+    found: tuple[ModelSide, ModelSide] = request.param
     return found
 
 
 @contextmanager
-def attached(shop: Shop, sides: tuple[Side, Side], how: dict[str, Any]) -> Iterator[Desk]:
+def attached(shop: Shop, sides: tuple[ModelSide, ModelSide], how: dict[str, Any]) -> Iterator[Desk]:
     serving, writes = sides
     shop.fill(3)
     with shop.attach(**how) as it:
@@ -89,7 +89,7 @@ def attached(shop: Shop, sides: tuple[Side, Side], how: dict[str, Any]) -> Itera
 
 
 @pytest.fixture
-def own_desk(shop: Shop, sides: tuple[Side, Side], how: dict[str, Any]) -> Iterator[Desk]:
+def own_desk(shop: Shop, sides: tuple[ModelSide, ModelSide], how: dict[str, Any]) -> Iterator[Desk]:
     with attached(shop, sides, how) as made:
         yield made
 
@@ -101,7 +101,7 @@ def open_shop(postgres_server: Server) -> Iterator[Shop]:
 
 
 @pytest.fixture(scope="module")
-def open_desk(open_shop: Shop, sides: tuple[Side, Side], how: dict[str, Any]) -> Iterator[Desk]:
+def open_desk(open_shop: Shop, sides: tuple[ModelSide, ModelSide], how: dict[str, Any]) -> Iterator[Desk]:
     with attached(open_shop.renew(), sides, how) as made:
         made.send("CREATE TABLE shop.kept AS TABLE shop.items")
         yield made
@@ -142,7 +142,7 @@ def test_another_text_and_its_vector(desk: Desk) -> None:
 
 
 def test_another_text_and_its_vector_later(desk: Desk) -> None:
-    serves: Side = (
+    serves: ModelSide = (
         "new" if desk.shared else desk.serving
     )  # with one column its vector is of the new model, once all are filled
     before = desk.text(serves, desk.served(1))
@@ -208,7 +208,7 @@ def test_what_does_not_concern_vectors_changes_none(desk: Desk) -> None:
 
 
 def test_a_session_says_what_it_writes(desk: Desk) -> None:
-    sides: list[tuple[Side, str]] = [("old", "a"), ("new", "b")]
+    sides: list[tuple[ModelSide, str]] = [("old", "a"), ("new", "b")]
     for side, text in sides:
         with psycopg.connect(desk.shop.database) as connection:
             connection.execute(f"SET LOCAL limpet.writes_with = 'declared:{side}'")
@@ -277,7 +277,7 @@ def test_vectors_that_must_be_there(make_shop: Callable[..., Shop], how: dict[st
 def test_vectors_of_another_dimension(make_shop: Callable[..., Shop]) -> None:
     shop = make_shop()
     shop.fill(3)
-    with shop.attach(new=ModelIdentity("declared:wide", 12)) as it:
+    with shop.attach(new=AttachedModel("declared:wide", 12)) as it:
         wide = CallableVectors(lambda texts: _wide(len(texts)), "declared:wide", Hypersphere(12), it.texts)
         assert it.backfill(wide).written == 3
         it.index()

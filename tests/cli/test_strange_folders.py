@@ -17,7 +17,7 @@ from limpet.cli import main
 from limpet.errors import ReleaseError
 from limpet.geometry import Hypersphere
 from limpet.models.api.probe import PROBES, fingerprint_of, sketch, written
-from limpet.models.api.settings import Address
+from limpet.models.api.settings import Endpoint
 from limpet.models.building import build_network
 from limpet.models.release import make_release, save_release
 from limpet.models.specs import FeatureSpec
@@ -30,7 +30,7 @@ OF_IMAGES = {"embed images", "gallery create", "gallery prepare", "embed stored"
 """Commands that open a release and no text model."""
 
 
-def api_fingerprint(address: Address) -> str:
+def api_fingerprint(address: Endpoint) -> str:
     """Return a fingerprint that a stranger can make up, since all that goes into it is known."""
     vectors = np.random.default_rng(0).normal(size=(len(PROBES), 24))
     return fingerprint_of(address, 24, None, written(sketch(vectors)))
@@ -120,7 +120,7 @@ def commands_with_release(head: Path, collection: str) -> dict[str, list[str]]:
 def test_every_command_that_opens_a_release_sends_nothing_to_a_model_that_its_folder_names(
     server: ApiServer, tmp_path: Path, connects: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    frozen = api_fingerprint(Address.read(server.name.partition(":")[2]))
+    frozen = api_fingerprint(Endpoint.read(server.name.partition(":")[2]))
     head = head_naming(tmp_path / "stranger" / "head", server.name, frozen)
     application = QdrantApplication(f"qdrant:{tmp_path / 'data'}", str(tmp_path / "ledger.db"))
     try:
@@ -156,7 +156,7 @@ def test_a_head_downloads_nothing_that_its_folder_names(
 def test_a_fine_tuned_model_is_opened_from_its_own_folder_alone(
     server: ApiServer, tmp_path: Path, connects: list[Any]
 ) -> None:
-    frozen = api_fingerprint(Address.read(server.name.partition(":")[2]))
+    frozen = api_fingerprint(Endpoint.read(server.name.partition(":")[2]))
     for number, place in enumerate((server.name, "someone/model", "release:../../secret")):
         folder = head_naming(tmp_path / str(number), place, frozen)
         with pytest.raises(ReleaseError):
@@ -167,8 +167,8 @@ def test_a_fine_tuned_model_is_opened_from_its_own_folder_alone(
 def test_a_model_that_cannot_be_the_one_of_a_head_is_not_asked(
     server: ApiServer, tmp_path: Path, connects: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    address = Address.read(server.name.partition(":")[2])
-    others = ["text:" + 64 * "0", api_fingerprint(Address("another", address.url)), "api:of-no-form"]
+    address = Endpoint.read(server.name.partition(":")[2])
+    others = ["text:" + 64 * "0", api_fingerprint(Endpoint("another", address.url)), "api:of-no-form"]
     for number, frozen in enumerate(others):
         head = head_naming(tmp_path / str(number), "minilm", frozen)
         words = ["--release", str(head), "--text-model", server.name, "--out", "made"]

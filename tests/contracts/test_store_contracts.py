@@ -11,10 +11,10 @@ import pytest
 from limpet.errors import GalleryError
 from limpet.stores import STORES
 from limpet.stores.base import Changes, Fill, Rows, Upsert
-from limpet.stores.ledger import Ledger
+from limpet.stores.ledger import GalleryLedger
 from limpet.stores.memory.store import MemoryStore
 from limpet.testing import failures, store_contract
-from limpet.testing.stores import Place, commit, written
+from limpet.testing.stores import StorePlace, commit, written
 
 PROMISES = [str(check) for check in store_contract(lambda folder: "")]
 KINDS = [*STORES, *(f"{kind} in RAM" for kind, store in STORES.items() if store.in_memory)]
@@ -38,8 +38,8 @@ def new_url(kind: str, request: pytest.FixtureRequest) -> Callable[[Path], str]:
 
 
 @pytest.fixture
-def place(new_url: Callable[[Path], str], tmp_path: Path) -> Iterator[Place]:
-    found = Place(new_url(tmp_path))
+def place(new_url: Callable[[Path], str], tmp_path: Path) -> Iterator[StorePlace]:
+    found = StorePlace(new_url(tmp_path))
     yield found
     found.close()
 
@@ -69,22 +69,22 @@ def test_a_broken_store_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_items_that_nothing_changed_since_they_were_read_are_not_read_again(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: StorePlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = place.filled()
     commit(store, Changes(upsert=Upsert(["a"], [{"colour": "red"}], [Rows("g1", ["a"], np.ones((1, 4), np.float32))])))
     for read in (store.fetch(["a"]), store.scan(limit=9)):
         assert read.as_of == store.pointer().commit
     asked: list[str] = []
-    really = Ledger.fetch
-    monkeypatch.setattr(Ledger, "fetch", lambda self, ids: asked.extend(ids) or really(self, ids))
+    really = GalleryLedger.fetch
+    monkeypatch.setattr(GalleryLedger, "fetch", lambda self, ids: asked.extend(ids) or really(self, ids))
     done = commit(store, Changes(fill=Fill(Rows("g2", ["a"], np.full((1, 6), 2, np.float32)), read.versions, read)))
     assert done.filled.tolist() == [True] and asked == []
     assert store.vectors("g2", ["a"])[1].tolist() == [[2.0] * 6]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_writer_whose_lock_file_was_removed_commits_nothing(kind: str, place: Place, tmp_path: Path) -> None:
+def test_a_writer_whose_lock_file_was_removed_commits_nothing(kind: str, place: StorePlace, tmp_path: Path) -> None:
     if not (place.lasting and STORES[kind].in_folder):
         return
     store = place.filled()

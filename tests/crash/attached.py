@@ -48,7 +48,7 @@ from attached.shop import NEW, OLD, Shop, made_by, source, vector, written
 from crash.server import PATIENCE, PROGRAMS, Server
 from limpet.attached.postgres import attachment as attaching
 from limpet.attached.postgres import layout, session, triggers
-from limpet.attached.state import Side
+from limpet.attached.state import ModelSide
 from limpet.errors import LimpetError, StoreError
 
 ROWS = 40
@@ -313,7 +313,7 @@ def operator(url: str, log: Path, seed: int, last: bool, bug: str | None, shared
 
 def step(it: attaching.PostgresAttachment, draw: random.Random, log: Path, last: bool) -> bool:
     """Take one step and tell it; say whether it was the last."""
-    sources: dict[Side, Any] = {"new": source(it), "old": source(it, "old")}
+    sources: dict[ModelSide, Any] = {"new": source(it), "old": source(it, "old")}
     for side, made in sources.items():
         few = draw.choice([None, 5, 20]) if it.state.shared and not last else None  # so that rows stay mixed
         it.backfill(made, of=side, batch=draw.choice([3, 8, 64]), budget=few)
@@ -376,15 +376,15 @@ def rename_without_transaction() -> None:
 
 def stale_row_taken_for_fresh() -> None:
     """A vector is written whatever happened to the row since its text was read."""
-    whole = layout.Columns.write
+    whole = layout.ColumnLayout.write
 
-    def blind(self: layout.Columns, side: Side) -> str:
+    def blind(self: layout.ColumnLayout, side: ModelSide) -> str:
         statement = whole(self, side)
         changed = statement.replace(f"{self.stamp} = d.stamp", "true")
         assert changed != statement
         return changed
 
-    layout.Columns.write = blind  # type: ignore[method-assign]
+    layout.ColumnLayout.write = blind  # type: ignore[method-assign]
 
 
 def rollback_after_edits() -> None:

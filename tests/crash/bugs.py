@@ -21,7 +21,7 @@ import numpy as np
 from crash.script import BATCH
 from limpet.errors import GalleryError, StoreError
 from limpet.stores.base import Changes, Fill, Items, Rows, Upsert
-from limpet.stores.ledger import Ledger
+from limpet.stores.ledger import GalleryLedger
 from limpet.stores.ledger_store import LedgerStore
 from limpet.stores.sqlite import WriterLock
 
@@ -201,9 +201,9 @@ def folders_not_synced(store: Any) -> None:
 
 def fill_ignores_versions(store: Any) -> None:
     """A backfill writes vectors of items as they were read, whatever became of these since."""
-    plan = Ledger.plan
+    plan = GalleryLedger.plan
 
-    def wrong(self: Ledger, changes: Changes) -> Any:
+    def wrong(self: GalleryLedger, changes: Changes) -> Any:
         if changes.fill is not None:
             now = self.fetch(changes.fill.rows.ids)
             versions = dict(zip(changes.fill.rows.ids, changes.fill.versions.tolist(), strict=True))
@@ -212,7 +212,7 @@ def fill_ignores_versions(store: Any) -> None:
             changes = replace(changes, fill=fill)
         return plan(self, changes)
 
-    Ledger.plan = wrong  # type: ignore[method-assign]
+    GalleryLedger.plan = wrong  # type: ignore[method-assign]
 
 
 def pointer_stale_elsewhere(store: Any) -> None:

@@ -37,7 +37,7 @@ from crash.attached import Memory, Tally, forking, remembered
 from limpet.attached.collections import attachment as passes
 from limpet.attached.collections.attachment import CollectionAttachment
 from limpet.attached.collections.opening import attach, current, everywhere
-from limpet.attached.state import OTHER, Side
+from limpet.attached.state import OTHER, ModelSide
 from limpet.errors import GalleryError, LimpetError
 from milvus_server import FOLDER, GATE, GUARDIAN
 
@@ -178,7 +178,7 @@ def act(client: MilvusClient, url: str, draw: random.Random, own: Memory, told: 
     own.done(row)
 
 
-def source(it: CollectionAttachment, side: Side) -> Any:
+def source(it: CollectionAttachment, side: ModelSide) -> Any:
     """Return what makes vectors of texts as they are in the collection."""
     from attached.shop import source as shop_source
 
@@ -202,7 +202,7 @@ def operator(url: str, log: Path, seed: int, last: bool, bug: str | None) -> Non
 
 def step(it: CollectionAttachment, draw: random.Random, log: Path, *, last: bool = False) -> bool:
     """Take one step and tell it; say whether it was the last."""
-    sources: dict[Side, Any] = {side: source(it, side) for side in OTHER}
+    sources: dict[ModelSide, Any] = {side: source(it, side) for side in OTHER}
     for side in draw.sample(sorted(OTHER), 2):
         if last or draw.random() < 0.4:  # a declaration makes the pass that it needs
             it.backfill(sources[side], of=side, batch=draw.choice([None, 3, 8]))
@@ -239,7 +239,7 @@ def settle(it: CollectionAttachment) -> None:
     assert not any(it.status().lacking.values()), it.status()
 
 
-def differences(titles: dict[int, str], side: Side, logs: list[Path]) -> list[str]:
+def differences(titles: dict[int, str], side: ModelSide, logs: list[Path]) -> list[str]:
     """Say what was lost, is back, or was never written, and note what is certain now."""
     found, titles = [], dict(titles)
     for row in range(ROWS):
@@ -287,7 +287,7 @@ def declared_without_a_pass() -> None:
     """It is declared at once who writes with what, and nobody looks at what was written until then."""
     turned = CollectionAttachment._turned
 
-    def at_once(self: CollectionAttachment, model: str, *rest: Any, **further: Any) -> Side:
+    def at_once(self: CollectionAttachment, model: str, *rest: Any, **further: Any) -> ModelSide:
         side = self.state.side_of(model)
         turned(self, {"kind": "writes", "writes": side, "behind": 0})
         return side
@@ -299,7 +299,7 @@ def declared_without_a_pass() -> None:
 def only_the_declared_side_counts() -> None:
     """What the other side holds is overwritten, also where it changed and the declared one did not."""
 
-    def strict(old: Any, new: Any, pair: Any, writes: Side, **further: Any) -> Any:
+    def strict(old: Any, new: Any, pair: Any, writes: ModelSide, **further: Any) -> Any:
         if old is None and new is None:
             return "forget"
         if None not in (old, new) and (old, new) == pair:
@@ -343,7 +343,7 @@ class Watcher(threading.Thread):
             try:
                 client = client or MilvusClient(self.service.url)
                 serves = current(self.url).collection
-                side: Side = "old" if serves == first_of(self.url) else "new"
+                side: ModelSide = "old" if serves == first_of(self.url) else "new"
                 self.tally.violations += wrong(rows_of(client, serves), side)
                 self.tally.reads += 1
             except (MilvusException, GalleryError):
@@ -351,7 +351,7 @@ class Watcher(threading.Thread):
             time.sleep(0.05)
 
 
-def wrong(rows: dict[int, Row], side: Side) -> list[str]:
+def wrong(rows: dict[int, Row], side: ModelSide) -> list[str]:
     """Say which rows have a vector that is not of their text by this model."""
     return [
         f"row {key} of {side} has a vector of {made_by(row['emb'])} and another text than '{row['text']}'"
@@ -488,7 +488,7 @@ class Round:
     def agree(self) -> None:
         """Make a pass for both sides, and compare both collections with what the applications remember."""
 
-        def settled() -> dict[Side, str]:
+        def settled() -> dict[ModelSide, str]:
             with attach(self.url, old=OLD, new=NEW) as it:
                 settle(it)
                 return {side: it.engine.target(side).collection for side in OTHER}
@@ -496,7 +496,7 @@ class Round:
         for side, collection in patiently(settled).items():
             self.compare(collection, side)
 
-    def compare(self, collection: str, side: Side) -> None:
+    def compare(self, collection: str, side: ModelSide) -> None:
         """Look for what was lost, is back, or was never written in a collection; the applications are stopped."""
         client = patiently(lambda: MilvusClient(self.service.url))
         found = patiently(lambda: rows_of(client, collection))

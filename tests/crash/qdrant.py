@@ -29,9 +29,9 @@ from crash.attached import Tally, forking, remembered
 from crash.collections import BUGS, ROWS, differences, settle, step
 from limpet.attached.collections import due as rules
 from limpet.attached.collections.engine import Target
-from limpet.attached.collections.ledger import Ledger
+from limpet.attached.collections.ledger import CollectionLedger
 from limpet.attached.collections.opening import attach, current, everywhere
-from limpet.attached.state import OTHER, Side
+from limpet.attached.state import OTHER, ModelSide
 from limpet.errors import LimpetError
 from limpet.sources.address import read_address
 from limpet.sources.qdrant import connected
@@ -39,7 +39,10 @@ from limpet.sources.qdrant import connected
 KILLS, CHECKED, MOST = 25, 5, 60
 PATIENCE = 120.0
 FIRST = 1_000_000
-BETWEEN = {QdrantClient: ["scroll", "retrieve", "upsert", "update_vectors", "delete"], Ledger: ["step", "keep"]}
+BETWEEN = {
+    QdrantClient: ["scroll", "retrieve", "upsert", "update_vectors", "delete"],
+    CollectionLedger: ["step", "keep"],
+}
 """Calls between which the application does something."""
 
 
@@ -113,12 +116,12 @@ class Application:
         self.told.write(json.dumps(entry) + "\n")
 
 
-def side_of(target: Target, first: Target) -> Side:
+def side_of(target: Target, first: Target) -> ModelSide:
     """Return whose vectors a target has."""
     return "old" if target == first else "new"
 
 
-def put(client: QdrantClient, target: Target, side: Side, row: int, after: str | None) -> None:
+def put(client: QdrantClient, target: Target, side: ModelSide, row: int, after: str | None) -> None:
     """Write a point as a whole, or delete it."""
     if after is None:
         client.delete(target.collection, [row])
@@ -138,7 +141,7 @@ def rows_of(client: QdrantClient, target: Target) -> dict[int, tuple[str, Any]]:
     }
 
 
-def wrong(rows: dict[int, tuple[str, Any]], side: Side, *, whole: bool) -> list[str]:
+def wrong(rows: dict[int, tuple[str, Any]], side: ModelSide, *, whole: bool) -> list[str]:
     """Say which rows have a vector of the other model; where text and vector are written as one, of another text."""
     return [
         f"row {key} of {side} has a vector of {made_by(found)} and the text '{text}'"
@@ -208,7 +211,7 @@ def missing_vector_taken_for_a_deletion() -> None:
     def blind(*values: Any, shared: bool = False, **further: Any) -> Any:
         return whole(*values, **further)
 
-    def both(self: QdrantEngine, side: Side, ids: Any) -> None:
+    def both(self: QdrantEngine, side: ModelSide, ids: Any) -> None:
         if self.shared and ids:
             self._client.delete_vectors(self.target(side).collection, [self._names[side]], [*map(int, ids)])
         elif ids:
@@ -302,7 +305,7 @@ class Round:
             for side in OTHER:
                 self.compare(it.engine.target(side), side)
 
-    def compare(self, target: Target, side: Side) -> None:
+    def compare(self, target: Target, side: ModelSide) -> None:
         with connected(read_address(self.address)) as client:
             rows = rows_of(client, target)
         texts = {key: text for key, (text, _) in rows.items()}

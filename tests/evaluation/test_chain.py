@@ -16,7 +16,7 @@ from limpet.evaluation.chain import ChainEvaluation, ChainResults, evaluate_chai
 from limpet.evaluation.compatibility import compatibility_matrix
 from limpet.evaluation.intervals import paired_interval
 from limpet.evaluation.protocols import ByLabel, Relevance
-from limpet.evaluation.protocols.relevance_lists import Pairs
+from limpet.evaluation.protocols.relevance_lists import RelevancePairs
 from limpet.geometry import Lorentz
 from limpet.results import Data
 
@@ -198,7 +198,7 @@ def test_another_protocol_and_metric(chain: Any) -> None:
             if other % 4:
                 asked.append(first.ids[row])
                 answers.append(first.ids[other])
-    pairs = Pairs(asked, answers, np.zeros(len(asked), bool))
+    pairs = RelevancePairs(asked, answers, np.zeros(len(asked), bool))
     sides = {name: (query[name].replace(labels=None), gallery[name].replace(labels=None)) for name in chain}
     labelled = evaluate_chain([(query[name], gallery[name]) for name in chain], metric="recall@5", resamples=10)
     judged = evaluate_chain(sides, protocol=Relevance(pairs=pairs, judged=True), metric="recall@5", resamples=10)

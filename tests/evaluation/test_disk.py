@@ -8,7 +8,7 @@ import torch
 
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import ConfigError
-from limpet.evaluation.uncertainty import Disk, choose_disk, main_directions, on_disk, ring_radius
+from limpet.evaluation.uncertainty import PoincareDisk, choose_disk, main_directions, on_disk, ring_radius
 from limpet.geometry import Hypersphere, Lorentz
 
 CLASSES, ITEMS, DIM = 9, 12, 5
@@ -38,7 +38,7 @@ def hyperbolic() -> Make:
     return build
 
 
-def chosen(disk: Disk | None) -> Disk:
+def chosen(disk: PoincareDisk | None) -> PoincareDisk:
     assert disk is not None
     return disk
 

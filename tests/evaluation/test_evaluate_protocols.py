@@ -8,7 +8,7 @@ import pytest
 from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.errors import ConfigError
 from limpet.evaluation.evaluate import evaluate
-from limpet.evaluation.protocols import ByLabel, Pairs, Protocol, Relevance, SeenClasses
+from limpet.evaluation.protocols import ByLabel, Protocol, Relevance, RelevancePairs, SeenClasses
 from limpet.geometry import Hypersphere
 
 QUERIES, ITEMS, CLASSES = 60, 240, 12
@@ -33,10 +33,10 @@ def measured(protocol: Protocol | None, *, labelled: bool = True, **options: Any
     return evaluate(*old, *new, protocol=protocol, resamples=200, **options)
 
 
-def by_class() -> Pairs:
+def by_class() -> RelevancePairs:
     pairs = [(q, g) for q in range(QUERIES) for g in range(ITEMS) if q % CLASSES == g % CLASSES]
     queries, items = zip(*pairs, strict=True)
-    return Pairs(
+    return RelevancePairs(
         StringArray.of(f"query{row}" for row in queries),
         StringArray.of(f"gallery{row}" for row in items),
         np.zeros(len(pairs), np.bool_),

@@ -11,7 +11,7 @@ from limpet.errors import ConfigError, DataError
 from limpet.evaluation.evaluate import evaluate
 from limpet.evaluation.examples import Example, choose_examples
 from limpet.evaluation.protocols.by_camera import ByCamera
-from limpet.evaluation.protocols.relevance_lists import Pairs, Relevance
+from limpet.evaluation.protocols.relevance_lists import Relevance, RelevancePairs
 from limpet.evaluation.retrieval import rank_metrics, top_k
 
 KINDS = ["fixed", "kept", "flipped", "still wrong"]
@@ -177,7 +177,7 @@ def test_without_labels_the_choice_is_random_and_follows_the_seed(upgrade: Simpl
 def test_a_ground_truth_without_labels_says_what_is_right(upgrade: SimpleNamespace) -> None:
     sides = [side.replace(labels=None, class_names=None) for side in upgrade.sides]
     asked = np.arange(120)
-    answers = Pairs(
+    answers = RelevancePairs(
         [f"q{row}" for row in np.repeat(asked, 2)],
         [f"g{item}" for row in asked for item in (row % 20, row % 20 + 20)],
         np.tile([False, True], 120),

@@ -21,7 +21,7 @@ from limpet.galleries.state import GalleryState
 from limpet.galleries.status import status
 from limpet.geometry import Hypersphere, Lorentz, Space
 from limpet.stores.base import Changes, Fill, Rows, digest_of
-from limpet.stores.planning import Appended, Plan
+from limpet.stores.planning import Appended, CommitPlan
 
 Embed = Callable[..., EmbeddingSet]
 
@@ -390,7 +390,7 @@ def appended(gallery: Gallery, ids: list[str], vectors: Any, versions: Any) -> N
         [frozenset({"g1"}) for _ in ids],
     )
     with store.writing("test") as pointer:
-        plan = Plan(pointer.sequence + 1, {}, [part], np.empty(0, np.bool_), ())
+        plan = CommitPlan(pointer.sequence + 1, {}, [part], np.empty(0, np.bool_), ())
         places = store._write(plan, Changes())
         store._record(plan, Changes(), gallery.state.to_record(), {"kind": "backfill"}, places)
 

@@ -10,7 +10,7 @@ import pytest
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import ConfigError, DataError
 from limpet.galleries import Gallery
-from limpet.galleries.plan import Plan, plan
+from limpet.galleries.plan import BackfillPlan, plan
 from limpet.geometry import Hypersphere, Lorentz
 
 Embed = Callable[..., EmbeddingSet]
@@ -119,18 +119,18 @@ def test_a_gallery_without_a_link_promises_nothing(gallery: Gallery, embed: Embe
     ],
 )
 def test_rows_within_a_budget(limits: dict[str, Any], expected: int | None) -> None:
-    found = Plan("g2", 1000, 200, 0, 0, sampled=100, missing=10, **limits)
+    found = BackfillPlan("g2", 1000, 200, 0, 0, sampled=100, missing=10, **limits)
     assert found.rows_within_budget == expected
     assert found.to_dict()["rows_within_budget"] == expected
 
 
 def test_a_query_in_two_stages_embeds_its_candidates_at_most() -> None:
-    found = Plan("g2", 1000, 200, 0, 0, items_per_second=50.0, price_per_thousand=0.5, candidates=30)
+    found = BackfillPlan("g2", 1000, 200, 0, 0, items_per_second=50.0, price_per_thousand=0.5, candidates=30)
     assert found.seconds_per_query == pytest.approx(0.6)
     assert found.cost_per_query == pytest.approx(0.015)
-    few = Plan("g2", 1000, 20, 0, 0, items_per_second=50.0)
+    few = BackfillPlan("g2", 1000, 20, 0, 0, items_per_second=50.0)
     assert (few.seconds_per_query, few.cost_per_query) == (pytest.approx(0.4), None)
-    assert Plan("g2", 1000, 200, 0, 0).to_dict()["seconds_per_query"] is None
+    assert BackfillPlan("g2", 1000, 200, 0, 0).to_dict()["seconds_per_query"] is None
 
 
 def test_wrong_numbers_and_sources_are_refused(prepared: Gallery, embed: Embed) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from limpet.adapters.score_map import ScoreMap
 from limpet.errors import DataError
-from limpet.galleries.router import Hit, Source, merged, remainders, route
+from limpet.galleries.router import Hit, RoutedGeneration, merged, remainders, route
 from limpet.galleries.state import GalleryState, Generation, Link
 from limpet.stores.base import Hits, Pointer
 
@@ -21,12 +21,12 @@ def state(*links: Link, generations: str = "g1 g2 g3") -> GalleryState:
     return GalleryState(generations=made, active=made[-1].name, links=links)
 
 
-def asked_in_order(found: list[Source]) -> list[tuple[str, set[str]]]:
+def asked_in_order(found: list[RoutedGeneration]) -> list[tuple[str, set[str]]]:
     return [(source.generation, set(source.without)) for source in found]
 
 
 def test_a_query_searches_its_own_vectors_and_no_others_without_a_link() -> None:
-    assert route(state(), "g2") == [Source("g2")]
+    assert route(state(), "g2") == [RoutedGeneration("g2")]
 
 
 def test_linked_generations_come_newest_first_each_without_those_before_it() -> None:
@@ -57,7 +57,12 @@ def test_remainders_are_what_any_route_asks_for() -> None:
 
 @pytest.mark.parametrize(
     ("source", "rows"),
-    [(Source("g1"), 12), (Source("g1", frozenset({"g2"})), 9), (Source("g2", frozenset({"g1"})), 5), (Source("g3"), 0)],
+    [
+        (RoutedGeneration("g1"), 12),
+        (RoutedGeneration("g1", frozenset({"g2"})), 9),
+        (RoutedGeneration("g2", frozenset({"g1"})), 5),
+        (RoutedGeneration("g3"), 0),
+    ],
 )
 def test_a_source_answers_for_the_items_that_none_before_it_has(source, rows) -> None:
     held = {frozenset({"g1"}): 9, frozenset({"g1", "g2"}): 3, frozenset({"g2"}): 5, frozenset[str](): 2}
@@ -82,14 +87,17 @@ def shown(lists: list[list[Hit]]) -> list[list[tuple[str, float, str]]]:
     return [[(hit.id, round(hit.score, 4), hit.generation) for hit in one] for one in lists]
 
 
-def adapted(query: str, gallery: str) -> Source:
-    return Source(gallery, frozenset({query}), Link(query, gallery, "adapter", adapter="folder"))
+def adapted(query: str, gallery: str) -> RoutedGeneration:
+    return RoutedGeneration(gallery, frozenset({query}), Link(query, gallery, "adapter", adapter="folder"))
 
 
 def test_scores_of_one_scale_make_one_ranking_and_the_smaller_id_wins_a_tie() -> None:
     found = [
-        (Source("g2"), hits({"b": 0.75, "d": 0.25}, {})),
-        (Source("g1", frozenset({"g2"}), Link("g2", "g1", "report")), hits({"c": 0.5, "a": 0.25}, {"e": 0.125})),
+        (RoutedGeneration("g2"), hits({"b": 0.75, "d": 0.25}, {})),
+        (
+            RoutedGeneration("g1", frozenset({"g2"}), Link("g2", "g1", "report")),
+            hits({"c": 0.5, "a": 0.25}, {"e": 0.125}),
+        ),
     ]
     lists, merge = merged(found, 3, {})
     assert merge == "score"
@@ -99,7 +107,7 @@ def test_scores_of_one_scale_make_one_ranking_and_the_smaller_id_wins_a_tie() ->
 
 def test_scores_of_two_scales_are_merged_by_rank_and_the_own_vectors_win_a_tie() -> None:
     found = [
-        (Source("g2"), hits({"b": 0.75, "d": 0.25}, {})),
+        (RoutedGeneration("g2"), hits({"b": 0.75, "d": 0.25}, {})),
         (adapted("g2", "g1"), hits({"a": 31.0, "c": 30.0}, {"e": 9.0})),
     ]
     lists, merge = merged(found, 3, {})
@@ -113,7 +121,7 @@ def test_scores_of_two_scales_are_merged_by_rank_and_the_own_vectors_win_a_tie()
 def test_a_score_map_makes_two_scales_one() -> None:
     doubled = ScoreMap("old_to_new", np.array([0.0, 0.5]), np.array([0.0, 1.0]))
     found: list[Any] = [
-        (Source("g2"), hits({"b": 0.75, "d": 0.25})),
+        (RoutedGeneration("g2"), hits({"b": 0.75, "d": 0.25})),
         (adapted("g2", "g1"), hits({"a": 0.4375, "c": 0.0625})),
     ]
     lists, merge = merged(found, 4, {"g1": [doubled]})
@@ -124,7 +132,7 @@ def test_a_score_map_makes_two_scales_one() -> None:
 def test_one_generation_without_a_map_sends_all_to_ranks() -> None:
     doubled = ScoreMap("old_to_new", np.array([0.0, 0.5]), np.array([0.0, 1.0]))
     found = [
-        (Source("g3"), hits({"b": 0.75})),
+        (RoutedGeneration("g3"), hits({"b": 0.75})),
         (adapted("g3", "g2"), hits({"a": 0.5})),
         (adapted("g3", "g1"), hits({"c": 9.0})),
     ]
@@ -135,8 +143,8 @@ def test_one_generation_without_a_map_sends_all_to_ranks() -> None:
 
 def test_vectors_of_one_scale_rank_together_before_they_meet_those_of_another() -> None:
     found = [
-        (Source("g3"), hits({"b": 0.5})),
-        (Source("g2", frozenset({"g3"}), Link("g3", "g2", "report")), hits({"a": 0.75})),
+        (RoutedGeneration("g3"), hits({"b": 0.5})),
+        (RoutedGeneration("g2", frozenset({"g3"}), Link("g3", "g2", "report")), hits({"a": 0.75})),
         (adapted("g3", "g1"), hits({"c": 9.0, "d": 8.0})),
     ]
     lists, _ = merged(found, 4, {})
@@ -144,9 +152,11 @@ def test_vectors_of_one_scale_rank_together_before_they_meet_those_of_another() 
 
 
 def test_where_only_an_adapter_finds_something_its_order_stays() -> None:
-    lists, merge = merged([(Source("g2"), hits({})), (adapted("g2", "g1"), hits({"a": 3.0, "c": 2.0}))], 1, {})
+    lists, merge = merged(
+        [(RoutedGeneration("g2"), hits({})), (adapted("g2", "g1"), hits({"a": 3.0, "c": 2.0}))], 1, {}
+    )
     assert (merge, [hit.id for hit in lists[0]]) == ("rank", ["a"])
 
 
 def test_no_queries_no_lists() -> None:
-    assert merged([(Source("g1"), hits())], 3, {}) == ([], "score")
+    assert merged([(RoutedGeneration("g1"), hits())], 3, {}) == ([], "score")

@@ -11,7 +11,7 @@ import pytest
 from limpet.adapters import build_adapter
 from limpet.embeddings import EmbeddingSet
 from limpet.geometry import Hypersphere
-from limpet.linking.compare import Candidate, Link
+from limpet.linking.compare import Candidate, FittedLink
 from limpet.linking.held_out import HeldOut, hold_out
 
 Sets = tuple[EmbeddingSet, EmbeddingSet]
@@ -59,7 +59,9 @@ def adapter() -> Callable[..., Candidate]:
 
     def build(kind: str, name: str | None = None, **options: Any) -> Candidate:
         return Candidate(
-            name or kind, "adapter", lambda old, new, _: Link.of_adapter(build_adapter(kind, options).fit(old, new))
+            name or kind,
+            "adapter",
+            lambda old, new, _: FittedLink.of_adapter(build_adapter(kind, options).fit(old, new)),
         )
 
     return build

@@ -9,7 +9,7 @@ from limpet.adapters import ADAPTERS, SuspectPairs, build_adapter
 from limpet.adapters.ridge import Ridge
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import ConfigError, DataError, EmptyOverlapError, ReleaseError, SpaceMismatchError
-from limpet.evaluation.protocols.relevance_lists import Pairs, Relevance
+from limpet.evaluation.protocols.relevance_lists import Relevance, RelevancePairs
 from limpet.geometry import Hypersphere, Lorentz
 from limpet.linking import adapt as adapting
 from limpet.linking.adapt import (
@@ -291,7 +291,7 @@ def judged_by(old, new, items: int = 40) -> Judged:
     pairs = [(f"q{row}", one) for row in rows for one, label in zip(old.ids, old.labels, strict=True)
              if label == old.labels[row]]  # fmt: skip
     query, item = zip(*pairs, strict=True)
-    return Judged.of(*asks, Relevance(pairs=Pairs(query, item, np.zeros(len(pairs), np.bool_)), judged=True))
+    return Judged.of(*asks, Relevance(pairs=RelevancePairs(query, item, np.zeros(len(pairs), np.bool_)), judged=True))
 
 
 def test_judged_queries_choose_and_measure(sets) -> None:

@@ -9,7 +9,7 @@ from limpet.adapters import build_adapter
 from limpet.adapters.score_map import load_score_map, save_score_map
 from limpet.errors import DataError
 from limpet.linking.adapt import score_map_of
-from limpet.linking.compare import Link, identity
+from limpet.linking.compare import FittedLink, identity
 from limpet.linking.held_out import hold_out
 from limpet.linking.results import ScoreMapRecord
 
@@ -17,7 +17,7 @@ from limpet.linking.results import ScoreMapRecord
 @pytest.fixture(scope="module")
 def through_ridge(labelled):
     adapter = build_adapter("ridge", {}).fit(labelled.fit_old, labelled.fit_new)
-    return score_map_of(Link.of_adapter(adapter), labelled)
+    return score_map_of(FittedLink.of_adapter(adapter), labelled)
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def same(two_models):
 
 
 def test_a_link_that_leaves_scores_as_they_are(same) -> None:
-    found = score_map_of(Link(identity, identity), same)
+    found = score_map_of(FittedLink(identity, identity), same)
     np.testing.assert_allclose(found.score_map.values, found.score_map.knots, atol=1e-7)
     assert found.error.mean_absolute_error < 1e-4, "but for scores beyond those of the other fifths"
     assert found.at(0.5).mapped_threshold == pytest.approx(0.5, abs=1e-3)
@@ -41,10 +41,10 @@ def test_lengths_do_not_count(same) -> None:
     def longer(embeddings):
         return embeddings.replace(vectors=embeddings.vectors * lengths[: len(embeddings)])
 
-    expected = score_map_of(Link(identity, identity), same)
+    expected = score_map_of(FittedLink(identity, identity), same)
     for form in ("points", "features"):
         found = score_map_of(
-            Link(
+            FittedLink(
                 lambda query, form=form: longer(query).replace(form=form),
                 lambda old, form=form: longer(old).replace(form=form),
             ),
@@ -84,7 +84,7 @@ def test_the_error_is_that_of_queries_left_out(through_ridge) -> None:
 
 
 def test_seeds_decide_the_pairs(labelled) -> None:
-    link = Link(lambda new: labelled.old, identity)
+    link = FittedLink(lambda new: labelled.old, identity)
     first, again, other = (score_map_of(link, labelled, seed) for seed in (0, 0, 1))
     np.testing.assert_array_equal(first.old_scores, again.old_scores)
     assert not np.array_equal(first.old_scores, other.old_scores)
@@ -92,15 +92,17 @@ def test_seeds_decide_the_pairs(labelled) -> None:
 
 def test_scores_that_say_nothing_have_no_map(labelled) -> None:
     turned = labelled.old.replace(vectors=-labelled.old.vectors)
-    assert score_map_of(Link(lambda new: turned.select(labelled.old.ids.find(new.ids)), identity), labelled) is None
+    assert (
+        score_map_of(FittedLink(lambda new: turned.select(labelled.old.ids.find(new.ids)), identity), labelled) is None
+    )
     vectors = np.ones_like(labelled.old.vectors)
     alike = hold_out(labelled.old.replace(vectors=vectors), labelled.new)
-    assert score_map_of(Link(lambda new: alike.old, identity), alike) is None
+    assert score_map_of(FittedLink(lambda new: alike.old, identity), alike) is None
 
 
 def test_a_few_items_are_all_scored(labelled) -> None:
     few = hold_out(labelled.old.select(slice(0, 90)), labelled.new.select(slice(0, 90)))
-    found = score_map_of(Link(lambda new: few.old.select(few.old.ids.find(new.ids)), identity), few)
+    found = score_map_of(FittedLink(lambda new: few.old.select(few.old.ids.find(new.ids)), identity), few)
     items = len(few.old)
     assert found.error.pairs == items * min(items - 1, 20 + min(20, items - 21))
 
@@ -111,7 +113,7 @@ def test_the_record_is_the_map_in_at_most_two_hundred_knots(through_ridge, same)
     assert record.error == through_ridge.error.mean_absolute_error
     assert f"off by {record.error:.3f} on average ({through_ridge.error.pairs:,} scored pairs)" in record.text
     assert record.knots[0] == tuple(knots[0]) and record.knots[-1] == tuple(knots[-1])
-    whole = score_map_of(Link(identity, identity), same)
+    whole = score_map_of(FittedLink(identity, identity), same)
     assert len(whole.score_map.knots) > 200 == len(ScoreMapRecord.of(whole.score_map, whole.error).knots)
 
 

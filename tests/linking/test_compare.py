@@ -11,7 +11,7 @@ from limpet.errors import ConfigError, DataError
 from limpet.evaluation.intervals import chosen_interval, mean_interval, paired_interval
 from limpet.evaluation.retrieval import rank_metrics
 from limpet.linking import compare
-from limpet.linking.compare import AGREEMENT, Candidate, Failed, Link, Measured, identity, measure
+from limpet.linking.compare import AGREEMENT, Candidate, Failed, FittedLink, Measured, identity, measure
 from limpet.linking.held_out import hold_out
 from limpet.linking.recommend import recommend
 
@@ -24,7 +24,7 @@ def ridge_on(held_out, direction="new_to_old"):
 
 def head(name="head", **maps) -> Candidate:
     """A stand-in for a trained head: the frozen new model searches its own gallery, unless maps say otherwise."""
-    return Candidate(name, "head", lambda old, new, _: Link(**{"query": identity, "gallery": identity, **maps}))
+    return Candidate(name, "head", lambda old, new, _: FittedLink(**{"query": identity, "gallery": identity, **maps}))
 
 
 def agreement(query, gallery, new) -> np.ndarray:
@@ -162,7 +162,7 @@ def test_the_time_is_that_of_the_fit(labelled, monkeypatch) -> None:
 
     def slow_fit(old, new, _=None):
         passed[0] += 20
-        return Link(identity, slow_map)
+        return FittedLink(identity, slow_map)
 
     assert measure([Candidate("slow", "adapter", slow_fit)], labelled, **QUICK).candidates[0].seconds == 20
     assert passed[0] >= 220
@@ -170,7 +170,7 @@ def test_the_time_is_that_of_the_fit(labelled, monkeypatch) -> None:
 
 def test_a_candidate_sees_the_pairs_to_fit_on_only(labelled) -> None:
     seen = []
-    candidate = Candidate("spy", "head", lambda old, new, _: seen.append((old, new)) or Link(identity, identity))
+    candidate = Candidate("spy", "head", lambda old, new, _: seen.append((old, new)) or FittedLink(identity, identity))
     measure([candidate], labelled, **QUICK)
     (old, new), = seen  # fmt: skip
     assert old is labelled.fit_old and new is labelled.fit_new
@@ -224,7 +224,7 @@ def test_the_gallery_after_a_full_backfill(labelled, adapter) -> None:
 
 def test_the_best_are_those_of_the_highest_cross_and_the_lead_is_paired(labelled, adapter) -> None:
     def perfect(old, new, _=None):
-        return Link(query=identity, gallery=lambda old: labelled.new)
+        return FittedLink(query=identity, gallery=lambda old: labelled.new)
 
     found = measure([adapter("procrustes"), adapter("ridge"), Candidate("head", "head", perfect)], labelled, **QUICK)
     scores = {one.name: one.cross.mean for one in found.candidates}
@@ -234,7 +234,7 @@ def test_the_best_are_those_of_the_highest_cross_and_the_lead_is_paired(labelled
     np.testing.assert_allclose((found.head_lead.mean, *found.head_lead.interval), (lead.mean, *lead.interval))
 
 
-def by_heart(old, new, _=None) -> Link:
+def by_heart(old, new, _=None) -> FittedLink:
     """A head that maps items of the classes it was fitted on to their means, and others anywhere."""
     means = {label: old.vectors[old.labels == label].mean(axis=0) for label in np.unique(old.labels)}
 
@@ -245,7 +245,7 @@ def by_heart(old, new, _=None) -> Link:
             ids=query.ids, labels=query.labels, vectors=np.array(rows, np.float32), fingerprint="declared:by heart"
         )
 
-    return Link(query=mapped, gallery=identity)
+    return FittedLink(query=mapped, gallery=identity)
 
 
 def test_what_a_candidate_is_clearly_worse_at_is_told(two_models, adapter) -> None:
@@ -328,8 +328,8 @@ def test_what_cannot_be_measured_is_refused_before_any_fit(labelled, wrong) -> N
 
 def test_the_direction_of_an_adapter_says_what_it_maps() -> None:
     to_old, to_new = (SimpleNamespace(direction=direction, apply=len) for direction in ("new_to_old", "old_to_new"))
-    assert Link.of_adapter(to_old) == Link(query=len, gallery=identity)
-    assert Link.of_adapter(to_new) == Link(query=identity, gallery=len)
+    assert FittedLink.of_adapter(to_old) == FittedLink(query=len, gallery=identity)
+    assert FittedLink.of_adapter(to_new) == FittedLink(query=identity, gallery=len)
 
 
 def test_a_candidate_keeps_what_it_maps(labelled, adapter) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from limpet.embeddings import StringArray
 from limpet.errors import ConfigError, DataError, EmptyOverlapError
-from limpet.evaluation.protocols.relevance_lists import Pairs, Relevance
+from limpet.evaluation.protocols.relevance_lists import Relevance, RelevancePairs
 from limpet.linking.held_out import Judged, asked_by, hold_out, uncovered_share
 
 ANY = np.random.default_rng(0).normal(size=(400, 4))
@@ -202,7 +202,7 @@ def test_nothing_is_estimated_of_one_class_or_of_no_items(points) -> None:
 def test_judged_queries_search_all_that_is_fitted_on(points) -> None:
     old, new = points(ANY, "old", np.arange(400) % 4), points(ANY[:, :3], "new")
     asks = points(ANY[:5], "old", ids=list("abcde")), points(ANY[:4, :3], "new", ids=list("dcba"))
-    judged = Judged.of(*asks, Relevance(pairs=Pairs(["a"], ["i7"], np.array([False])), judged=True))
+    judged = Judged.of(*asks, Relevance(pairs=RelevancePairs(["a"], ["i7"], np.array([False])), judged=True))
     assert list(judged.old.ids) == list(judged.new.ids) == ["a", "b", "c", "d"]
     found = asked_by(judged, old, new)
     assert len(found.fit_old) == len(found.old) == 400 and found.unseen.shape == (4,) and found.answered

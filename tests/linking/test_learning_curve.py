@@ -9,7 +9,7 @@ from limpet.adapters import build_adapter
 from limpet.errors import ConfigError, DataError
 from limpet.evaluation.intervals import mean_interval
 from limpet.evaluation.retrieval import rank_metrics
-from limpet.linking.compare import Candidate, Link, identity, learning_curve
+from limpet.linking.compare import Candidate, FittedLink, identity, learning_curve
 
 QUICK = {"resamples": 200}
 
@@ -21,7 +21,9 @@ def blurred(held_out, noise_of, seen=None, seed=4) -> Candidate:
         if seen is not None:
             seen.append(old)
         noise = noise_of(len(old)) * np.random.default_rng(seed).normal(size=held_out.old.vectors.shape)
-        return Link(lambda _: held_out.old.replace(vectors=held_out.old.vectors + noise.astype(np.float32)), identity)
+        return FittedLink(
+            lambda _: held_out.old.replace(vectors=held_out.old.vectors + noise.astype(np.float32)), identity
+        )
 
     return Candidate("blurred", "adapter", fit)
 
@@ -86,7 +88,7 @@ def test_sizes_that_cannot_be_fitted_are_left_out(labelled) -> None:
         def fit(old, new, _=None):
             if not fewest <= len(old) <= most:
                 raise DataError("No.")
-            return Link(lambda _: labelled.old, identity)
+            return FittedLink(lambda _: labelled.old, identity)
 
         return Candidate("refusing", "adapter", fit)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from limpet.adapters import SuspectPairs, build_adapter
-from limpet.linking.compare import Candidate, LearningCurve, Link, Measured, identity, learning_curve, measure
+from limpet.linking.compare import Candidate, FittedLink, LearningCurve, Measured, identity, learning_curve, measure
 from limpet.linking.recommend import recommend
 from limpet.linking.results import AdaptResults, Names, ScoreMapRecord
 
@@ -28,7 +28,7 @@ def found(labelled, unlabelled, adapter):
         held_out = {"labelled": labelled, "unlabelled": unlabelled}[kind]
         candidates = [
             adapter("ridge"),
-            Candidate("head", "head", lambda old, new, _: Link(lambda _: held_out.old, lambda old: old)),
+            Candidate("head", "head", lambda old, new, _: FittedLink(lambda _: held_out.old, lambda old: old)),
             adapter("ridge", "twice", direction="nowhere"),
         ]
         comparison = measure(candidates, held_out, **QUICK)
@@ -105,7 +105,7 @@ def test_what_is_said_of_every_candidate(found) -> None:
 
 def test_the_gallery_of_a_head_after_a_full_backfill(labelled) -> None:
     mapped = build_adapter("ridge", {"direction": "old_to_new"}).fit(labelled.fit_old, labelled.fit_new).apply
-    candidate = Candidate("head", "head", lambda old, new, _: Link(identity, mapped, own=identity))
+    candidate = Candidate("head", "head", lambda old, new, _: FittedLink(identity, mapped, own=identity))
     comparison = measure([candidate], labelled, **QUICK)
     texts = {"title": "t", "names": NAMES, "direction": "old_to_new"}
     written = written_of(labelled, comparison, **texts)

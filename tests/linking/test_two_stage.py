@@ -9,7 +9,7 @@ import pytest
 
 from limpet.embeddings import StringArray
 from limpet.errors import ConfigError, DataError
-from limpet.evaluation.protocols.relevance_lists import Pairs, Relevance
+from limpet.evaluation.protocols.relevance_lists import Relevance, RelevancePairs
 from limpet.evaluation.retrieval import rank_metrics, top_k
 from limpet.evaluation.two_stage import rescored, rescored_metrics
 from limpet.linking.compare import measure
@@ -65,7 +65,7 @@ def test_judged_queries_ask_and_are_measured_by_their_judgements(labelled) -> No
     ]
     pairs = [(f"q{row}", str(labelled.old.ids[int(row) + 20])) for row in few] + [("q0", str(labelled.old.ids[3]))]
     query, item = (StringArray.of(side) for side in zip(*pairs, strict=True))
-    relevance = Relevance(pairs=Pairs(query, item, np.zeros(len(pairs), np.bool_)), judged=True)
+    relevance = Relevance(pairs=RelevancePairs(query, item, np.zeros(len(pairs), np.bool_)), judged=True)
     judged = dataclasses.replace(labelled, judged=Judged.of(*sides, relevance))
     found = two_stage(judged, candidates=12, **QUICK)
     lists = relevance.answers(sides[0], labelled.old)

@@ -17,7 +17,7 @@ from limpet.evaluation.chain import ChainResults, evaluate_chain
 from limpet.evaluation.evaluate import evaluate
 from limpet.evaluation.intervals import mean_interval, paired_interval
 from limpet.evaluation.protocols import ByLabel, Relevance
-from limpet.evaluation.protocols.relevance_lists import Pairs
+from limpet.evaluation.protocols.relevance_lists import RelevancePairs
 from limpet.evaluation.results import Evaluation, EvaluationResults
 from limpet.evaluation.test_sets import CombinationResults, combine
 from limpet.evaluation.uncertainty import choose_disk
@@ -144,7 +144,7 @@ def clicked(simulated: SimpleNamespace) -> Evaluation:
     asked, rest = np.arange(0, CLASSES * ITEMS, 4), np.setdiff1d(np.arange(CLASSES * ITEMS), np.arange(0, 96, 4))
     query, gallery = old.select(asked), old.select(rest)
     first = [gallery.ids[int(row)] for row in np.argmax(query.vectors @ gallery.vectors.T, axis=1)]
-    clicks = Relevance(pairs=Pairs(list(query.ids), first, np.zeros(len(asked), bool)))
+    clicks = Relevance(pairs=RelevancePairs(list(query.ids), first, np.zeros(len(asked), bool)))
     sides = (query, gallery, new.select(asked), new.select(rest))
     return evaluate(*sides, protocol=clicks, resamples=100)
 

@@ -11,9 +11,9 @@ import pytest
 
 from limpet.errors import ConfigError
 from limpet.galleries.rehearsal.results import (
-    Example,
+    ChangedQuery,
     FirstHit,
-    FirstHits,
+    FirstHitChanges,
     OrderCurve,
     Rehearsal,
     RehearsedModel,
@@ -60,8 +60,8 @@ HELD = Searches(
 SPOILED = HELD.model_copy(update={"failed": ("no room",), "incomplete": 3, "wrong": 4})
 
 
-def first_hits(share: float, changed: float, fixed: float | None, broken: float | None) -> FirstHits:
-    return FirstHits(share=share, changed=changed, fixed=fixed, broken=broken)
+def first_hits(share: float, changed: float, fixed: float | None, broken: float | None) -> FirstHitChanges:
+    return FirstHitChanges(share=share, changed=changed, fixed=fixed, broken=broken)
 
 
 def rehearsed(**changes: Any) -> Rehearsal:
@@ -88,7 +88,7 @@ def rehearsed(**changes: Any) -> Rehearsal:
         "curves": {"random": OrderCurve.of(SHARES, {**LABELLED, **ALIKE}, BETTER), "uncertainty": early},
         "left_out": {"traffic": "Nobody counted."},
         "first_hits": (first_hits(0.0, 0.5, 0.4, 0.2), first_hits(0.5, 0.6, 0.5, 0.1), first_hits(1.0, 0.7, 0.6, 0.0)),
-        "examples": (Example(query="q1", metadata={"words": "shoes"}, old=hit, new={0.0: hit, 1.0: other}),),
+        "examples": (ChangedQuery(query="q1", metadata={"words": "shoes"}, old=hit, new={0.0: hit, 1.0: other}),),
         "timings": (
             Timing(step="embed", seconds=4.0, items=2_000, full_seconds=2_000.0),
             Timing(step="swap", seconds=0.002, items=0, full_seconds=0.002),
@@ -293,7 +293,7 @@ def test_the_page_is_sound_and_self_contained(tmp_path: Path) -> None:
 def test_untrusted_text_is_escaped() -> None:
     attack = "<script>alert('x')</script><img src=http://evil.example/x onerror=alert(1)>\"'"
     hit = FirstHit(id=attack, score=1.0, metadata={attack: attack}, right=None)
-    example = Example(query=attack, metadata={attack: attack}, old=hit, new={0.0: hit})
+    example = ChangedQuery(query=attack, metadata={attack: attack}, old=hit, new={0.0: hit})
     results = rehearsed(
         gallery=attack, left_out={attack: attack}, examples=(example,), title=attack, verdict="failed",
         searches=Searches(made=1, failed=(attack,), incomplete=0, wrong=0, milliseconds={attack: 1.0}),

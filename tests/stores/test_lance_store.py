@@ -23,9 +23,9 @@ from limpet.stores.filters import Condition
 from limpet.stores.lance import care as lance_care
 from limpet.stores.lance import history as lance_history
 from limpet.stores.lance import rows as lance_rows
-from limpet.stores.lance.places import Place, Places, edit_of_generation, edit_of_remainder
+from limpet.stores.lance.places import TableVersion, TableVersions, edit_of_generation, edit_of_remainder
 from limpet.stores.lance.store import LanceStore
-from limpet.stores.planning import Appended, Plan
+from limpet.stores.planning import Appended, CommitPlan
 from limpet.support.disk import Disk
 
 WIDTH = 8
@@ -105,7 +105,7 @@ def state(store: Store) -> dict[str, Any]:
             "rest": [found(store, name, others) for name, others in PAIRS]}  # fmt: skip
 
 
-def places_of(store: LanceStore) -> Places:
+def places_of(store: LanceStore) -> TableVersions:
     return store._history.current(store.ledger)[1]
 
 
@@ -113,7 +113,7 @@ def table_of(store: LanceStore, generation: str) -> str:
     return places_of(store).tables[generation].table
 
 
-def path_of(store: LanceStore, place: Place) -> Path:
+def path_of(store: LanceStore, place: TableVersion) -> Path:
     return Path(store.url.removeprefix("lance:")) / f"{place.table}.lance"
 
 
@@ -175,7 +175,7 @@ def appended(generation: str, ids: Sequence[str], holding: Sequence[set[str]]) -
 def test_rows_join_and_leave_a_remainder_with_their_items() -> None:
     """g1 gains a (alone) and b (with g2), loses c; a backfill of g2 meets d, which g1 has, and e, which it has not."""
     both = {G1, G2}
-    plan = Plan(5, {G1: ["b", "c"]}, [appended(G1, ["a", "b"], [{G1}, both]), appended(G2, ["b"], [both]),
+    plan = CommitPlan(5, {G1: ["b", "c"]}, [appended(G1, ["a", "b"], [{G1}, both]), appended(G2, ["b"], [both]),
                                       appended(G2, ["d", "e"], [both, {G2}])], np.ones(2, np.bool_), [])  # fmt: skip
     whole, rest = edit_of_generation(plan, G1), edit_of_remainder(plan, PAIRS[0])
     assert (list(whole.remove), [part.rows.ids for part in whole.append]) == (["b", "c"], [["a", "b"]])
@@ -185,16 +185,18 @@ def test_rows_join_and_leave_a_remainder_with_their_items() -> None:
 
 
 def test_places_survive_being_written_as_plain_values() -> None:
-    places = Places({G1: Place("g1-0", 4, "0f")}, {(G1, frozenset(["b", "a"])): Place("g1_without_a_b-1", 7)})
-    assert Places.read(places.plain()) == places
-    assert Places.read({}) == Places()
+    places = TableVersions(
+        {G1: TableVersion("g1-0", 4, "0f")}, {(G1, frozenset(["b", "a"])): TableVersion("g1_without_a_b-1", 7)}
+    )
+    assert TableVersions.read(places.plain()) == places
+    assert TableVersions.read({}) == TableVersions()
 
 
 # Links
 
 
 def test_a_new_remainder_is_made_of_links(store: LanceStore) -> None:
-    def data(place: Place) -> set[int]:
+    def data(place: TableVersion) -> set[int]:
         return {file.stat().st_ino for file in (path_of(store, place) / "data").iterdir()}
 
     pair = (G1, frozenset([G2, G3]))

@@ -11,7 +11,7 @@ import pytest
 
 from limpet.errors import GalleryError, StoreError
 from limpet.stores.base import Changes, Fill, NewGeneration, Rows, Upsert
-from limpet.stores.ledger import Ledger
+from limpet.stores.ledger import GalleryLedger
 from limpet.stores.planning import MOST_GENERATIONS
 from limpet.stores.sqlite import SqliteDatabase
 from limpet.support.disk import Disk
@@ -39,15 +39,15 @@ class Hastened(SqliteDatabase):
 
 
 @pytest.fixture
-def ledger() -> Iterator[Ledger]:
-    found = Ledger(Hastened(":memory:", Disk()))
+def ledger() -> Iterator[GalleryLedger]:
+    found = GalleryLedger(Hastened(":memory:", Disk()))
     found.create()
     record(found, Changes([NewGeneration(name, 2, {}) for name in ("g1", "g2")]))
     yield found
     found.database.close()  # type: ignore[attr-defined]
 
 
-def record(ledger: Ledger, changes: Changes) -> None:
+def record(ledger: GalleryLedger, changes: Changes) -> None:
     plan = ledger.plan(changes)
     with ledger.database.transaction():
         ledger.record(plan, changes, {}, {"kind": "test"}, {"sequence": plan.sequence})
@@ -58,7 +58,7 @@ def upsert(name: str) -> Upsert:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_generations_that_change_while_items_are_read_are_not_mixed_up(ledger: Ledger, when: str) -> None:
+def test_generations_that_change_while_items_are_read_are_not_mixed_up(ledger: GalleryLedger, when: str) -> None:
     record(ledger, Changes(upsert=upsert("g2")))
 
     def happens() -> None:  # the new generation takes over the bit of the old one
@@ -74,7 +74,7 @@ WRONG = ("abc", 1.5, -1, b"\xff", 2**62, "[" * 50_000, "9" * 5000)
 
 
 @pytest.mark.parametrize("table", ["queue", "traffic", "generations", "items", "journal", "pointer", "meta"])
-def test_nothing_that_is_not_as_it_was_written_is_taken_apart(ledger: Ledger, table: str) -> None:
+def test_nothing_that_is_not_as_it_was_written_is_taken_apart(ledger: GalleryLedger, table: str) -> None:
     record(ledger, Changes(upsert=upsert("g2")))
     ledger.set_queue("g1", ["a"])
     ledger.add_traffic({"a": 3})
@@ -106,7 +106,7 @@ def test_nothing_that_is_not_as_it_was_written_is_taken_apart(ledger: Ledger, ta
         ("pointer", "places", "null"), ("pointer", "sequence", -1), ("pointer", "one", 2), ("meta", "value", "one"),
     ],
 )  # fmt: skip
-def test_a_damaged_record_is_named(ledger: Ledger, table: str, column: str, value: Any) -> None:
+def test_a_damaged_record_is_named(ledger: GalleryLedger, table: str, column: str, value: Any) -> None:
     record(ledger, Changes(upsert=upsert("g2")))
     ledger.set_queue("g1", ["a"])
     ledger.add_traffic({"a": 3})
@@ -121,7 +121,7 @@ def test_a_damaged_record_is_named(ledger: Ledger, table: str, column: str, valu
     assert "as it was" in str(refusal.value) and len(str(refusal.value)) < 500
 
 
-def test_a_plan_that_was_overtaken_is_refused(ledger: Ledger) -> None:
+def test_a_plan_that_was_overtaken_is_refused(ledger: GalleryLedger) -> None:
     changes = Changes(upsert=upsert("g1"))
     plan = ledger.plan(changes)
     record(ledger, Changes(upsert=upsert("g2")))
@@ -130,7 +130,7 @@ def test_a_plan_that_was_overtaken_is_refused(ledger: Ledger) -> None:
     assert ledger.fetch(["a"]).generations == [frozenset({"g2"})] and ledger.pointer()[1] == {"sequence": 2}
 
 
-def test_a_plan_says_what_becomes_of_vectors(ledger: Ledger) -> None:
+def test_a_plan_says_what_becomes_of_vectors(ledger: GalleryLedger) -> None:
     one = np.ones((1, 2), np.float32)
     both = Upsert(["a", "b"], [{}, {}], [Rows("g1", ["a", "b"], np.ones((2, 2), np.float32)), Rows("g2", ["a"], one)])
     record(ledger, Changes(upsert=both))
@@ -145,7 +145,7 @@ def test_a_plan_says_what_becomes_of_vectors(ledger: Ledger) -> None:
     assert ledger.plan(Changes(fill=nothing)).append == [], "no table is touched for nothing"
 
 
-def test_there_is_an_end_of_generations_and_dropped_ones_make_room(ledger: Ledger) -> None:
+def test_there_is_an_end_of_generations_and_dropped_ones_make_room(ledger: GalleryLedger) -> None:
     names = [f"n{number}" for number in range(MOST_GENERATIONS - 2)]
     record(ledger, Changes([NewGeneration(name, 2, {}) for name in names]))
     with pytest.raises(GalleryError, match="at most 62"):

@@ -29,7 +29,7 @@ from limpet.support.options import bound
 from limpet.support.steps import Affine, Steps
 
 State = Mapping[str, NDArray[Any]]
-Side = EmbeddingSet | NDArray[np.floating]
+_Side = EmbeddingSet | NDArray[np.floating]
 """One model's embeddings, as `Adapter.fit` takes them."""
 
 _NO_DIRECTION = 1e-12  # length of an image, of unit rows, that only rounding made
@@ -181,11 +181,11 @@ class Adapter(OnHub):
     def fit(self, sources: NDArray[np.floating], targets: NDArray[np.floating], /) -> Self: ...
 
     @overload
-    def fit(self, /, *, old: Side, new: Side) -> Self: ...
+    def fit(self, /, *, old: _Side, new: _Side) -> Self: ...
 
     def fit(
-        self, first: Side | None = None, second: Side | None = None, /, *, old: Side | None = None,
-        new: Side | None = None,
+        self, first: _Side | None = None, second: _Side | None = None, /, *, old: _Side | None = None,
+        new: _Side | None = None,
     ) -> Self:  # fmt: skip
         """Fit the map on the same items under both models; `report` then says what was odd about them.
 

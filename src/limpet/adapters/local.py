@@ -15,7 +15,7 @@ from limpet.adapters.moments import (
     Floats,
     Moments,
     PairedVectors,
-    Rows,
+    RowNumbers,
     best_penalty,
     fold_of_pair,
     ridge,
@@ -27,7 +27,7 @@ from limpet.support.steps import Affine, Mixture, Steps
 
 Assignment = Literal["hard", "soft"]
 
-SAMPLE = 10_000  # sources among which centres are sought
+_SAMPLE = 10_000  # sources among which centres are sought
 ROUNDS = 25
 FEWEST_PER_CLUSTER = 20
 STRENGTHS = (0.25, 1.0, 4.0, 16.0, np.inf)  # shrinkages tried, as multiples of the source dimension
@@ -95,7 +95,7 @@ class Local(Adapter):
     def solve(self, pairs: PairedVectors) -> State:
         """Return the centres (k, S) and one map (S + 1, T) for each."""
         rng = np.random.default_rng(self.seed)
-        sample = np.sort(rng.permutation(len(pairs))[:SAMPLE])
+        sample = np.sort(rng.permutation(len(pairs))[:_SAMPLE])
         clusters = max(1, min(self.clusters, len(pairs) // FEWEST_PER_CLUSTER))
         centres = spherical_means(pairs.select(sample).unit_source(), clusters, rng)
         cells = cell_moments(pairs, centres)
@@ -152,7 +152,7 @@ def spherical_means(rows: Floats, count: int, rng: np.random.Generator) -> Float
 
 def cell_moments(pairs: PairedVectors, centres: Floats) -> list[list[Moments]]:
     """Return the sums over the pairs of every cluster (outer list) in every fold (inner list)."""
-    nearest: Rows = np.concatenate([(part.unit_source() @ centres.T).argmax(axis=1) for part in pairs.blocks()])
+    nearest: RowNumbers = np.concatenate([(part.unit_source() @ centres.T).argmax(axis=1) for part in pairs.blocks()])
     fold = fold_of_pair(len(pairs))
     folds = range(min(FOLDS, len(pairs)))
     return [

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from limpet.errors import ConfigError, DataError
 
 Floats = NDArray[np.float64]
-Rows = NDArray[np.int64]
+RowNumbers = NDArray[np.int64]
 
 BLOCK = 2048  # rows taken to float64 at a time: 6 MB at 384 dimensions, which caches hold better than more
 FOLDS = 5
@@ -61,9 +61,9 @@ class PairedVectors:
     """
 
     source: NDArray[np.float32]
-    source_rows: Rows
+    source_rows: RowNumbers
     target: NDArray[np.float32]
-    target_rows: Rows
+    target_rows: RowNumbers
 
     def __len__(self) -> int:
         return len(self.source_rows)
@@ -78,7 +78,7 @@ class PairedVectors:
         """T."""
         return int(self.target.shape[1])
 
-    def select(self, pairs: Rows | slice) -> PairedVectors:
+    def select(self, pairs: RowNumbers | slice) -> PairedVectors:
         """Return some of the pairs, in the order given."""
         return PairedVectors(self.source, self.source_rows[pairs], self.target, self.target_rows[pairs])
 
@@ -171,9 +171,11 @@ class Moments:
         return float(np.einsum("st,st->", weights, self.inputs @ weights - 2 * self.products))
 
 
-def fold_of_pair(count: int, folds: int = FOLDS, seed: int = 0) -> Rows:
+def fold_of_pair(count: int, folds: int = FOLDS, seed: int = 0) -> RowNumbers:
     """Deal pairs at random to folds of equal size, never more than there are pairs: the fold of every pair (count,)."""
-    fold: Rows = np.random.default_rng(seed).permutation(np.arange(count, dtype=np.int64) % max(1, min(folds, count)))
+    fold: RowNumbers = np.random.default_rng(seed).permutation(
+        np.arange(count, dtype=np.int64) % max(1, min(folds, count))
+    )
     return fold
 
 

@@ -15,7 +15,7 @@ from limpet.adapters.moments import (
     FOLDS,
     Moments,
     PairedVectors,
-    Rows,
+    RowNumbers,
     fold_of_pair,
     penalties_without,
     ridge,
@@ -127,7 +127,7 @@ class PairReport:
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
+class MatchedRows:
     """Rows of the same items in two sets, in order of their ids, so that no order of a file matters.
 
     Args:
@@ -136,12 +136,14 @@ class Pairs:
         report: What is odd about them.
     """
 
-    old_rows: Rows
-    new_rows: Rows
+    old_rows: RowNumbers
+    new_rows: RowNumbers
     report: PairReport
 
 
-def matched(old: EmbeddingSet, new: EmbeddingSet, *, direction: Direction = "new_to_old", minimum: int = 2) -> Pairs:
+def matched(
+    old: EmbeddingSet, new: EmbeddingSet, *, direction: Direction = "new_to_old", minimum: int = 2
+) -> MatchedRows:
     """Find the items that both sets hold, by id, never by position.
 
     Args:
@@ -161,7 +163,7 @@ def matched(old: EmbeddingSet, new: EmbeddingSet, *, direction: Direction = "new
     rows = rows[pc.array_sort_indices(old.ids[rows].arrow()).to_numpy().astype(np.int64)]
     alone = np.zeros(len(new), np.bool_) if alike else old.ids.find(new.ids) < 0
     sides = _side(old, rows, partner < 0), _side(new, partner[rows], alone)
-    return Pairs(rows, partner[rows], PairReport(len(rows), *sides, direction))
+    return MatchedRows(rows, partner[rows], PairReport(len(rows), *sides, direction))
 
 
 def _refuse_few(old: EmbeddingSet, new: EmbeddingSet, pairs: int, minimum: int) -> None:
@@ -180,7 +182,7 @@ def _refuse_few(old: EmbeddingSet, new: EmbeddingSet, pairs: int, minimum: int) 
         )
 
 
-def _side(embeddings: EmbeddingSet, rows: Rows, unpaired: NDArray[np.bool_]) -> SideReport:
+def _side(embeddings: EmbeddingSet, rows: RowNumbers, unpaired: NDArray[np.bool_]) -> SideReport:
     hashes, lengths = np.empty(len(rows), np.int64), np.empty(len(rows))
     low, high = np.full(embeddings.dim, np.inf), np.full(embeddings.dim, -np.inf)
     for start in range(0, len(rows), BLOCK):
@@ -202,7 +204,7 @@ def _side(embeddings: EmbeddingSet, rows: Rows, unpaired: NDArray[np.bool_]) -> 
     )
 
 
-def _refuse_no_direction(embeddings: EmbeddingSet, rows: Rows) -> None:
+def _refuse_no_direction(embeddings: EmbeddingSet, rows: RowNumbers) -> None:
     """Refuse what a checked set cannot hold, but a file that was opened without verifying may."""
     if len(rows):
         raise DataError(
@@ -390,7 +392,7 @@ def _wilson(share: float, count: int, z: float = 1.96) -> tuple[float, float]:
     return max(0.0, float(middle - half)), float(middle + half)
 
 
-def paired_vectors(old: EmbeddingSet, new: EmbeddingSet, pairs: Pairs) -> PairedVectors:
+def paired_vectors(old: EmbeddingSet, new: EmbeddingSet, pairs: MatchedRows) -> PairedVectors:
     """Return the vectors that are mapped and what they should become, as the direction of the pairs' report says."""
     if pairs.report.direction == "new_to_old":
         return PairedVectors(new.vectors, pairs.new_rows, old.vectors, pairs.old_rows)

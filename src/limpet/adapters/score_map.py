@@ -17,7 +17,7 @@ from limpet.errors import ConfigError, DataError, reason, refuse
 from limpet.support.disk import read_bytes
 from limpet.support.documents import parsed_json
 
-Scores = NDArray[np.float64]
+_Scores = NDArray[np.float64]
 
 SCORE_MAP_FORMAT = 1
 """Version of the files of `load_score_map`."""
@@ -26,7 +26,7 @@ SCORE_MAP_FORMAT = 1
 class MappedScores(NamedTuple):
     """Scores after a map, and which of them it had to guess."""
 
-    values: Scores
+    values: _Scores
     """Mapped scores, of the shape given."""
     outside: NDArray[np.bool_]
     """Where a score lay outside those that the map was fitted on, and got the value of the nearest of them."""
@@ -80,8 +80,8 @@ class ScoreMap:
     """
 
     direction: Direction
-    knots: Scores
-    values: Scores
+    knots: _Scores
+    values: _Scores
 
     def __post_init__(self) -> None:
         check_direction(self.direction)
@@ -176,7 +176,7 @@ class ScoreMap:
         return ScoreMapError(len(source), error, threshold, self.threshold(threshold), *shares)
 
 
-def _sides(old_scores: ArrayLike, new_scores: ArrayLike, direction: Direction) -> tuple[Scores, Scores]:
+def _sides(old_scores: ArrayLike, new_scores: ArrayLike, direction: Direction) -> tuple[_Scores, _Scores]:
     old, new = _finite("the old scores", old_scores), _finite("the new scores", new_scores)
     if old.ndim != 1 or old.shape != new.shape:
         raise DataError(
@@ -193,7 +193,7 @@ def _sides(old_scores: ArrayLike, new_scores: ArrayLike, direction: Direction) -
     return source, target
 
 
-def _finite(what: str, scores: ArrayLike) -> Scores:
+def _finite(what: str, scores: ArrayLike) -> _Scores:
     given = np.asarray(scores)
     if given.size and given.dtype.kind not in "fiu":
         raise DataError(
@@ -201,7 +201,7 @@ def _finite(what: str, scores: ArrayLike) -> Scores:
             expected="numbers",
             to_do="convert them yourself, and look at them.",
         )
-    values: Scores = given.astype(np.float64)
+    values: _Scores = given.astype(np.float64)
     if not np.isfinite(values).all():
         wrong = int((~np.isfinite(values)).sum())
         raise DataError(
@@ -212,13 +212,13 @@ def _finite(what: str, scores: ArrayLike) -> Scores:
     return values
 
 
-def _isotonic(source: Scores, target: Scores) -> tuple[Scores, Scores]:
+def _isotonic(source: _Scores, target: _Scores) -> tuple[_Scores, _Scores]:
     """Return the ends of the steps that pool adjacent violators finds; pairs of equal source score are averaged."""
     from scipy.optimize import isotonic_regression  # takes longer to import than all the rest of this package
 
     knots, place, counts = np.unique(source, return_inverse=True, return_counts=True)
     means = np.bincount(place, weights=target) / counts
-    values: Scores = isotonic_regression(means, weights=counts.astype(np.float64)).x
+    values: _Scores = isotonic_regression(means, weights=counts.astype(np.float64)).x
     inner = np.zeros(len(knots), bool)
     inner[1:-1] = (values[1:-1] == values[:-2]) & (values[1:-1] == values[2:])
     return knots[~inner], values[~inner]

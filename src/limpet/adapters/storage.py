@@ -35,7 +35,7 @@ from limpet.support.hub import front_matter
 from limpet.support.source_code import Standing, combined, digest_of, standing
 from limpet.version import __version__
 
-FORMAT_VERSION = 1
+_FORMAT_VERSION = 1
 ADAPTER_FILE = "adapter.safetensors"
 GALLERY_ADAPTER = "gallery-adapter"
 """Folder below a head that stays with its frozen model, for the adapter that takes an older gallery there."""
@@ -67,7 +67,7 @@ class AdapterRecord(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="constants")  # an option may be infinite
 
-    format_version: int = Field(default=FORMAT_VERSION, ge=1)
+    format_version: int = Field(default=_FORMAT_VERSION, ge=1)
     kind: str
     options: dict[str, Any]
     direction: Direction
@@ -327,10 +327,10 @@ def _record_from(content: bytes, where: str) -> AdapterRecord:
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()[:3])
         raise _altered(where, f"config.json does not describe an adapter ({wrong})") from error
-    if record.format_version > FORMAT_VERSION:
+    if record.format_version > _FORMAT_VERSION:
         raise ReleaseError(
             f"'{where}' has format version {record.format_version}.",
-            expected=f"at most {FORMAT_VERSION}",
+            expected=f"at most {_FORMAT_VERSION}",
             to_do="install a newer limpet.",
             intact="The adapter is intact.",
         )

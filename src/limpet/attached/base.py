@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol, Self, TypedDict, Unpack
 
-from limpet.attached.state import AttachmentState, Event, Side
+from limpet.attached.state import AttachmentEvent, AttachmentState, ModelSide
 from limpet.galleries.backfill import Backfilled
 from limpet.galleries.sources import ItemSource, VectorSource
 from limpet.galleries.state import Progress
 
 
 @dataclass(frozen=True)
-class ModelIdentity:
+class AttachedModel:
     """One of the two models.
 
     Args:
@@ -33,7 +33,7 @@ class ModelIdentity:
     def called(self) -> str:
         """How to call it to people: by its name and the beginning of a long fingerprint, or by what they declared.
 
-        >>> ModelIdentity("text:67685388f97a2ce4", 384, "minilm").called, ModelIdentity("declared:v1", 8, "v1").called
+        >>> AttachedModel("text:67685388f97a2ce4", 384, "minilm").called, AttachedModel("declared:v1", 8, "v1").called
         ('minilm (text:67685388…)', 'declared:v1')
         """
         kind, _, digest = self.fingerprint.partition(":")
@@ -79,14 +79,14 @@ class AttachmentStatus:
 
     place: str
     state: AttachmentState
-    old: ModelIdentity
-    new: ModelIdentity
+    old: AttachedModel
+    new: AttachedModel
     items: int
-    lacking: dict[Side, int]
+    lacking: dict[ModelSide, int]
     empty: int
     indexes: tuple[IndexStatus, ...]
-    holding: dict[Side, int] = field(default_factory=dict)
-    without_text: dict[Side, int] = field(default_factory=dict)
+    holding: dict[ModelSide, int] = field(default_factory=dict)
+    without_text: dict[ModelSide, int] = field(default_factory=dict)
     texts: bool = False
     unknown: int = 0
 
@@ -107,7 +107,7 @@ class NamedQuery:
 
 
 @dataclass(frozen=True)
-class Verification:
+class AttachmentVerification:
     """What `Attachment.verify` found.
 
     Args:
@@ -203,7 +203,7 @@ class Attachment(Protocol):
         self,
         source: VectorSource,
         *,
-        of: Side = "new",
+        of: ModelSide = "new",
         made: datetime | None = None,
         **options: Unpack[FillOptions],
     ) -> Backfilled:
@@ -221,7 +221,9 @@ class Attachment(Protocol):
         """Build the indexes over the new vectors that there are over the old ones, beside reads and writes."""
         ...
 
-    def swap(self, source: VectorSource | None = None, *, writes: Side | None = None, allow_missing: int = 0) -> None:
+    def swap(
+        self, source: VectorSource | None = None, *, writes: ModelSide | None = None, allow_missing: int = 0
+    ) -> None:
         """Let the application's queries find the new vectors, at once.
 
         Args:
@@ -233,12 +235,12 @@ class Attachment(Protocol):
         ...
 
     def rollback(
-        self, source: VectorSource | None = None, *, writes: Side | None = None, allow_missing: int = 0
+        self, source: VectorSource | None = None, *, writes: ModelSide | None = None, allow_missing: int = 0
     ) -> None:
         """Let them find the old vectors again; the arguments are those of `swap`, for the old model."""
         ...
 
-    def declare_writes(self, model: str, source: VectorSource | None = None, *, allow_missing: int = 0) -> Side:
+    def declare_writes(self, model: str, source: VectorSource | None = None, *, allow_missing: int = 0) -> ModelSide:
         """Declare with which model the application writes.
 
         Args:
@@ -248,7 +250,7 @@ class Attachment(Protocol):
         """
         ...
 
-    def verify(self, *, watch: float = 0.0, source: VectorSource | None = None) -> Verification:
+    def verify(self, *, watch: float = 0.0, source: VectorSource | None = None) -> AttachmentVerification:
         """Look for what is not as it should be, and for queries of the application that should change.
 
         Args:
@@ -270,7 +272,7 @@ class Attachment(Protocol):
         """Return what the application may ask, each with what it is for."""
         ...
 
-    def journal(self) -> Sequence[Event]:
+    def journal(self) -> Sequence[AttachmentEvent]:
         """Return what was done, the last event last, each with "at", a moment, and "kind"."""
         ...
 

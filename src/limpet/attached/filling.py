@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 
-from limpet.attached.base import FillOptions, ModelIdentity
-from limpet.attached.state import Side
+from limpet.attached.base import AttachedModel, FillOptions
+from limpet.attached.state import ModelSide
 from limpet.errors import DataError, SpaceMismatchError, refuse, unknown_name
 from limpet.galleries.backfill import Backfilled, LeftOut
 from limpet.galleries.sources import VectorSource
 
 
-def check_model(source: VectorSource, model: ModelIdentity, side: Side, *, attached: str, ranked: str) -> None:
+def check_model(source: VectorSource, model: AttachedModel, side: ModelSide, *, attached: str, ranked: str) -> None:
     """Refuse a source of another model, or whose vectors the table or the collection cannot rank: say so in its words.
 
     Raises:
@@ -43,7 +43,7 @@ class Run:
         items: What those are called that are filled.
     """
 
-    def __init__(self, source: VectorSource, side: Side, options: FillOptions, *, batch: int, items: str) -> None:
+    def __init__(self, source: VectorSource, side: ModelSide, options: FillOptions, *, batch: int, items: str) -> None:
         for name in options:
             if name not in FillOptions.__annotations__:
                 raise unknown_name("option of a backfill", name, FillOptions.__annotations__)

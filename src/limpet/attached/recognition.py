@@ -14,7 +14,7 @@ from limpet.errors import DataError
 from limpet.galleries.sources import VectorSource
 from limpet.geometry import Space
 
-SAMPLE = 24
+_SAMPLE = 24
 """Items that are embedded again, at most."""
 CLOSE = 0.98
 """Cosine that half of them have at least with what is there; models of one family differ by far more."""
@@ -54,7 +54,7 @@ def recognised(source: VectorSource, attachment: Attachment) -> VectorSource:
         DataError: It makes others, or there are none to compare with.
     """
     model = attachment.status().old
-    ids = attachment.some(SAMPLE)
+    ids = attachment.some(_SAMPLE)
     there, made = attachment.stored.embed(ids), source.embed(ids)
     place = {identifier: row for row, identifier in enumerate(made.ids)}
     both = [(row, place[identifier]) for row, identifier in enumerate(there.ids) if identifier in place]

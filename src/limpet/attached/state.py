@@ -29,13 +29,13 @@ from typing import Literal, get_args
 
 from limpet.errors import ConfigError, UpgradeStateError, refuse
 
-Phase = Literal[
+AttachmentPhase = Literal[
     "none", "attached", "filling", "filled", "indexed", "swapped", "rolled back", "completed", "detached"
 ]  # fmt: skip
-Side = Literal["old", "new"]
+ModelSide = Literal["old", "new"]
 """One of the two models."""
-OTHER: dict[Side, Side] = {"old": "new", "new": "old"}
-Event = Mapping[str, object]
+OTHER: dict[ModelSide, ModelSide] = {"old": "new", "new": "old"}
+AttachmentEvent = Mapping[str, object]
 
 
 @dataclass(frozen=True)
@@ -54,30 +54,30 @@ class AttachmentState:
             looked for them; None where one has.
     """
 
-    phase: Phase = "none"
+    phase: AttachmentPhase = "none"
     old: str = ""
     new: str = ""
-    writes: Side = "old"
+    writes: ModelSide = "old"
     swappable: bool = True
     shared: bool = False
     compared: bool = False
-    late: Side | None = None
+    late: ModelSide | None = None
 
     @property
-    def serving(self) -> Side:
+    def serving(self) -> ModelSide:
         """Whose vectors the application's queries find; where both share a column, whose queries it is to ask."""
         return "new" if self.phase in ("swapped", "completed") else "old"
 
     @property
-    def turns(self) -> Side:
+    def turns(self) -> ModelSide:
         """Whose vectors a column that both share is to hold in the end."""
         return "old" if self.phase == "rolled back" else "new"
 
-    def fingerprint(self, side: Side) -> str:
+    def fingerprint(self, side: ModelSide) -> str:
         """Return the fingerprint of one of the models."""
         return self.new if side == "new" else self.old
 
-    def side_of(self, model: str) -> Side:
+    def side_of(self, model: str) -> ModelSide:
         """Return which of the two a fingerprint, or the word old or new, names.
 
         >>> AttachmentState("attached", "declared:a", "declared:b").side_of("declared:b")
@@ -86,13 +86,13 @@ class AttachmentState:
         Raises:
             ConfigError: Neither.
         """
-        for side in get_args(Side):
+        for side in get_args(ModelSide):
             if model in (side, self.fingerprint(side), self.fingerprint(side).removeprefix("declared:")):
                 return side  # type: ignore[no-any-return]
         raise ConfigError(f"The model '{model}'.", expected=f"old ({self.old}) or new ({self.new})")
 
 
-def advance(state: AttachmentState, event: Event) -> AttachmentState:
+def advance(state: AttachmentState, event: AttachmentEvent) -> AttachmentState:
     """Return the state after an event.
 
     Args:
@@ -119,7 +119,7 @@ def advance(state: AttachmentState, event: Event) -> AttachmentState:
     return _STEPS[kind](state, event)
 
 
-def replay(events: Iterable[Event]) -> AttachmentState:
+def replay(events: Iterable[AttachmentEvent]) -> AttachmentState:
     """Return the state that a journal leads to.
 
     >>> replay([{"kind": "attach", "old": "declared:a", "new": "declared:b"}, {"kind": "fill"}]).phase
@@ -131,7 +131,7 @@ def replay(events: Iterable[Event]) -> AttachmentState:
     return state
 
 
-_FROM: dict[str, tuple[Phase, ...]] = {
+_FROM: dict[str, tuple[AttachmentPhase, ...]] = {
     "attach": ("none",),
     "fill": ("attached", "filling", "filled", "indexed", "swapped", "rolled back", "completed"),
     "filled": ("filling", "filled", "indexed", "swapped", "rolled back", "completed"),
@@ -143,7 +143,7 @@ _FROM: dict[str, tuple[Phase, ...]] = {
     "complete": ("swapped", "completed"),
     "detach": ("attached", "filling", "filled", "indexed", "rolled back", "completed"),
 }
-_FROM_SHARED: dict[str, tuple[Phase, ...]] = {
+_FROM_SHARED: dict[str, tuple[AttachmentPhase, ...]] = {
     "index": (),
     "swap": ("attached", "filling", "filled", "swapped", "rolled back"),
     "rollback": ("attached", "filling", "filled", "swapped", "rolled back", "completed"),
@@ -162,7 +162,7 @@ _HINTS: dict[tuple[str, str], str] = {
 }  # fmt: skip
 
 
-def _attach(state: AttachmentState, event: Event) -> AttachmentState:
+def _attach(state: AttachmentState, event: AttachmentEvent) -> AttachmentState:
     old, new = str(event["old"]), str(event["new"])
     if old == new:
         raise ConfigError(f"Both models are {old}.", expected="two models", to_do="name the new one by --new-model.")
@@ -170,19 +170,19 @@ def _attach(state: AttachmentState, event: Event) -> AttachmentState:
     return AttachmentState("attached", old, new, "old", swappable, shared, bool(event.get("compared")))
 
 
-def _fill(state: AttachmentState, event: Event) -> AttachmentState:
+def _fill(state: AttachmentState, event: AttachmentEvent) -> AttachmentState:
     return replace(state, phase="filling") if state.phase == "attached" else state
 
 
-def _filled(state: AttachmentState, event: Event) -> AttachmentState:
+def _filled(state: AttachmentState, event: AttachmentEvent) -> AttachmentState:
     return replace(state, phase="filled") if state.phase == "filling" else state
 
 
-def _index(state: AttachmentState, event: Event) -> AttachmentState:
+def _index(state: AttachmentState, event: AttachmentEvent) -> AttachmentState:
     return replace(state, phase="indexed") if state.phase == "filled" else state
 
 
-def _swap(state: AttachmentState, event: Event) -> AttachmentState:
+def _swap(state: AttachmentState, event: AttachmentEvent) -> AttachmentState:
     if not state.swappable:
         raise UpgradeStateError(
             "Cannot swap: the new vectors are in a table of their own, not beside the old ones.",
@@ -192,11 +192,11 @@ def _swap(state: AttachmentState, event: Event) -> AttachmentState:
     return _writing(replace(state, phase="swapped"), event)
 
 
-def _rollback(state: AttachmentState, event: Event) -> AttachmentState:
+def _rollback(state: AttachmentState, event: AttachmentEvent) -> AttachmentState:
     return _writing(replace(state, phase="rolled back"), event)
 
 
-def _writing(state: AttachmentState, event: Event) -> AttachmentState:
+def _writing(state: AttachmentState, event: AttachmentEvent) -> AttachmentState:
     side = state.side_of(str(event["writes"])) if event.get("writes") else state.writes
     if side == state.writes:
         return state
@@ -211,17 +211,17 @@ def _writing(state: AttachmentState, event: Event) -> AttachmentState:
     return replace(state, writes=side, late=state.writes if state.compared else None)
 
 
-def _declare(state: AttachmentState, side: Side) -> str:
+def _declare(state: AttachmentState, side: ModelSide) -> str:
     """Return what to type to declare it: where sides are compared, with the model that a pass may need."""
     model = " --text-model " + ("MODEL" if side == "new" else "OLD_MODEL") if state.compared else ""
     return f"`limpet attach writes --model {side}{model}`"
 
 
-def _settled(state: AttachmentState, event: Event) -> AttachmentState:
+def _settled(state: AttachmentState, event: AttachmentEvent) -> AttachmentState:
     return replace(state, late=None) if state.late == event.get("late") else state
 
 
-def _complete(state: AttachmentState, event: Event) -> AttachmentState:
+def _complete(state: AttachmentState, event: AttachmentEvent) -> AttachmentState:
     if state.writes != "new":
         raise UpgradeStateError(
             f"Cannot complete: the application writes with {state.old}, as far as is declared.",
@@ -231,8 +231,8 @@ def _complete(state: AttachmentState, event: Event) -> AttachmentState:
     return replace(state, phase="completed")
 
 
-def _detach(state: AttachmentState, event: Event) -> AttachmentState:
-    stays: Side = "new" if state.phase == "completed" else "old"
+def _detach(state: AttachmentState, event: AttachmentEvent) -> AttachmentState:
+    stays: ModelSide = "new" if state.phase == "completed" else "old"
     if state.writes != stays:
         raise UpgradeStateError(
             f"Cannot detach: the application writes with {state.fingerprint(state.writes)}, as far as is declared, and "
@@ -243,7 +243,7 @@ def _detach(state: AttachmentState, event: Event) -> AttachmentState:
     return replace(state, phase="detached")
 
 
-_STEPS: dict[str, Callable[[AttachmentState, Event], AttachmentState]] = {
+_STEPS: dict[str, Callable[[AttachmentState, AttachmentEvent], AttachmentState]] = {
     "attach": _attach,
     "fill": _fill,
     "filled": _filled,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from limpet.data.text_set import TextSet
     from limpet.embeddings import Role
     from limpet.linking.adapt import Adapted, Choice
-    from limpet.linking.compare import Fit
+    from limpet.linking.compare import CandidateProgress
     from limpet.linking.held_out import Judged
     from limpet.linking.results import AdaptResults
     from limpet.models.release_record import FrozenModel
@@ -613,7 +613,7 @@ def _standing(place: Path) -> Standing | None:
     return standing_of(load_release(place).record) if (place / "config.json").exists() else None
 
 
-def _tell_of_fit(event: Fit) -> None:
+def _tell_of_fit(event: CandidateProgress) -> None:
     """Say that a candidate is done."""
     ended = f"{event['seconds']:.1f} s" if event["failed"] is None else "failed"
     console.print(f"{event['name']}  {ended}", style="dim")

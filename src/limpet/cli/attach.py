@@ -25,8 +25,8 @@ from limpet.cli.places import Place
 from limpet.errors import ConfigError, LimpetError, UpgradeStateError, refuse, shown, without_secrets
 
 if TYPE_CHECKING:
-    from limpet.attached.base import Attachment, AttachmentStatus, ModelIdentity
-    from limpet.attached.postgres.start import Plan
+    from limpet.attached.base import AttachedModel, Attachment, AttachmentStatus
+    from limpet.attached.postgres.start import TablePlan
     from limpet.evaluation.results import Evaluation
     from limpet.galleries.sources import VectorSource
 
@@ -167,41 +167,41 @@ class NewVectors(Options):
         """Refuse files where rows are to be filled that were written a moment ago."""
         refuse(bool(self.vectors), "--vectors, which were made before.", "what makes vectors now; or `backfill` first")
 
-    def identity(self, name: str | None, dim: int | None, api: Api) -> tuple[ModelIdentity, str | None]:
+    def identity(self, name: str | None, dim: int | None, api: Api) -> tuple[AttachedModel, str | None]:
         """Return the model whose vectors these are, and the fingerprint of the old one where an adapter says it.
 
         Args:
             name: What a person calls it.
             dim: Dimension of its vectors, where only a person says it.
         """
-        from limpet.attached.base import ModelIdentity
+        from limpet.attached.base import AttachedModel
 
         if self.adapter is not None:
             from limpet.adapters.storage import load_adapter
 
             adapter = load_adapter(self.adapter)
             identity = adapter.mapped_fingerprint, adapter.fitted.target_space.dim, name or name_of(self.adapter)
-            return ModelIdentity(*identity, self.words), adapter.fitted.source
+            return AttachedModel(*identity, self.words), adapter.fitted.source
         if self.vectors:
             made = open_vectors(
                 self.vectors[0], fingerprint=None if name is None else fingerprint(name), cast=self.cast
             )
             called = name or name_of(self.vectors[0])
-            return ModelIdentity(made.fingerprint, made.space.dim, called, self.words), None
+            return AttachedModel(made.fingerprint, made.space.dim, called, self.words), None
         if self.release is not None:
             head, _ = self._model.head(self.release, self.text_model, self.device, api)
-            return ModelIdentity(head.fingerprint, head.space.dim, name or name_of(self.release), self.words), None
+            return AttachedModel(head.fingerprint, head.space.dim, name or name_of(self.release), self.words), None
         if self.text_model is not None:
             encoder = self._model.opened(self.text_model, self.device, api)
             called = name or self.words.removeprefix("--text-model ")
-            return ModelIdentity(encoder.fingerprint, encoder.dim, called, self.words), None
+            return AttachedModel(encoder.fingerprint, encoder.dim, called, self.words), None
         if name is None or dim is None:
             raise ConfigError(
                 "Nothing says which model takes over.",
                 expected="--text-model MODEL; --release HEAD; --adapter FOLDER; --vectors FILE; or --new-model NAME "
                 "--dim D for one that only you know",
             )
-        return ModelIdentity(fingerprint(name), dim, name), None
+        return AttachedModel(fingerprint(name), dim, name), None
 
 
 def fingerprint(name: str) -> str:
@@ -253,7 +253,7 @@ def start(
         limpet attach start "postgresql://shop@db/shop?table=shop.items&text=title" --model v1 --text-model MODEL
             --dry-run
     """
-    from limpet.attached.base import ModelIdentity
+    from limpet.attached.base import AttachedModel
     from limpet.attached.opening import of_collections
 
     refuse(dim is not None and dim < 1, f"--dim {dim}.", "at least 1")
@@ -261,7 +261,7 @@ def start(
     new, mapped = source.identity(new_model, dim, api)
     if model is None and mapped is None:
         raise ConfigError("Nothing says which model made the vectors that are there.", expected="--model NAME")
-    old = ModelIdentity(mapped or fingerprint(str(model)), 0, model or "")
+    old = AttachedModel(mapped or fingerprint(str(model)), 0, model or "")
     refuse(report is not None and not same_column, "--report without --same-column.", "both, or neither")
     mixing = _mixing_of(report) if same_column else None
     with on.told():
@@ -284,7 +284,7 @@ def start(
         from limpet.attached.postgres.attachment import attach
         from limpet.attached.postgres.start import plan
 
-        def planned() -> Plan:
+        def planned() -> TablePlan:
             return plan(on.url, old=old, new=new, aside=aside, mixing=mixing, fire_triggers=fire_triggers, index=index)
 
         if dry_run:
@@ -316,7 +316,7 @@ def _mixing_of(report: Path | None) -> Evaluation:
     return EvaluationResults.load(report).only(f"'{report}'")
 
 
-def _tell_plan(found: Plan) -> None:
+def _tell_plan(found: TablePlan) -> None:
     for note in found.notes:
         console.print(f"Note: {note}")
     for refusal in found.refusals:

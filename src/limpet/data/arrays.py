@@ -19,10 +19,10 @@ from limpet.embeddings.imports import NPZ_ERRORS
 from limpet.embeddings.numpy_files import NumpyFile
 from limpet.errors import ConfigError, DataError, reason
 
-Layout = Literal["NHW", "NHWC", "NCHW"]
+_Layout = Literal["NHW", "NHWC", "NCHW"]
 
 
-def arrays(path: Path, *, layout: Layout | None = None, held_out: float = 0.2, seed: int = 0) -> RetrievalData:
+def arrays(path: Path, *, layout: _Layout | None = None, held_out: float = 0.2, seed: int = 0) -> RetrievalData:
     """Your own images, in an .npz file with ``images`` and ``labels``.
 
     Args:
@@ -41,14 +41,14 @@ def arrays(path: Path, *, layout: Layout | None = None, held_out: float = 0.2, s
     return hold_out(path.stem, whole, held_out, seed)
 
 
-def channels_second(images: NDArray[Any], layout: Layout | None) -> NDArray[np.uint8]:
+def channels_second(images: NDArray[Any], layout: _Layout | None) -> NDArray[np.uint8]:
     """Return the images as (N, channels, height, width).
 
     >>> channels_second(np.zeros((2, 8, 9, 3), np.uint8), "NHWC").shape
     (2, 3, 8, 9)
     """
     layout = "NHW" if layout is None and images.ndim == 3 else layout
-    if layout not in get_args(Layout) or len(layout or "") != images.ndim:
+    if layout not in get_args(_Layout) or len(layout or "") != images.ndim:
         raise ConfigError(
             f"Images have shape {images.shape}, their layout is {layout}.",
             expected="layout 'NHW' for three axes, 'NHWC' (channels last) or 'NCHW' (channels second) for four",

@@ -18,11 +18,11 @@ from limpet.support.options import bound, option_types
 
 __all__ = ["DATASETS", "Dataset", "arrays", "glyphs", "image_folder", "load_dataset"]
 
-Data = TypeVar("Data")
+_Data = TypeVar("_Data")
 
 
 @dataclass(frozen=True)
-class Dataset(Generic[Data]):
+class Dataset(Generic[_Data]):
     """One data set that is known by name.
 
     Args:
@@ -32,7 +32,7 @@ class Dataset(Generic[Data]):
         obtained: Where its files come from, such as "its home page, NAME"; empty for those made for this package.
     """
 
-    read: Callable[..., Data]
+    read: Callable[..., _Data]
     description: str
     folder: str | None = None
     obtained: str = ""
@@ -75,8 +75,8 @@ def load_dataset(name_or_path: str | Path, root: str | Path | None = None, **opt
 
 
 def open_named(
-    known: Mapping[str, Dataset[Data]], name: str, root: str | Path | None, options: Mapping[str, object]
-) -> Data:
+    known: Mapping[str, Dataset[_Data]], name: str, root: str | Path | None, options: Mapping[str, object]
+) -> _Data:
     """Open one entry of a table of data sets.
 
     Args:

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator
 
 from limpet.errors import ConfigError, refuse
 
-SPELLINGS = "pixels per side, such as 224; or height and width, such as 256x128 or [256, 128]"
+_SPELLINGS = "pixels per side, such as 224; or height and width, such as 256x128 or [256, 128]"
 SMALLEST = 8
 """Pixels of the shortest side that any network here takes."""
 
@@ -37,7 +37,7 @@ def settled(size: object) -> int | tuple[int, int]:
         found = size
     whole = [side for side in found if isinstance(side, int) and not isinstance(side, bool)]
     if not len(whole) == len(found) == 2:
-        raise ValueError(SPELLINGS)
+        raise ValueError(_SPELLINGS)
     return whole[0] if whole[0] == whole[1] else (whole[0], whole[1])
 
 

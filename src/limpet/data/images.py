@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 
-Rows = NDArray[np.int64]
+RowNumbers = NDArray[np.int64]
 
 KEEP_LIMIT = 2 * 1024**3
 """Bytes of decoded pixels that `keep_decoded` holds in memory by default."""
@@ -45,16 +45,16 @@ class Images(Protocol):
 
     def __len__(self) -> int: ...
 
-    def read(self, rows: Rows) -> Pixels:
+    def read(self, rows: RowNumbers) -> Pixels:
         """Return the pixels of the chosen rows, uint8 (n, channels, height, width)."""
 
-    def content_digest(self, rows: Rows) -> bytes:
+    def content_digest(self, rows: RowNumbers) -> bytes:
         """Return a sha256 that changes with the contents of the chosen rows, without decoding them."""
 
-    def digests(self, rows: Rows) -> Digests:
+    def digests(self, rows: RowNumbers) -> Digests:
         """Return the digest of each of the chosen rows, uint64 (n,): of pixels, encoded bytes, or whole files."""
 
-    def preload(self, rows: Rows) -> None:
+    def preload(self, rows: RowNumbers) -> None:
         """Read the chosen rows now if they are then kept in memory, so that a damaged one is told early."""
 
 
@@ -90,21 +90,21 @@ class ArrayImages:
     def __len__(self) -> int:
         return len(self._pixels)
 
-    def read(self, rows: Rows) -> Pixels:
+    def read(self, rows: RowNumbers) -> Pixels:
         """Return a copy of the chosen rows."""
         return self._pixels[rows]
 
-    def preload(self, rows: Rows) -> None:
+    def preload(self, rows: RowNumbers) -> None:
         """Do nothing: all rows are in memory."""
 
-    def content_digest(self, rows: Rows) -> bytes:
+    def content_digest(self, rows: RowNumbers) -> bytes:
         """Return the sha256 of the pixels."""
         digest = hashlib.sha256()
         for part in chunks(rows):
             digest.update(np.ascontiguousarray(self._pixels[part]).data)
         return digest.digest()
 
-    def digests(self, rows: Rows) -> Digests:
+    def digests(self, rows: RowNumbers) -> Digests:
         """Return the digest of the pixels of each row."""
         return digests_of(np.ascontiguousarray(self._pixels[row]).data for row in rows.tolist())
 
@@ -131,14 +131,14 @@ class DecodedImages(ABC):
         """How images of another size are brought to `shape`."""
         return self._fit
 
-    def read(self, rows: Rows) -> Pixels:
+    def read(self, rows: RowNumbers) -> Pixels:
         """Decode the chosen rows."""
         pixels = np.empty((len(rows), *self._shape), np.uint8)
         for place, row in enumerate(rows.tolist()):
             pixels[place] = self._decoded(row)
         return pixels
 
-    def preload(self, rows: Rows) -> None:  # noqa: B027
+    def preload(self, rows: RowNumbers) -> None:  # noqa: B027
         """Do nothing: what was read is not kept."""
 
     @abstractmethod
@@ -158,7 +158,7 @@ class EncodedImages(DecodedImages):
     """
 
     def __init__(
-        self, data: Pixels, offsets: Rows, shape: Shape, *, fit: Fit = "crop", source: str = "encoded images"
+        self, data: Pixels, offsets: RowNumbers, shape: Shape, *, fit: Fit = "crop", source: str = "encoded images"
     ) -> None:
         super().__init__(shape, fit)
         self._data, self._offsets, self._source = data, offsets, source
@@ -188,14 +188,14 @@ class EncodedImages(DecodedImages):
     def _decoded(self, row: int) -> Pixels:
         return decode(io.BytesIO(self._bytes(row)), self._shape, self._fit, f"image {row} of {self._source}")
 
-    def content_digest(self, rows: Rows) -> bytes:
+    def content_digest(self, rows: RowNumbers) -> bytes:
         """Return the sha256 of the encoded bytes."""
         digest = hashlib.sha256()
         for row in rows.tolist():
             digest.update(self._bytes(row))
         return digest.digest()
 
-    def digests(self, rows: Rows) -> Digests:
+    def digests(self, rows: RowNumbers) -> Digests:
         """Return the digest of the encoded bytes of each row."""
         return digests_of(self._bytes(row) for row in rows.tolist())
 
@@ -220,14 +220,14 @@ class FileImages(DecodedImages):
     def _decoded(self, row: int) -> Pixels:
         return decode(self._paths[row], self._shape, self._fit, f"the file {self._paths[row]}")
 
-    def content_digest(self, rows: Rows) -> bytes:
+    def content_digest(self, rows: RowNumbers) -> bytes:
         """Return the sha256 of the digests of the files.
 
         A file is read once, and again only after its size or its time of change is another.
         """
         return hashlib.sha256(b"".join(self._file_digest(self._paths[row]) for row in rows.tolist())).digest()
 
-    def digests(self, rows: Rows) -> Digests:
+    def digests(self, rows: RowNumbers) -> Digests:
         """Return the digest of each file; it is read as `content_digest` reads it."""
         return digests_of(self._file_digest(self._paths[row]) for row in rows.tolist())
 
@@ -277,7 +277,7 @@ class KeptImages(_StoreBefore):
     def __len__(self) -> int:
         return len(self._images)
 
-    def read(self, rows: Rows) -> Pixels:
+    def read(self, rows: RowNumbers) -> Pixels:
         """Return the chosen rows, decoding those that were never read before."""
         missing = np.unique(rows[~self._known[rows]])
         if len(missing):
@@ -285,16 +285,16 @@ class KeptImages(_StoreBefore):
             self._known[missing] = True
         return self._pixels[rows]
 
-    def preload(self, rows: Rows) -> None:
+    def preload(self, rows: RowNumbers) -> None:
         """Decode the chosen rows, and keep them."""
         for part in chunks(rows):
             self.read(part)
 
-    def content_digest(self, rows: Rows) -> bytes:
+    def content_digest(self, rows: RowNumbers) -> bytes:
         """Return the digest of the store behind."""
         return self._images.content_digest(rows)
 
-    def digests(self, rows: Rows) -> Digests:
+    def digests(self, rows: RowNumbers) -> Digests:
         """Return those of the store behind."""
         return self._images.digests(rows)
 
@@ -302,7 +302,7 @@ class KeptImages(_StoreBefore):
 class SelectedImages(_StoreBefore):
     """Chosen rows of another store, in a chosen order, without copying pixels."""
 
-    def __init__(self, images: Images, rows: Rows) -> None:
+    def __init__(self, images: Images, rows: RowNumbers) -> None:
         self._images = images
         self._rows = rows
         if isinstance(images, SelectedImages):
@@ -311,19 +311,19 @@ class SelectedImages(_StoreBefore):
     def __len__(self) -> int:
         return len(self._rows)
 
-    def read(self, rows: Rows) -> Pixels:
+    def read(self, rows: RowNumbers) -> Pixels:
         """Return the pixels of the chosen rows of this selection."""
         return self._images.read(self._rows[rows])
 
-    def preload(self, rows: Rows) -> None:
+    def preload(self, rows: RowNumbers) -> None:
         """Preload them in the store behind."""
         self._images.preload(self._rows[rows])
 
-    def content_digest(self, rows: Rows) -> bytes:
+    def content_digest(self, rows: RowNumbers) -> bytes:
         """Return the digest of the store behind."""
         return self._images.content_digest(self._rows[rows])
 
-    def digests(self, rows: Rows) -> Digests:
+    def digests(self, rows: RowNumbers) -> Digests:
         """Return those of the store behind."""
         return self._images.digests(self._rows[rows])
 
@@ -347,7 +347,7 @@ def _taken_as_needed(shape: tuple[int, ...]) -> Pixels:
     return np.frombuffer(buffer, np.uint8, size).reshape(shape)
 
 
-def chunks(rows: Rows, size: int = 4096) -> Iterator[Rows]:
+def chunks(rows: RowNumbers, size: int = 4096) -> Iterator[RowNumbers]:
     """Yield the rows in order, at most ``size`` at a time."""
     for start in range(0, len(rows), size):
         yield rows[start : start + size]
@@ -387,12 +387,12 @@ class PreparedImages(FileImages):
         """How images of another size are brought to `shape`; None where that is no matter of size."""
         return self._stated_fit
 
-    def content_digest(self, rows: Rows) -> bytes:
+    def content_digest(self, rows: RowNumbers) -> bytes:
         """Return the sha256 of the digests of the files and of the numbers."""
         numbers: NDArray[Any] = np.ascontiguousarray(self._numbers[rows])
         return hashlib.sha256(super().content_digest(rows) + numbers.tobytes()).digest()
 
-    def digests(self, rows: Rows) -> Digests:
+    def digests(self, rows: RowNumbers) -> Digests:
         """Return the digest of each file and of its numbers."""
         return digests_of(
             self._file_digest(self._paths[row]) + np.ascontiguousarray(self._numbers[row]).tobytes()

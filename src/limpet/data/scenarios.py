@@ -108,7 +108,7 @@ CLOSE = 1e-9
 """Added before cutting off, so that 0.29 of 100 is 29 although 0.29 * 100 is 28.999999999999996."""
 
 Labels = NDArray[np.int64]
-Rows = NDArray[np.int64]
+RowNumbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class ImageRule:
         description: One line for people.
     """
 
-    choose: Callable[[Labels, float, int], Rows]
+    choose: Callable[[Labels, float, int], RowNumbers]
     single_on_both: bool
     description: str
 
@@ -146,18 +146,18 @@ def ms1mv3_counts(counts: NDArray[np.int64], fraction: float) -> NDArray[np.int6
     return np.minimum(counts, np.maximum(1, taken))
 
 
-def _gldv2(labels: Labels, fraction: float, seed: int) -> Rows:
+def _gldv2(labels: Labels, fraction: float, seed: int) -> RowNumbers:
     counts = class_counts(labels)
     draws = generator_of(seed).random(len(labels))
     keys = np.where(counts[labels] < 4, np.arange(len(labels)) / len(labels), draws)
     return lowest_of_each_class(labels, keys, gldv2_counts(counts, fraction))
 
 
-def _ms1mv3(labels: Labels, fraction: float, seed: int) -> Rows:
+def _ms1mv3(labels: Labels, fraction: float, seed: int) -> RowNumbers:
     return lowest_of_each_class(labels, np.arange(len(labels)), ms1mv3_counts(class_counts(labels), fraction))
 
 
-def _random(labels: Labels, fraction: float, seed: int) -> Rows:
+def _random(labels: Labels, fraction: float, seed: int) -> RowNumbers:
     count = int(fraction * len(labels) + CLOSE)
     return np.sort(generator_of(seed).permutation(len(labels))[:count])
 
@@ -169,7 +169,7 @@ IMAGE_RULES: dict[str, ImageRule] = {
 }
 
 
-Order = Literal["random", "first"]
+_Order = Literal["random", "first"]
 Rounding = Literal["floor", "round"]
 
 SEED = 666
@@ -208,7 +208,7 @@ def extended_classes(
     old_fraction: float = 0.3,
     new_fraction: float = 1.0,
     seed: int = SEED,
-    order: Order = "random",
+    order: _Order = "random",
     rounding: Rounding = "floor",
 ) -> Split:
     """Old: all images of a share of the classes. New: all images, or those of a larger share of the classes.
@@ -234,7 +234,7 @@ def open_classes(
     *,
     old_fraction: float = 0.3,
     seed: int = SEED,
-    order: Order = "random",
+    order: _Order = "random",
     rounding: Rounding = "floor",
 ) -> Split:
     """Old: all images of a share of the classes. New: all images of the other classes."""
@@ -256,7 +256,7 @@ def class_chain(
     sizes: Sequence[float | int] = (0.09, 0.3, 1.0),
     *,
     seed: int = SEED,
-    order: Order = "random",
+    order: _Order = "random",
     rounding: Rounding = "floor",
 ) -> tuple[Split, ...]:
     """Several upgrades in a row, each to more classes, which include the ones before.
@@ -332,7 +332,7 @@ def _checked(split: Split) -> Split:
     return split
 
 
-def _others(labels: Labels, rows: Rows) -> Rows:
+def _others(labels: Labels, rows: RowNumbers) -> RowNumbers:
     return np.setdiff1d(np.arange(len(labels)), rows, assume_unique=True)
 
 
@@ -345,8 +345,8 @@ def _image_rule(labels: Labels, fraction: float, rule: str) -> ImageRule:
 
 
 def _nested_rows(
-    labels: Labels, sizes: Sequence[float | int], seed: int, order: Order, rounding: Rounding
-) -> list[Rows]:
+    labels: Labels, sizes: Sequence[float | int], seed: int, order: _Order, rounding: Rounding
+) -> list[RowNumbers]:
     """Return, for every size, the rows of the first so many classes of one ordering; each list ascending."""
     check_labels(labels)
     classes = _ordered_classes(labels, seed, order)
@@ -355,10 +355,10 @@ def _nested_rows(
     return [np.flatnonzero(place[labels] < _class_count(size, len(classes), rounding)) for size in sizes]
 
 
-def _ordered_classes(labels: Labels, seed: int, order: Order) -> NDArray[np.int64]:
+def _ordered_classes(labels: Labels, seed: int, order: _Order) -> NDArray[np.int64]:
     classes = np.unique(labels)
-    if order not in get_args(Order):
-        raise unknown_name("order of classes", order, get_args(Order))
+    if order not in get_args(_Order):
+        raise unknown_name("order of classes", order, get_args(_Order))
     return classes if order == "first" else generator_of(seed).permutation(classes)
 
 

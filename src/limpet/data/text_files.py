@@ -16,7 +16,7 @@ from limpet.embeddings import StringArray
 from limpet.errors import DataError, nearest, reason
 from limpet.support.disk import regular
 
-Columns = dict[str, list[Any]]
+_Columns = dict[str, list[Any]]
 OnEmpty = Literal["fail", "skip"]
 
 USUAL_NAMES = {
@@ -80,7 +80,7 @@ def texts(
     )
 
 
-def read_csv(path: Path) -> Columns:
+def read_csv(path: Path) -> _Columns:
     """Return the columns of a CSV file with a header, every value as it is written.
 
     Raises:
@@ -103,7 +103,7 @@ def read_csv(path: Path) -> Columns:
     return {name: [row[place] for row in rows] for place, name in enumerate(header)}
 
 
-def read_parquet(path: Path) -> Columns:
+def read_parquet(path: Path) -> _Columns:
     """Return the columns of a Parquet file."""
     import pyarrow.parquet as pq
 
@@ -113,7 +113,7 @@ def read_parquet(path: Path) -> Columns:
         return dict(table.to_pydict())
 
 
-def read_json_lines(path: Path) -> Columns:
+def read_json_lines(path: Path) -> _Columns:
     """Return the columns of a file with one JSON object per line; None where an object lacks a name.
 
     Raises:
@@ -134,12 +134,12 @@ def read_json_lines(path: Path) -> Columns:
     return {name: [row.get(name) for row in rows] for name in names}
 
 
-def read_lines(path: Path) -> Columns:
+def read_lines(path: Path) -> _Columns:
     """Return one text per line, without its line break."""
     return {"text": _lines(path)}
 
 
-FILE_READERS: Mapping[str, Callable[[Path], Columns]] = {
+FILE_READERS: Mapping[str, Callable[[Path], _Columns]] = {
     ".csv": read_csv,
     ".parquet": read_parquet,
     ".jsonl": read_json_lines,
@@ -177,7 +177,7 @@ def _refuse_repeated(path: Path, names: Sequence[str]) -> None:
         raise DataError(f"'{path}' has several columns '{repeated[0]}'.", expected="one column of each name")
 
 
-def column_of(path: Path, role: str, columns: Columns, chosen: str | None) -> str | None:
+def column_of(path: Path, role: str, columns: _Columns, chosen: str | None) -> str | None:
     """Return the name of the column that has a role of `USUAL_NAMES`, or None; refuse to choose between two.
 
     Args:

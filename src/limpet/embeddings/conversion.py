@@ -112,7 +112,7 @@ def classes_of(labels: Any, names: StringArray | None) -> tuple[NDArray[Any], St
     return rows, names
 
 
-LARGEST = int(np.iinfo(np.int64).max)
+_LARGEST = int(np.iinfo(np.int64).max)
 
 
 def values_of(
@@ -168,10 +168,10 @@ def int64_labels(labels: NDArray[Any], what: str) -> NDArray[np.int64]:
     Expected: whole numbers up to 9223372036854775807 (int64)
     Next: number the classes anew, or give their names as texts.
     """
-    if labels.dtype == np.uint64 and labels.max(initial=0) > LARGEST:
+    if labels.dtype == np.uint64 and labels.max(initial=0) > _LARGEST:
         raise DataError(
             f"{what} reach {labels.max()}.",
-            expected=f"whole numbers up to {LARGEST} (int64)",
+            expected=f"whole numbers up to {_LARGEST} (int64)",
             to_do="number the classes anew, or give their names as texts.",
         )
     return labels.astype(np.int64)

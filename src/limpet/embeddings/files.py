@@ -17,7 +17,7 @@ from limpet.errors import ConfigError, DataError, nearest
 from limpet.support.disk import open_file
 
 
-class Kind(NamedTuple):
+class FileKind(NamedTuple):
     """A kind of files.
 
     Args:
@@ -46,43 +46,43 @@ _RESULTS = "give the folders of embeddings; results.json belongs to --report, `e
 _OTHERS = "write the vectors to a .npz, .npy or .parquet file."
 _UNPACK = "unpack it, and give the file of embeddings in it."
 
-PARQUET = Kind("a Parquet file", "give it a name that ends with .parquet.")
-NUMPY = Kind("a NumPy file", "give it a name that ends with .npy.")
-NUMPY_ARCHIVE = Kind("an archive of NumPy arrays", "give it a name that ends with .npz.")
+PARQUET = FileKind("a Parquet file", "give it a name that ends with .parquet.")
+NUMPY = FileKind("a NumPy file", "give it a name that ends with .npy.")
+NUMPY_ARCHIVE = FileKind("an archive of NumPy arrays", "give it a name that ends with .npz.")
 _BEGINNINGS = (
     (b"PAR1", PARQUET),
     (b"\x93NUMPY", NUMPY),
-    (b"\xff\xd8\xff", Kind("a JPEG image", _IMAGES)),
-    (b"\x89PNG\r\n", Kind("a PNG image", _IMAGES)),
-    (b"GIF8", Kind("a GIF image", _IMAGES)),
-    (b"II*\0", Kind("a TIFF image", _IMAGES)),
-    (b"MM\0*", Kind("a TIFF image", _IMAGES)),
-    (b"\x1f\x8b", Kind("a file packed by gzip", _UNPACK)),
-    (b"%PDF-", Kind("a PDF document", _OTHERS)),
-    (b"SQLite format 3\0", Kind("an SQLite database", _OTHERS)),
-    (b"ARROW1\0", Kind("an Arrow file", _OTHERS)),
-    (b"\x89HDF\r\n", Kind("an HDF5 file", _OTHERS)),
-    (b"\x80\x02", Kind("a pickle", _OTHERS)),
-    (b"\x80\x03", Kind("a pickle", _OTHERS)),
-    (b"\x80\x04", Kind("a pickle", _OTHERS)),
-    (b"\x80\x05", Kind("a pickle", _OTHERS)),
+    (b"\xff\xd8\xff", FileKind("a JPEG image", _IMAGES)),
+    (b"\x89PNG\r\n", FileKind("a PNG image", _IMAGES)),
+    (b"GIF8", FileKind("a GIF image", _IMAGES)),
+    (b"II*\0", FileKind("a TIFF image", _IMAGES)),
+    (b"MM\0*", FileKind("a TIFF image", _IMAGES)),
+    (b"\x1f\x8b", FileKind("a file packed by gzip", _UNPACK)),
+    (b"%PDF-", FileKind("a PDF document", _OTHERS)),
+    (b"SQLite format 3\0", FileKind("an SQLite database", _OTHERS)),
+    (b"ARROW1\0", FileKind("an Arrow file", _OTHERS)),
+    (b"\x89HDF\r\n", FileKind("an HDF5 file", _OTHERS)),
+    (b"\x80\x02", FileKind("a pickle", _OTHERS)),
+    (b"\x80\x03", FileKind("a pickle", _OTHERS)),
+    (b"\x80\x04", FileKind("a pickle", _OTHERS)),
+    (b"\x80\x05", FileKind("a pickle", _OTHERS)),
 )
 _ZIP = b"PK\x03\x04"
 _SNIFFED = 4096  # bytes
 
 
-def other_kind(path: Path) -> Kind | None:
+def other_kind(path: Path) -> FileKind | None:
     """Return what a file is that is read as something else; None where nobody can tell."""
     with open_file(path) as file:
         begin = file.read(_SNIFFED)
     if begin.startswith(_ZIP):
         return _archive(path)
     if begin[:4] == b"RIFF" and begin[8:12] == b"WEBP":
-        return Kind("a WebP image", _IMAGES)
+        return FileKind("a WebP image", _IMAGES)
     return next((kind for start, kind in _BEGINNINGS if begin.startswith(start)), _text(path, begin))
 
 
-def refuse_other_kind(path: str | Path, *own: Kind) -> None:
+def refuse_other_kind(path: str | Path, *own: FileKind) -> None:
     """Refuse a file that is evidently of another kind than the one it is read as; others are left to their reader.
 
     Args:
@@ -102,18 +102,18 @@ def refuse_other_kind(path: str | Path, *own: Kind) -> None:
         raise DataError(f"'{path}' is {found.words}.", expected=FILES_OF_EMBEDDINGS, to_do=found.to_do)
 
 
-def _archive(path: Path) -> Kind | None:
+def _archive(path: Path) -> FileKind | None:
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
     except (OSError, ValueError, NotImplementedError, RuntimeError, zipfile.BadZipFile):
         return None  # cut off or damaged: its reader says so
     if any(name.endswith("/data.pkl") for name in names):
-        return Kind("a file of PyTorch", _OTHERS)
-    return NUMPY_ARCHIVE if any(name.endswith(".npy") for name in names) else Kind("a zip archive", _UNPACK)
+        return FileKind("a file of PyTorch", _OTHERS)
+    return NUMPY_ARCHIVE if any(name.endswith(".npy") for name in names) else FileKind("a zip archive", _UNPACK)
 
 
-def _text(path: Path, begin: bytes) -> Kind | None:
+def _text(path: Path, begin: bytes) -> FileKind | None:
     """Return what kind of text a file is, by its beginning; None for one of bytes."""
     try:
         text = begin.decode("utf-8")
@@ -126,16 +126,16 @@ def _text(path: Path, begin: bytes) -> Kind | None:
     lines = text.lstrip("\ufeff \t\r\n").splitlines()
     first = lines[0] if lines else ""
     if first.startswith("<"):
-        return Kind("an HTML or XML page", _OTHERS)
+        return FileKind("an HTML or XML page", _OTHERS)
     if first.startswith(("{", "[")):
-        return Kind("a file of JSON lines", _TEXTS) if _is_json(first) and len(lines) > 1 else _json(path)
+        return FileKind("a file of JSON lines", _TEXTS) if _is_json(first) and len(lines) > 1 else _json(path)
     if any(sign in first for sign in (",", "\t", ";")):
-        return Kind("a table of text, such as a .csv file", _TEXTS)
-    return Kind("a text file", _TEXTS)
+        return FileKind("a table of text, such as a .csv file", _TEXTS)
+    return FileKind("a text file", _TEXTS)
 
 
-def _json(path: Path) -> Kind:
-    return Kind("a JSON file", _RESULTS if path.name == "results.json" else _OTHERS)
+def _json(path: Path) -> FileKind:
+    return FileKind("a JSON file", _RESULTS if path.name == "results.json" else _OTHERS)
 
 
 def _is_json(line: str) -> bool:

@@ -31,7 +31,7 @@ from limpet.support.documents import parsed_json
 
 __all__ = ["from_npz", "from_parquet", "load", "save", "to_npz", "to_parquet", "write_atomically"]
 
-FORMAT_VERSION = 1
+_FORMAT_VERSION = 1
 HEADER_LIMIT = 2**20
 """Bytes of the longest JSON header that is read: it names arrays, and holds no ids."""
 _OWN = {"id_bytes", "id_offsets"}
@@ -50,7 +50,7 @@ def save(embeddings: EmbeddingSet, path: str | Path) -> Path:
     check_given(embeddings=embeddings)
     record = {
         "format": "limpet.EmbeddingSet",
-        "format_version": FORMAT_VERSION,
+        "format_version": _FORMAT_VERSION,
         "fingerprint": embeddings.fingerprint,
         "role": embeddings.role,
         "form": embeddings.form,
@@ -115,13 +115,13 @@ def load(path: str | Path, *, verify: bool = False) -> EmbeddingSet:
     try:
         record = parsed_json(metadata["limpet"])
         version = int(record["format_version"])
-        embeddings = _assemble(arrays, record) if version <= FORMAT_VERSION else None
+        embeddings = _assemble(arrays, record) if version <= _FORMAT_VERSION else None
     except _MALFORMED as error:
         raise _damaged(path, f"it is no set of embeddings ({reason(error)})") from error
     if embeddings is None:
         raise DataError(
             f"'{path}' has format version {version}.",
-            expected=f"at most {FORMAT_VERSION}",
+            expected=f"at most {_FORMAT_VERSION}",
             to_do="install a newer limpet.",
             intact="The file is intact.",
         )

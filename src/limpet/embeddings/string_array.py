@@ -18,7 +18,7 @@ from limpet.errors import DataError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Rows = NDArray[np.int64]
+_Rows = NDArray[np.int64]
 
 _CONVERTED_AT_ONCE = 65_536
 
@@ -237,20 +237,20 @@ class IdIndex:
             self.ids = parts[0].arrow()  # not copied: it may be a file
         self._hash_of = hash_of
         hashes = self._hashes(self.ids)
-        self._rows: Rows = np.argsort(hashes, kind="stable")
+        self._rows: _Rows = np.argsort(hashes, kind="stable")
         self._sorted = hashes[self._rows]
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def _hashes(self, ids: pa.LargeStringArray) -> Rows:
+    def _hashes(self, ids: pa.LargeStringArray) -> _Rows:
         hashes = np.empty(len(ids), np.int64)
         for start in range(0, len(ids), _CONVERTED_AT_ONCE):
             part = ids.slice(start, _CONVERTED_AT_ONCE).to_pylist()
             hashes[start : start + len(part)] = np.fromiter(map(self._hash_of, part), np.int64, len(part))
         return hashes
 
-    def find(self, wanted: Sequence[str]) -> Rows:
+    def find(self, wanted: Sequence[str]) -> _Rows:
         """Return the row of every wanted id (len(wanted),), or -1 where there is none."""
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -269,7 +269,7 @@ class IdIndex:
             places[left] += 1  # another id of the same hash
         return row_of
 
-    def by_part(self, rows: Rows) -> Iterator[tuple[int, Rows, Rows]]:
+    def by_part(self, rows: _Rows) -> Iterator[tuple[int, _Rows, _Rows]]:
         """Yield, for every list that has some of these rows, its number, which of the rows, and their places in it."""
         parts = np.searchsorted(self.starts, rows, side="right") - 1
         for part in np.unique(parts):

@@ -24,7 +24,7 @@ from limpet.geometry import Space, space_from_record
 if TYPE_CHECKING:
     import pyarrow as pa
 
-METADATA = "limpet"
+_METADATA = "limpet"
 """Where a table says what its columns do not."""
 TAKEN = ("id", "vector", "label")
 
@@ -57,7 +57,7 @@ def to_arrow(values: Mapping[str, Any]) -> pa.Table:
         "fingerprint": values["fingerprint"], "space": values["space"].record(), "role": values["role"],
         "form": values["form"], "prefix": values["prefix"], "class_names": names,
     }  # fmt: skip
-    return pa.table(columns).replace_schema_metadata({METADATA: json.dumps(told)})
+    return pa.table(columns).replace_schema_metadata({_METADATA: json.dumps(told)})
 
 
 def from_arrow(table: pa.Table, told: TableOptions) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def from_arrow(table: pa.Table, told: TableOptions) -> dict[str, Any]:
             expected="a pyarrow.Table",
             to_do="EmbeddingSet.from_pandas takes data frames, from_dataset those of Hugging Face's datasets.",
         )
-    kept = (table.schema.metadata or {}).get(METADATA.encode())
+    kept = (table.schema.metadata or {}).get(_METADATA.encode())
     return _values(table, told, None if kept is None else kept.decode())
 
 
@@ -93,7 +93,7 @@ def to_pandas(values: Mapping[str, Any]) -> Any:
     frame = table.drop_columns(["vector"]).replace_schema_metadata(None).to_pandas()
     vectors = pd.Series(list(values["vectors"]), index=frame.index, dtype=object)
     frame.insert(1, "vector", vectors)
-    frame.attrs[METADATA] = table.schema.metadata[METADATA.encode()].decode()
+    frame.attrs[_METADATA] = table.schema.metadata[_METADATA.encode()].decode()
     return frame
 
 
@@ -116,7 +116,7 @@ def from_pandas(frame: Any, told: TableOptions) -> dict[str, Any]:
             f"The data frame holds what no column of a table can: {reason(error)}.",
             expected="columns of one type each, and vectors as arrays of numbers",
         ) from error
-    return _values(table, told, frame.attrs.get(METADATA))
+    return _values(table, told, frame.attrs.get(_METADATA))
 
 
 def from_dataset(dataset: Any, told: TableOptions) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def from_dataset(dataset: Any, told: TableOptions) -> dict[str, Any]:
             to_do="choose a split, as in dataset['train']; one that is streamed has to be loaded.",
         )
     table = dataset.with_format("arrow")[:]
-    kept = (table.schema.metadata or {}).get(METADATA.encode())
+    kept = (table.schema.metadata or {}).get(_METADATA.encode())
     feature = dataset.features.get(told.get("label_column", "label"))
     names = list(feature.names) if isinstance(feature, datasets.ClassLabel) else None
     return _values(table, told, None if kept is None else kept.decode(), names)
@@ -190,10 +190,10 @@ def _kept(kept: str | None) -> Mapping[str, Any]:
     try:
         own = json.loads(kept)
     except (TypeError, ValueError) as error:
-        raise DataError(f"The metadata '{METADATA}' of the table cannot be read: {reason(error)}.",
+        raise DataError(f"The metadata '{_METADATA}' of the table cannot be read: {reason(error)}.",
                         expected="what EmbeddingSet.to_arrow wrote, or none") from error  # fmt: skip
     if not isinstance(own, dict) or own.keys() != {"fingerprint", "space", "role", "form", "prefix", "class_names"}:
-        raise DataError(f"The metadata '{METADATA}' of the table is not what is written there.",
+        raise DataError(f"The metadata '{_METADATA}' of the table is not what is written there.",
                         expected="what EmbeddingSet.to_arrow wrote, or none")  # fmt: skip
     return own
 

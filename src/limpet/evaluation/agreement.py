@@ -14,25 +14,25 @@ from numpy.typing import NDArray
 from limpet.errors import DataError, refuse
 from limpet.evaluation.intervals import Draws
 from limpet.evaluation.ranking.row_lists import RowLists
-from limpet.evaluation.retrieval import Rows, top_k
+from limpet.evaluation.retrieval import RelevantRows, top_k
 from limpet.evaluation.sides import MatchedModels
-from limpet.results import Interval, Part
+from limpet.results import NumberInterval, Part
 
-Floats = NDArray[np.float64]
-Lists = NDArray[np.int64]
+_Floats = NDArray[np.float64]
+_Lists = NDArray[np.int64]
 
 AGREEMENT_AT = 10  # first items compared
 PERSISTENCE = 0.9  # the first 10 items then weigh 86 % of rank-biased overlap
-MEASURES = ("overlap", "rank_biased_overlap", "first_changed")
+_MEASURES = ("overlap", "rank_biased_overlap", "first_changed")
 
 _PAIRS_AT_ONCE = 8_000_000  # bounds memory
 
 
-class Mean(Part):
+class MeanAgreement(Part):
     """A mean over queries and its interval."""
 
     mean: float
-    interval: Interval
+    interval: NumberInterval
 
 
 class Alike(Part):
@@ -44,9 +44,9 @@ class Alike(Part):
         first_changed: Share of queries whose first item is another.
     """
 
-    overlap: Mean
-    rank_biased_overlap: Mean
-    first_changed: Mean
+    overlap: MeanAgreement
+    rank_biased_overlap: MeanAgreement
+    first_changed: MeanAgreement
 
 
 class Agreement(Part):
@@ -71,7 +71,7 @@ def agreement_of(
     models: MatchedModels,
     *,
     exclude_same_id: bool = False,
-    ignore: Rows | RowLists | None = None,
+    ignore: RelevantRows | RowLists | None = None,
     draws: Draws,
     k: int = AGREEMENT_AT,
 ) -> Agreement:
@@ -96,14 +96,16 @@ def agreement_of(
     intervals = draws.intervals(columns)
 
     def alike(system: str) -> Alike:
-        means = {name: float(np.nanmean(columns[system, name])) for name in MEASURES}
-        return Alike(**{name: Mean(mean=mean, interval=intervals[system, name]) for name, mean in means.items()})
+        means = {name: float(np.nanmean(columns[system, name])) for name in _MEASURES}
+        return Alike(
+            **{name: MeanAgreement(mean=mean, interval=intervals[system, name]) for name, mean in means.items()}
+        )
 
     queries = int((today[:, 0] >= 0).sum())
     return Agreement(k=k, persistence=PERSISTENCE, queries=queries, cross=alike("cross"), self_new=alike("self_new"))
 
 
-def compared(first: Lists, second: Lists, persistence: float = PERSISTENCE) -> dict[str, Floats]:
+def compared(first: _Lists, second: _Lists, persistence: float = PERSISTENCE) -> dict[str, _Floats]:
     """Compare two rankings of every query.
 
     "overlap" is the share of items that both have in common, of the longer list. "rank_biased_overlap" is how alike
@@ -144,7 +146,7 @@ def compared(first: Lists, second: Lists, persistence: float = PERSISTENCE) -> d
     }
 
 
-def _shared(first: Lists, second: Lists) -> Floats:
+def _shared(first: _Lists, second: _Lists) -> _Floats:
     """Return how many items the first d of both lists share, for every depth d from 1 to k: X_d (Q, k)."""
     queries, k = first.shape
     places = np.arange(k)
@@ -158,7 +160,7 @@ def _shared(first: Lists, second: Lists) -> Floats:
     return shared
 
 
-def _extrapolated(shared: Floats, lengths: Lists, persistence: float) -> Floats:
+def _extrapolated(shared: _Floats, lengths: _Lists, persistence: float) -> _Floats:
     """Return RBO_ext of lists whose first d share X_d items (Q, k)."""
     refuse(not 0 < persistence < 1, f"A persistence of {persistence:g}.", "between 0 and 1, such as 0.9")
     depths = np.arange(1, shared.shape[1] + 1)

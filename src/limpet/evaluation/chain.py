@@ -34,8 +34,8 @@ from limpet.evaluation.ties import Ties, ties_of
 from limpet.results import Data, Disagreement, ModelIdentity, Number, Part, Results, Share
 from limpet.support.wording import INDEPENDENT
 
-Array = NDArray[np.float64]
-Pair = tuple[int, int]  # rows of the model that asks and of the one whose gallery is searched
+_Array = NDArray[np.float64]
+_Pair = tuple[int, int]  # rows of the model that asks and of the one whose gallery is searched
 
 
 class ChainPair(Part):
@@ -181,18 +181,18 @@ class ChainEvaluation:
     protocol: ProtocolRecord
     fingerprints: Mapping[str, ModelIdentity]
     independent_fingerprints: Mapping[str, ModelIdentity]
-    matrix: Array
-    interval: Mapping[Pair, Interval]
-    gain_interval: Mapping[Pair, Interval]
+    matrix: _Array
+    interval: Mapping[_Pair, Interval]
+    gain_interval: Mapping[_Pair, Interval]
     ac: float
     am: float
     violations: NDArray[np.bool_]
     ties: Ties
     min_effect: float = 0.0
     guards: tuple[str, ...] = ()
-    worse: Mapping[Pair, tuple[str, ...]] = field(default_factory=dict)
-    first_hits: Mapping[Pair, FirstHits] = field(default_factory=dict)
-    independent_self: Array | None = None
+    worse: Mapping[_Pair, tuple[str, ...]] = field(default_factory=dict)
+    first_hits: Mapping[_Pair, FirstHits] = field(default_factory=dict)
+    independent_self: _Array | None = None
     p: Mapping[Variant, Mapping[Baseline, ChainMetrics]] | None = None
     trained_shares: tuple[float, ...] = ()
 
@@ -432,7 +432,7 @@ def _refuse_repeated(names: Sequence[str], models: Sequence[Sides]) -> None:
             )
 
 
-def _intervals(values: Mapping[Pair, PerUnit], draws: Draws) -> tuple[dict[Pair, Interval], dict[Pair, Interval]]:
+def _intervals(values: Mapping[_Pair, PerUnit], draws: Draws) -> tuple[dict[_Pair, Interval], dict[_Pair, Interval]]:
     """Return the intervals of all scores, and of what every pair gains, over the same resampled units."""
     columns = {("score", pair): of_pair for pair, of_pair in values.items()}
     columns |= {("gain", (i, j)): of_pair - values[j, j] for (i, j), of_pair in values.items() if j < i}
@@ -443,8 +443,8 @@ def _intervals(values: Mapping[Pair, PerUnit], draws: Draws) -> tuple[dict[Pair,
 
 
 def _worse(
-    measured: Mapping[Pair, Mapping[str, PerUnit]], guards: Sequence[str], draws: Draws
-) -> dict[Pair, tuple[str, ...]]:
+    measured: Mapping[_Pair, Mapping[str, PerUnit]], guards: Sequence[str], draws: Draws
+) -> dict[_Pair, tuple[str, ...]]:
     """Return in which guarded metrics every pair is clearly worse than the older model on its own gallery."""
     pairs = [(i, j) for i, j in measured if j < i]
     columns = {((i, j), name): measured[i, j][name] - measured[j, j][name] for i, j in pairs for name in guards}

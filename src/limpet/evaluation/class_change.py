@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from limpet.errors import DataError, refuse
 from limpet.results import Number, Part
 
-Floats = NDArray[np.float64]
-Counts = NDArray[np.int64]
+_Floats = NDArray[np.float64]
+_Counts = NDArray[np.int64]
 
 FALSE_DISCOVERIES = 0.05  # of the classes called clearly better or worse, how many are expected to be so by chance
 EXTREMES = 20  # classes named at either end
@@ -99,19 +99,19 @@ class ClassChange:
         p_value: Two-sided sign test of improved against worsened (C,); NaN where fewer than 6 queries changed.
     """
 
-    classes: Counts
-    queries: Counts
-    before: Floats
-    after: Floats
-    improved: Counts
-    worsened: Counts
-    p_value: Floats
+    classes: _Counts
+    queries: _Counts
+    before: _Floats
+    after: _Floats
+    improved: _Counts
+    worsened: _Counts
+    p_value: _Floats
 
     def __len__(self) -> int:
         return len(self.classes)
 
     @property
-    def change(self) -> Floats:
+    def change(self) -> _Floats:
         """After minus before (C,), with nothing left of rounding."""
         change = self.after - self.before
         return np.where(np.abs(change) < _SAME, 0.0, change)
@@ -205,7 +205,7 @@ def class_change(before: ArrayLike, after: ArrayLike, labels: ArrayLike) -> Clas
     classes, row, queries = np.unique(numbers[kept], return_inverse=True, return_counts=True)
     first, second = first[kept], second[kept]
 
-    def summed(values: NDArray[Any]) -> Floats:
+    def summed(values: NDArray[Any]) -> _Floats:
         return np.bincount(row, values, len(classes)).astype(np.float64)
 
     difference = second - first
@@ -221,7 +221,7 @@ def class_change(before: ArrayLike, after: ArrayLike, labels: ArrayLike) -> Clas
     )
 
 
-def sign_test(improved: ArrayLike, worsened: ArrayLike) -> Floats:
+def sign_test(improved: ArrayLike, worsened: ArrayLike) -> _Floats:
     """Return two-sided p-values of the exact sign test: is one side more than a fair coin would give?
 
     It asks nothing of the values but their order, and holds for any number of queries; ties count for neither side.

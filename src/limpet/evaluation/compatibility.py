@@ -22,10 +22,10 @@ from limpet.results import Number, Part
 Variant = Literal["raw", "sigmoid"]
 Verdict = Literal["compatible", "mixed", "inconclusive", "not compatible", "not held out", "unlabelled"]
 Baseline = Literal["own", "independent"]
-Scores = np.float64 | NDArray[np.float64]  # a number for numbers, an array for arrays
+_Scores = np.float64 | NDArray[np.float64]  # a number for numbers, an array for arrays
 
 
-def p_up(new_self: ArrayLike, independent_self: ArrayLike, variant: Variant = "raw") -> Scores:
+def p_up(new_self: ArrayLike, independent_self: ArrayLike, variant: Variant = "raw") -> _Scores:
     """How much the new model gained or lost on its own gallery by being aligned.
 
     x = (new_self - independent_self) / independent_self. "raw" returns x (HBCT, whose Eq. 15 prints the cross score
@@ -46,7 +46,7 @@ def p_up(new_self: ArrayLike, independent_self: ArrayLike, variant: Variant = "r
     return _ratio(new - independent, independent, variant)
 
 
-def p_comp(cross: ArrayLike, old_self: ArrayLike, independent_self: ArrayLike, variant: Variant = "raw") -> Scores:
+def p_comp(cross: ArrayLike, old_self: ArrayLike, independent_self: ArrayLike, variant: Variant = "raw") -> _Scores:
     """How much of the possible improvement arrives without re-embedding the gallery.
 
     x = (cross - old_self) / (independent_self - old_self): 0 is the old system, 1 the independent new one. "raw"
@@ -84,7 +84,7 @@ def undefined_p_metrics(old_self: float | None, independent_self: float | None) 
     return found
 
 
-def p_score(p_comp: ArrayLike, p_up: ArrayLike, beta: float = 1.0) -> Scores:
+def p_score(p_comp: ArrayLike, p_up: ArrayLike, beta: float = 1.0) -> _Scores:
     """Weighted harmonic mean (1 + beta^2) P_comp P_up / (beta^2 P_comp + P_up), for the sigmoid variant only.
 
     Args:
@@ -115,7 +115,7 @@ def p_score(p_comp: ArrayLike, p_up: ArrayLike, beta: float = 1.0) -> Scores:
     return _number(score)
 
 
-def _ratio(difference: NDArray[np.float64], reference: NDArray[np.float64], variant: str) -> Scores:
+def _ratio(difference: NDArray[np.float64], reference: NDArray[np.float64], variant: str) -> _Scores:
     if variant not in get_args(Variant):
         raise unknown_name("variant", variant, get_args(Variant))
     x = difference / np.where(reference <= 0, np.nan, reference)
@@ -126,8 +126,8 @@ def _floats(values: ArrayLike) -> NDArray[np.float64]:
     return np.asarray(values, np.float64)
 
 
-def _number(values: NDArray[np.float64]) -> Scores:
-    result: Scores = values[()]
+def _number(values: NDArray[np.float64]) -> _Scores:
+    result: _Scores = values[()]
     return result
 
 
@@ -262,11 +262,11 @@ def clearly_worse(intervals: Mapping[str, Sequence[float | None] | None]) -> tup
     return tuple(metric for metric, high in highs.items() if high is not None and high < 0)
 
 
-Generation = tuple[EmbeddingSet, EmbeddingSet]  # queries and gallery of one model
+_Generation = tuple[EmbeddingSet, EmbeddingSet]  # queries and gallery of one model
 
 
 def compatibility_matrix(
-    generations: Mapping[str, Generation] | Sequence[Generation], metric: str = "map", **options: Any
+    generations: Mapping[str, _Generation] | Sequence[_Generation], metric: str = "map", **options: Any
 ) -> NDArray[np.float64]:
     """Score the queries of every generation on its own and every earlier gallery.
 
@@ -398,7 +398,7 @@ def chain_metrics(
     i, j = np.tril_indices(len(scores), -1)
 
     def against(old: NDArray[np.float64]) -> ChainMetrics:
-        def triangle(values: Scores) -> NDArray[np.float64]:
+        def triangle(values: _Scores) -> NDArray[np.float64]:
             filled = np.full(scores.shape, np.nan)
             filled[i, j] = values
             return filled

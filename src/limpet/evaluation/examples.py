@@ -20,7 +20,7 @@ from limpet.evaluation.retrieval import top_k
 from limpet.evaluation.sides import MatchedModels, Sides, class_names_of, matched, same_id
 
 Kind = Literal["fixed", "kept", "flipped", "still wrong", "first hit changed"]
-System = Literal["self_old", "cross", "self_new"]
+_System = Literal["self_old", "cross", "self_new"]
 
 _RIGHT = "recall@1"
 _JUDGED: tuple[Kind, ...] = ("fixed", "kept", "flipped", "still wrong")
@@ -108,7 +108,7 @@ def choose_examples(
     count, k = count_of("count", count), count_of("k", k)
     models = matched((old_query, old_gallery), (new_query, new_gallery), (None, None), cross)
     _check_same(evaluation, models)
-    systems: dict[System, Sides] = {"self_old": models.old, "cross": models.linked(), "self_new": models.new}
+    systems: dict[_System, Sides] = {"self_old": models.old, "cross": models.linked(), "self_new": models.new}
     judge = _judge(evaluation, protocol, exclude_same_id)
     alone = exclude_same_id if protocol is None else protocol.leaves_itself_out
     if judge is None and evaluation.verdict != "unlabelled":
@@ -167,7 +167,7 @@ def _judge(evaluation: Evaluation, protocol: Protocol | None, exclude_same_id: b
     return protocol if isinstance(protocol, RankingProtocol) else None
 
 
-def _right(evaluation: Evaluation, system: System, sides: Sides, judge: RankingProtocol) -> NDArray[np.float64]:
+def _right(evaluation: Evaluation, system: _System, sides: Sides, judge: RankingProtocol) -> NDArray[np.float64]:
     """Return whether the first item answers each query (Q,): 1, 0, or NaN without relevant items."""
     measured = evaluation.per_query.get(system, {}).get(_RIGHT)
     if measured is not None and evaluation.protocol.options.get("no_relevant", "exclude") == "exclude":
@@ -199,7 +199,7 @@ def _mixture(
 
 
 def _changed(
-    systems: Mapping[System, Sides], count: int, seed: int, alone: bool
+    systems: Mapping[_System, Sides], count: int, seed: int, alone: bool
 ) -> tuple[NDArray[np.int64], list[Kind]]:
     """Return rows of queries (at most count) whose first item is another for new queries, at random, in their order."""
     before, now = (top_k(*systems[name], 1, exclude_same_id=alone).rows for name in ("self_old", "cross"))

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from limpet.evaluation.compatibility import negative_flip_rate, positive_flip_rate
 from limpet.evaluation.intervals import Draws
-from limpet.results import Interval, Number, Part
+from limpet.results import Number, NumberInterval, Part
 
 
 class FirstHits(Part):
@@ -31,7 +31,7 @@ class FirstHits(Part):
     healed: Number
     broken: Number
     net: Number
-    interval: Interval
+    interval: NumberInterval
 
     @classmethod
     def of(cls, metric: str, before: NDArray[np.float64], after: NDArray[np.float64], draws: Draws) -> Self:

@@ -32,7 +32,7 @@ from limpet.errors import ConfigError, DataError, refuse, unknown_name
 
 Interval = tuple[float, float]
 Resampled = Literal["auto", "queries", "classes"]
-Name = TypeVar("Name", bound=Hashable)
+_Name = TypeVar("_Name", bound=Hashable)
 
 FEW = 10
 """Fewer groups than these have Student's interval."""
@@ -108,13 +108,13 @@ def mean_interval(
 
 
 def mean_intervals(
-    columns: Mapping[Name, ArrayLike],
+    columns: Mapping[_Name, ArrayLike],
     *,
     resamples: int = 2000,
     level: float = 0.95,
     seed: int = 0,
     clusters: ArrayLike | None = None,
-) -> dict[Name, Interval]:
+) -> dict[_Name, Interval]:
     """Return the percentile interval of the mean of every column, over the same resampled queries for all.
 
     A query with a NaN in any column is left out of all. For the interval of a difference pass the differences as a
@@ -132,7 +132,7 @@ def mean_intervals(
 
 
 def chosen_interval(
-    scores: Mapping[Name, ArrayLike],
+    scores: Mapping[_Name, ArrayLike],
     baseline: ArrayLike,
     *,
     resamples: int = 2000,
@@ -296,7 +296,7 @@ class Draws:
         refuse(self.resamples < 1, f"{self.resamples} resamples.", "at least 1")
         _check_level(self.level)
 
-    def intervals(self, columns: Mapping[Name, ArrayLike]) -> dict[Name, Interval]:
+    def intervals(self, columns: Mapping[_Name, ArrayLike]) -> dict[_Name, Interval]:
         """Return the interval of the mean of every column; see `mean_intervals`."""
         return mean_intervals(
             columns, resamples=self.resamples, level=self.level, seed=self.seed, clusters=self.clusters
@@ -361,12 +361,12 @@ _ROUNDING = 1e-12  # sums nearer than this share of all differences are equal: t
 
 
 def p_values(
-    differences: Mapping[Name, ArrayLike],
+    differences: Mapping[_Name, ArrayLike],
     *,
     resamples: int = RESAMPLES,
     seed: int = 0,
     clusters: ArrayLike | None = None,
-) -> dict[Name, float]:
+) -> dict[_Name, float]:
     """Test several mean differences, such as those of several metrics, with the same flips for all.
 
     The p-value is (count + 1) / (resamples + 1), where count is how many drawn means are at least as far from zero as

@@ -22,7 +22,7 @@ from limpet.evaluation.intervals import Draws
 from limpet.evaluation.protocols.base import PerUnit, Protocol
 from limpet.evaluation.sides import MatchedModels
 from limpet.evaluation.upgrade import random_order
-from limpet.results import Finite, Interval, ModelIdentity, Number, Part, Share
+from limpet.results import Finite, ModelIdentity, Number, NumberInterval, Part, Share
 
 TOLERANCE = 0.01
 """What old queries may lose, as a fraction of 1, unless somebody says otherwise."""
@@ -49,7 +49,7 @@ class Meeting(Part):
     new_share: Share
     score: Number
     difference: Number
-    interval: Interval
+    interval: NumberInterval
     tolerated: Finite
     verdict: Verdict
     worse: tuple[str, ...] = ()

@@ -24,7 +24,7 @@ from limpet.evaluation.mixing import Mixing
 from limpet.evaluation.ties import Ties
 from limpet.evaluation.uncertainty import Uncertainty
 from limpet.evaluation.upgrade import UpgradeCurves
-from limpet.results import Count, Data, Disagreement, Interval, ModelIdentity, Number, Part, Results
+from limpet.results import Count, Data, Disagreement, ModelIdentity, Number, NumberInterval, Part, Results
 
 if TYPE_CHECKING:
     from limpet.evaluation.protocols.base import Protocol
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Gate = Literal["interval", "point"]
 System = Literal["self_old", "self_new", "self_independent", "cross", "cross_independent"]
-Values = dict[str, Number]  # metric -> value
+_Values = dict[str, Number]  # metric -> value
 PerQuery = Mapping[str, NDArray[np.float64]]  # metric -> one value per query
 
 GAIN = "cross_minus_self_old"
@@ -200,21 +200,21 @@ class Evaluation(Part):
     agreement: Agreement | None
     guards: tuple[str, ...]
     worse: tuple[str, ...]
-    self_old: Values | None
-    self_new: Values | None
-    self_independent: Values | None
-    cross: Values | None
-    cross_independent: Values | None
+    self_old: _Values | None
+    self_new: _Values | None
+    self_independent: _Values | None
+    cross: _Values | None
+    cross_independent: _Values | None
     compatible: dict[str, bool] | None
-    interval: dict[str, dict[str, Interval | None]] | None
-    mean_interval: dict[str, dict[str, Interval]] | None
-    p_value: dict[str, Values] | None = None
-    p_up: dict[Variant, Values] | None
-    p_comp: dict[Variant, Values] | None
-    p_score: dict[Variant, Values | None] | None
+    interval: dict[str, dict[str, NumberInterval | None]] | None
+    mean_interval: dict[str, dict[str, NumberInterval]] | None
+    p_value: dict[str, _Values] | None = None
+    p_up: dict[Variant, _Values] | None
+    p_comp: dict[Variant, _Values] | None
+    p_score: dict[Variant, _Values | None] | None
     undefined: dict[str, dict[str, str]] | None = None
-    negative_flip_rate: Values | None
-    positive_flip_rate: Values | None = None
+    negative_flip_rate: _Values | None
+    positive_flip_rate: _Values | None = None
     class_change: ClassChangeSummary | None = None
     upgrade_curve: UpgradeCurves | None
     mixing: Mixing | None = None
@@ -244,10 +244,10 @@ class Evaluation(Part):
 
     def score(self, system: System, metric: str | None = None) -> float | None:
         """Return what a system scores, in the gate metric when left out; None where it has no score."""
-        values: Values | None = getattr(self, system)
+        values: _Values | None = getattr(self, system)
         return None if values is None else values.get(metric or self.gate_metric)
 
-    def score_interval(self, system: System, metric: str | None = None) -> Interval | None:
+    def score_interval(self, system: System, metric: str | None = None) -> NumberInterval | None:
         """Return the interval of a score; None where there is none."""
         return ((self.mean_interval or {}).get(system) or {}).get(metric or self.gate_metric)
 
@@ -256,7 +256,7 @@ class Evaluation(Part):
         cross, old = self.score("cross", metric), self.score("self_old", metric)
         return None if cross is None or old is None else cross - old
 
-    def gain_interval(self, metric: str | None = None, difference: str = GAIN) -> Interval | None:
+    def gain_interval(self, metric: str | None = None, difference: str = GAIN) -> NumberInterval | None:
         """Return the paired interval of a difference, by default cross - self_old; None where there is none."""
         return ((self.interval or {}).get(metric or self.gate_metric) or {}).get(difference)
 

@@ -18,7 +18,7 @@ from limpet.evaluation.ranking.vector_rows import EmbeddingRows
 from limpet.evaluation.sides import check_sides, relevant_by_label, same_id
 
 NoRelevant = Literal["exclude", "zero"]
-Rows = Sequence[Sequence[int] | NDArray[Any]]  # one list of gallery rows per query
+RelevantRows = Sequence[Sequence[int] | NDArray[Any]]  # one list of gallery rows per query
 
 
 def rank_metrics(
@@ -26,8 +26,8 @@ def rank_metrics(
     gallery: EmbeddingSet,
     metrics: Sequence[str] = ("recall@1", "recall@5", "map", "map@r"),
     *,
-    relevant: Rows | RowLists | None = None,
-    ignore: Rows | RowLists | None = None,
+    relevant: RelevantRows | RowLists | None = None,
+    ignore: RelevantRows | RowLists | None = None,
     exclude_same_id: bool = False,
     no_relevant: NoRelevant = "exclude",
     block: int | None = None,
@@ -92,8 +92,8 @@ def _ranked(
 def asked_lists(
     query: EmbeddingSet,
     gallery: EmbeddingSet,
-    relevant: Rows | RowLists | None,
-    ignore: Rows | RowLists | None,
+    relevant: RelevantRows | RowLists | None,
+    ignore: RelevantRows | RowLists | None,
     exclude_same_id: bool,
 ) -> tuple[RowLists, RowLists]:
     """List for every query the gallery rows that answer it, by label unless they are given, and those to leave out."""
@@ -102,14 +102,14 @@ def asked_lists(
 
 
 def ignored_rows(
-    query: EmbeddingSet, gallery: EmbeddingSet, ignore: Rows | RowLists | None, exclude_same_id: bool
+    query: EmbeddingSet, gallery: EmbeddingSet, ignore: RelevantRows | RowLists | None, exclude_same_id: bool
 ) -> RowLists:
     """List for every query the gallery rows to leave out."""
     same = same_id(query, gallery) if exclude_same_id else no_rows(len(query))
     return same if ignore is None else _lists("ignore", ignore, query, gallery).union(same)
 
 
-def _lists(what: str, rows: Rows | RowLists, query: EmbeddingSet, gallery: EmbeddingSet) -> RowLists:
+def _lists(what: str, rows: RelevantRows | RowLists, query: EmbeddingSet, gallery: EmbeddingSet) -> RowLists:
     lists = rows if isinstance(rows, RowLists) else RowLists.of(rows)
     lists.check(what, len(query), len(gallery))
     return lists
@@ -157,7 +157,7 @@ def top_k(
     gallery: EmbeddingSet,
     k: int,
     *,
-    ignore: Rows | RowLists | None = None,
+    ignore: RelevantRows | RowLists | None = None,
     exclude_same_id: bool = False,
     block: int | None = None,
 ) -> Neighbours:

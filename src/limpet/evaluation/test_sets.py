@@ -18,7 +18,7 @@ from limpet.evaluation.compatibility import (
 from limpet.evaluation.first_hits import FirstHits
 from limpet.evaluation.results import Evaluation, EvaluationResults, Gate, ProtocolRecord, System
 from limpet.evaluation.ties import Ties
-from limpet.results import Data, Disagreement, Interval, ModelIdentity, Number, Part, Results
+from limpet.results import Data, Disagreement, ModelIdentity, Number, NumberInterval, Part, Results
 
 _SYSTEMS: tuple[System, ...] = ("self_old", "self_independent", "self_new", "cross")
 _SAME = 1e-9
@@ -259,7 +259,7 @@ def _scores(name: str, evaluation: Evaluation, metric: str) -> SetScores:
     })  # fmt: skip
 
 
-def _verdict(evaluation: Evaluation, metric: str, around: Interval, worse: Sequence[str]) -> Verdict:
+def _verdict(evaluation: Evaluation, metric: str, around: NumberInterval, worse: Sequence[str]) -> Verdict:
     """Return the verdict on a metric, as the evaluation's own gate and guards speak it."""
     if evaluation.verdict == "unlabelled":
         return "unlabelled"

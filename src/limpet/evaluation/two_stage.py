@@ -27,7 +27,7 @@ from limpet.evaluation.ranking.tiles import MOST_QUERIES, Search
 from limpet.evaluation.ranking.vector_rows import EmbeddingRows
 from limpet.evaluation.retrieval import (
     NoRelevant,
-    Rows,
+    RelevantRows,
     asked_lists,
     check_any_relevant,
     check_no_relevant,
@@ -78,7 +78,7 @@ def rescored(
     second: Sides,
     candidates: int,
     *,
-    ignore: Rows | RowLists | None = None,
+    ignore: RelevantRows | RowLists | None = None,
     exclude_same_id: bool = False,
 ) -> Rescored:
     """Find the candidates of every query by one model, and order them by another one.
@@ -113,8 +113,8 @@ def rescored_metrics(
     candidates: int,
     metrics: Sequence[str] = ("recall@1", "recall@5", "map", "map@r"),
     *,
-    relevant: Rows | RowLists | None = None,
-    ignore: Rows | RowLists | None = None,
+    relevant: RelevantRows | RowLists | None = None,
+    ignore: RelevantRows | RowLists | None = None,
     exclude_same_id: bool = False,
     no_relevant: NoRelevant = "exclude",
 ) -> dict[str, NDArray[np.float64]]:

@@ -208,7 +208,7 @@ class DiskClass:
 
 
 @dataclass(frozen=True)
-class Disk:
+class PoincareDisk:
     """Two models on the Poincaré disk of curvature -1; its rim is infinitely far from the origin.
 
     Args:
@@ -230,7 +230,7 @@ def choose_disk(
     classes: int = 6,
     items: int = 30,
     seed: int = 0,
-) -> Disk | None:
+) -> PoincareDisk | None:
     """Choose classes and items at random, and place them on the disk by both models.
 
     Half of the classes are ones that the old model has not seen, where it is known and there are so many. The distance
@@ -275,7 +275,7 @@ def choose_disk(
         _disk_class(old.select(group), new.select(group), None if seen is None else bool(seen[group[0]]), *sides)
         for group, *sides in zip(groups, *(np.split(side, ends) for side in places), strict=True)
     ]
-    return Disk(tuple(chosen), *(_share(tangents, directions) for tangents in (old_tangents, new_tangents)))
+    return PoincareDisk(tuple(chosen), *(_share(tangents, directions) for tangents in (old_tangents, new_tangents)))
 
 
 def _disk_class(

@@ -25,12 +25,12 @@ from limpet.evaluation.ranking.engine import Ranked, hide
 from limpet.evaluation.ranking.row_lists import RowLists
 from limpet.evaluation.ranking.scores import block_size, score_blocks
 from limpet.evaluation.ranking.side_by_side import available_cores
-from limpet.evaluation.retrieval import NoRelevant, Rows, asked_lists, check_any_relevant, check_no_relevant
+from limpet.evaluation.retrieval import NoRelevant, RelevantRows, asked_lists, check_any_relevant, check_no_relevant
 from limpet.evaluation.sides import check_sides, in_order_of, vectors_for
 from limpet.results import Number, Part
 
-Order = NDArray[np.int64]  # gallery rows, the first to be re-embedded first
-SHARES: tuple[float, ...] = tuple(step / 20 for step in range(21))
+_Order = NDArray[np.int64]  # gallery rows, the first to be re-embedded first
+_SHARES: tuple[float, ...] = tuple(step / 20 for step in range(21))
 
 _SIMILARITIES_AT_ONCE = 8_388_608
 
@@ -92,11 +92,11 @@ def upgrade_curves(
     old_gallery: EmbeddingSet,
     new_gallery: EmbeddingSet,
     *,
-    orders: Mapping[str, Sequence[Order]] | None = None,
-    shares: Sequence[float] = SHARES,
+    orders: Mapping[str, Sequence[_Order]] | None = None,
+    shares: Sequence[float] = _SHARES,
     metric: str = "map",
-    relevant: Rows | RowLists | None = None,
-    ignore: Rows | RowLists | None = None,
+    relevant: RelevantRows | RowLists | None = None,
+    ignore: RelevantRows | RowLists | None = None,
     exclude_same_id: bool = False,
     no_relevant: NoRelevant = "exclude",
     seeds: Sequence[int] = (0, 1, 2),
@@ -165,7 +165,7 @@ def upgrade_curves(
     }
 
 
-def usual_orders(old_gallery: EmbeddingSet, seeds: Sequence[int]) -> dict[str, list[Order]]:
+def usual_orders(old_gallery: EmbeddingSet, seeds: Sequence[int]) -> dict[str, list[_Order]]:
     """Return the orders by name that `upgrade_curves` measures unless it is given others."""
     refuse(not seeds, "No seed for the random order.", "at least one")
     margin = margin_order(old_gallery)
@@ -180,7 +180,7 @@ def _checked_shares(shares: Sequence[float]) -> NDArray[np.float64]:
     return steps
 
 
-def first_new_share(order: Order, shares: NDArray[np.float64], size: int) -> NDArray[np.int64]:
+def first_new_share(order: _Order, shares: NDArray[np.float64], size: int) -> NDArray[np.int64]:
     """Return for every gallery row (N,) the number of the first share at which it is new; len(shares) for never.
 
     At share s the first round(s N) rows of the order are new.
@@ -199,7 +199,7 @@ def first_new_share(order: Order, shares: NDArray[np.float64], size: int) -> NDA
     return result
 
 
-def random_order(n: int, seed: int) -> Order:
+def random_order(n: int, seed: int) -> _Order:
     """Return n rows in random order.
 
     >>> sorted(random_order(3, seed=0).tolist())
@@ -208,7 +208,7 @@ def random_order(n: int, seed: int) -> Order:
     return np.random.default_rng(seed).permutation(n)
 
 
-def margin_order(old_gallery: EmbeddingSet) -> Order:
+def margin_order(old_gallery: EmbeddingSet) -> _Order:
     """Order rows by the label margin of the old model, small first; ties by row.
 
     The margin of an item is its similarity to the mean of its own class minus that to the nearest other class mean

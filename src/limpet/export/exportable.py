@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 Vectors = NDArray[np.float32]
 
-PROBES = 256
+_PROBES = 256
 """Rows that are compared before anything is written for good."""
 IMAGE_PROBES = 16
 _PROBE_SEED = 20_260
 _CONFIG = "config.json"
 
 
-class Contract(BaseModel):
+class ModelInput(BaseModel):
     """What goes in, for people who write serving code.
 
     Args:
@@ -74,7 +74,7 @@ class Exportable:
     fingerprint: str
     searches: str | None
     space: Space
-    contract: Contract
+    contract: ModelInput
     probe: NDArray[Any]
     reference: Callable[[NDArray[Any]], Vectors]
     steps: Steps | None = None
@@ -204,9 +204,9 @@ def points_of(release: Release) -> nn.Module:
     return Points().eval()
 
 
-def vector_contract(source: str, dim: int) -> Contract:
+def vector_contract(source: str, dim: int) -> ModelInput:
     """Return what a map of vectors reads."""
-    return Contract(
+    return ModelInput(
         name="vectors",
         dtype="float32",
         shape=("batch", dim),
@@ -214,7 +214,7 @@ def vector_contract(source: str, dim: int) -> Contract:
     )
 
 
-def image_contract(spec: EncoderSpec) -> Contract:
+def image_contract(spec: EncoderSpec) -> ModelInput:
     """Return what an encoder of images reads: all but the fitting to its size is a part of it."""
     manner, _, curve = spec.fit.partition("-")
     size = "{} × {} pixels".format(*spec.input_shape[1:])
@@ -224,7 +224,7 @@ def image_contract(spec: EncoderSpec) -> Contract:
     }[manner]
     colours = {1: "grey", 3: "RGB"}.get(spec.channels, f"of {spec.channels} channels")
     cut = "the middle that is seen, " if spec.centre_crop is not None else ""
-    return Contract(
+    return ModelInput(
         name="images",
         dtype="uint8",
         shape=("batch", *spec.input_shape),
@@ -236,6 +236,6 @@ def image_contract(spec: EncoderSpec) -> Contract:
 def probe_rows(dim: int) -> Vectors:
     """Return vectors (256, dim) of all directions and several lengths."""
     generator = np.random.default_rng(_PROBE_SEED)
-    rows = generator.normal(size=(PROBES, dim)) * generator.choice([0.1, 1.0, 10.0], size=(PROBES, 1))
+    rows = generator.normal(size=(_PROBES, dim)) * generator.choice([0.1, 1.0, 10.0], size=(_PROBES, 1))
     probe: Vectors = rows.astype(np.float32)
     return probe

@@ -17,7 +17,7 @@ from limpet.models.text_folders import file_digest
 from limpet.support.disk import whole_folder
 from limpet.version import __version__
 
-TOLERANCE = 1e-6
+_TOLERANCE = 1e-6
 """Largest difference that is let through: some roundings of a unit vector's numbers in float32."""
 
 NO_STEPS = "it does not say what it computes (its class has no `as_steps`)"
@@ -147,9 +147,9 @@ def _finished(
     path.write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
     expected, found = to.pairs(model, folder)
     difference = largest_difference(expected, found)
-    if not difference <= TOLERANCE:
+    if not difference <= _TOLERANCE:
         raise refused(
-            model, to, f"its vectors there differ by {difference:.1e}, and no more than {TOLERANCE:g} is let through",
+            model, to, f"its vectors there differ by {difference:.1e}, and no more than {_TOLERANCE:g} is let through",
             others,
         )  # fmt: skip
     record = record.model_copy(

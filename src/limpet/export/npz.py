@@ -15,7 +15,7 @@ from limpet.export import reader
 from limpet.export.exportable import Exportable, Vectors
 from limpet.export.formats import NO_STEPS, Format
 from limpet.export.record import ExportRecord, StepRecord
-from limpet.support.steps import Step
+from limpet.support.steps import ExportStep
 
 
 class NumpyArrays(Format):
@@ -53,7 +53,7 @@ vectors = mapped(np.load("vectors.npy"))
         return model.reference(model.probe), reader.Map(folder)(model.probe)
 
 
-def describe(steps: Sequence[Step], arrays: dict[str, NDArray[Any]], prefix: str = "") -> list[StepRecord]:
+def describe(steps: Sequence[ExportStep], arrays: dict[str, NDArray[Any]], prefix: str = "") -> list[StepRecord]:
     """Return steps as plain values; their arrays are put aside, under the names that these say."""
     described = []
     for place, step in enumerate(steps):

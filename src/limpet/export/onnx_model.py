@@ -19,9 +19,9 @@ from limpet.export.exportable import Exportable, Vectors
 from limpet.export.formats import NO_STEPS, Format
 from limpet.export.record import ExportRecord
 from limpet.support.extras import installing
-from limpet.support.steps import Affine, Gelu, Lift, Mixture, Normalise, Relu, Scale, Shorten, Step, Sum
+from limpet.support.steps import Affine, ExportStep, Gelu, Lift, Mixture, Normalise, Relu, Scale, Shorten, Sum
 
-EXTRA = installing("onnx")
+_EXTRA = installing("onnx")
 OPSET, FORMAT = 18, 9
 """Old enough for the runtimes of the last years."""
 SHORTEST = 1e-12
@@ -88,7 +88,7 @@ def libraries() -> tuple[Any, Any]:
 def _missing(error: ImportError) -> ConfigError:
     return ConfigError(
         f"The format onnx needs the package '{error.name}', which is not installed.",
-        to_do=f"{EXTRA}.",
+        to_do=f"{_EXTRA}.",
     )
 
 
@@ -152,7 +152,7 @@ def steps_model(model: Exportable) -> Any:
     """Return plain steps as ONNX, in float32."""
     from onnx import TensorProto, helper
 
-    graph = Graph()
+    graph = OnnxGraph()
     last = graph.run(model.steps or (), model.contract.name)
     graph.nodes.append(helper.make_node("Identity", [last], [OnnxModel.OUTPUT]))
     ends = [
@@ -165,7 +165,7 @@ def steps_model(model: Exportable) -> Any:
     )
 
 
-class Graph:
+class OnnxGraph:
     """Nodes and constants of a graph under way."""
 
     def __init__(self) -> None:
@@ -188,7 +188,7 @@ class Graph:
         self.nodes.append(helper.make_node(operator, list(inputs), [name], **attributes))
         return name
 
-    def run(self, steps: Sequence[Step], rows: str) -> str:
+    def run(self, steps: Sequence[ExportStep], rows: str) -> str:
         """Put steps into the graph, after the value of a name, and return the name of what comes out."""
         for step in steps:
             rows = _NODES[type(step)](self, rows, step)
@@ -202,32 +202,32 @@ class Graph:
         return self.add("Max", self.add("Mul", unit, largest), self.constant(SHORTEST))
 
 
-def _normalise(graph: Graph, rows: str, step: Normalise) -> str:
+def _normalise(graph: OnnxGraph, rows: str, step: Normalise) -> str:
     return graph.add("Div", rows, graph.lengths(rows))
 
 
-def _scale(graph: Graph, rows: str, step: Scale) -> str:
+def _scale(graph: OnnxGraph, rows: str, step: Scale) -> str:
     return graph.add("Mul", rows, graph.constant(step.factor))
 
 
-def _affine(graph: Graph, rows: str, step: Affine) -> str:
+def _affine(graph: OnnxGraph, rows: str, step: Affine) -> str:
     return graph.add("Gemm", rows, graph.constant(step.weights), graph.constant(step.offset))
 
 
-def _relu(graph: Graph, rows: str, step: Relu) -> str:
+def _relu(graph: OnnxGraph, rows: str, step: Relu) -> str:
     return graph.add("Relu", rows)
 
 
-def _gelu(graph: Graph, rows: str, step: Gelu) -> str:
+def _gelu(graph: OnnxGraph, rows: str, step: Gelu) -> str:
     error = graph.add("Erf", graph.add("Mul", rows, graph.constant(math.sqrt(0.5))))
     return graph.add("Mul", graph.add("Mul", rows, graph.constant(0.5)), graph.add("Add", error, graph.constant(1.0)))
 
 
-def _sum(graph: Graph, rows: str, step: Sum) -> str:
+def _sum(graph: OnnxGraph, rows: str, step: Sum) -> str:
     return graph.add("Sum", *(graph.run(branch, rows) for branch in step.branches))
 
 
-def _mixture(graph: Graph, rows: str, step: Mixture) -> str:
+def _mixture(graph: OnnxGraph, rows: str, step: Mixture) -> str:
     from onnx import TensorProto
 
     wide = graph.add("Cast", rows, to=TensorProto.DOUBLE)  # a temperature magnifies what float32 rounds
@@ -244,18 +244,18 @@ def _mixture(graph: Graph, rows: str, step: Mixture) -> str:
     return graph.add("ReduceSum", graph.add("Mul", columns, images), graph.constant([0], np.int64), keepdims=0)
 
 
-def _shorten(graph: Graph, rows: str, step: Shorten) -> str:
+def _shorten(graph: OnnxGraph, rows: str, step: Shorten) -> str:
     share = graph.add("Div", graph.constant(step.length), graph.lengths(rows))
     return graph.add("Mul", rows, graph.add("Min", share, graph.constant(1.0)))
 
 
-def _lift(graph: Graph, rows: str, step: Lift) -> str:
+def _lift(graph: OnnxGraph, rows: str, step: Lift) -> str:
     angles = graph.add("Mul", graph.lengths(rows), graph.constant(math.sqrt(step.curvature)))
     reach = graph.add("Sinh", graph.add("Min", angles, graph.constant(math.asinh(2.0**15))))
     return graph.add("Mul", rows, graph.add("Div", reach, angles))
 
 
-_NODES: dict[type[Step], Callable[[Graph, str, Any], str]] = {
+_NODES: dict[type[ExportStep], Callable[[OnnxGraph, str, Any], str]] = {
     Normalise: _normalise, Scale: _scale, Affine: _affine, Relu: _relu, Gelu: _gelu, Sum: _sum, Mixture: _mixture,
     Shorten: _shorten, Lift: _lift,
 }  # fmt: skip

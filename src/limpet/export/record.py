@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from limpet.export.exportable import Contract
+from limpet.export.exportable import ModelInput
 
-FORMAT_VERSION = 1
+_FORMAT_VERSION = 1
 RECORD_FILE, CARD_FILE = "export.json", "README.md"
 
 
@@ -58,7 +58,7 @@ class ExportRecord(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    format_version: int = Field(default=FORMAT_VERSION, ge=1)
+    format_version: int = Field(default=_FORMAT_VERSION, ge=1)
     format: str
     name: str
     source: str | None
@@ -68,7 +68,7 @@ class ExportRecord(BaseModel):
     space: dict[str, Any]
     dim: int
     metric: str
-    input: Contract
+    input: ModelInput
     largest_difference: float | None = None
     compared: int = 0
     steps: list[StepRecord] = []

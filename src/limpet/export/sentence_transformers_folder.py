@@ -16,7 +16,7 @@ from limpet.export.exportable import Exportable, Vectors
 from limpet.export.formats import NO_STEPS, Format
 from limpet.export.record import ExportRecord
 from limpet.models.text_folders import read_json
-from limpet.support.steps import Affine, Array, Gelu, Normalise, Relu, Scale, Step, Steps, Sum, flattened
+from limpet.support.steps import Affine, ExportStep, FloatArray, Gelu, Normalise, Relu, Scale, Steps, Sum, flattened
 
 if TYPE_CHECKING:
     from limpet.models.sentence_models import SentenceModel
@@ -34,7 +34,7 @@ PROBE_TEXTS = (
 )  # fmt: skip
 """What is embedded to compare, as query and as document: a folder of this kind reads texts, not vectors."""
 
-ACTIVATIONS: dict[type[Step], str] = {Relu: "ReLU", Gelu: "GELU"}
+ACTIVATIONS: dict[type[ExportStep], str] = {Relu: "ReLU", Gelu: "GELU"}
 """Steps between affine ones, as classes of torch.nn. Of both, f(t) − f(−t) = t, which `as_dense` uses."""
 
 
@@ -48,8 +48,8 @@ class Dense:
         activation: f, a class of torch.nn.
     """
 
-    weights: Array
-    offset: Array
+    weights: FloatArray
+    offset: FloatArray
     activation: str = "Identity"
 
 
@@ -154,7 +154,7 @@ vectors = model.encode_query(["my parcel did not come"])  # search the gallery n
         return self.encoder, self.encoder.network
 
 
-def as_layers(steps: Sequence[Step]) -> list[Dense | Normalise]:
+def as_layers(steps: Sequence[ExportStep]) -> list[Dense | Normalise]:
     """Return steps as dense layers and normalisations.
 
     Raises:
@@ -184,7 +184,7 @@ def as_layers(steps: Sequence[Step]) -> list[Dense | Normalise]:
     return layers
 
 
-def flat_sums(steps: Sequence[Step]) -> Steps:
+def flat_sums(steps: Sequence[ExportStep]) -> Steps:
     """Return steps with every sum of branches as two affine steps around one activation.
 
     A branch x · W + b becomes one with the activation f, since f(t) − f(−t) = t for those of `ACTIVATIONS`: its first
@@ -193,19 +193,19 @@ def flat_sums(steps: Sequence[Step]) -> Steps:
     Raises:
         ConfigError: The branches are others than x · W + b, and f(x · A + a) · C + c.
     """
-    flat: list[Step] = []
+    flat: list[ExportStep] = []
     for step in steps:
         flat += as_dense(step) if isinstance(step, Sum) else [step]
     return tuple(flat)
 
 
-def as_dense(step: Sum) -> list[Step]:
+def as_dense(step: Sum) -> list[ExportStep]:
     """Return a sum of branches as two affine steps around one activation; see `flat_sums`."""
     kinds = {type(inner) for inner in flattened([step])} & set(ACTIVATIONS)
-    firsts: list[Array] = []
-    offsets: list[Array] = []
-    lasts: list[Array] = []
-    last_offsets: list[Array] = []
+    firsts: list[FloatArray] = []
+    offsets: list[FloatArray] = []
+    lasts: list[FloatArray] = []
+    last_offsets: list[FloatArray] = []
     for branch in step.branches:
         match branch:
             case (Affine() as only,):

@@ -33,11 +33,11 @@ from limpet.support.logs import logger
 if TYPE_CHECKING:
     from limpet.galleries.open_gallery import OpenGallery
 
-Result = TypeVar("Result")
+_Result = TypeVar("_Result")
 
 _log = logger("galleries")
 
-LONGEST_PAUSE = 16.0  # seconds between two repetitions
+_LONGEST_PAUSE = 16.0  # seconds between two repetitions
 GROWTH = 1.5  # of the rows between two times that the store is seen to
 FRUITLESS_PASSES = 3  # in a row, after which what others keep rewriting is left lacking
 
@@ -312,7 +312,7 @@ class Backfill:
             _log.info("%s gets no approximate index: %s", self.target, error.given)
             self.store.keep_up(self.target)
 
-    def _reach(self, call: Callable[[], Result]) -> Result:
+    def _reach(self, call: Callable[[], _Result]) -> _Result:
         """Call the store, again and again with growing pauses while it is out of reach: not where it is damaged."""
         pause = self.pause
         for _ in range(self.retries):
@@ -323,7 +323,7 @@ class Backfill:
             except StoreError:
                 self._tell(pause)
                 time.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
+                pause = min(2 * pause, _LONGEST_PAUSE)
         return call()
 
     def _tell(self, waiting: float | None = None) -> None:

@@ -36,7 +36,7 @@ from limpet.galleries.backup import Backup, back_up
 from limpet.galleries.calibration import drawn_cohort
 from limpet.galleries.links import Bridge, Files, link_from_report
 from limpet.galleries.router import Reply, merged, remainders, route
-from limpet.galleries.rows import Batch, batches, checked_columns, rows_of
+from limpet.galleries.rows import ItemBatch, batches, checked_columns, rows_of
 from limpet.galleries.sources import VectorSource
 from limpet.galleries.state import Event, GalleryState, Generation, Link, Progress, advance
 from limpet.galleries.status import Status, status
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from limpet.evaluation.ranking.cohort import Cohort
     from limpet.galleries.two_stage import Rescoring
 
-Metadata = Mapping[str, Sequence[Any]]
+_Metadata = Mapping[str, Sequence[Any]]
 
 _log = logger("galleries")
 
@@ -236,7 +236,7 @@ class Gallery:
 
     # Rows
 
-    def add(self, *sets: EmbeddingSet, metadata: Metadata | None = None, on_step: Progress | None = None) -> int:
+    def add(self, *sets: EmbeddingSet, metadata: _Metadata | None = None, on_step: Progress | None = None) -> int:
         """Add items that the gallery does not have; see `upsert`.
 
         Raises:
@@ -244,7 +244,7 @@ class Gallery:
         """
         return self._write("add", sets, metadata, on_step)
 
-    def upsert(self, *sets: EmbeddingSet, metadata: Metadata | None = None, on_step: Progress | None = None) -> int:
+    def upsert(self, *sets: EmbeddingSet, metadata: _Metadata | None = None, on_step: Progress | None = None) -> int:
         """Write items whole: their metadata and vectors replace what was there.
 
         A vector that is not given is removed, since it describes what the item was before: between swap and gc, give
@@ -266,7 +266,7 @@ class Gallery:
         return self._write("upsert", sets, metadata, on_step)
 
     def _write(
-        self, kind: str, sets: Sequence[EmbeddingSet], metadata: Metadata | None, on_step: Progress | None
+        self, kind: str, sets: Sequence[EmbeddingSet], metadata: _Metadata | None, on_step: Progress | None
     ) -> int:
         refuse(not sets, "No embeddings to write.", "one set or more")
         check_given(**{f"set {number}": one for number, one in enumerate(sets, 1)})
@@ -290,7 +290,7 @@ class Gallery:
                 on_step({"done": batch.done, "total": batch.total})
         return written
 
-    def _mapped(self, state: GalleryState, batch: Batch) -> list[Rows]:
+    def _mapped(self, state: GalleryState, batch: ItemBatch) -> list[Rows]:
         """Return what adapters make of a batch, for generations of mapped vectors."""
         given = {state.made_by(part.fingerprint).name: part for part in batch.sets if len(part)}
         return [

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limpet.errors import ConfigError, GalleryError, SpaceMismatchError
-from limpet.galleries.router import Source
+from limpet.galleries.router import RoutedGeneration
 from limpet.galleries.state import GalleryState, Generation, Link
 from limpet.geometry import Space
 from limpet.stores.base import Store, digest_of
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from limpet.adapters import Adapter
     from limpet.adapters.score_map import ScoreMap
     from limpet.evaluation.ranking.cohort import Cohort
-    from limpet.evaluation.ranking.merging import Scale
+    from limpet.evaluation.ranking.merging import ScoreScale
     from limpet.evaluation.results import Evaluation, EvaluationResults, System
     from limpet.results import ModelIdentity
 
@@ -241,7 +241,7 @@ class Files:
         scores: ScoreMap | Cohort = self._once(read_scores, name)
         return scores
 
-    def scales(self, asked: Sequence[tuple[Source, NDArray[np.float32]]]) -> dict[str, Sequence[Scale]]:
+    def scales(self, asked: Sequence[tuple[RoutedGeneration, NDArray[np.float32]]]) -> dict[str, Sequence[ScoreScale]]:
         """Return what takes scores of sources to those of the queries' own vectors, where there is such a thing.
 
         Args:
@@ -250,7 +250,7 @@ class Files:
         Returns:
             One for each query, by generation.
         """
-        scales: dict[str, Sequence[Scale]] = {}
+        scales: dict[str, Sequence[ScoreScale]] = {}
         for source, form in asked:
             if source.link is not None and source.link.score_map is not None:
                 from limpet.evaluation.ranking.cohort import Cohort

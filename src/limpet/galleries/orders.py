@@ -19,7 +19,7 @@ from limpet.galleries.state import GalleryState, Progress
 from limpet.geometry import Space
 from limpet.stores.base import Store, Vectors
 
-Values = NDArray[np.float64]
+_Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,10 @@ class Backlog:
 
     ids: Sequence[str]
     traffic: Callable[[], Mapping[str, int]]
-    uncertainty: Callable[[], Values]
+    uncertainty: Callable[[], _Values]
 
 
-Order = Callable[[Backlog, int], list[str]]
+_Order = Callable[[Backlog, int], list[str]]
 """From a backlog and a seed to its ids, the first to be embedded first."""
 
 
@@ -74,7 +74,7 @@ def by_traffic(backlog: Backlog, seed: int) -> list[str]:
     return [backlog.ids[row] for row in np.argsort(-counts, kind="stable")]
 
 
-ORDERS: dict[str, Order] = {
+ORDERS: dict[str, _Order] = {
     "id": by_id,
     "random": at_random,
     "uncertainty": by_uncertainty,
@@ -105,7 +105,7 @@ def order_ids(
     return ORDERS[order](backlog, seed)
 
 
-def lorentz_uncertainty(points: Vectors, curvature: float) -> Values:
+def lorentz_uncertainty(points: Vectors, curvature: float) -> _Values:
     """Return 1 − ‖s‖/t of points s (N, D) with time t, in (0, 1]: `Lorentz.uncertainty` without torch.
 
     >>> lorentz_uncertainty(np.array([[0.0, 0.75], [0.0, 0.0]], np.float32), 1.0).tolist()  # t = 5/4
@@ -113,11 +113,11 @@ def lorentz_uncertainty(points: Vectors, curvature: float) -> Values:
     """
     squares = np.einsum("nd,nd->n", points, points, dtype=np.float64)
     times, lengths = np.sqrt(1 / curvature + squares), np.sqrt(squares)
-    values: Values = np.minimum(1 / (curvature * times * (times + lengths)), 1)
+    values: _Values = np.minimum(1 / (curvature * times * (times + lengths)), 1)
     return values
 
 
-UNCERTAINTY: Mapping[str, Callable[[Space, Vectors], Values]] = {
+_UNCERTAINTY: Mapping[str, Callable[[Space, Vectors], _Values]] = {
     "lorentz": lambda space, points: lorentz_uncertainty(points, float(space.curvature or 1)),
 }
 """Spaces that know an uncertainty of their points, by name."""
@@ -125,7 +125,7 @@ UNCERTAINTY: Mapping[str, Callable[[Space, Vectors], Values]] = {
 
 def uncertainties(
     store: Store, state: GalleryState, target: str, ids: Sequence[str], *, on_step: Progress | None = None
-) -> Values:
+) -> _Values:
     """Return how uncertain the newest vector of every item is (N,).
 
     Infinite for an item without a vector; minus infinity where the space of its vector knows no uncertainty.
@@ -145,7 +145,7 @@ def uncertainties(
         if generation.name == target or not unseen.any():
             continue
         space, done = generation.geometry, 0
-        known, total = UNCERTAINTY.get(space.name), store.pointer().covered([generation.name])
+        known, total = _UNCERTAINTY.get(space.name), store.pointer().covered([generation.name])
         for names, _, vectors in store.scan_rows(generation.name):
             places = index.find(names)
             mine = places >= 0

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from limpet.galleries.gallery import Gallery
     from limpet.models.api.meter import Meter
 
-NAMED = 20  # missing ids kept
+_NAMED = 20  # missing ids kept
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Promise:
 
 
 @dataclass(frozen=True)
-class Plan:
+class BackfillPlan:
     """What a backfill will take.
 
     Args:
@@ -101,7 +101,7 @@ class Plan:
     def cost(self) -> float | None:
         """Of embedding these; None without a price.
 
-        >>> Plan("g2", 9000, 9000, 0, 0, tokens_per_item=200, price_per_million_tokens=0.5).cost
+        >>> BackfillPlan("g2", 9000, 9000, 0, 0, tokens_per_item=200, price_per_million_tokens=0.5).cost
         0.9
         """
         return None if self.cost_per_thousand is None else self.found_rows * self.cost_per_thousand / 1000
@@ -117,7 +117,7 @@ class Plan:
     def seconds_per_query(self) -> float | None:
         """How long a query embeds that searches in two stages, at most: all its candidates; None where unmeasured.
 
-        >>> Plan("g2", 9000, 9000, 0, 0, items_per_second=50.0).seconds_per_query
+        >>> BackfillPlan("g2", 9000, 9000, 0, 0, items_per_second=50.0).seconds_per_query
         2.0
         """
         return min(self.candidates, self.rows) / self.items_per_second if self.items_per_second else None
@@ -137,7 +137,7 @@ class Plan:
     def rows_within_budget(self) -> int | None:
         """How many of these the budgets allow; None without one.
 
-        >>> Plan("g2", 9000, 9000, 0, 0, price_per_thousand=0.5, budget_cost=2.0).rows_within_budget
+        >>> BackfillPlan("g2", 9000, 9000, 0, 0, price_per_thousand=0.5, budget_cost=2.0).rows_within_budget
         4000
         """
         allowed = []
@@ -171,7 +171,7 @@ def plan(
     clock: Callable[[], float] = time.perf_counter,
     meter: Meter | None = None,
     candidates: int = 100,
-) -> Plan:
+) -> BackfillPlan:
     """Say what a backfill of the prepared or active generation will take; nothing is changed.
 
     A source of a model that is not prepared yet, while none is, stands for the new one.
@@ -223,7 +223,7 @@ def plan(
         drawn = sampled_items(gallery.store, sample, seed, lacking=target.name if prepared else None)
         measured = _measured(source, [identifier for identifier, _ in drawn], batch, clock)
     rows = pointer.items - pointer.covered([target.name])
-    return Plan(
+    return BackfillPlan(
         generation=target.name,
         items=pointer.items,
         rows=rows,
@@ -231,7 +231,7 @@ def plan(
         bytes_until_gc=sum(gallery.store.upkeep(name).bytes for name in state.by_name if name != target.name),
         sampled=measured.sampled,
         missing=len(measured.missing),
-        missing_ids=tuple(sorted(measured.missing)[:NAMED]),
+        missing_ids=tuple(sorted(measured.missing)[:_NAMED]),
         items_per_second=measured.items_per_second,
         price_per_thousand=price_per_thousand,
         budget_cost=budget_cost,

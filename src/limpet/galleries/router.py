@@ -20,13 +20,13 @@ from limpet.stores.base import Hits, Pointer
 from limpet.stores.filters import Metadata
 
 if TYPE_CHECKING:
-    from limpet.evaluation.ranking.merging import Scale
+    from limpet.evaluation.ranking.merging import ScoreScale
 
 Merge = Literal["score", "calibrated", "rank", "rescored"]
 
 
 @dataclass(frozen=True)
-class Source:
+class RoutedGeneration:
     """One generation that answers a query.
 
     Args:
@@ -103,11 +103,11 @@ class Reply:
         return self.items - self.covered
 
 
-def route(state: GalleryState, query: str) -> list[Source]:
+def route(state: GalleryState, query: str) -> list[RoutedGeneration]:
     """Return the sources that answer queries of a generation, in the order in which they are asked."""
     links = {link.gallery: link for link in state.links if link.query == query}
     names = [query, *(one.name for one in reversed(state.generations) if one.name in links and one.name != query)]
-    return [Source(name, frozenset(names[:place]), links.get(name)) for place, name in enumerate(names)]
+    return [RoutedGeneration(name, frozenset(names[:place]), links.get(name)) for place, name in enumerate(names)]
 
 
 def remainders(state: GalleryState) -> list[tuple[str, frozenset[str]]]:
@@ -122,9 +122,9 @@ def remainders(state: GalleryState) -> list[tuple[str, frozenset[str]]]:
 
 
 def merged(
-    searched: Sequence[tuple[Source, Hits]],
+    searched: Sequence[tuple[RoutedGeneration, Hits]],
     k: int,
-    scales: Mapping[str, Sequence[Scale]],
+    scales: Mapping[str, Sequence[ScoreScale]],
     rows: Mapping[str, int] | None = None,
 ) -> tuple[list[list[Hit]], Merge]:
     """Make one list per query out of those of several sources.
@@ -154,7 +154,7 @@ def merged(
     return [_joined(one, reciprocal_rank_merge(_pairs(one), sizes=sizes))[:k] for one in lists], "rank"
 
 
-def _by_score(part: Sequence[tuple[Source, Hits]], query: int, k: int) -> list[Hit]:
+def _by_score(part: Sequence[tuple[RoutedGeneration, Hits]], query: int, k: int) -> list[Hit]:
     """Return the hits of a query in sources on one scale, best first."""
     hits = [
         Hit(identifier, float(score), source.generation, metadata)

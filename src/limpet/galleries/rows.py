@@ -47,7 +47,7 @@ def rows_of(generation: Generation, embeddings: EmbeddingSet) -> Rows:
 
 
 @dataclass(frozen=True)
-class Batch:
+class ItemBatch:
     """Items to be written in one commit.
 
     Args:
@@ -67,7 +67,7 @@ class Batch:
 
 def batches(
     state: GalleryState, sets: Sequence[EmbeddingSet], metadata: Mapping[str, Sequence[Any]] | None, size: int
-) -> Iterator[Batch]:
+) -> Iterator[ItemBatch]:
     """Check sets of embeddings and their metadata before anything else, and yield them in batches.
 
     Args:
@@ -87,7 +87,7 @@ def batches(
         names = list(ids[start : start + size])
         rows = [of_set[start : start + size] for of_set in places]
         parts = [embeddings.select(own[own >= 0]) for embeddings, own in zip(sets, rows, strict=True)]
-        yield Batch(names, _metadata(columns, start, len(names)), parts, start + len(names), len(ids))
+        yield ItemBatch(names, _metadata(columns, start, len(names)), parts, start + len(names), len(ids))
 
 
 def _check_sets(state: GalleryState, sets: Sequence[EmbeddingSet]) -> None:

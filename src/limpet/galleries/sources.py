@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from limpet.models.release import Release
     from limpet.models.text_encoders import TextEncoder
 
-Read = TypeVar("Read", covariant=True)
+_Read = TypeVar("_Read", covariant=True)
 
 ROLE: Role = "document"  # what the items of a gallery are to a model
 
@@ -186,10 +186,10 @@ def _refuse_repeated(files: Sequence[str], index: IdIndex) -> None:
         )
 
 
-class ItemSource(Protocol[Read]):
+class ItemSource(Protocol[_Read]):
     """Items by id; several threads may read at once."""
 
-    def read(self, ids: Sequence[str]) -> tuple[list[str], Read]:
+    def read(self, ids: Sequence[str]) -> tuple[list[str], _Read]:
         """Return those of the ids that are there, in the order given, and their items: one each, in that order."""
         ...
 

@@ -48,7 +48,7 @@ from limpet.sources.parquet import RECORD
 from limpet.stores.base import Store
 from limpet.stores.filters import Metadata
 
-Part = tuple[list[str], NDArray[np.float32], list[Metadata]]
+_Part = tuple[list[str], NDArray[np.float32], list[Metadata]]
 
 BATCH = 10_000  # rows of one commit
 FORMATS = (".parquet", ".safetensors", ".npz")
@@ -307,7 +307,7 @@ def _float32(vectors: NDArray[Any], cast: bool) -> NDArray[np.float32]:
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportedGeneration:
     """What an export wrote.
 
     Args:
@@ -323,7 +323,9 @@ class Exported:
     left_out: Mapping[str, str]
 
 
-def export(gallery: Gallery, generation: str | None, path: str | Path, *, on_step: Progress | None = None) -> Exported:
+def export(
+    gallery: Gallery, generation: str | None, path: str | Path, *, on_step: Progress | None = None
+) -> ExportedGeneration:
     """Write ids, points, labels and metadata of all items that have a vector of a generation, by id.
 
     Items that are written meanwhile come as they were or as they are, each whole. Vectors are points of the
@@ -356,10 +358,10 @@ def export(gallery: Gallery, generation: str | None, path: str | Path, *, on_ste
         return _parquet(parts, chosen, state.columns, file)
     embeddings, left_out = _embedding_set(parts, chosen, state.columns, texts=file.suffix == ".npz")
     (to_npz if file.suffix == ".npz" else save)(embeddings, file)
-    return Exported(file, chosen.name, len(embeddings), left_out)
+    return ExportedGeneration(file, chosen.name, len(embeddings), left_out)
 
 
-def _parts(store: Store, generation: Generation, total: int, on_step: Progress | None) -> Iterator[Part]:
+def _parts(store: Store, generation: Generation, total: int, on_step: Progress | None) -> Iterator[_Part]:
     """Yield ids, points and metadata, by id; an item that changes while it is read is read again."""
     after, space, done = "", generation.geometry, 0
     while len(items := store.scan(after=after, limit=_ITEMS_AT_ONCE)):
@@ -376,7 +378,9 @@ def _parts(store: Store, generation: Generation, total: int, on_step: Progress |
                 on_step({"done": done, "total": total})
 
 
-def _parquet(parts: Iterator[Part], generation: Generation, columns: Mapping[str, str], path: Path) -> Exported:
+def _parquet(
+    parts: Iterator[_Part], generation: Generation, columns: Mapping[str, str], path: Path
+) -> ExportedGeneration:
     record = {"fingerprint": generation.fingerprint, "space": dict(generation.space), "generation": generation.name}
     fields = [("id", pa.string()), ("vector", pa.list_(pa.float32(), generation.geometry.dim))]
     fields += [(name, _ARROW[kind]) for name, kind in columns.items()]
@@ -391,7 +395,7 @@ def _parquet(parts: Iterator[Part], generation: Generation, columns: Mapping[str
                 rows += len(ids)
 
     write_atomically(path, write)
-    return Exported(path, generation.name, rows, {})
+    return ExportedGeneration(path, generation.name, rows, {})
 
 
 def _batch(schema: Any, ids: list[str], points: NDArray[np.float32], metadata: Sequence[Metadata]) -> Any:
@@ -407,7 +411,7 @@ def _written(value: Any) -> Any:
 
 
 def _embedding_set(
-    parts: Iterator[Part], generation: Generation, columns: Mapping[str, str], *, texts: bool
+    parts: Iterator[_Part], generation: Generation, columns: Mapping[str, str], *, texts: bool
 ) -> tuple[EmbeddingSet, dict[str, str]]:
     """Return all items as one set, and why which columns are not in it.
 

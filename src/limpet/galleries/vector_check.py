@@ -14,7 +14,7 @@ from limpet.galleries.items import ITEMS_AT_ONCE, pages
 from limpet.galleries.state import Generation, Progress
 from limpet.stores.base import Items, Store
 
-NAMED = 20  # ids kept of everything that is wrong
+_NAMED = 20  # ids kept of everything that is wrong
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def check_vectors(store: Store, generation: Generation, *, on_step: Progress | N
         if len(ids):
             counts[kind] += len(ids)
             known = named.setdefault(kind, [])
-            known.extend(ids[: NAMED - len(known)])
+            known.extend(ids[: _NAMED - len(known)])
 
     space, seen, right = generation.geometry, set[str](), 0
     total = store.pointer().covered([generation.name])

@@ -18,7 +18,7 @@ from torch import Tensor
 Curvature = float | Tensor
 
 LARGEST_ANGLE = math.asinh(2.0**15)  # beyond it sinh leaves what float32 can square and add up without losing the 1 / K
-SERIES = 1e-4  # below it sinh(r) / r = 1 + r² / 6 to the last digit of float64, and r itself may be 0
+_SERIES = 1e-4  # below it sinh(r) / r = 1 + r² / 6 to the last digit of float64, and r itself may be 0
 
 
 def time(x: Tensor, *, curvature: Curvature = 1.0) -> Tensor:
@@ -106,7 +106,7 @@ def exp_map0(u: Tensor, *, curvature: Curvature = 1.0) -> Tensor:
     # divided by the largest number first: the square of a huge vector would overflow, that of a tiny one vanish
     largest = u.detach().abs().amax(dim=-1, keepdim=True).clamp_min(torch.finfo(u.dtype).tiny)
     angles = torch.linalg.vector_norm(u / largest, dim=-1, keepdim=True) * largest * _root(curvature, u)
-    small = angles < SERIES
+    small = angles < _SERIES
     safe = torch.where(small, 1.0, angles)
     return u * torch.where(small, 1 + angles.square() / 6, safe.clamp_max(LARGEST_ANGLE).sinh() / safe)
 
@@ -117,7 +117,7 @@ def log_map0(x: Tensor, *, curvature: Curvature = 1.0) -> Tensor:
     u = s asinh(r) / r with r = √K |s|: the inverse of `exp_map0`.
     """
     radii = torch.linalg.vector_norm(x, dim=-1, keepdim=True) * _root(curvature, x)
-    small = radii < SERIES
+    small = radii < _SERIES
     safe = torch.where(small, 1.0, radii)
     return x * torch.where(small, 1 - radii.square() / 6, safe.asinh() / safe)
 

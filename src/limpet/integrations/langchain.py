@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from limpet.errors import ConfigError
-from limpet.integrations.linked import Embed, LinkedModel, Side
+from limpet.integrations.linked import Embed, InputRole, LinkedModel
 from limpet.models.text_encoders import TextEncoder
 
 try:
@@ -50,7 +50,7 @@ class LinkedEmbeddings(Embeddings):
 def _sides(embeddings: Embeddings) -> Embed:
     """Return LangChain's embeddings as one function."""
 
-    def embed(texts: Sequence[str], side: Side) -> list[list[float]]:
+    def embed(texts: Sequence[str], side: InputRole) -> list[list[float]]:
         if side == "query":
             return [embeddings.embed_query(text) for text in texts]
         return embeddings.embed_documents(list(texts))

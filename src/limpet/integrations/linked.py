@@ -21,15 +21,15 @@ from limpet.geometry import Hypersphere, Space
 from limpet.models.api.probe import AGREEMENT, KIND, PROBES, agreement, sketch, sketch_in
 from limpet.models.text_encoders import TextEncoder
 
-Side = Literal["query", "document"]
-Embed = Callable[[Sequence[str], Side], Any]
+InputRole = Literal["query", "document"]
+Embed = Callable[[Sequence[str], InputRole], Any]
 """From texts, and what they are, to one vector for each: lists of numbers, or an array (N, D)."""
 
 _NEXT = "pass the model that it was fitted for, or fit another: `limpet adapt`."
 
 
 @dataclass(frozen=True)
-class Fitted:
+class OpenedLink:
     """What a folder of `limpet adapt` holds, seen from the new model.
 
     Args:
@@ -47,7 +47,7 @@ class Fitted:
     map: Callable[[EmbeddingSet], EmbeddingSet]
 
     @classmethod
-    def open(cls, folder: str | Path) -> Fitted:
+    def open(cls, folder: str | Path) -> OpenedLink:
         """Open an adapter or a compatible head.
 
         Raises:
@@ -66,7 +66,7 @@ class Fitted:
         return cls(folder, fitted.target, fitted.target_space.dim, fitted.target_space, lambda embeddings: embeddings)
 
     @classmethod
-    def _of_head(cls, folder: Path) -> Fitted:
+    def _of_head(cls, folder: Path) -> OpenedLink:
         from limpet.models.specs import FeatureSpec
         from limpet.training.compatible_head import load_head
 
@@ -106,7 +106,7 @@ class LinkedModel:
     """
 
     def __init__(self, embed: Embed | TextEncoder, link: str | Path, *, model: str | None = None) -> None:
-        self.fitted = Fitted.open(link)
+        self.fitted = OpenedLink.open(link)
         self._embed: Embed = _of_encoder(embed) if isinstance(embed, TextEncoder) else embed
         if isinstance(embed, TextEncoder):
             self._check_name(embed.fingerprint)
@@ -128,7 +128,7 @@ class LinkedModel:
         """Return what is stored (N, `dim`), unit rows."""
         return self.embed(texts, "document")
 
-    def embed(self, texts: Sequence[str], side: Side) -> NDArray[np.float32]:
+    def embed(self, texts: Sequence[str], side: InputRole) -> NDArray[np.float32]:
         """Return the vectors (N, `dim`) of texts on one side, unit rows.
 
         Raises:
@@ -139,7 +139,7 @@ class LinkedModel:
             return np.empty((0, self.dim), np.float32)
         return self.mapped(self._embed(list(texts), side), len(texts), side)
 
-    def mapped(self, vectors: Any, count: int, side: Side) -> NDArray[np.float32]:
+    def mapped(self, vectors: Any, count: int, side: InputRole) -> NDArray[np.float32]:
         """Bring vectors of the new model (``count``, D), each of any length, to where they are searched, unit rows.
 
         Raises:

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import PrivateAttr
 
 from limpet.errors import ConfigError
-from limpet.integrations.linked import Embed, LinkedModel, Side
+from limpet.integrations.linked import Embed, InputRole, LinkedModel
 from limpet.models.text_encoders import TextEncoder
 
 try:
@@ -77,7 +77,7 @@ class LinkedEmbedding(BaseEmbedding):  # type: ignore[misc]  # of no known type 
 def _sides(embedding: BaseEmbedding) -> Embed:
     """Return LlamaIndex's embedding as one function."""
 
-    def embed(texts: Sequence[str], side: Side) -> list[list[float]]:
+    def embed(texts: Sequence[str], side: InputRole) -> list[list[float]]:
         if side == "query":
             return [embedding.get_query_embedding(text) for text in texts]
         vectors: list[list[float]] = embedding.get_text_embedding_batch(list(texts))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from limpet.errors import ConfigError, DataError, brief
-from limpet.integrations.linked import LinkedModel, Side
+from limpet.integrations.linked import InputRole, LinkedModel
 from limpet.models.text_encoders import TextEncoder
 
 
@@ -68,7 +68,7 @@ class LinkedClient:
         client: Any,
         link: str | Path,
         *,
-        side: Side,
+        side: InputRole,
         name: str | None = None,
         prefix: str = "",
         model: str | None = None,
@@ -95,7 +95,7 @@ class LinkedEmbeddings:
     """What `LinkedClient.embeddings` is; see there."""
 
     def __init__(
-        self, embeddings: Any, link: str | Path, name: str, prefix: str, side: Side, model: str | None, client: Any
+        self, embeddings: Any, link: str | Path, name: str, prefix: str, side: InputRole, model: str | None, client: Any
     ) -> None:
         self._embeddings, self.name, self.prefix, self.side = embeddings, name, prefix, side
         encoder = client if isinstance(client, TextEncoder) else self._plain
@@ -146,7 +146,7 @@ class LinkedEmbeddings:
             )
         return answer
 
-    def _plain(self, texts: Sequence[str], _: Side) -> list[list[float]]:
+    def _plain(self, texts: Sequence[str], _: InputRole) -> list[list[float]]:
         """Return the client's own vectors, to see which model it is."""
         answer = self._asked(input=list(texts), model=self.name)
         return [one.embedding for one in sorted(answer.data, key=lambda one: one.index)]
@@ -155,7 +155,7 @@ class LinkedEmbeddings:
 class _OfEncoder:
     """An encoder of limpet behind OpenAI's interface."""
 
-    def __init__(self, encoder: TextEncoder, side: Side) -> None:
+    def __init__(self, encoder: TextEncoder, side: InputRole) -> None:
         self.encoder, self.side = encoder, side
 
     def create(self, *, input: list[str], model: str) -> Answer:

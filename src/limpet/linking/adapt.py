@@ -27,8 +27,8 @@ from limpet.linking.compare import (
     Candidate,
     Comparison,
     Directions,
+    FittedLink,
     LearningCurve,
-    Link,
     OnFit,
     learning_curve,
     measure,
@@ -347,9 +347,9 @@ def _left_open(comparison: Comparison, recommendation: Recommendation) -> bool:
 
 def _fitted_once(candidate: Candidate, held_out: HeldOut) -> Candidate:
     """Return a candidate that is fitted on all pairs once, however often that is asked for."""
-    links: list[Link] = []
+    links: list[FittedLink] = []
 
-    def fit(old: EmbeddingSet, new: EmbeddingSet, unlabelled: Unlabelled) -> Link:
+    def fit(old: EmbeddingSet, new: EmbeddingSet, unlabelled: Unlabelled) -> FittedLink:
         if old is not held_out.fit_old:
             return candidate.fit(old, new, unlabelled)
         if not links:
@@ -401,13 +401,13 @@ def candidates_of(
             to_do="give labels, or leave out --method.",
         )
 
-    def adapter(name: str, old: EmbeddingSet, new: EmbeddingSet, unlabelled: Unlabelled) -> Link:
+    def adapter(name: str, old: EmbeddingSet, new: EmbeddingSet, unlabelled: Unlabelled) -> FittedLink:
         old, new = all_pairs(old, new, unlabelled)
         if trusted is not None:
             old, new = (one.select(trusted.find(one.ids) >= 0) for one in (old, new))
-        return Link.of_adapter(choice.build(name).fit(old, new))
+        return FittedLink.of_adapter(choice.build(name).fit(old, new))
 
-    def head(experiment: Experiment, old: EmbeddingSet, new: EmbeddingSet, unlabelled: Unlabelled) -> Link:
+    def head(experiment: Experiment, old: EmbeddingSet, new: EmbeddingSet, unlabelled: Unlabelled) -> FittedLink:
         from limpet.training.compatible_head import train_head
 
         place, how = Path(tempfile.mkdtemp(dir=folder)), _for_vectors(experiment, new, seed)
@@ -438,9 +438,9 @@ def _for_vectors(experiment: Experiment, new: EmbeddingSet, seed: int) -> Experi
     return dataclasses.replace(experiment, recipe=recipe, seed=seed)
 
 
-def link_of_head(head: CompatibleHead) -> Link:
+def link_of_head(head: CompatibleHead) -> FittedLink:
     """Return the link of a trained head; after a full backfill the gallery is the head's own."""
-    return Link(query=head.query, gallery=head.gallery, own=head.query)
+    return FittedLink(query=head.query, gallery=head.gallery, own=head.query)
 
 
 def save_link(
@@ -500,21 +500,21 @@ def _followed(comparison: Comparison, recommendation: Recommendation) -> str | N
     return recommendation.candidate or (best.name if best else None)
 
 
-def open_link(folder: str | Path) -> Link:
+def open_link(folder: str | Path) -> FittedLink:
     """Open what `save_link` saved, an adapter or a head, as maps of `EmbeddingSet`s.
 
     Raises:
         ReleaseError: There is neither, or it was altered.
     """
     if (Path(folder) / ADAPTER_FILE).exists():
-        return Link.of_adapter(load_adapter(folder))
+        return FittedLink.of_adapter(load_adapter(folder))
     with needing(f"Opening '{folder}', which holds no adapter and may hold a head,"):
         from limpet.training.compatible_head import load_head
     return link_of_head(load_head(Path(folder)))
 
 
-QUERIES = 1000  # at most
-NEAREST = 20  # items of a query that are scored under both systems
+_QUERIES = 1000  # at most
+_NEAREST = 20  # items of a query that are scored under both systems
 OTHERS = 20  # further items, drawn at random
 
 
@@ -549,7 +549,7 @@ class FittedScoreMap:
         )
 
 
-def score_map_of(link: Link, held_out: HeldOut, seed: int = 0) -> FittedScoreMap | None:
+def score_map_of(link: FittedLink, held_out: HeldOut, seed: int = 0) -> FittedScoreMap | None:
     """Map the old system's scores to those that new queries get through a link on the old gallery.
 
     Every held-out item, or judged query, at most 1,000, asks for 20 others that the old system finds first and for 20
@@ -560,7 +560,7 @@ def score_map_of(link: Link, held_out: HeldOut, seed: int = 0) -> FittedScoreMap
     """
     rng = np.random.default_rng(seed)
     old, new = held_out.asking
-    rows = np.sort(rng.permutation(len(old))[:QUERIES])
+    rows = np.sort(rng.permutation(len(old))[:_QUERIES])
     before = _similarities(old.select(rows), held_out.old)
     if held_out.judged is None:
         before[np.arange(len(rows)), rows] = np.nan  # an item does not ask for itself
@@ -590,8 +590,8 @@ def _points(embeddings: EmbeddingSet) -> NDArray[np.float64]:
 def _scored_items(scores: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.int64]:
     """Return the items to score for every query (Q, up to 40): the first it finds, and some others."""
     order = np.argsort(-scores, axis=1, kind="stable")[:, : scores.shape[1] - 1]  # NaN, the query itself, is last
-    nearest = order[:, :NEAREST]
-    rest = order[:, NEAREST:]
+    nearest = order[:, :_NEAREST]
+    rest = order[:, _NEAREST:]
     if not rest.shape[1]:
         return nearest
     drawn = rng.integers(rest.shape[1], size=(len(scores), min(OTHERS, rest.shape[1])))

@@ -1,9 +1,9 @@
 """Links between two frozen models, fitted on the same pairs and measured by what they find among held-out items.
 
-A `Link` lets queries of the new model search what the old one embedded: a label-free adapter, or a head trained with
-labels. Every held-out item asks for the others of its class; or queries ask whose answers people judged. Without labels
-and judgements nobody knows what is right; then the metric "overlap@10" counts how many of the first ten items are also
-among the first ten that re-embedding finds. All means have intervals from the same resampled queries.
+A `FittedLink` lets queries of the new model search what the old one embedded: a label-free adapter, or a head trained
+with labels. Every held-out item asks for the others of its class; or queries ask whose answers people judged. Without
+labels and judgements nobody knows what is right; then the metric "overlap@10" counts how many of the first ten items
+are also among the first ten that re-embedding finds. All means have intervals from the same resampled queries.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ from limpet.evaluation.retrieval import rank_metrics, top_k
 from limpet.linking.held_out import HeldOut, Unlabelled
 from limpet.results import Count, Defined, Difference, Finite, Part, Positive, Several, Share
 
-Kind = Literal["adapter", "head"]
+CandidateKind = Literal["adapter", "head"]
 Directions = Literal["both", "new_to_old", "old_to_new"]
 Values = NDArray[np.float64]  # one per query
-Name = TypeVar("Name", bound=Hashable)
+_Name = TypeVar("_Name", bound=Hashable)
 
 AGREEMENT = "overlap@10"
-FIRST_HIT = "recall@1"
+_FIRST_HIT = "recall@1"
 JUDGED = "ndcg@10"
 UNSEEN = "unseen classes"
-GUARDS = (FIRST_HIT, UNSEEN)
+GUARDS = (_FIRST_HIT, UNSEEN)
 """What a recommended candidate must not be clearly worse at, unless asked otherwise: the first hit, and new classes."""
 
 
-class Mean(NamedTuple):
+class MeanInterval(NamedTuple):
     """A mean over queries, and its interval."""
 
     mean: float
     interval: Interval
 
 
-def means_of(columns: Mapping[Name, Values], draws: Draws) -> dict[Name, Mean]:
+def means_of(columns: Mapping[_Name, Values], draws: Draws) -> dict[_Name, MeanInterval]:
     """Return the mean of every column (Q,) with its interval, over the same resampled queries for all.
 
     >>> means_of({"a": np.array([0.25, 0.25, np.nan])}, Draws(resamples=10))
-    {'a': Mean(mean=0.25, interval=(0.25, 0.25))}
+    {'a': MeanInterval(mean=0.25, interval=(0.25, 0.25))}
     """
     intervals = draws.intervals(columns)
-    return {name: Mean(float(np.nanmean(values)), intervals[name]) for name, values in columns.items()}
+    return {name: MeanInterval(float(np.nanmean(values)), intervals[name]) for name, values in columns.items()}
 
 
 class Score(Part):
@@ -64,7 +64,7 @@ class Score(Part):
     interval: tuple[Share, Share]
 
     @classmethod
-    def of(cls, mean: Mean) -> Score:
+    def of(cls, mean: MeanInterval) -> Score:
         """Return a mean of scores."""
         return cls(mean=mean.mean, interval=mean.interval)
 
@@ -76,7 +76,7 @@ class Gap(Part):
     interval: tuple[Difference, Difference]
 
     @classmethod
-    def of(cls, mean: Mean) -> Gap:
+    def of(cls, mean: MeanInterval) -> Gap:
         """Return a mean of differences."""
         return cls(mean=mean.mean, interval=mean.interval)
 
@@ -132,7 +132,7 @@ class CandidateScores(Part):
     """
 
     name: Annotated[str, Field(min_length=1)]
-    kind: Kind
+    kind: CandidateKind
     direction: Direction | None = None
     seconds: Positive | None
     cross: Score | None
@@ -242,12 +242,12 @@ class Comparison:
         """The same among heads."""
         return self._best("head")
 
-    def _best(self, *kinds: Kind) -> Measured | None:
+    def _best(self, *kinds: CandidateKind) -> Measured | None:
         measured = [one for one in self.candidates if isinstance(one, Measured) and one.kind in kinds]
         return max(measured, key=lambda one: one.cross.mean, default=None)
 
 
-class Fit(TypedDict):
+class CandidateProgress(TypedDict):
     """What is told of a candidate that is done.
 
     Args:
@@ -258,14 +258,14 @@ class Fit(TypedDict):
     """
 
     name: str
-    kind: Kind
+    kind: CandidateKind
     seconds: float
     failed: str | None
 
 
-Map = Callable[[EmbeddingSet], EmbeddingSet]
+EmbeddingMap = Callable[[EmbeddingSet], EmbeddingSet]
 Scorer = Callable[[EmbeddingSet, EmbeddingSet], Mapping[str, Values]]
-OnFit = Callable[[Fit], None]
+OnFit = Callable[[CandidateProgress], None]
 Column = str | tuple[str, str]  # a system, or what was measured of a candidate
 
 FIRST = 10  # items compared by AGREEMENT
@@ -277,7 +277,7 @@ def identity(embeddings: EmbeddingSet) -> EmbeddingSet:
 
 
 @dataclass(frozen=True)
-class Link:
+class FittedLink:
     """What lets queries of the new model search what the old one embedded; all maps keep ids, order and labels.
 
     Args:
@@ -287,9 +287,9 @@ class Link:
             embeddings themselves.
     """
 
-    query: Map
-    gallery: Map
-    own: Map | None = None
+    query: EmbeddingMap
+    gallery: EmbeddingMap
+    own: EmbeddingMap | None = None
 
     @classmethod
     def of_adapter(cls, adapter: Adapter) -> Self:
@@ -312,8 +312,8 @@ class Candidate:
     """
 
     name: str
-    kind: Kind
-    fit: Callable[[EmbeddingSet, EmbeddingSet, Unlabelled], Link]
+    kind: CandidateKind
+    fit: Callable[[EmbeddingSet, EmbeddingSet, Unlabelled], FittedLink]
     direction: Direction | None = None
 
 
@@ -358,7 +358,7 @@ def measure(
     _check_names(candidates)
     metric = metric_for(held_out, metric)
     guards = _guarded(guards, held_out.answered and metric != AGREEMENT)
-    answers = [] if metric == AGREEMENT else [FIRST_HIT]
+    answers = [] if metric == AGREEMENT else [_FIRST_HIT]
     scored = list(dict.fromkeys([metric, *(name for name in guards if name != UNSEEN), *answers]))
     scores = [(split, score_by(scored, split)) for split in splits]
     old, new = (
@@ -466,7 +466,7 @@ def share_of(wanted: NDArray[np.int64], rows: NDArray[np.int64]) -> Values:
     return found
 
 
-def cross_of(link: Link, held_out: HeldOut, score: Scorer) -> Mapping[str, Values]:
+def cross_of(link: FittedLink, held_out: HeldOut, score: Scorer) -> Mapping[str, Values]:
     """Score new queries through a link on what the old model embedded, one value per query, by metric.
 
     Raises:
@@ -475,7 +475,7 @@ def cross_of(link: Link, held_out: HeldOut, score: Scorer) -> Mapping[str, Value
     return score(_mapped(link.query, held_out.asking[1]), _mapped(link.gallery, held_out.old))
 
 
-def _mapped(map_: Map, embeddings: EmbeddingSet) -> EmbeddingSet:
+def _mapped(map_: EmbeddingMap, embeddings: EmbeddingSet) -> EmbeddingSet:
     found = map_(embeddings)
     if found.ids != embeddings.ids:
         raise DataError(
@@ -529,7 +529,7 @@ def _one_after_another(found: Sequence[Mapping[str, Values]]) -> Mapping[str, Va
     return {name: np.concatenate([values[name] for values in found]) for name in found[0]}
 
 
-def _values(link: Link, held_out: HeldOut, score: Scorer) -> dict[str, Mapping[str, Values]]:
+def _values(link: FittedLink, held_out: HeldOut, score: Scorer) -> dict[str, Mapping[str, Values]]:
     values = {"cross": cross_of(link, held_out, score)}
     if link.own is not None:
         values["own"] = score(_mapped(link.query, held_out.asking[1]), _mapped(link.own, held_out.new))
@@ -547,7 +547,7 @@ def _columns(old: Values, new: Values, fitted: Sequence[_Fitted], metric: str) -
     return columns
 
 
-def _measured(one: _Fitted, means: Mapping[Column, Mean], guarding: _Guarding) -> Measured:
+def _measured(one: _Fitted, means: Mapping[Column, MeanInterval], guarding: _Guarding) -> Measured:
     name = one.candidate.name
     brings, gain = Gap.of(means[name, "brings"]), Gap.of(means[name, "gain"])
     own = means.get((name, "own"))
@@ -599,9 +599,9 @@ class _Guarding:
 
     def first_hits(self, cross: Mapping[str, Values]) -> FirstHits | None:
         """Return how first hits fare; None where nobody knows what is right."""
-        if FIRST_HIT not in self.old:
+        if _FIRST_HIT not in self.old:
             return None
-        return FirstHits.of(FIRST_HIT, self.old[FIRST_HIT], cross[FIRST_HIT], self.draws)
+        return FirstHits.of(_FIRST_HIT, self.old[_FIRST_HIT], cross[_FIRST_HIT], self.draws)
 
     def losses(self, cross: Mapping[str, Values]) -> tuple[Loss, ...]:
         """Return what is guarded and clearly worse."""
@@ -646,7 +646,7 @@ def _head_lead(comparison: Comparison, fitted: Sequence[_Fitted]) -> Gap | None:
 
 
 FIRST_SIZE = 64
-NEGLIGIBLE = 0.005  # of the metric: half a point
+_NEGLIGIBLE = 0.005  # of the metric: half a point
 _PLAIN = 0.02  # a loss that counts although few queries leave open whether it is chance
 
 
@@ -743,7 +743,7 @@ def _enough(values: dict[int, Values], pairs: int, draws: Draws) -> int | None:
     losses = means_of({size: values[pairs] - cross for size, cross in values.items() if size < pairs}, draws)
     enough = None
     for size, (loss, interval) in sorted(losses.items(), reverse=True):
-        if loss >= NEGLIGIBLE and (interval[0] > 0 or loss >= _PLAIN):
+        if loss >= _NEGLIGIBLE and (interval[0] > 0 or loss >= _PLAIN):
             break
         enough = size
     return enough

@@ -21,7 +21,7 @@ from limpet.evaluation.protocols.relevance_lists import Relevance
 FEWEST_UNLABELLED = 21  # held out without labels: the first ten are then at most half of what is searched
 _FEWEST_CLASSES = 4  # of two items or more, before one is kept from everybody
 
-Rows = NDArray[np.int64]
+_Rows = NDArray[np.int64]
 Unlabelled = tuple[EmbeddingSet, EmbeddingSet] | None
 """Items without a class by the old and the new model, in one order; None for none."""
 
@@ -104,7 +104,7 @@ class HeldOut:
         """All that there is to fit on."""
         return self.fit_old, self.fit_new, self.unlabelled
 
-    def subset(self, rows: Rows) -> tuple[EmbeddingSet, EmbeddingSet, Unlabelled]:
+    def subset(self, rows: _Rows) -> tuple[EmbeddingSet, EmbeddingSet, Unlabelled]:
         """Return some of the pairs to fit on, by ascending place: labelled ones come first."""
         first = len(self.fit_old)
         known, rest = rows[rows < first], rows[rows >= first] - first
@@ -127,10 +127,10 @@ class HeldOut:
 
 
 class _Split(NamedTuple):
-    fit: Rows
-    held: Rows
+    fit: _Rows
+    held: _Rows
     unseen: NDArray[np.bool_]  # of the held rows
-    aside: Rows  # of unseen classes, and not held out
+    aside: _Rows  # of unseen classes, and not held out
 
 
 def hold_out(
@@ -337,7 +337,7 @@ def _by_class(labels: NDArray[np.int64], share: float, unseen_share: float, most
     return _Split(np.setdiff1d(seen, held), held, unseen[held], np.setdiff1d(np.flatnonzero(unseen), held))
 
 
-def _unseen_classes(counts: NDArray[np.int64], share: float, generator: np.random.Generator) -> Rows:
+def _unseen_classes(counts: NDArray[np.int64], share: float, generator: np.random.Generator) -> _Rows:
     """Draw classes (C,) that nobody may learn from, among those in which an item can find another one."""
     able = np.flatnonzero(counts >= 2)
     if share == 0 or len(able) < _FEWEST_CLASSES:
@@ -345,7 +345,7 @@ def _unseen_classes(counts: NDArray[np.int64], share: float, generator: np.rando
     return generator.choice(able, min(max(1, round(share * len(able))), len(able) - 1), replace=False)
 
 
-def _at_most(most: int, group: NDArray[np.int64], generator: np.random.Generator) -> Rows:
+def _at_most(most: int, group: NDArray[np.int64], generator: np.random.Generator) -> _Rows:
     """Choose places of at most so many items (N,): the same share of every class, but two of it or none."""
     if len(group) <= most:
         return np.arange(len(group))

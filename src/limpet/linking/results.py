@@ -12,18 +12,18 @@ from pydantic import Field
 from limpet.adapters import SuspectPairs
 from limpet.adapters.score_map import ScoreMap, ScoreMapError
 from limpet.embeddings import EmbeddingSet
-from limpet.linking.compare import CandidateScores, Comparison, Directions, Gap, Kind, LearningCurve, Score
+from limpet.linking.compare import CandidateKind, CandidateScores, Comparison, Directions, Gap, LearningCurve, Score
 from limpet.linking.held_out import HeldOut
 from limpet.linking.recommend import Action, Recommendation
 from limpet.linking.two_stage import TwoStage
 from limpet.models.long_texts import LongTextsRecord
 from limpet.results import Count, Disagreement, Finite, Part, Positive, Results, Several, Share
 
-KIND_OF: dict[Action, Kind] = {"adapt": "adapter", "train a head": "head"}
+KIND_OF: dict[Action, CandidateKind] = {"adapt": "adapter", "train a head": "head"}
 """Actions that use a candidate, and of which kind."""
 
 
-class Pairs(Part):
+class PairCounts(Part):
     """The pairs of items: how many, of how many classes, and what was odd about them."""
 
     name: str
@@ -33,7 +33,7 @@ class Pairs(Part):
     sentences: list[str]
 
 
-class FrozenModel(Part):
+class ComparedModel(Part):
     """One of the two models."""
 
     name: str
@@ -44,8 +44,8 @@ class FrozenModel(Part):
 class Models(Part):
     """Both models."""
 
-    old: FrozenModel
-    new: FrozenModel
+    old: ComparedModel
+    new: ComparedModel
 
 
 class Suspects(Part):
@@ -147,7 +147,7 @@ class AdaptResults(Results):
 
     kind: str
     title: str
-    data: Pairs
+    data: PairCounts
     models: Models
     suspects: Suspects | None
     protocol: AdaptProtocol
@@ -201,7 +201,7 @@ class AdaptResults(Results):
         best, adapter, head = comparison.best, comparison.best_adapter, comparison.best_head
         return cls.of(
             title=title,
-            data=Pairs(
+            data=PairCounts(
                 name=names.data, pairs=held_out.pairs, labelled=held_out.labelled, classes=held_out.classes,
                 sentences=list(pair_sentences),
             ),
@@ -289,7 +289,7 @@ class AdaptResults(Results):
     def _wrong_names(self) -> Iterator[Disagreement]:
         """Yield every name that is not that of a measured candidate of the right kind."""
         advice = self.recommendation
-        named: dict[str, tuple[str | None, Kind | None]] = {
+        named: dict[str, tuple[str | None, CandidateKind | None]] = {
             "best": (self.best, None),
             "best_adapter": (self.best_adapter, "adapter"),
             "best_head": (self.best_head, "head"),
@@ -313,8 +313,8 @@ class AdaptResults(Results):
             yield "learning_curve.enough", curve.enough, f"one of {', '.join(map(str, pairs))}, or none"
 
 
-def _model(name: str, embeddings: EmbeddingSet) -> FrozenModel:
-    return FrozenModel(name=name, fingerprint=embeddings.fingerprint, dim=embeddings.dim)
+def _model(name: str, embeddings: EmbeddingSet) -> ComparedModel:
+    return ComparedModel(name=name, fingerprint=embeddings.fingerprint, dim=embeddings.dim)
 
 
 def _protocol(comparison: Comparison, direction: Directions) -> AdaptProtocol:

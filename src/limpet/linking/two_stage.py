@@ -26,8 +26,8 @@ from limpet.linking.compare import (
 from limpet.linking.held_out import HeldOut
 from limpet.results import Count, Defined, Part, Positive, Share
 
-MOST_CANDIDATES = 100
-FEWEST_CANDIDATES = 10
+_MOST_CANDIDATES = 100
+_FEWEST_CANDIDATES = 10
 
 
 class TwoStage(Part):
@@ -82,7 +82,7 @@ def two_stage(
     """
     draws, metric = draws_of([held_out], resamples, level, seed, resample), metric_for(held_out, metric)
     (query_old, query_new), size = held_out.asking, len(held_out.old)
-    usual = min(MOST_CANDIDATES, max(FEWEST_CANDIDATES, size // 10))
+    usual = min(_MOST_CANDIDATES, max(_FEWEST_CANDIDATES, size // 10))
     count = usual if candidates is None else candidates
     old, new = (query_old, held_out.old), (query_new, held_out.new)
     found = rescored(old, new, count, exclude_same_id=True)

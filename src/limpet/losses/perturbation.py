@@ -13,7 +13,7 @@ from torch import Tensor
 from limpet.geometry.hypersphere import normalise
 
 ELEMENTS = 2**25  # of a block of similarities: 128 MiB in float32
-NEGLIGIBLE = 1e-6  # a smaller sum of similarities has no direction to speak of
+_NEGLIGIBLE = 1e-6  # a smaller sum of similarities has no direction to speak of
 
 
 def block_size(columns: int) -> int:
@@ -70,7 +70,7 @@ def neighbour_repulsion(origins: Tensor, prototypes: Tensor, neighbours: Tensor,
     weights = similarities.clamp_min(0)
     total = weights.sum(dim=1, keepdim=True)
     pull = F.embedding_bag(neighbours, prototypes, per_sample_weights=weights, mode="sum")
-    return torch.where(total < NEGLIGIBLE, 0.0, origins - pull / total.clamp_min(NEGLIGIBLE))
+    return torch.where(total < _NEGLIGIBLE, 0.0, origins - pull / total.clamp_min(_NEGLIGIBLE))
 
 
 def pair_hinge(left: Tensor, right: Tensor, threshold: float) -> Tensor:

@@ -121,7 +121,7 @@ class HBCT(CompatibilityMethod):
         return terms
 
 
-NEAREST = 1e-4  # distance below which the direction from one point to the other is rounding
+_NEAREST = 1e-4  # distance below which the direction from one point to the other is rounding
 
 
 def entailment(new: Tensor, old: Tensor, *, curvature: Curvature = 1.0, min_radius: float = 0.1) -> Tensor:
@@ -147,7 +147,7 @@ def entailment(new: Tensor, old: Tensor, *, curvature: Curvature = 1.0, min_radi
     """
     angles = exterior_angle(old, new, curvature=curvature)
     excess = F.relu(angles - half_aperture(old, curvature=curvature, min_radius=min_radius))
-    return selected_mean(excess.masked_fill(paired_distance(new.detach(), old, curvature=curvature) < NEAREST, 0.0))
+    return selected_mean(excess.masked_fill(paired_distance(new.detach(), old, curvature=curvature) < _NEAREST, 0.0))
 
 
 LEAST_EXPONENT = 1e-3  # smaller q count as this one, where all but terms of its size has become the limit q = 0

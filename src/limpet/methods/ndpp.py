@@ -11,7 +11,7 @@ from limpet.geometry import Space
 from limpet.losses.perturbation import mean_angle, nearest_prototypes, neighbour_repulsion
 from limpet.losses.prototypes import drawn_classes, prototype_contrast
 from limpet.methods.base import CompatibilityMethod, Epoch, Head, OldModel, Read, Step
-from limpet.methods.new_prototypes import NewPrototypes, Source
+from limpet.methods.new_prototypes import NewPrototypes, PrototypeSource
 from limpet.methods.predecessor import class_prototypes, require_old
 
 
@@ -53,7 +53,7 @@ class NDPP(CompatibilityMethod):
         alpha_new: float = 0.01,
         neighbours: int = 100,
         accumulate: bool = False,
-        new_prototypes: Source = "exact",
+        new_prototypes: PrototypeSource = "exact",
         new_start_epoch: int = 0,
         negatives: int | None = None,
         old_only: bool = False,

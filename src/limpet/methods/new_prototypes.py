@@ -11,7 +11,7 @@ from limpet.geometry import Space
 from limpet.geometry.segments import add_by_class
 from limpet.methods.base import Epoch, Step
 
-Source = Literal["exact", "running"]
+PrototypeSource = Literal["exact", "running"]
 
 
 class NewPrototypes(nn.Module):
@@ -29,7 +29,7 @@ class NewPrototypes(nn.Module):
     sums: Tensor
     counts: Tensor
 
-    def __init__(self, source: Source, classes: int, space: Space) -> None:
+    def __init__(self, source: PrototypeSource, classes: int, space: Space) -> None:
         super().__init__()
         self.source, self.space = source, space
         if source == "running":

@@ -15,7 +15,7 @@ from limpet.geometry import Space
 from limpet.losses.perturbation import block_size, descend_pairs, mean_angle
 from limpet.losses.prototypes import drawn_classes, prototype_contrast
 from limpet.methods.base import CompatibilityMethod, Epoch, Head, OldModel, Read, Step
-from limpet.methods.new_prototypes import NewPrototypes, Source
+from limpet.methods.new_prototypes import NewPrototypes, PrototypeSource
 from limpet.methods.predecessor import class_prototypes, require_old
 
 
@@ -66,7 +66,7 @@ class ODPP(CompatibilityMethod):
         inner_learning_rate: float = 1e-3,
         inner_batch_size: int = 1024,
         pairs: Literal["sampled", "active"] = "sampled",
-        new_prototypes: Source = "exact",
+        new_prototypes: PrototypeSource = "exact",
         new_start_epoch: int = 0,
         negatives: int | None = None,
         old_only: bool = False,

@@ -15,7 +15,7 @@ from limpet.losses.neighbourhood import anchor_agreement, anchors_of
 from limpet.methods.base import CompatibilityMethod, Head, OldModel, Read, Step, View, task_of
 from limpet.methods.predecessor import require_old
 
-SAMPLE = 10_000  # old embeddings among which anchors are sought
+_SAMPLE = 10_000  # old embeddings among which anchors are sought
 
 
 class SSP(CompatibilityMethod):
@@ -57,7 +57,7 @@ class SSP(CompatibilityMethod):
         """Seek the anchors of every part (M, K, D / M)."""
         vectors = require_old(old, "ssp").embeddings.vectors
         generator = torch.Generator().manual_seed(0)
-        rows = torch.randperm(len(vectors), generator=generator)[:SAMPLE].sort().values
+        rows = torch.randperm(len(vectors), generator=generator)[:_SAMPLE].sort().values
         points = View.of(torch.from_numpy(np.array(vectors[rows.numpy()])), space).points
         parts = next(count for count in range(min(self.parts, space.dim), 0, -1) if space.dim % count == 0)
         self.register_buffer("anchor_points", anchors_of(points, parts, self.anchors, generator))

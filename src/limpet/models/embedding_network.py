@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from limpet.errors import DataError, unknown_name
 from limpet.geometry.hypersphere import normalise
 from limpet.models.specs import EmbeddingSpec
-from limpet.support.steps import Affine, Gelu, Normalise, Relu, Scale, Shorten, Step, Steps, Sum
+from limpet.support.steps import Affine, ExportStep, Gelu, Normalise, Relu, Scale, Shorten, Steps, Sum
 
 _AS_WIDE = ("residual", "none")  # projections that need as many features as the embedding has values
 
@@ -119,7 +119,7 @@ def layer_steps(module: nn.Module) -> Steps:
         around = Scale(1 / module.length), Scale(module.length)
         branch = (around[0], *layer_steps(module.inner), Gelu(), *layer_steps(module.outer), around[1])
         return (Sum(((Scale(1.0),), branch)),)
-    steps: list[Step] = []
+    steps: list[ExportStep] = []
     for layer in module if isinstance(module, nn.Sequential) else [module]:
         state = {name: values.double().numpy() for name, values in layer.state_dict().items()}
         if isinstance(layer, nn.Linear):

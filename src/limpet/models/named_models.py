@@ -37,7 +37,7 @@ _PREFIXED = re.compile(r"(?P<library>[a-z]+):(?P<place>.+)")
 _LIBRARIES: dict[str, Callable[[str, Kept], OpenedModule]] = {"hf": open_tower, "timm": open_timm}
 
 
-class Known(NamedTuple):
+class ReleaseFacts(NamedTuple):
     """What is known of a release without its network.
 
     Args:
@@ -104,7 +104,7 @@ def open_releases(names: Sequence[Path], encoder: str | None) -> dict[Path, Rele
     return {name: open_release(name, encoder if name in needy else None) for name in names}
 
 
-def known_of(name: str | Path) -> Known:
+def known_of(name: str | Path) -> ReleaseFacts:
     """Return what is known of the release that people name, without asking for a module of one's own.
 
     Raises:
@@ -113,9 +113,9 @@ def known_of(name: str | Path) -> Known:
     """
     if needs_module(name):
         record = load_record(name)
-        return Known(record.fingerprint, space_from_record(record.space), load_classes(name))
+        return ReleaseFacts(record.fingerprint, space_from_record(record.space), load_classes(name))
     release = open_release(name)
-    return Known(release.fingerprint, release.space, release.classes)
+    return ReleaseFacts(release.fingerprint, release.space, release.classes)
 
 
 def _made(text: str, weights: Kept) -> Release:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from limpet.evaluation.uncertainty import Disk, DiskClass, ring_radius
+from limpet.evaluation.uncertainty import DiskClass, PoincareDisk, ring_radius
 from limpet.reports.formats import score
 from limpet.reports.svg import chart, element, line, marker, tick_label
 
@@ -11,7 +11,7 @@ _COLOURS = (0, 1, 2, 3, 4, 6)  # of the page's series: those that differ in ligh
 _LABEL = 20  # pixels above the outermost ring
 
 
-def disk_plot(name: str, disk: Disk, *, width: float = 560) -> str:
+def disk_plot(name: str, disk: PoincareDisk, *, width: float = 560) -> str:
     """Draw the old embeddings as hollow and the new ones as filled marks, a shape and a colour for every class.
 
     Shown is the disk up to the first ring of `RINGS` around all marks; where there is none, up to its rim.
@@ -49,7 +49,7 @@ def _spot(x: float, y: float, number: int, kind: str, size: float) -> str:
     return marker(x, y, number, f"spot {kind} series-{_COLOURS[number % len(_COLOURS)]}", size)
 
 
-def _rings(disk: Disk) -> list[float]:
+def _rings(disk: PoincareDisk) -> list[float]:
     """Return the rings to draw, inside out; the last is around all marks."""
     largest = max(
         float((places**2).sum(axis=1).max()) ** 0.5 for group in disk.classes for places in (group.old, group.new)
@@ -69,7 +69,7 @@ def _ring_label(centre: tuple[float, float], radius: float, ring: float, *, oute
     return element("text", words, kind="tick halo", x=centre[0], y=round(y, 1), text_anchor="middle")
 
 
-def _in_words(disk: Disk) -> str:
+def _in_words(disk: PoincareDisk) -> str:
     count = sum(len(group.ids) for group in disk.classes)
     listed = "; ".join(map(class_words, disk.classes))
     return f"{count} items of {len(disk.classes)} classes, with their mean uncertainty, old → new. {listed}."

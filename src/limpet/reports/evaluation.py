@@ -13,7 +13,7 @@ from limpet.evaluation.examples import Example, Found
 from limpet.evaluation.intervals import FEW
 from limpet.evaluation.protocols import PROTOCOLS
 from limpet.evaluation.results import Evaluation, EvaluationResults, System
-from limpet.evaluation.uncertainty import Disk, Histogram
+from limpet.evaluation.uncertainty import Histogram, PoincareDisk
 from limpet.reports.charts.bars import (
     NAMED,
     agreement_bars,
@@ -593,7 +593,7 @@ def metric_rows(record: Evaluation) -> Table:
 
 
 Examples = Mapping[str, Sequence[Example]]
-Disks = Mapping[str, Disk | None]
+Disks = Mapping[str, PoincareDisk | None]
 
 SEARCHES = {
     "self_old": "old queries, old gallery",

@@ -19,7 +19,7 @@ SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9-]+)(?:\+\w+)?:(?=.)")
 _SAME = {"postgres": "postgresql"}
 _NAME = re.compile(r"\w+")
 _FEW = 10  # options that a message lists; libpq has fifty
-OPTIONS = (
+_OPTIONS = (
     "table", "collection", "id", "vector", "text", "image", "label", "where", "sample", "seed", "model", "similarity",
     "missing",
 )  # fmt: skip
@@ -110,8 +110,8 @@ class Address:
         for name in self.options:
             if name not in known:
                 raise ConfigError(
-                    f"Unknown option '{name}' of a URL of {self.scheme}.{nearest(name, [*OPTIONS, *known])}",
-                    expected=f"one of {', '.join([*OPTIONS, *(known if len(known) < _FEW else ())])}"
+                    f"Unknown option '{name}' of a URL of {self.scheme}.{nearest(name, [*_OPTIONS, *known])}",
+                    expected=f"one of {', '.join([*_OPTIONS, *(known if len(known) < _FEW else ())])}"
                     + ", or a parameter of its client" * (len(known) >= _FEW),
                 )
 

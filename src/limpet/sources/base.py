@@ -20,7 +20,7 @@ from limpet.sources.address import Address, Roles, Sample
 from limpet.stores.filters import Conditions
 from limpet.stores.where import read_conditions
 
-USUAL = {
+_USUAL = {
     "id": ("id", "ids", "_id", "pk", "uuid", "key"),
     "vector": ("vector", "embedding", "emb", "vectors", "embeddings"),
     "text": ("text", "document", "content", "body"),
@@ -118,7 +118,7 @@ def roles_of(source: Source) -> Roles:
     for role, name in asked.items():
         if name is not None and name not in source.schema:
             raise unknown_name(f"column of {source.name}", name, source.schema)
-        usual = next((one for one in USUAL[role] if one in source.schema), None)
+        usual = next((one for one in _USUAL[role] if one in source.schema), None)
         found[role] = name or usual or others.get(role)
     return Roles(**found)
 
@@ -136,7 +136,7 @@ def needed(source: Source, roles: Roles, *wanted: str) -> list[str]:
         if name is None:
             raise ConfigError(
                 f"No column of {source.name} is known to hold the {role}s.",
-                expected=f"one called {' or '.join(USUAL[role])}, or {role}=NAME in the URL",
+                expected=f"one called {' or '.join(_USUAL[role])}, or {role}=NAME in the URL",
                 to_do=f"its columns are {', '.join(source.schema) or 'none'}.",
             )
         check_readable(source, [name])

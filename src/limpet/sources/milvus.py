@@ -28,7 +28,7 @@ from limpet.sources.services import authority_of, collection_of, flag
 from limpet.stores.filters import Condition
 from limpet.support.extras import require
 
-PAGE = 1024
+_PAGE = 1024
 """Ids asked for at a time."""
 MOST = 16_384
 """Rows that Milvus gives at a time."""
@@ -156,9 +156,9 @@ class MilvusCollection:
         texts = self.schema[key] == pa.string()
         values: list[Any] = list(ids) if texts else whole_ids(ids)
         with connected(self.address) as client:
-            for start in range(0, len(values), PAGE):
+            for start in range(0, len(values), _PAGE):
                 found = client.query(
-                    self.collection, filter=f"{self._called(key)} in {literal(values[start : start + PAGE])}",
+                    self.collection, filter=f"{self._called(key)} in {literal(values[start : start + _PAGE])}",
                     output_fields=self._read(columns), consistency_level="Strong",
                 )  # fmt: skip
                 yield batch_of(found, self.schema, columns, self.name)

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-Kept = TypeVar("Kept")
+_Kept = TypeVar("_Kept")
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def one_moment() -> Iterator[None]:
             _MOMENT.reset(token)
 
 
-def kept(key: Hashable, make: Callable[[ExitStack], Kept]) -> Kept | None:
+def kept(key: Hashable, make: Callable[[ExitStack], _Kept]) -> _Kept | None:
     """Return what says which moment a place is read at, made by the first reading; None outside of `one_moment`.
 
     Args:
@@ -53,5 +53,5 @@ def kept(key: Hashable, make: Callable[[ExitStack], Kept]) -> Kept | None:
         return None
     if key not in moment.kept:
         moment.kept[key] = make(moment.stack)
-    found: Kept = moment.kept[key]
+    found: _Kept = moment.kept[key]
     return found

@@ -104,7 +104,7 @@ class ParquetTable:
         with self._copying:
             if names not in self._copies:
                 schema = pa.schema([(name, self.schema[name]) for name in names])
-                self._copies[names] = RowsById(schema, self._read(names, ROWS), self.name)
+                self._copies[names] = RowsById(schema, self._read(names, _ROWS), self.name)
         for batch in self._copies[names].fetch(ids):
             yield batch.select(list(columns))
 
@@ -163,7 +163,7 @@ def _unreadable(path: Path, error: Exception) -> DataError:
     )
 
 
-ROWS = 8192
+_ROWS = 8192
 """How many rows a batch should have: one is in memory while they are copied, and each is looked into."""
 _HASH = "hash of the id"
 
@@ -175,7 +175,7 @@ class RowsById:
 
     Args:
         schema: Of the batches; the first column holds ids.
-        batches: What is copied, of about `ROWS` rows each.
+        batches: What is copied, of about `_ROWS` rows each.
         name: What to call it in messages.
 
     Raises:

@@ -41,7 +41,7 @@ ID = "id"
 """The column of the ids of points, as texts."""
 UNNAMED = "vector"
 """The column of the vectors of a collection whose vector has no name."""
-PAGE = 1024
+_PAGE = 1024
 """Ids asked for at a time."""
 _KEY = "QDRANT_API_KEY"
 _SIMILARITIES = {"Cosine": "cosine", "Dot": "inner-product", "Euclid": "euclidean"}
@@ -144,8 +144,8 @@ class QdrantCollection:
         """Yield the rows of these ids, in any order."""
         [key] = needed(self, roles_of(self), "id")
         with connected(self.address) as client:
-            for start in range(0, len(ids), PAGE):
-                some, read = ids[start : start + PAGE], self._selected(columns)
+            for start in range(0, len(ids), _PAGE):
+                some, read = ids[start : start + _PAGE], self._selected(columns)
                 if key == ID:
                     wanted = [one for one in map(point_id, some) if one is not None]
                     points = client.retrieve(self.collection, ids=wanted, consistency=_CONSISTENCY, **read)
@@ -153,13 +153,13 @@ class QdrantCollection:
                     continue
                 if not self._is_path(self._payload[key]):  # Qdrant cannot be asked for it: all points are read
                     wanted_ids = pa.array(ids, pa.large_string())
-                    for batch in self._scrolled(list(dict.fromkeys([key, *columns])), PAGE, None, ()):
+                    for batch in self._scrolled(list(dict.fromkeys([key, *columns])), _PAGE, None, ()):
                         batch = batch.filter(pc.is_in(batch.column(0).cast(pa.large_string()), wanted_ids))
                         yield batch.select(list(columns))
                     return
                 texts = self.schema[key] == pa.string()
                 values: Sequence[str | int] = some if texts else whole_ids(some)
-                yield from self._scrolled(columns, PAGE, _any_of(self._payload[key], values), ())
+                yield from self._scrolled(columns, _PAGE, _any_of(self._payload[key], values), ())
 
     def _scrolled(
         self, columns: Sequence[str], rows: int, found: models.Filter | None = None, where: Conditions | None = None

@@ -16,7 +16,7 @@ from limpet.sources.address import Address
 LOOKED_AT = 256
 """Rows whose values say which columns there are, and of which types."""
 
-Row = Mapping[str, object]
+_Row = Mapping[str, object]
 """Values by name, as a service gives them: texts, numbers, lists, and mappings of these."""
 
 _CONDITION = re.compile(r"\s*([^=!<>]+?)\s*[=!<>]")
@@ -28,7 +28,7 @@ def asked_names(address: Address) -> list[str]:
     return [*named, *(found[1] for found in map(_CONDITION.match, address.where) if found)]
 
 
-def named_values(row: Row, prefix: str = "") -> Iterator[tuple[str, object]]:
+def named_values(row: _Row, prefix: str = "") -> Iterator[tuple[str, object]]:
     """Yield the names and values of a row; what is nested again under its own, dotted name.
 
     >>> list(named_values({"price": 3, "meta": {"topic": "cats"}}))
@@ -40,7 +40,7 @@ def named_values(row: Row, prefix: str = "") -> Iterator[tuple[str, object]]:
             yield from named_values(value, f"{prefix}{name}.")
 
 
-def names_without_path(row: Row, prefix: str = "") -> Iterator[str]:
+def names_without_path(row: _Row, prefix: str = "") -> Iterator[str]:
     """Yield the names of values below a key with a dot, which a service takes for keys within each other.
 
     >>> list(names_without_path({"price": 3, "max.speed": 5, "meta": {"x.y": 1}}))
@@ -53,7 +53,7 @@ def names_without_path(row: Row, prefix: str = "") -> Iterator[str]:
             yield from names_without_path(value, f"{prefix}{name}.")
 
 
-def value_at(row: Row, name: str) -> object:
+def value_at(row: _Row, name: str) -> object:
     """Return the value of a name, dotted for one that is nested; None where there is none.
 
     >>> value_at({"meta": {"topic": "cats"}}, "meta.topic"), value_at({}, "meta.topic")
@@ -66,7 +66,7 @@ def value_at(row: Row, name: str) -> object:
     return value_at(nested, rest) if rest and isinstance(nested, Mapping) else None
 
 
-def types_of(rows: Iterable[Row]) -> dict[str, pa.DataType]:
+def types_of(rows: Iterable[_Row]) -> dict[str, pa.DataType]:
     """Return the Arrow types of all columns of some rows; `pa.null()` for values of several kinds.
 
     Lists and objects are texts, as JSON writes them.
@@ -134,7 +134,7 @@ def _vectors(values: Sequence[Any], type_: pa.DataType, name: str) -> pa.Array:
 
 
 def batch_of(
-    rows: Sequence[Row], schema: Mapping[str, pa.DataType], columns: Iterable[str], name: str
+    rows: Sequence[_Row], schema: Mapping[str, pa.DataType], columns: Iterable[str], name: str
 ) -> pa.RecordBatch:
     """Return a record batch of some columns of rows, whose values are found by name.
 

@@ -276,7 +276,7 @@ class Hits:
 
 
 @dataclass(frozen=True)
-class Entry:
+class JournalEntry:
     """One entry of the journal: what the commit of this number was.
 
     Args:
@@ -444,7 +444,7 @@ class Store(Protocol):
             StoreError: It is damaged.
         """
 
-    def journal(self, *, after: int = 0) -> list[Entry]:
+    def journal(self, *, after: int = 0) -> list[JournalEntry]:
         """Return the entries with a number above ``after``, in order."""
 
     @property

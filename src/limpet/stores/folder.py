@@ -9,7 +9,7 @@ from pathlib import Path
 
 from limpet.errors import GalleryError
 from limpet.stores.forks import unforked
-from limpet.stores.ledger import Ledger
+from limpet.stores.ledger import GalleryLedger
 from limpet.stores.sqlite import DATABASE, LOCK, SqliteDatabase, connect_read_only, translated
 from limpet.support.disk import Disk
 
@@ -35,7 +35,7 @@ def create_folder(path: Path, kind: str, disk: Disk, more: Sequence[str] = ()) -
         missing_folders = [folder for folder in path.absolute().parents if not folder.exists()]
         path.mkdir(parents=True, exist_ok=True)
     database = SqliteDatabase(path / DATABASE, disk)
-    Ledger(database).create(kind, more)
+    GalleryLedger(database).create(kind, more)
     with translated(path):  # SQLite syncs its file; to open it otherwise here would end SQLite's locks on it
         disk.sync([path.absolute(), *missing_folders])
     return database
@@ -81,7 +81,7 @@ def open_folder(path: Path, disk: Disk) -> SqliteDatabase:
         raise missing(path)
     database = SqliteDatabase(path / DATABASE, disk)
     try:
-        Ledger(database).check_format(str(path))
+        GalleryLedger(database).check_format(str(path))
     except GalleryError:
         database.close()
         raise

@@ -1,7 +1,7 @@
 """The one truth of a gallery in SQL tables: items, journal and pointer, for SQLite and PostgreSQL alike.
 
-Vectors are the stores' business. A commit has three parts: `Ledger.plan` says what must become of the vectors, the
-store does it, and `Ledger.record` makes it exist.
+Vectors are the stores' business. A commit has three parts: `GalleryLedger.plan` says what must become of the vectors,
+the store does it, and `GalleryLedger.record` makes it exist.
 """
 
 from __future__ import annotations
@@ -17,14 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limpet.errors import GalleryError, LimpetError
-from limpet.stores.base import Changes, Commit, Committed, Document, Entry, Items, Pointer, Vectors, digest_of
+from limpet.stores.base import Changes, Commit, Committed, Document, Items, JournalEntry, Pointer, Vectors, digest_of
 from limpet.stores.checks import damaged
 from limpet.stores.filters import COLUMN_TYPES, Metadata
-from limpet.stores.planning import MOST_GENERATIONS, check, planned, unknown_generation
-from limpet.stores.planning import Appended as Appended
-from limpet.stores.planning import Plan as Plan
+from limpet.stores.planning import MOST_GENERATIONS, CommitPlan, check, planned, unknown_generation
 
-FORMAT_VERSION = 1
+_FORMAT_VERSION = 1
 
 _LATEST = 253_402_300_799.0  # end of the year 9999, in seconds since 1970
 _MOST = 2**63 - 1
@@ -45,7 +43,7 @@ _TABLES = (
 )
 
 
-class Database(Protocol):
+class LedgerDatabase(Protocol):
     """What the ledger needs of a connection. Statements have ``?`` for values."""
 
     text_type: str
@@ -66,14 +64,14 @@ class Database(Protocol):
         """Return a condition that a column is one of these ids, with one ``?``, and the value for it."""
 
 
-class Ledger:
+class GalleryLedger:
     """Items, journal and pointer.
 
     Args:
         database: Where they are.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: LedgerDatabase) -> None:
         self.database = database
 
     def create(self, kind: str = "", more: Sequence[str] = ()) -> None:
@@ -91,7 +89,7 @@ class Ledger:
                 self.database.execute(statement)
             if not self.database.execute("SELECT one FROM pointer"):
                 self.database.execute("INSERT INTO pointer VALUES (1, 0, '{}', '{}', '{}')")
-                for name, value in (("format_version", str(FORMAT_VERSION)), ("kind", kind)):
+                for name, value in (("format_version", str(_FORMAT_VERSION)), ("kind", kind)):
                     self.database.execute("INSERT INTO meta VALUES (?, ?)", [name, value])
 
     def format_version(self) -> int:
@@ -108,10 +106,10 @@ class Ledger:
             GalleryError: They have another format version.
         """
         version = self.format_version()
-        if version != FORMAT_VERSION:
+        if version != _FORMAT_VERSION:
             raise GalleryError(
                 f"The gallery '{where}' has format version {version}.",
-                expected=f"{FORMAT_VERSION}, which this version of limpet reads",
+                expected=f"{_FORMAT_VERSION}, which this version of limpet reads",
                 to_do="install the limpet that wrote it.",
             )
 
@@ -138,7 +136,7 @@ class Ledger:
         with reading("The list of generations"):
             return {_name(name): (_whole(width, 1, _WIDEST), _columns(columns)) for name, width, columns in rows}
 
-    def plan(self, changes: Changes) -> Plan:
+    def plan(self, changes: Changes) -> CommitPlan:
         """Return what must become of the vectors, as of now; nothing is changed.
 
         Raises:
@@ -150,7 +148,7 @@ class Ledger:
 
     def record(
         self,
-        plan: Plan,
+        plan: CommitPlan,
         changes: Changes,
         manifest: Document,
         event: Document,
@@ -237,7 +235,7 @@ class Ledger:
             clause, value = self.database.among("id", ids)
             self.database.execute(f"DELETE FROM items WHERE {clause}", [value])
 
-    def _write_items(self, plan: Plan, changes: Changes, held: Counter[frozenset[str]]) -> None:
+    def _write_items(self, plan: CommitPlan, changes: Changes, held: Counter[frozenset[str]]) -> None:
         upsert = changes.upsert
         if upsert is None or not len(upsert.ids):
             return
@@ -255,7 +253,7 @@ class Ledger:
         )
         held.update({_names(mask, bits): count for mask, count in Counter(masks.values()).items()})
 
-    def _mark_filled(self, plan: Plan, changes: Changes, held: Counter[frozenset[str]]) -> None:
+    def _mark_filled(self, plan: CommitPlan, changes: Changes, held: Counter[frozenset[str]]) -> None:
         if changes.fill is None or not plan.filled.any():
             return
         written, name = plan.append[-1], changes.fill.rows.generation  # the rows of a fill come last
@@ -325,7 +323,7 @@ class Ledger:
             if before == bits:
                 return rows, bits
 
-    def journal(self, after: int) -> list[Entry]:
+    def journal(self, after: int) -> list[JournalEntry]:
         """Return the entries with a number above ``after``, in order."""
         rows = self.database.execute(
             "SELECT sequence, time, event FROM journal WHERE sequence > ? ORDER BY sequence", [after]
@@ -333,7 +331,7 @@ class Ledger:
         entries = []
         for sequence, when, event in rows:
             with reading(f"Entry {sequence!r:.60} of the journal"):
-                entries.append(Entry(_whole(sequence), _moment(when), _event(event)))
+                entries.append(JournalEntry(_whole(sequence), _moment(when), _event(event)))
         return entries
 
     def queue(self, generation: str) -> list[str] | None:

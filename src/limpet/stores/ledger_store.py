@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from limpet.errors import ConfigError, GalleryError, without_secrets
-from limpet.stores.base import Document, Entry, GoneBack, Graph, Items, Pointer
+from limpet.stores.base import Document, GoneBack, Graph, Items, JournalEntry, Pointer
 from limpet.stores.forks import at_fork
-from limpet.stores.ledger import Ledger
+from limpet.stores.ledger import GalleryLedger
 from limpet.stores.sqlite import holder, writer_refused
 
 
@@ -71,7 +71,7 @@ class LedgerStore:
         folder: Where its files are, if this machine has them.
     """
 
-    def __init__(self, url: str, ledger: Ledger, lock: Lock, folder: Path | None = None) -> None:
+    def __init__(self, url: str, ledger: GalleryLedger, lock: Lock, folder: Path | None = None) -> None:
         self.url, self.ledger, self._lock, self.folder = url, ledger, lock, folder
         self._writer: int | None = None
         at_fork(self, in_child=type(self)._start_anew)
@@ -119,7 +119,7 @@ class LedgerStore:
         """Return the next items with an id above ``after``, by id; only those without a vector in ``lacking``."""
         return self.ledger.scan(after, limit, lacking)
 
-    def journal(self, *, after: int = 0) -> list[Entry]:
+    def journal(self, *, after: int = 0) -> list[JournalEntry]:
         """Return the entries with a number above ``after``, in order."""
         return self.ledger.journal(after)
 

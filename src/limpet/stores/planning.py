@@ -33,7 +33,7 @@ class Appended:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CommitPlan:
     """What must become of the vectors before a commit can be recorded.
 
     Args:
@@ -53,7 +53,7 @@ class Plan:
 
 def planned(
     changes: Changes, last: Commit, fetch: Callable[[Sequence[str]], Items], has: Callable[[Commit], bool]
-) -> Plan:
+) -> CommitPlan:
     """Return what must become of the vectors.
 
     Args:
@@ -76,7 +76,7 @@ def planned(
     if fill is not None:
         filled, rows = _fillable(fill, _to_fill(fill, last, fetch, has), set(gone))
         append += [rows] if filled.any() else []
-    return Plan(sequence, remove, append, filled, deleted)
+    return CommitPlan(sequence, remove, append, filled, deleted)
 
 
 def _to_fill(fill: Fill, last: Commit, fetch: Callable[[Sequence[str]], Items], has: Callable[[Commit], bool]) -> Items:

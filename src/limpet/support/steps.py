@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.floating[Any]]
+FloatArray = NDArray[np.floating[Any]]
 
 
-class Step(ABC):
+class ExportStep(ABC):
     """One step; its fields are arrays, numbers or lists of steps."""
 
     name: ClassVar[str]
@@ -27,11 +27,11 @@ class Step(ABC):
     """What it does, to be read after "the map"."""
 
 
-Steps = tuple[Step, ...]
+Steps = tuple[ExportStep, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Normalise(Step):
+class Normalise(ExportStep):
     """x / max(‖x‖, 10⁻¹²): unit rows, and zero for zero."""
 
     name = "normalise"
@@ -39,7 +39,7 @@ class Normalise(Step):
 
 
 @dataclass(frozen=True, eq=False)
-class Scale(Step):
+class Scale(ExportStep):
     """x · factor.
 
     Args:
@@ -52,7 +52,7 @@ class Scale(Step):
 
 
 @dataclass(frozen=True, eq=False)
-class Affine(Step):
+class Affine(ExportStep):
     """x · weights + offset.
 
     Args:
@@ -62,22 +62,22 @@ class Affine(Step):
 
     name = "affine"
     words = "is affine"
-    weights: Array
-    offset: Array
+    weights: FloatArray
+    offset: FloatArray
 
     @classmethod
-    def linear(cls, weights: Array) -> Affine:
+    def linear(cls, weights: FloatArray) -> Affine:
         """Return x · weights."""
         return cls(weights, np.zeros(weights.shape[1], weights.dtype))
 
     @classmethod
-    def shift(cls, offset: Array) -> Affine:
+    def shift(cls, offset: FloatArray) -> Affine:
         """Return x + offset."""
         return cls(np.eye(len(offset), dtype=offset.dtype), offset)
 
 
 @dataclass(frozen=True, eq=False)
-class Relu(Step):
+class Relu(ExportStep):
     """max(x, 0)."""
 
     name = "relu"
@@ -85,7 +85,7 @@ class Relu(Step):
 
 
 @dataclass(frozen=True, eq=False)
-class Gelu(Step):
+class Gelu(ExportStep):
     """x · Φ(x), with the normal distribution Φ itself, not an approximation of it."""
 
     name = "gelu"
@@ -93,7 +93,7 @@ class Gelu(Step):
 
 
 @dataclass(frozen=True, eq=False)
-class Sum(Step):
+class Sum(ExportStep):
     """The sum of what several lists of steps make of x.
 
     Args:
@@ -106,7 +106,7 @@ class Sum(Step):
 
 
 @dataclass(frozen=True, eq=False)
-class Mixture(Step):
+class Mixture(ExportStep):
     """Σ share_c(x) · (x · weights_c + offset_c), by how near x is to centre c.
 
     Args:
@@ -118,14 +118,14 @@ class Mixture(Step):
 
     name = "mixture"
     words = "chooses among several maps by the nearest centre"
-    centres: Array
-    weights: Array
-    offsets: Array
+    centres: FloatArray
+    weights: FloatArray
+    offsets: FloatArray
     temperature: float | None
 
 
 @dataclass(frozen=True, eq=False)
-class Shorten(Step):
+class Shorten(ExportStep):
     """x · min(1, length / ‖x‖): longer rows become this long.
 
     Args:
@@ -138,7 +138,7 @@ class Shorten(Step):
 
 
 @dataclass(frozen=True, eq=False)
-class Lift(Step):
+class Lift(ExportStep):
     """x · sinh(r) / r with r = √K ‖x‖, at most asinh(2¹⁵): from tangent vectors to points of the Lorentz space.
 
     See `limpet.geometry.lorentz.exp_map0`; what is longer than the bound is lifted to it.
@@ -152,7 +152,7 @@ class Lift(Step):
     curvature: float
 
 
-def flattened(steps: Sequence[Step]) -> list[Step]:
+def flattened(steps: Sequence[ExportStep]) -> list[ExportStep]:
     """Return steps together with those inside of them."""
     inner = (branch for step in steps if isinstance(step, Sum) for branch in step.branches)
     return [*steps, *(step for branch in inner for step in flattened(branch))]

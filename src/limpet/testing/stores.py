@@ -82,7 +82,7 @@ CONTRACT = Contract()
 
 
 @dataclass
-class Place:
+class StorePlace:
     """Where a store is made and found again.
 
     Args:
@@ -137,7 +137,7 @@ def promise(**choices: Any) -> Callable[[Callable[..., None]], Callable[..., Non
         @wraps(function)
         def run(new_url: Callable[[Path], str], **chosen: Any) -> None:
             with tempfile.TemporaryDirectory() as folder:
-                place = Place(new_url(Path(folder)))
+                place = StorePlace(new_url(Path(folder)))
                 try:
                     function(place, **chosen)
                 finally:
@@ -368,7 +368,7 @@ def same_searches(
 
 
 @promise(seed=[0, 1])
-def a_random_history_leaves_what_an_obvious_store_has(place: Place, seed: int) -> None:
+def a_random_history_leaves_what_an_obvious_store_has(place: StorePlace, seed: int) -> None:
     rng, model = np.random.default_rng(seed), Obvious()
     store = place.create()
     first = Changes(create=generations(), remainders=remainders(WIDTHS))
@@ -396,7 +396,7 @@ def a_random_history_leaves_what_an_obvious_store_has(place: Place, seed: int) -
 
 
 @promise()
-def filters_of_every_comparison_and_type(place: Place) -> None:
+def filters_of_every_comparison_and_type(place: StorePlace) -> None:
     store = place.filled()
     rng, model = np.random.default_rng(2), Obvious(dict(WIDTHS), sequence=1)
     ids = [f"{name}{number}" for name in NAMES for number in range(3)]
@@ -427,7 +427,7 @@ def filters_of_every_comparison_and_type(place: Place) -> None:
 
 
 @promise()
-def ids_are_ordered_by_their_characters_and_come_in_pages(place: Place) -> None:
+def ids_are_ordered_by_their_characters_and_come_in_pages(place: StorePlace) -> None:
     store = place.filled()
     rng = np.random.default_rng(0)
     commit(store, Changes(upsert=Upsert(NAMES, [{}] * len(NAMES), [Rows("g1", NAMES, vectors(rng, len(NAMES), 4))])))
@@ -440,7 +440,7 @@ def ids_are_ordered_by_their_characters_and_come_in_pages(place: Place) -> None:
 
 
 @promise()
-def what_is_asked_for_comes_in_the_order_asked(place: Place) -> None:
+def what_is_asked_for_comes_in_the_order_asked(place: StorePlace) -> None:
     store = place.filled()
     found = np.arange(12, dtype=np.float32).reshape(3, 4)
     commit(
@@ -457,7 +457,7 @@ def what_is_asked_for_comes_in_the_order_asked(place: Place) -> None:
 
 
 @promise(as_read=[False, True])
-def a_fill_spares_what_changed_vanished_or_is_there(place: Place, as_read: bool) -> None:
+def a_fill_spares_what_changed_vanished_or_is_there(place: StorePlace, as_read: bool) -> None:
     store = place.filled()
     rows = Rows("g1", ["same", "written", "gone", "there"], np.ones((4, 4), np.float32))
     commit(
@@ -477,7 +477,7 @@ def a_fill_spares_what_changed_vanished_or_is_there(place: Place, as_read: bool)
 
 
 @promise()
-def an_item_deleted_and_written_in_one_commit_is_written(place: Place) -> None:
+def an_item_deleted_and_written_in_one_commit_is_written(place: StorePlace) -> None:
     store = place.filled()
 
     def both(value: int) -> Rows:
@@ -490,7 +490,7 @@ def an_item_deleted_and_written_in_one_commit_is_written(place: Place) -> None:
 
 
 @promise()
-def an_empty_store_answers_everything(place: Place) -> None:
+def an_empty_store_answers_everything(place: StorePlace) -> None:
     store = place.create()
     assert (store.pointer().sequence, store.pointer().manifest, store.pointer().items) == (0, {}, 0)
     assert store.journal() == [] and store.scan(limit=5).ids == [] and store.traffic() == {}
@@ -503,7 +503,7 @@ def an_empty_store_answers_everything(place: Place) -> None:
 
 
 @promise()
-def the_journal_has_every_commit_in_order(place: Place) -> None:
+def the_journal_has_every_commit_in_order(place: StorePlace) -> None:
     store = place.filled()
     for number in range(3):
         with store.writing("a test"):
@@ -517,7 +517,7 @@ def the_journal_has_every_commit_in_order(place: Place) -> None:
 
 
 @promise()
-def files_are_kept_by_their_digests_in_the_commit_that_brings_them(place: Place) -> None:
+def files_are_kept_by_their_digests_in_the_commit_that_brings_them(place: StorePlace) -> None:
     store = place.filled()
     one, two, large = b"", b"\0\xff" * 9, np.random.default_rng(0).bytes(300_000)
     files = {digest_of(content): content for content in (one, two, large)}
@@ -536,7 +536,7 @@ def files_are_kept_by_their_digests_in_the_commit_that_brings_them(place: Place)
 
 
 @promise()
-def order_and_traffic_are_kept_beside_the_pointer(place: Place) -> None:
+def order_and_traffic_are_kept_beside_the_pointer(place: StorePlace) -> None:
     store = place.filled()
     assert store.queue("g1") is None
     store.set_queue("g1", ["c", "a", "b'"])
@@ -555,7 +555,7 @@ def order_and_traffic_are_kept_beside_the_pointer(place: Place) -> None:
 
 
 @promise()
-def upkeep_changes_no_answer(place: Place) -> None:
+def upkeep_changes_no_answer(place: StorePlace) -> None:
     store = place.filled()
     rng, model = np.random.default_rng(3), Obvious(dict(WIDTHS), sequence=1)
     read = [store.scan(limit=1000)]
@@ -581,7 +581,7 @@ def unchanged(store: Store, changes: Changes, error: type[Exception], words: str
 
 
 @promise()
-def what_does_not_fit_the_generations_is_refused(place: Place) -> None:
+def what_does_not_fit_the_generations_is_refused(place: StorePlace) -> None:
     store = place.filled()
 
     def written(name: str, width: int, **values: Any) -> Changes:
@@ -601,7 +601,7 @@ def what_does_not_fit_the_generations_is_refused(place: Place) -> None:
 
 
 @promise()
-def questions_that_cannot_be_answered_are_refused(place: Place) -> None:
+def questions_that_cannot_be_answered_are_refused(place: StorePlace) -> None:
     store = place.filled()
     at, query = store.pointer(), np.ones((1, 4), np.float32)
     wrong: list[tuple[NDArray[Any], int, str, str]] = [
@@ -665,7 +665,7 @@ def everything_at_once(rng: np.random.Generator) -> tuple[Changes, Changes]:
 
 
 @promise()
-def a_commit_that_fails_at_any_step_leaves_everything_as_it_was(place: Place) -> None:
+def a_commit_that_fails_at_any_step_leaves_everything_as_it_was(place: StorePlace) -> None:
     rng, disk, model = np.random.default_rng(4), FailingDisk(), Obvious()
     store = place.create(disk)
     first, second = everything_at_once(rng)
@@ -692,7 +692,7 @@ def a_commit_that_fails_at_any_step_leaves_everything_as_it_was(place: Place) ->
 
 
 @promise()
-def a_write_outside_of_writing_is_refused(place: Place) -> None:
+def a_write_outside_of_writing_is_refused(place: StorePlace) -> None:
     store = place.filled()
     refused(lambda: store.commit(Changes(), {}, {"kind": "test"}), GalleryError, words="writing")
     with store.writing("a test"):
@@ -702,7 +702,7 @@ def a_write_outside_of_writing_is_refused(place: Place) -> None:
 
 
 @promise()
-def one_writer_at_a_time_and_the_next_sees_what_it_wrote(place: Place) -> None:
+def one_writer_at_a_time_and_the_next_sees_what_it_wrote(place: StorePlace) -> None:
     store = place.filled()
     other, refusals = place.open(), []
 
@@ -733,7 +733,7 @@ def written(identifier: str) -> Changes:
 
 
 @promise()
-def an_error_while_writing_lets_go_of_the_lock(place: Place) -> None:
+def an_error_while_writing_lets_go_of_the_lock(place: StorePlace) -> None:
     store = place.filled()
     with suppress(KeyError), store.writing("one that fails"):
         raise KeyError
@@ -761,7 +761,7 @@ with store.writing("one that is killed"):
 
 
 @promise()
-def what_a_killed_writer_had_not_finished_does_not_exist_and_its_lock_is_free(place: Place) -> None:
+def what_a_killed_writer_had_not_finished_does_not_exist_and_its_lock_is_free(place: StorePlace) -> None:
     if not place.lasting:
         return
     rng, model, store = np.random.default_rng(5), Obvious(), place.create()
@@ -794,7 +794,7 @@ store.close()
 
 
 @promise()
-def another_process_that_comes_and_goes_takes_nothing_along(place: Place) -> None:
+def another_process_that_comes_and_goes_takes_nothing_along(place: StorePlace) -> None:
     if not place.lasting:
         return
     store = place.filled()
@@ -808,7 +808,7 @@ def another_process_that_comes_and_goes_takes_nothing_along(place: Place) -> Non
 
 
 @promise()
-def a_search_goes_on_at_its_pointer_while_others_write(place: Place) -> None:
+def a_search_goes_on_at_its_pointer_while_others_write(place: StorePlace) -> None:
     store = place.filled()
     ids, other = [f"i{number}" for number in range(20)], place.open()
 
@@ -850,7 +850,7 @@ def a_search_goes_on_at_its_pointer_while_others_write(place: Place) -> None:
 
 
 @promise()
-def what_another_object_writes_is_seen(place: Place) -> None:
+def what_another_object_writes_is_seen(place: StorePlace) -> None:
     store = place.filled()
     rng, other, model = np.random.default_rng(6), place.open(), Obvious(dict(WIDTHS), sequence=1)
     read = [store.scan(limit=1000)]

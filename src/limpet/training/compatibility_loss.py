@@ -36,7 +36,7 @@ from limpet.models.heads import HEADS, build_head
 from limpet.training.loop_inputs import (
     Classes,
     OwnClassifier,
-    Rows,
+    RowSelection,
     checked_batch,
     checked_classes,
     checked_features,
@@ -48,7 +48,7 @@ from limpet.training.loop_inputs import (
     shape_of,
     unknown_classes,
 )
-from limpet.training.objective import Place, gathered, named_terms, refuse_mismatch, seed_at, share, total
+from limpet.training.objective import RunPosition, gathered, named_terms, refuse_mismatch, seed_at, share, total
 
 WANTED: dict[Read, tuple[str, str]] = {
     "head": (
@@ -175,16 +175,16 @@ class CompatibilityLoss(nn.Module):
         self,
         method: str | CompatibilityMethod,
         *,
-        old_embeddings: Rows | EmbeddingSet | None = None,
-        old_labels: Rows | None = None,
+        old_embeddings: RowSelection | EmbeddingSet | None = None,
+        old_labels: RowSelection | None = None,
         options: Mapping[str, object] | None = None,
         classifier: str | nn.Module | None = None,
         space: str | Space | None = None,
         classes: int | None = None,
         old_classifier: nn.Module | None = None,
         old_classes: Sequence[int | str] | None = None,
-        own_embeddings: Rows | EmbeddingSet | None = None,
-        own_labels: Rows | None = None,
+        own_embeddings: RowSelection | EmbeddingSet | None = None,
+        own_labels: RowSelection | None = None,
         model: nn.Module | None = None,
         carried: Mapping[str, Tensor] | None = None,
         seed: int = 0,
@@ -626,7 +626,7 @@ class CompatibilityLoss(nn.Module):
         )
 
     def _reseed(self, step: int) -> None:
-        place = Place(self._epoch, self._steps or UNKNOWN_STEPS, step)
+        place = RunPosition(self._epoch, self._steps or UNKNOWN_STEPS, step)
         self._generator.manual_seed(seed_at(place, self.seed, *_processes()))
 
     def _batch(self, found: Sequence[Tensor]) -> Batch:

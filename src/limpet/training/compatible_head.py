@@ -39,7 +39,7 @@ from limpet.training.experiment import Experiment
 from limpet.training.train import OnStep, train_release
 from limpet.training.warm_start import load_carried
 
-Start = Literal["ridge", "random"]
+_Start = Literal["ridge", "random"]
 CLASS_MEAN_TEMPERATURE = 0.05  # of the classifier that stands in for the one a frozen model does not have
 
 
@@ -76,7 +76,7 @@ def train_head(
     experiment: Experiment,
     folder: Path,
     *,
-    start: Start = "ridge",
+    start: _Start = "ridge",
     unlabelled: tuple[EmbeddingSet, EmbeddingSet] | None = None,
     frozen_model: FrozenModel | None = None,
     data_name: str = "",
@@ -117,7 +117,7 @@ def train_head(
         "Random changes of images, for a head over vectors of a frozen model.",
         "no --recipe.augmentation",
     )
-    refuse(start not in get_args(Start), f"start='{start}'", f"one of {', '.join(get_args(Start))}")
+    refuse(start not in get_args(_Start), f"start='{start}'", f"one of {', '.join(get_args(_Start))}")
     method = build_method(experiment.method, experiment.method_options)
     before, after = paired(old, new, unlabelled if method.unlabelled else None)
     predecessor = after if method.stays else before

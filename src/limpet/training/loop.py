@@ -28,7 +28,7 @@ from limpet.support.logs import logger
 from limpet.training.encode import encode_features, encode_prototypes
 from limpet.training.events import TrainingStep
 from limpet.training.layout import laid_out, weights_channels_last
-from limpet.training.objective import Objective, Place, gathered, refuse_mismatch, seed_at, share, total
+from limpet.training.objective import Objective, RunPosition, gathered, refuse_mismatch, seed_at, share, total
 from limpet.training.run_state import History, RunState, run_identity
 from limpet.training.schedules import Schedule, constant
 
@@ -178,7 +178,7 @@ class _Run:
 
     def _reseed(self, epoch: int, step: int) -> None:
         """Make the method's draws a function of the place in the run and the process, so that resuming is exact."""
-        place = Place(epoch, len(self.loader), step)
+        place = RunPosition(epoch, len(self.loader), step)
         self.generator.manual_seed(seed_at(place, self.seed, self.fabric.world_size, self.fabric.global_rank))
 
     def _train_epoch(self, epoch: int, first_step: int) -> None:

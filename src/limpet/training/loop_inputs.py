@@ -17,7 +17,7 @@ from limpet.errors import ConfigError, DataError, SpaceMismatchError, brief
 from limpet.geometry import Space
 from limpet.methods.base import EVERY_SPACE, Head, View
 
-Rows = NDArray[Any] | Tensor
+RowSelection = NDArray[Any] | Tensor
 """Embeddings (N, D) of any floating type, or labels (N,) of any whole type."""
 
 

@@ -13,7 +13,7 @@ from limpet.geometry import Space
 from limpet.methods.base import Batch, CompatibilityMethod, Head, OldModel, Step
 
 
-class Place(NamedTuple):
+class RunPosition(NamedTuple):
     """Where in a run something is drawn."""
 
     epoch: int
@@ -62,7 +62,7 @@ def total(terms: Mapping[str, Tensor]) -> Tensor:
     return torch.stack(list(terms.values())).sum()
 
 
-def seed_at(place: Place, seed: int, processes: int, rank: int) -> int:
+def seed_at(place: RunPosition, seed: int, processes: int, rank: int) -> int:
     """Return the seed of a method's draws at a place in the run and a process, so that resuming is exact."""
     number = (seed * 1_000_003 + place.epoch * (place.steps + 1) + place.step) * processes
     return (number + rank) % 2**63

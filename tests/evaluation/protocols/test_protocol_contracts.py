@@ -17,10 +17,10 @@ from limpet.evaluation.protocols import (
     PROTOCOLS,
     ByCamera,
     ByLabel,
-    Pairs,
     Protocol,
     RankingProtocol,
     Relevance,
+    RelevancePairs,
     SeenClasses,
 )
 from limpet.evaluation.retrieval import rank_metrics
@@ -108,7 +108,7 @@ def relevance() -> Relevance:
     answers = rows(np.random.default_rng(0))
     pairs = [(f"query{query}", f"gallery{row}") for query, own in enumerate(answers) if query % 7 for row in own]
     query, item = (StringArray.of(side) for side in zip(*pairs, strict=True))
-    return Relevance(pairs=Pairs(query, item, np.arange(len(pairs)) % 5 == 0))
+    return Relevance(pairs=RelevancePairs(query, item, np.arange(len(pairs)) % 5 == 0))
 
 
 def verification() -> Verification:

@@ -12,7 +12,7 @@ from sklearn.metrics import average_precision_score
 from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.errors import EmptyOverlapError
 from limpet.evaluation.metrics import metrics_named
-from limpet.evaluation.protocols import ByCamera, ByLabel, Pairs, RankingProtocol, Relevance, SeenClasses
+from limpet.evaluation.protocols import ByCamera, ByLabel, RankingProtocol, Relevance, RelevancePairs, SeenClasses
 from limpet.evaluation.ranking.engine import Ranked
 from limpet.geometry import Hypersphere
 from limpet_bench.datasets.landmarks import LandmarksTruth
@@ -95,7 +95,7 @@ def cases(query: EmbeddingSet, gallery: EmbeddingSet, rng: np.random.Generator) 
     owner, item = np.nonzero((kinds == 1) | (kinds == 3))
     pairs = None
     if len(owner):
-        pairs = Pairs(query.ids[owner], StringArray.of(gallery.ids[item]), kinds[owner, item] == 3)
+        pairs = RelevancePairs(query.ids[owner], StringArray.of(gallery.ids[item]), kinds[owner, item] == 3)
     found: list[tuple[RankingProtocol, Rules]] = [
         (ByLabel(), lambda row: (same[row], set())),
         (ByLabel(leave_one_out=True), lambda row: (same[row], own[row])),

@@ -11,13 +11,13 @@ import pytest
 
 from limpet.embeddings import StringArray
 from limpet.errors import ConfigError, DataError, EmptyOverlapError
-from limpet.evaluation.protocols import Pairs, Relevance
+from limpet.evaluation.protocols import Relevance, RelevancePairs
 
 Make = Callable[..., Any]
 
 
-def pairs(*rows: tuple[str, str] | tuple[str, str, bool]) -> Pairs:
-    return Pairs(
+def pairs(*rows: tuple[str, str] | tuple[str, str, bool]) -> RelevancePairs:
+    return RelevancePairs(
         StringArray.of(row[0] for row in rows),
         StringArray.of(row[1] for row in rows),
         np.array([len(row) > 2 and row[2] for row in rows], np.bool_),
@@ -86,7 +86,7 @@ def test_files_are_read(tmp_path: Path) -> None:
         assert (list(found.query), list(found.item)) == (["q0", "q0", "q1"], items)
         assert found.ignore.tolist() == [False, True, False]
     (tmp_path / "plain.csv").write_text("item,query\na,q0\n")
-    assert Pairs.read(tmp_path / "plain.csv").ignore.tolist() == [False]
+    assert RelevancePairs.read(tmp_path / "plain.csv").ignore.tolist() == [False]
 
 
 @pytest.mark.parametrize(
@@ -104,34 +104,34 @@ def test_files_that_hold_something_else_are_refused(tmp_path: Path, content: str
     path = tmp_path / "clicks.csv"
     path.write_bytes(content.encode("latin-1"))
     with pytest.raises(DataError, match=message):
-        Pairs.read(path)
+        RelevancePairs.read(path)
 
 
 def test_unreadable_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="There is no file"):
-        Pairs.read(tmp_path / "none.parquet")
+        RelevancePairs.read(tmp_path / "none.parquet")
     with pytest.raises(DataError, match=r"is no .csv or .parquet file"):
-        Pairs.read(tmp_path / "clicks.txt")
+        RelevancePairs.read(tmp_path / "clicks.txt")
     (tmp_path / "broken.parquet").write_text("no")
     with pytest.raises(DataError, match="Cannot read"):
-        Pairs.read(tmp_path / "broken.parquet")
+        RelevancePairs.read(tmp_path / "broken.parquet")
     pq.write_table(pa.table({"query": ["q", None], "item": [1.5, 2.0]}), tmp_path / "odd.parquet")
     with pytest.raises(DataError, match=r"The column 'query' .* has 1 missing values"):
-        Pairs.read(tmp_path / "odd.parquet")
+        RelevancePairs.read(tmp_path / "odd.parquet")
     pq.write_table(pa.table({"query": ["q", "r"], "item": [1.5, 2.0]}), tmp_path / "odd.parquet")
     with pytest.raises(DataError, match=r"The column 'item' .* has values of type double"):
-        Pairs.read(tmp_path / "odd.parquet")
+        RelevancePairs.read(tmp_path / "odd.parquet")
 
 
 def test_pairs_are_graded_in_files(tmp_path: Path, make_rankings: Make) -> None:
     path = tmp_path / "judged.csv"
     path.write_text("query,item,grade\nq0,a,1\nq0,b,0\nq0,d,3\nq1,b,2\n")
     query, gallery = make_rankings([[4, 3, 2, 1]] * 2, ids=["a", "b", "c", "d"])
-    found = Relevance(pairs=Pairs.read(path)).measure(query, gallery, ["ndcg", "recall@1", "map"])
+    found = Relevance(pairs=RelevancePairs.read(path)).measure(query, gallery, ["ndcg", "recall@1", "map"])
     np.testing.assert_allclose(found["ndcg"], [(1 + 3 / np.log2(5)) / (3 + 1 / np.log2(3)), 1 / np.log2(3)])
     assert found["recall@1"].tolist() == [1, 0]
     assert found["map"].tolist() == [(1 + 2 / 4) / 2, 1 / 2]  # a grade of 0 does not answer
     for wrong, words in (("good", "cannot be read as numbers"), ("", "1 missing values"), ("-1", "grades such as -1")):
         path.write_text(f"query,item,grade\nq0,a,{wrong}\n")
         with pytest.raises(DataError, match=words):
-            Pairs.read(path)
+            RelevancePairs.read(path)

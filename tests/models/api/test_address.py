@@ -7,7 +7,7 @@ from contextlib import nullcontext
 import pytest
 
 from limpet.errors import ConfigError
-from limpet.models.api.settings import Address, refuse_unlisted
+from limpet.models.api.settings import Endpoint, refuse_unlisted
 
 
 @pytest.mark.parametrize(
@@ -20,8 +20,8 @@ from limpet.models.api.settings import Address, refuse_unlisted
     ],
 )
 def test_what_people_write(place: str, model: str, url: str) -> None:
-    assert Address.read(place) == Address(model, url)
-    assert Address.read(f"{model}@{url}") == Address(model, url), "and once more"
+    assert Endpoint.read(place) == Endpoint(model, url)
+    assert Endpoint.read(f"{model}@{url}") == Endpoint(model, url), "and once more"
 
 
 @pytest.mark.parametrize(
@@ -46,21 +46,21 @@ def test_what_people_write(place: str, model: str, url: str) -> None:
 )
 def test_what_is_refused(place: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        Address.read(place)
+        Endpoint.read(place)
 
 
 @pytest.mark.parametrize("place", ["m@https://me:s3cret@example.org/v1", "m@https://example.org/v1?api-key=s3cret",
                                    "m@https://s3cret@example.org", "m@http://x/#s3cret"])  # fmt: skip
 def test_a_url_holds_no_secret_and_the_message_does_not_repeat_it(place: str) -> None:
     with pytest.raises(ConfigError, match="a name, a password or a query") as caught:
-        Address.read(place)
+        Endpoint.read(place)
     assert "s3cret" not in str(caught.value)
 
 
 def test_unencrypted_only_where_it_was_asked_for() -> None:
-    assert Address.read("m@http://10.0.0.1/v1", allow_http=True).url == "http://10.0.0.1/v1"
-    assert Address.read("m@http://10.0.0.1", allow_http=True).loopback is False
-    assert Address.read("m@http://localhost").loopback is True
+    assert Endpoint.read("m@http://10.0.0.1/v1", allow_http=True).url == "http://10.0.0.1/v1"
+    assert Endpoint.read("m@http://10.0.0.1", allow_http=True).loopback is False
+    assert Endpoint.read("m@http://localhost").loopback is True
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,14 @@ import pytest
 from api_server import DIM, Answer, ApiServer, vector_of
 from limpet.errors import ApiError, BudgetError, ConfigError, DataError, LimpetError
 from limpet.models.api.client import ApiClient
-from limpet.models.api.settings import Address, ApiSettings
+from limpet.models.api.settings import ApiSettings, Endpoint
 
 TEXTS = ["red shoes", "blue shoes", "a hat"]
 Build = Callable[..., ApiSettings]
 
 
 def client(server: ApiServer, settings: ApiSettings, **options: Any) -> ApiClient:
-    return ApiClient(Address(server.model, server.url), settings, **options)
+    return ApiClient(Endpoint(server.model, server.url), settings, **options)
 
 
 def expected(texts: list[str] = TEXTS) -> np.ndarray:
@@ -195,7 +195,7 @@ def test_another_dimension_than_before(server: ApiServer, settings: Build) -> No
 
 def test_nobody_answers(server: ApiServer, settings: Build, hours: Any) -> None:
     with pytest.raises(ApiError, match=r"Nothing answers at http://127.0.0.1:9/v1"):
-        ApiClient(Address("m", "http://127.0.0.1:9/v1"), settings()).embed(TEXTS)
+        ApiClient(Endpoint("m", "http://127.0.0.1:9/v1"), settings()).embed(TEXTS)
     assert hours.slept == [], "a wrong URL is not tried again"
 
 

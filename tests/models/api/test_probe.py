@@ -15,9 +15,9 @@ from limpet.models.api.probe import (
     sketch_in,
     written,
 )
-from limpet.models.api.settings import Address
+from limpet.models.api.settings import Endpoint
 
-PLACE = Address("m", "https://example.org/v1")
+PLACE = Endpoint("m", "https://example.org/v1")
 
 
 def rows(dim: int, seed: int = 0) -> np.ndarray:
@@ -59,8 +59,8 @@ def test_a_fingerprint_speaks_of_one_model_at_one_place() -> None:
     own = fingerprint_of(PLACE, 20, None, digits)
     assert own.startswith("api:") and np.array_equal(sketch_in(own), read(digits))  # type: ignore[arg-type]
     others = [
-        fingerprint_of(Address("other", PLACE.url), 20, None, digits),
-        fingerprint_of(Address("m", "https://example.com/v1"), 20, None, digits),
+        fingerprint_of(Endpoint("other", PLACE.url), 20, None, digits),
+        fingerprint_of(Endpoint("m", "https://example.com/v1"), 20, None, digits),
         fingerprint_of(PLACE, 20, 20, digits),
         "text:" + "0" * 64,
         "declared:m",

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limpet.data.decoding import Fit, Pixels, Shape, decode
-from limpet.data.images import DecodedImages, Rows
+from limpet.data.images import DecodedImages, RowNumbers
 from limpet.embeddings.trained_on import Digests, digests_of
 from limpet.errors import DataError
 from limpet_bench.datasets.layout import read_columns
@@ -66,7 +66,7 @@ class RecordFile:
         vars(self).update(state)
         self._data = _mapped(self.path)
 
-    def rows_of(self, keys: NDArray[np.int64]) -> Rows:
+    def rows_of(self, keys: NDArray[np.int64]) -> RowNumbers:
         """Return which records have the keys.
 
         Raises:
@@ -109,7 +109,7 @@ class RecordFile:
         start = 4 if count == 0 else _HEADER.itemsize
         return np.frombuffer(content[start : 8 if count == 0 else end], "<f4"), content[end:]
 
-    def first_labels(self, rows: Rows, count: int = 1) -> NDArray[np.float32]:
+    def first_labels(self, rows: RowNumbers, count: int = 1) -> NDArray[np.float32]:
         """Return the first labels of many records, float32 (n, count), in one pass without their images.
 
         Raises:
@@ -121,7 +121,7 @@ class RecordFile:
             found[start : start + len(part)] = self._labels_of_part(part, count)
         return found
 
-    def _labels_of_part(self, rows: Rows, count: int) -> NDArray[np.float32]:
+    def _labels_of_part(self, rows: RowNumbers, count: int) -> NDArray[np.float32]:
         size = _FRAME.itemsize + _HEADER.itemsize + 4 * count
         places = np.minimum(self.places[rows], len(self._data) - size)  # the last record may have a header only
         begin = self.places[rows] - places
@@ -156,7 +156,7 @@ class RecordImages(DecodedImages):
         fit: "crop" keeps the aspect (shorter side to size, centre crop), "squash" does not.
     """
 
-    def __init__(self, file: RecordFile, rows: Rows, shape: Shape, *, fit: Fit = "crop") -> None:
+    def __init__(self, file: RecordFile, rows: RowNumbers, shape: Shape, *, fit: Fit = "crop") -> None:
         super().__init__(shape, fit)
         self._file, self._rows = file, rows
 
@@ -168,14 +168,14 @@ class RecordImages(DecodedImages):
         name = f"the record {self._file.keys[record]} of {self._file.path}"
         return decode(io.BytesIO(self._file.header(record)[1]), self._shape, self._fit, name)
 
-    def content_digest(self, rows: Rows) -> bytes:
+    def content_digest(self, rows: RowNumbers) -> bytes:
         """Return the sha256 of the records, headers included."""
         digest = hashlib.sha256()
         for row in self._rows[rows].tolist():
             digest.update(self._file.content(row))
         return digest.digest()
 
-    def digests(self, rows: Rows) -> Digests:
+    def digests(self, rows: RowNumbers) -> Digests:
         """Return the digest of each record, its header included."""
         return digests_of(self._file.content(row) for row in self._rows[rows].tolist())
 

@@ -19,7 +19,7 @@ from limpet.data.image_set import ImageSet
 from limpet.data.loading import encoding_loader, generator_at
 from limpet.data.perturbations import PERTURBATIONS
 from limpet.data.sampling import generator_of, lowest_of_each_class
-from limpet.data.scenarios import Labels, Rows
+from limpet.data.scenarios import Labels, RowNumbers
 from limpet.errors import ConfigError, refuse
 from limpet.methods.base import Batch, View
 from limpet.models.release import Release
@@ -60,7 +60,7 @@ def quotas(labels: Labels, budget: int, *, fill: bool = False, seed: int = 0) ->
     return kept
 
 
-def herding(vectors: NDArray[np.floating[Any]], labels: Labels, wanted: NDArray[np.int64]) -> Rows:
+def herding(vectors: NDArray[np.floating[Any]], labels: Labels, wanted: NDArray[np.int64]) -> RowNumbers:
     """Choose exemplars whose mean stays closest to the mean of their class (iCaRL, arXiv:1611.07725, Algorithm 4).
 
     Pick k of a class is argmin_x ‖μ - (S + x) / k‖, S being the sum of the earlier picks, over unit vectors; μ is not
@@ -99,7 +99,7 @@ def herding(vectors: NDArray[np.floating[Any]], labels: Labels, wanted: NDArray[
     return rows[np.argsort(labels[rows], kind="stable")]
 
 
-def random_exemplars(labels: Labels, wanted: NDArray[np.int64], seed: int) -> Rows:
+def random_exemplars(labels: Labels, wanted: NDArray[np.int64], seed: int) -> RowNumbers:
     """Choose exemplars at random, ascending; of every class so many as wanted, or all it has."""
     _check(labels, wanted)
     return lowest_of_each_class(labels, generator_of(seed).random(len(labels)), wanted)
@@ -127,7 +127,9 @@ def vote_uncertainty(predictions: NDArray[np.int64]) -> NDArray[np.float64]:
     return uncertainty
 
 
-def spread_by_uncertainty(uncertainty: NDArray[np.floating[Any]], labels: Labels, wanted: NDArray[np.int64]) -> Rows:
+def spread_by_uncertainty(
+    uncertainty: NDArray[np.floating[Any]], labels: Labels, wanted: NDArray[np.int64]
+) -> RowNumbers:
     """Choose exemplars from the most certain to the least (Rainbow Memory, CVPR 2021, arXiv:2103.17230, Section 4.1).
 
     The candidates of a class are sorted by rising uncertainty, and of n of them every (n // wanted)-th is taken,
@@ -150,7 +152,7 @@ def spread_by_uncertainty(uncertainty: NDArray[np.floating[Any]], labels: Labels
     own = labels[order]
     rank = np.arange(len(labels)) - (np.cumsum(counts) - counts)[own]
     stride = np.maximum(1, counts // np.maximum(1, wanted))[own]
-    rows: Rows = order[(rank % stride == 0) & (rank // stride < wanted[own])]
+    rows: RowNumbers = order[(rank % stride == 0) & (rank // stride < wanted[own])]
     return rows
 
 
@@ -175,7 +177,7 @@ def _class_means(unit: NDArray[np.floating[Any]], labels: Labels, classes: int) 
     return sums / np.maximum(1, np.bincount(labels, minlength=classes))[:, None].astype(unit.dtype)
 
 
-def _first_of_lowest(values: NDArray[np.floating[Any]], groups: Labels) -> Rows:
+def _first_of_lowest(values: NDArray[np.floating[Any]], groups: Labels) -> RowNumbers:
     """Return, for every group of a sorted list, the first place of its lowest value, up to rounding."""
     starts = np.flatnonzero(np.diff(groups, prepend=-1))
     lowest = np.repeat(np.minimum.reduceat(values, starts), np.diff(starts, append=len(groups)))
@@ -206,11 +208,11 @@ class Candidates:
     device: torch.device | None = None
 
 
-Choose = Callable[[Candidates], Rows]
+Choose = Callable[[Candidates], RowNumbers]
 """Returns rows of the candidates' images, int64, none twice; the same for the same release, seed and batch size."""
 
 
-def by_herding(candidates: Candidates) -> Rows:
+def by_herding(candidates: Candidates) -> RowNumbers:
     """Keep of every class the images whose mean stays closest to the mean of the class (CVS); see `herding`."""
     images = candidates.images
     wanted = quotas(images.labels, candidates.budget, seed=candidates.seed)
@@ -218,7 +220,7 @@ def by_herding(candidates: Candidates) -> Rows:
     return herding(embedded.vectors, images.labels, wanted)
 
 
-def by_uncertainty(candidates: Candidates) -> Rows:
+def by_uncertainty(candidates: Candidates) -> RowNumbers:
     """Keep certain and uncertain images of every class (Rainbow Memory, CVPR 2021, arXiv:2103.17230, Section 4.1).
 
     Uncertain is an image whose perturbed copies the classifier does not agree on; see `spread_by_uncertainty`. After
@@ -231,13 +233,13 @@ def by_uncertainty(candidates: Candidates) -> Rows:
     return spread_by_uncertainty(vote_uncertainty(votes(candidates)), labels, wanted)
 
 
-def at_random(candidates: Candidates) -> Rows:
+def at_random(candidates: Candidates) -> RowNumbers:
     """Keep random images, of every class as many as the budget allows; nothing is embedded."""
     labels, seed = candidates.images.labels, candidates.seed
     return random_exemplars(labels, quotas(labels, candidates.budget, fill=True, seed=seed), seed)
 
 
-def everything(candidates: Candidates) -> Rows:
+def everything(candidates: Candidates) -> RowNumbers:
     """Keep all images, whatever the budget: for learners that train on all data so far."""
     return np.arange(len(candidates.images))
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from limpet.data.image_set import ImageSet
 from limpet.data.sampling import check_labels, generator_of, lowest_of_each_class
-from limpet.data.scenarios import CLOSE, Labels, Rows
+from limpet.data.scenarios import CLOSE, Labels, RowNumbers
 from limpet.errors import DataError, refuse, unknown_name
 
 
@@ -43,8 +43,8 @@ class Plan:
 
     name: str
     labels: Labels
-    training: tuple[Rows, ...]
-    validation: tuple[Rows, ...]
+    training: tuple[RowNumbers, ...]
+    validation: tuple[RowNumbers, ...]
     home: NDArray[np.int64]
     known_from_start: bool
     asked: Mapping[str, object]
@@ -61,11 +61,11 @@ class Plan:
         """How many sessions there are."""
         return len(self.training)
 
-    def rows(self, session: int) -> Rows:
+    def rows(self, session: int) -> RowNumbers:
         """Return the rows that a session trains on and adds to the gallery, ascending."""
         return self.training[self._known(session)]
 
-    def queries(self, session: int) -> Rows:
+    def queries(self, session: int) -> RowNumbers:
         """Return the validation queries in force after a session, ascending: those of all sessions so far, or all."""
         last = self.sessions if self.known_from_start else self._known(session) + 1
         return np.sort(np.concatenate(self.validation[:last]))
@@ -90,7 +90,7 @@ class Plan:
         """Validation queries that each session sets aside, by class and session, (largest label + 1, sessions)."""
         return self._counts(self.validation)
 
-    def _counts(self, parts: tuple[Rows, ...]) -> NDArray[np.int64]:
+    def _counts(self, parts: tuple[RowNumbers, ...]) -> NDArray[np.int64]:
         return np.stack([np.bincount(self.labels[rows], minlength=len(self.home)) for rows in parts], axis=1)
 
     def _known(self, session: int) -> int:
@@ -291,8 +291,8 @@ def _plan(
 
 
 def _queries(
-    labels: Labels, rows: Rows, at_home: NDArray[np.bool_], validation: object, generator: np.random.Generator
-) -> Rows:
+    labels: Labels, rows: RowNumbers, at_home: NDArray[np.bool_], validation: object, generator: np.random.Generator
+) -> RowNumbers:
     """Choose the validation queries of one session, ascending."""
     own, given = labels[rows], f"validation = {validation}"
     counts = np.bincount(own, minlength=len(at_home))
@@ -423,7 +423,7 @@ class Setting:
         """Return how many classes are known after a session; their numbers are the first ones."""
         return len(self.plan.classes_seen(session))
 
-    def training(self, rows: Rows, session: int) -> ImageSet:
+    def training(self, rows: RowNumbers, session: int) -> ImageSet:
         """Return chosen images, named in the classes known to a session."""
         return self._known(self.images.select(rows), session)
 
@@ -435,7 +435,7 @@ class Setting:
         """Return the test queries of the classes known after a session."""
         return self._known(self.test.select(self.test.labels < self.known(session)), session)
 
-    def seen_rows(self, session: int) -> Rows:
+    def seen_rows(self, session: int) -> RowNumbers:
         """Return the rows that all sessions up to this one train on, in the order of the sessions."""
         return np.concatenate(self.plan.training[: session + 1])
 

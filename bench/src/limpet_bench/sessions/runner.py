@@ -36,7 +36,7 @@ from torch import nn
 
 from limpet.data.image_set import ImageSet
 from limpet.data.loading import encoding_loader
-from limpet.data.scenarios import Rows
+from limpet.data.scenarios import RowNumbers
 from limpet.embeddings import EmbeddingSet, storage
 from limpet.embeddings.same_items import labels_as_in
 from limpet.errors import ConfigError, DataError, refuse, unknown_name
@@ -516,7 +516,7 @@ class _Session:
         right = hits(self._embed(release, queries), map(storage.load, galleries), KS)
         return scores_of(right, queries.labels, self.setting)
 
-    def _memory(self, release: Release, own: Rows, kept: Rows) -> Rows:
+    def _memory(self, release: Release, own: RowNumbers, kept: RowNumbers) -> RowNumbers:
         """Choose the exemplars of the next session among the session's own images and those kept so far."""
         if self.method.memory is None or self.session + 1 == self.setting.plan.sessions:
             return kept[:0]

@@ -24,12 +24,12 @@ from typing import Self, Unpack, get_args
 
 import numpy as np
 
-from limpet.attached.base import AttachmentStatus, FillOptions, ModelIdentity, Verification, rest_after
-from limpet.attached.collections.due import Due, Pair, due, same_fields
-from limpet.attached.collections.engine import AT_ONCE, Engine, Pace, Row
-from limpet.attached.collections.ledger import Entry, Ledger
+from limpet.attached.base import AttachedModel, AttachmentStatus, AttachmentVerification, FillOptions, rest_after
+from limpet.attached.collections.due import DigestPair, Due, due, same_fields
+from limpet.attached.collections.engine import AT_ONCE, CollectionRow, Engine, Pace
+from limpet.attached.collections.ledger import CollectionEntry, CollectionLedger
 from limpet.attached.filling import Run, check_model
-from limpet.attached.state import OTHER, AttachmentState, Event, Side, advance
+from limpet.attached.state import OTHER, AttachmentEvent, AttachmentState, ModelSide, advance
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import (
     BudgetError,
@@ -54,7 +54,7 @@ _log = logging.getLogger("limpet")
 
 
 @dataclass
-class Comparison:
+class SideComparison:
     """What a comparison of both sides found.
 
     Args:
@@ -67,19 +67,19 @@ class Comparison:
         before: Digests of what there is already on the side where something is to be done, by id.
     """
 
-    writes: Side
-    late: Side | None = None
+    writes: ModelSide
+    late: ModelSide | None = None
     items: int = 0
     empty: int = 0
     due: dict[Due, list[str]] = field(default_factory=dict)
     changed: set[str] = field(default_factory=set)
     before: dict[str, bytes] = field(default_factory=dict)
 
-    def lacking(self, side: Side) -> list[str]:
+    def lacking(self, side: ModelSide) -> list[str]:
         """Return the items that lack an up-to-date vector of a side."""
         return self.due.get("fill old" if side == "old" else "fill new", [])
 
-    def leftover(self, side: Side) -> list[str]:
+    def leftover(self, side: ModelSide) -> list[str]:
         """Return the items that a side still has, and the application has deleted."""
         return self.due.get("drop old" if side == "old" else "drop new", [])
 
@@ -88,7 +88,7 @@ class Comparison:
         """Whether there are any on either side."""
         return bool(self.leftover("old") or self.leftover("new"))
 
-    def behind(self, side: Side) -> int:
+    def behind(self, side: ModelSide) -> int:
         """Return by how many items a side is behind the other one."""
         return max(len(self.lacking(side)), len(self.leftover(side)))
 
@@ -103,13 +103,13 @@ class CollectionAttachment:
         url: What it is opened by, without secrets.
     """
 
-    def __init__(self, engine: Engine, ledger: Ledger, number: int, url: str) -> None:
+    def __init__(self, engine: Engine, ledger: CollectionLedger, number: int, url: str) -> None:
         self.engine, self.ledger, self.number, self.url = engine, ledger, number, url
         self.notes: tuple[str, ...] = ()
         record = self.entry.record
         self.dim = max(record.old.dim, record.new.dim)
         self.pace = Pace(self.dim)
-        self._held: tuple[Side, Mapping[str, Row]] = ("old", {})
+        self._held: tuple[ModelSide, Mapping[str, CollectionRow]] = ("old", {})
 
     def __enter__(self) -> Self:
         return self
@@ -118,7 +118,7 @@ class CollectionAttachment:
         self.close()
 
     @property
-    def entry(self) -> Entry:
+    def entry(self) -> CollectionEntry:
         """The attachment as it is now."""
         return self.ledger.entry(self.number)
 
@@ -148,7 +148,7 @@ class CollectionAttachment:
         return StoredVectors(self, self.entry.record.old)
 
     @contextmanager
-    def holding(self, side: Side, rows: Mapping[str, Row]) -> Iterator[None]:
+    def holding(self, side: ModelSide, rows: Mapping[str, CollectionRow]) -> Iterator[None]:
         """Let sources of texts and of stored vectors take rows that were just read, instead of reading them again."""
         self._held = side, rows
         try:
@@ -156,7 +156,7 @@ class CollectionAttachment:
         finally:
             self._held = side, {}
 
-    def rows(self, ids: Sequence[str], side: Side | None = None) -> dict[str, Row]:
+    def rows(self, ids: Sequence[str], side: ModelSide | None = None) -> dict[str, CollectionRow]:
         """Return those of the rows that are there, of one side, or of the one that is filled from or written."""
         held, rows = self._held
         if side not in (None, held):
@@ -167,10 +167,10 @@ class CollectionAttachment:
 
     # What is to be done
 
-    def _compare(self) -> Comparison:
+    def _compare(self) -> SideComparison:
         """Read both sides, the one that follows first."""
         state = self.state
-        writes, found = state.writes, Comparison(state.writes, state.late)
+        writes, found = state.writes, SideComparison(state.writes, state.late)
         with closing(sqlite3.connect("")) as scratch:  # a file without a name
             scratch.execute("CREATE TABLE seen (id TEXT PRIMARY KEY, old BLOB, new BLOB, was_old BLOB, was_new BLOB, "
                             "paired INTEGER) WITHOUT ROWID")  # fmt: skip
@@ -187,7 +187,7 @@ class CollectionAttachment:
                         f"ON CONFLICT (id) DO UPDATE SET {side} = excluded.{side}", rows,
                     )  # fmt: skip
             for identifier, old, new, was_old, was_new, paired in scratch.execute("SELECT * FROM seen ORDER BY id"):
-                pair = Pair(was_old, was_new) if paired else None
+                pair = DigestPair(was_old, was_new) if paired else None
                 there = old if writes == "old" else new
                 kind = due(old, new, pair, writes, late=found.late, shared=self.engine.shared)
                 found.items += there is not None or kind in ("fill old", "fill new")
@@ -200,9 +200,9 @@ class CollectionAttachment:
                         found.before[identifier] = before
         return found
 
-    def _tidy(self, found: Comparison) -> None:
+    def _tidy(self, found: SideComparison) -> None:
         """Remove what the application deleted, after another look for it."""
-        for side in get_args(Side):
+        for side in get_args(ModelSide):
             for ids in _parts(found.leftover(side), AT_ONCE):
                 with self.ledger.alone(self.number):
                     if self.state.writes != found.writes:
@@ -224,11 +224,11 @@ class CollectionAttachment:
         return AttachmentStatus(
             self.place, entry.state, entry.record.old, entry.record.new, found.items,
             {"old": len(found.lacking("old")), "new": len(found.lacking("new"))}, found.empty, self.engine.indexes(),
-            without_text={side: self._without_text(side, len(found.lacking(side))) for side in get_args(Side)},
+            without_text={side: self._without_text(side, len(found.lacking(side))) for side in get_args(ModelSide)},
             texts=entry.record.text is not None,
         )  # fmt: skip
 
-    def _without_text(self, side: Side, lacking: int) -> int:
+    def _without_text(self, side: ModelSide, lacking: int) -> int:
         """Return how many of the items that lack a vector had no text in the last backfill of a side."""
         fills = [event for event in self.journal() if event["kind"] in ("fill", "filled") and event["of"] == side]
         told = [event["without_text"] for event in fills if "without_text" in event]
@@ -247,7 +247,7 @@ class CollectionAttachment:
         self,
         source: VectorSource,
         *,
-        of: Side = "new",
+        of: ModelSide = "new",
         made: datetime | None = None,
         **options: Unpack[FillOptions],
     ) -> Backfilled:
@@ -280,7 +280,7 @@ class CollectionAttachment:
                                        "without_text": len(run.left_out.without_text)})  # fmt: skip
         return run.backfilled(self.state.fingerprint(of), lacking)
 
-    def _check_source(self, source: VectorSource, side: Side) -> None:
+    def _check_source(self, source: VectorSource, side: ModelSide) -> None:
         record = self.entry.record
         model = record.new if side == "new" else record.old
         check_model(source, model, side, attached="collection", ranked=" without curvature")
@@ -291,7 +291,9 @@ class CollectionAttachment:
         self.engine.build()
         self.ledger.step(self.number, {"kind": "index"})
 
-    def swap(self, source: VectorSource | None = None, *, writes: Side | None = None, allow_missing: int = 0) -> None:
+    def swap(
+        self, source: VectorSource | None = None, *, writes: ModelSide | None = None, allow_missing: int = 0
+    ) -> None:
         """Let `current` lead to the new vectors, and then the alias, if there is one.
 
         Args:
@@ -306,12 +308,14 @@ class CollectionAttachment:
         self._turn("swap", "new", source, writes, allow_missing)
 
     def rollback(
-        self, source: VectorSource | None = None, *, writes: Side | None = None, allow_missing: int = 0
+        self, source: VectorSource | None = None, *, writes: ModelSide | None = None, allow_missing: int = 0
     ) -> None:
         """Let it lead to the old vectors again; the arguments are those of `swap`, for the old model."""
         self._turn("rollback", "old", source, writes, allow_missing)
 
-    def _turn(self, kind: str, side: Side, source: VectorSource | None, writes: Side | None, allow: int) -> None:
+    def _turn(
+        self, kind: str, side: ModelSide, source: VectorSource | None, writes: ModelSide | None, allow: int
+    ) -> None:
         event: dict[str, object] = {"kind": kind, "allow_missing": allow} | ({"writes": writes} if writes else {})
         state = self.state
         written = state.side_of(writes) if writes else state.writes
@@ -334,7 +338,7 @@ class CollectionAttachment:
         self._point_alias()
         self._settle(side, source)
 
-    def _pass(self, side: Side, source: VectorSource | None) -> Comparison:
+    def _pass(self, side: ModelSide, source: VectorSource | None) -> SideComparison:
         """Bring a side up to date as far as that is possible, and return what is left to do; embed only by a source."""
         if source is not None:
             self._check_source(source, side)
@@ -343,17 +347,17 @@ class CollectionAttachment:
         self._tidy(found)
         return self._compare() if found.leftovers else found
 
-    def _turned(self, event: Event) -> None:
+    def _turned(self, event: AttachmentEvent) -> None:
         with self.ledger.alone(self.number):  # not between a reading and a writing of another pass
             self.ledger.step(self.number, event)
 
-    def _settle(self, side: Side, source: VectorSource | None) -> None:
+    def _settle(self, side: ModelSide, source: VectorSource | None) -> None:
         """Bring over what the application wrote between the last comparison and a declaration."""
         state = self.state
         if state.late is not None:
             self._pass(side, source if side == state.writes else None)
 
-    def _refuse_lacking(self, kind: str, side: Side, found: Comparison, allow: int) -> None:
+    def _refuse_lacking(self, kind: str, side: ModelSide, found: SideComparison, allow: int) -> None:
         lacking, step = found.lacking(side), {"writes": "declare it"}.get(kind, kind)
         if len(lacking) > allow:
             model = "MODEL" if side == "new" else "OLD_MODEL"
@@ -389,7 +393,7 @@ class CollectionAttachment:
             return False
         return True
 
-    def declare_writes(self, model: str, source: VectorSource | None = None, *, allow_missing: int = 0) -> Side:
+    def declare_writes(self, model: str, source: VectorSource | None = None, *, allow_missing: int = 0) -> ModelSide:
         """Declare which side the application writes, after a pass that brings over what it wrote until now.
 
         Args:
@@ -411,7 +415,7 @@ class CollectionAttachment:
         self._settle(side, source)
         return side
 
-    def verify(self, *, watch: float = 0.0, source: VectorSource | None = None) -> Verification:
+    def verify(self, *, watch: float = 0.0, source: VectorSource | None = None) -> AttachmentVerification:
         """Compare both sides, and look where the alias leads; these engines do not tell their queries."""
         refuse(
             source is not None, "A model for `verify` of a collection.", "none: rows of tables alone are embedded again"
@@ -429,7 +433,7 @@ class CollectionAttachment:
             turn = "swap" if entry.state.serving == "new" else "rollback"
             problems.append(f"the alias {alias} leads to {leads}, and {entry.serving.collection} serves; repeat "
                             f"`limpet attach {turn}`")  # fmt: skip
-        return Verification(tuple(problems), (), "Collections do not tell which queries they are asked.")
+        return AttachmentVerification(tuple(problems), (), "Collections do not tell which queries they are asked.")
 
     def complete(self, *, allow_missing: int = 0) -> None:
         """Compare both sides, and declare the upgrade finished: `detach` keeps the new vectors from then on.
@@ -453,7 +457,7 @@ class CollectionAttachment:
             abandon: Compare nothing, whatever became of the collections meanwhile.
         """
         state = self.state
-        stays: Side = "new" if state.phase == "completed" else "old"
+        stays: ModelSide = "new" if state.phase == "completed" else "old"
         if state.phase != "detached":
             advance(state, {"kind": "detach"})
             if not abandon:
@@ -468,7 +472,7 @@ class CollectionAttachment:
         return [("to know which collection, and which vector, to search", f"{called})"),
                 ("to know which one to write", f"{called}, for_='writes')")]  # fmt: skip
 
-    def journal(self) -> Sequence[Event]:
+    def journal(self) -> Sequence[AttachmentEvent]:
         """Return what was done, the last event last, each with "at", a moment, and "kind"."""
         return self.ledger.journal(self.number)
 
@@ -513,7 +517,7 @@ class StoredVectors:
         model: Whose they are.
     """
 
-    def __init__(self, attachment: CollectionAttachment, model: ModelIdentity) -> None:
+    def __init__(self, attachment: CollectionAttachment, model: AttachedModel) -> None:
         self._attachment, self.fingerprint = attachment, model.fingerprint
         self.space: Space = Hypersphere(model.dim)
 
@@ -532,7 +536,7 @@ class _Filling(Run):
         self,
         attachment: CollectionAttachment,
         source: VectorSource,
-        of: Side,
+        of: ModelSide,
         options: FillOptions,
         *,
         changed: bool = True,
@@ -541,7 +545,7 @@ class _Filling(Run):
         self.at, self.changed, self.rest = attachment, changed, 0.0
         self.measured = Pace(attachment.dim) if options.get("batch") is None else None
 
-    def run(self) -> Comparison:
+    def run(self) -> SideComparison:
         """Return what the last comparison found."""
         for _ in range(PASSES):
             found, embedded = self.at._compare(), self.embedded
@@ -560,7 +564,7 @@ class _Filling(Run):
                 return found
         return self.at._compare()
 
-    def _fill(self, ids: Sequence[str], found: Comparison) -> bool:
+    def _fill(self, ids: Sequence[str], found: SideComparison) -> bool:
         """Fill items, and return whether to go on."""
         left = len(ids) if self.budget is None else min(len(ids), self.budget - self.embedded)
         self.pace(self.embedded, self.rest)
@@ -587,7 +591,7 @@ class _Filling(Run):
             self.stopped = "budget"
         return left == len(ids)
 
-    def _write(self, made: EmbeddingSet, rows: Mapping[str, Row], found: Comparison) -> int:
+    def _write(self, made: EmbeddingSet, rows: Mapping[str, CollectionRow], found: SideComparison) -> int:
         """Write vectors beside what they were made of, and return how many; items that changed meanwhile wait."""
         engine, ledger, number, other = self.at.engine, self.at.ledger, self.at.number, OTHER[self.side]
         if self.at.state.writes != found.writes:
@@ -617,7 +621,7 @@ class _Filling(Run):
         ledger.keep(number, pairs)
         return len(pairs)
 
-    def _rewritten(self, put: Row, there: Row) -> bool:
+    def _rewritten(self, put: CollectionRow, there: CollectionRow) -> bool:
         """Return whether a row is another one than was put there."""
         if put.vector is None or there.vector is None:
             return True
@@ -625,10 +629,10 @@ class _Filling(Run):
         alike = float(put.vector @ there.vector) >= (1 - _SAME) * length
         return not alike or not same_fields(put.digest, there.digest)
 
-    def _pair(self, other: bytes | None, own: bytes | None) -> Pair:
-        return Pair(other, own) if self.side == "new" else Pair(own, other)
+    def _pair(self, other: bytes | None, own: bytes | None) -> DigestPair:
+        return DigestPair(other, own) if self.side == "new" else DigestPair(own, other)
 
-    def _check_made(self, made: EmbeddingSet, asked: Mapping[str, Row]) -> None:
+    def _check_made(self, made: EmbeddingSet, asked: Mapping[str, CollectionRow]) -> None:
         strangers = [one for one in made.ids if one not in asked]
         if strangers:
             raise DataError(f"The source made vectors of {shown(strangers)}.", expected="the items it was asked for")

@@ -14,7 +14,7 @@ from __future__ import annotations
 from struct import unpack
 from typing import Literal, NamedTuple
 
-from limpet.attached.state import OTHER, Side
+from limpet.attached.state import OTHER, ModelSide
 
 Due = Literal["nothing", "fill old", "fill new", "drop old", "drop new", "forget"]
 PART = 8
@@ -25,7 +25,7 @@ of Qdrant rounds vectors in another way when it is opened than when they are wri
 """
 
 
-class Pair(NamedTuple):
+class DigestPair(NamedTuple):
     """Digests of an item when both sides last agreed.
 
     Args:
@@ -40,10 +40,10 @@ class Pair(NamedTuple):
 def due(
     old: bytes | None,
     new: bytes | None,
-    pair: Pair | None,
-    writes: Side,
+    pair: DigestPair | None,
+    writes: ModelSide,
     *,
-    late: Side | None = None,
+    late: ModelSide | None = None,
     shared: bool = False,
 ) -> Due:
     """Return what is to be done about an item.
@@ -57,14 +57,15 @@ def due(
         shared: Whether both sides are vectors of the same items, which share their fields. A write of the one vector
             may then remove the other one, so a missing vector is no deletion; a deleted item has neither.
 
-    >>> due(b"1", b"a", Pair(b"1", b"a"), "old"), due(b"2", b"a", Pair(b"1", b"a"), "old"), due(b"1", None, None, "old")
+    >>> agreed = DigestPair(b"1", b"a")
+    >>> due(b"1", b"a", agreed, "old"), due(b"2", b"a", agreed, "old"), due(b"1", None, None, "old")
     ('nothing', 'fill new', 'fill new')
-    >>> due(None, b"a", Pair(b"1", b"a"), "old"), due(None, b"a", Pair(b"1", b"a"), "new"), due(None, b"a", None, "old")
+    >>> due(None, b"a", agreed, "old"), due(None, b"a", agreed, "new"), due(None, b"a", None, "old")
     ('drop new', 'fill old', 'fill old')
-    >>> due(b"2", b"a", Pair(b"1", b"a"), "new"), due(b"2", b"b", Pair(b"1", b"a"), "new")
+    >>> due(b"2", b"a", agreed, "new"), due(b"2", b"b", agreed, "new")
     ('fill new', 'fill old')
     """
-    now: dict[Side, bytes | None] = {"old": old, "new": new}
+    now: dict[ModelSide, bytes | None] = {"old": old, "new": new}
     follows = OTHER[writes]
     if old is None and new is None:
         return "forget"
@@ -74,7 +75,7 @@ def due(
         if now[writes] is not None:
             return _fill(follows)
         return _fill(writes) if pair is None or getattr(pair, writes) is None else _drop(follows)
-    was: dict[Side, bytes | None] = {"old": pair.old, "new": pair.new}
+    was: dict[ModelSide, bytes | None] = {"old": pair.old, "new": pair.new}
     changed = {side for side in now if not same(now[side], was[side])}
     if not changed:
         return "nothing"
@@ -109,9 +110,9 @@ def _close(one: bytes, other: bytes) -> bool:
     return all(abs(a - b) <= 1 for a, b in zip(unpack(words, one), unpack(words, other), strict=True))
 
 
-def _fill(side: Side) -> Due:
+def _fill(side: ModelSide) -> Due:
     return "fill old" if side == "old" else "fill new"
 
 
-def _drop(side: Side) -> Due:
+def _drop(side: ModelSide) -> Due:
     return "drop old" if side == "old" else "drop new"

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from limpet.attached.base import IndexStatus
 from limpet.attached.collections.due import PART
-from limpet.attached.state import Side
+from limpet.attached.state import ModelSide
 from limpet.sources.address import Address
 
 AT_ONCE = 256
@@ -101,7 +101,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Row:
+class CollectionRow:
     """What one side holds of an item.
 
     Args:
@@ -189,7 +189,7 @@ class Engine(Protocol):
             GalleryError: Everything that hinders is named.
         """
 
-    def target(self, side: Side) -> Target:
+    def target(self, side: ModelSide) -> Target:
         """Return what holds the rows of a side."""
 
     def create(self) -> None:
@@ -198,7 +198,9 @@ class Engine(Protocol):
     def is_there(self) -> bool:
         """Say whether the place of the new side is there."""
 
-    def scan(self, side: Side, pace: Pace, *, digests: bool = True) -> Iterator[Sequence[tuple[str, bytes | None]]]:
+    def scan(
+        self, side: ModelSide, pace: Pace, *, digests: bool = True
+    ) -> Iterator[Sequence[tuple[str, bytes | None]]]:
         """Yield ids and digests of all rows of a side, as many at a time as the pace says, which is told.
 
         Args:
@@ -207,13 +209,13 @@ class Engine(Protocol):
             digests: Whether they are needed: without them `UNREAD` stands for all, and little more than ids is read.
         """
 
-    def fetch(self, side: Side, ids: Sequence[str], *, vectors: bool = True) -> Sequence[Row]:
+    def fetch(self, side: ModelSide, ids: Sequence[str], *, vectors: bool = True) -> Sequence[CollectionRow]:
         """Return those of the rows that are there; without their vectors they have no digest."""
 
-    def put(self, side: Side, rows: Sequence[Row]) -> None:
+    def put(self, side: ModelSide, rows: Sequence[CollectionRow]) -> None:
         """Write rows as a whole; where both sides are vectors of the same items, those of items that are there."""
 
-    def remove(self, side: Side, ids: Sequence[str]) -> None:
+    def remove(self, side: ModelSide, ids: Sequence[str]) -> None:
         """Remove rows of a side; never asked where both sides are vectors of the same items."""
 
     def build(self) -> None:
@@ -225,7 +227,7 @@ class Engine(Protocol):
     def aliased(self, alias: str) -> str | None:
         """Return what collection an alias leads to."""
 
-    def set_alias(self, alias: str, side: Side) -> None:
+    def set_alias(self, alias: str, side: ModelSide) -> None:
         """Let an alias lead to the collection of a side."""
 
     def drop(self) -> None:

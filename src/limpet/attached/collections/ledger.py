@@ -17,16 +17,16 @@ from typing import Any, Protocol
 
 from pydantic import TypeAdapter
 
-from limpet.attached.base import ModelIdentity
-from limpet.attached.collections.due import Pair
+from limpet.attached.base import AttachedModel
+from limpet.attached.collections.due import DigestPair
 from limpet.attached.collections.engine import Target
-from limpet.attached.state import AttachmentState, Event, Side, advance
+from limpet.attached.state import AttachmentEvent, AttachmentState, ModelSide, advance
 from limpet.errors import GalleryError, StoreError, reason
 from limpet.stores.sqlite import SqliteDatabase
 from limpet.support.disk import Disk
 from limpet.support.extras import needing
 
-FORMAT_VERSION = 1
+_FORMAT_VERSION = 1
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS limpet_collections_format (version INTEGER NOT NULL)",
     "CREATE TABLE IF NOT EXISTS limpet_collections "
@@ -39,7 +39,7 @@ _TABLES = (
 )
 
 
-class Database(Protocol):
+class AttachmentDatabase(Protocol):
     """What the ledger asks of a database; values stand for question marks."""
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -55,7 +55,7 @@ class Database(Protocol):
         """Let go of connections."""
 
 
-class PostgresDatabase:
+class PostgresAttachmentDatabase:
     """A PostgreSQL database that keeps a ledger.
 
     Args:
@@ -112,7 +112,7 @@ def _of_postgres(statement: str) -> bytes:
 
 
 @dataclass(frozen=True)
-class Record:
+class CollectionRecord:
     """What an attachment is made of.
 
     Args:
@@ -127,8 +127,8 @@ class Record:
     """
 
     source: str
-    old: ModelIdentity
-    new: ModelIdentity
+    old: AttachedModel
+    new: AttachedModel
     old_target: Target
     new_target: Target
     alias: str | None = None
@@ -137,7 +137,7 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Entry:
+class CollectionEntry:
     """An attachment as the ledger has it.
 
     Args:
@@ -149,9 +149,9 @@ class Entry:
     """
 
     id: int
-    record: Record
+    record: CollectionRecord
     state: AttachmentState
-    serves: Side
+    serves: ModelSide
     started: str
 
     @property
@@ -170,14 +170,14 @@ class Entry:
         return self.state.phase == "detached"
 
 
-_RECORD, _STATE = TypeAdapter(Record), TypeAdapter(AttachmentState)
+_RECORD, _STATE = TypeAdapter(CollectionRecord), TypeAdapter(AttachmentState)
 
 
 class NoLedgerError(GalleryError):
     """There is no ledger at a place."""
 
 
-class Ledger:
+class CollectionLedger:
     """The ledger at a place, which is made where it is not there.
 
     Args:
@@ -200,7 +200,9 @@ class Ledger:
         )
         if not postgres and not make and not Path(place).is_file():
             raise missing
-        self.database: Database = PostgresDatabase(place) if postgres else SqliteDatabase(Path(place), Disk())
+        self.database: AttachmentDatabase = (
+            PostgresAttachmentDatabase(place) if postgres else SqliteDatabase(Path(place), Disk())
+        )
         if postgres and not make:
             [(known,)] = self.database.execute("SELECT to_regclass('limpet_collections_format') IS NOT NULL")
             if not known:
@@ -211,29 +213,29 @@ class Ledger:
                 self.database.execute(statement)
             found = self.database.execute("SELECT version FROM limpet_collections_format")
             if not found:
-                self.database.execute("INSERT INTO limpet_collections_format VALUES (?)", [FORMAT_VERSION])
-        if found and found != [(FORMAT_VERSION,)]:
+                self.database.execute("INSERT INTO limpet_collections_format VALUES (?)", [_FORMAT_VERSION])
+        if found and found != [(_FORMAT_VERSION,)]:
             self.database.close()
             raise GalleryError(
                 f"The ledger '{place}' has the format version {found[0][0]}.",
-                expected=f"{FORMAT_VERSION}",
+                expected=f"{_FORMAT_VERSION}",
                 to_do="use the version of limpet that attached here.",
                 intact="Nothing was changed.",
             )
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[CollectionEntry]:
         """Return all attachments, those that were detached too, in the order they began in."""
         rows = self.database.execute("SELECT id, record, state, serving, started FROM limpet_collections ORDER BY id")
         return [
-            Entry(int(number), _RECORD.validate_json(record), _STATE.validate_json(state), serves, started)
+            CollectionEntry(int(number), _RECORD.validate_json(record), _STATE.validate_json(state), serves, started)
             for number, record, state, serves, started in rows
         ]
 
-    def entry(self, number: int) -> Entry:
+    def entry(self, number: int) -> CollectionEntry:
         """Return one attachment."""
         return next(one for one in self.entries() if one.id == number)
 
-    def add(self, record: Record, event: Event) -> Entry:
+    def add(self, record: CollectionRecord, event: AttachmentEvent) -> CollectionEntry:
         """Add an attachment; within a transaction."""
         number = max((one.id for one in self.entries()), default=0) + 1
         state = advance(AttachmentState(), event)
@@ -244,7 +246,7 @@ class Ledger:
         self._note(number, event)
         return self.entry(number)
 
-    def step(self, number: int, event: Event) -> Entry:
+    def step(self, number: int, event: AttachmentEvent) -> CollectionEntry:
         """Apply an event to the state as it is now, and write both down at once.
 
         Raises:
@@ -263,7 +265,7 @@ class Ledger:
                 self.database.execute("DELETE FROM limpet_collections_pairs WHERE attachment = ?", [number])
         return self.entry(number)
 
-    def _note(self, number: int, event: Event) -> None:
+    def _note(self, number: int, event: AttachmentEvent) -> None:
         [(last,)] = self.database.execute(
             "SELECT max(number) FROM limpet_collections_journal WHERE attachment = ?", [number]
         )
@@ -279,17 +281,17 @@ class Ledger:
         )
         return [{**json.loads(event), "at": at} for at, event in rows]
 
-    def pairs(self, number: int) -> Iterator[tuple[str, Pair]]:
+    def pairs(self, number: int) -> Iterator[tuple[str, DigestPair]]:
         """Yield the digests of all items that both sides have had, or were to have."""
         after, most = "", 10_000
         while rows := self.database.execute(
             "SELECT id, old, new FROM limpet_collections_pairs WHERE attachment = ? AND id > ? ORDER BY id LIMIT ?",
             [number, after, most],
         ):
-            yield from ((identifier, Pair(_bytes(old), _bytes(new))) for identifier, old, new in rows)
+            yield from ((identifier, DigestPair(_bytes(old), _bytes(new))) for identifier, old, new in rows)
             after = rows[-1][0]
 
-    def keep(self, number: int, pairs: Mapping[str, Pair]) -> None:
+    def keep(self, number: int, pairs: Mapping[str, DigestPair]) -> None:
         """Write down digests of items."""
         with self.database.transaction():
             self.database.execute_many(
@@ -305,7 +307,7 @@ class Ledger:
         Between reading a row and writing its copy no other pass may write it, and no declaration may change whose copy
         it is: the engines have no transaction that would say so.
         """
-        if isinstance(self.database, PostgresDatabase):
+        if isinstance(self.database, PostgresAttachmentDatabase):
             self.database.execute("SELECT pg_advisory_lock(hashtext('limpet_collections'), ?)", [number])
             try:
                 yield

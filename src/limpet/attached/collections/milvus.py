@@ -12,8 +12,8 @@ import numpy as np
 from pymilvus import DataType, MilvusClient, MilvusException
 
 from limpet.attached.base import IndexStatus
-from limpet.attached.collections.engine import UNREAD, Pace, Row, Target, Wanted, digest_of
-from limpet.attached.state import Side
+from limpet.attached.collections.engine import UNREAD, CollectionRow, Pace, Target, Wanted, digest_of
+from limpet.attached.state import ModelSide
 from limpet.errors import GalleryError, without_secrets
 from limpet.sources.address import Address
 from limpet.sources.milvus import Field, connected, describe, literal, load_of_file, translated
@@ -93,7 +93,7 @@ class MilvusEngine:
                 intact="Nothing was changed.",
             )
 
-    def target(self, side: Side) -> Target:
+    def target(self, side: ModelSide) -> Target:
         """Return the collection of a side."""
         return self._targets[side]
 
@@ -174,7 +174,7 @@ class MilvusEngine:
             except MilvusException:
                 return None
 
-    def set_alias(self, alias: str, side: Side) -> None:
+    def set_alias(self, alias: str, side: ModelSide) -> None:
         """Let an alias lead to the collection of a side."""
         known, collection = self.aliased(alias), self._targets[side].collection
         with translated(self._address):
@@ -182,7 +182,9 @@ class MilvusEngine:
 
     # Rows
 
-    def scan(self, side: Side, pace: Pace, *, digests: bool = True) -> Iterator[Sequence[tuple[str, bytes | None]]]:
+    def scan(
+        self, side: ModelSide, pace: Pace, *, digests: bool = True
+    ) -> Iterator[Sequence[tuple[str, bytes | None]]]:
         """Yield ids and digests of all rows of a side, in the order of their keys."""
         if side == "new" and not self.is_there():
             return
@@ -210,7 +212,7 @@ class MilvusEngine:
             finally:
                 iterator.close()
 
-    def fetch(self, side: Side, ids: Sequence[str], *, vectors: bool = True) -> Sequence[Row]:
+    def fetch(self, side: ModelSide, ids: Sequence[str], *, vectors: bool = True) -> Sequence[CollectionRow]:
         """Return those of the rows that are there."""
         if not ids or (side == "new" and not self.is_there()):
             return []
@@ -224,23 +226,23 @@ class MilvusEngine:
     def _keys(self, ids: Sequence[str]) -> list[Any]:
         return list(ids) if self._texts else [int(one) for one in ids]
 
-    def _row(self, found: Mapping[str, Any]) -> Row:
+    def _row(self, found: Mapping[str, Any]) -> CollectionRow:
         rest = {name: value for name, value in found.items() if name != self._vector}
         own = found.get(self._vector)
         vector, key = None if own is None else np.array(own, np.float32), str(rest[self._key["name"]])
         if self._version is not None:
             gone = vector is None and self._vector in found  # and not only left unread
-            return Row(key, vector, rest, None if gone else digest_of(rest.get(self._version)), rest)
-        return Row(key, vector, rest, None if vector is None else digest_of(rest, vector), rest)
+            return CollectionRow(key, vector, rest, None if gone else digest_of(rest.get(self._version)), rest)
+        return CollectionRow(key, vector, rest, None if vector is None else digest_of(rest, vector), rest)
 
-    def put(self, side: Side, rows: Sequence[Row]) -> None:
+    def put(self, side: ModelSide, rows: Sequence[CollectionRow]) -> None:
         """Write rows as a whole."""
         with translated(self._address):
             self._client.upsert(
                 self._targets[side].collection, [{**row.rest, self._vector: row.vector} for row in rows]
             )
 
-    def remove(self, side: Side, ids: Sequence[str]) -> None:
+    def remove(self, side: ModelSide, ids: Sequence[str]) -> None:
         """Remove rows."""
         if ids:
             with translated(self._address):

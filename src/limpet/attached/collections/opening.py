@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from limpet.attached.base import ModelIdentity
+from limpet.attached.base import AttachedModel
 from limpet.attached.collections.attachment import CollectionAttachment
 from limpet.attached.collections.engine import Engine, Target, Wanted
-from limpet.attached.collections.ledger import Entry, Ledger, NoLedgerError, Record
+from limpet.attached.collections.ledger import CollectionEntry, CollectionLedger, CollectionRecord, NoLedgerError
 from limpet.errors import ConfigError, GalleryError, UpgradeStateError, refuse, without_secrets
 from limpet.registry import Registry
 from limpet.sources.address import Address, read_address
@@ -28,7 +28,7 @@ ENGINES: Registry[type[Engine]] = Registry(
     expected="a class that is a limpet.attached.collections.engine.Engine",
 )
 """What upgrades collections, by the scheme of their URLs."""
-OPTIONS = ("ledger", "alias", "new", "version", "beside")
+_OPTIONS = ("ledger", "alias", "new", "version", "beside")
 """What the URL of an attached collection may say besides what that of a source may.
 
 ``ledger`` is the SQLite file or the URL of the PostgreSQL database that keeps the pointer; ``alias`` is set after every
@@ -59,17 +59,17 @@ def _read(url: str) -> _Place:
     address = read_address(url)
     if address.scheme not in ENGINES:
         raise ENGINES.unknown(address.scheme)
-    said = {name: value for name, value in address.options.items() if name in OPTIONS}
+    said = {name: value for name, value in address.options.items() if name in _OPTIONS}
     refuse("ledger" not in said, f"The URL of {address.scheme} names no ledger.",
            "ledger=FILE, an SQLite file of its own; or the URL of a PostgreSQL database")  # fmt: skip
     refuse(without_secrets(said["ledger"]) != said["ledger"], "The URL of the ledger holds a password.",
            "none, but PGPASSWORD or ~/.pgpass, since the URL is printed and kept")  # fmt: skip
-    options = {name: value for name, value in address.options.items() if name not in OPTIONS}
+    options = {name: value for name, value in address.options.items() if name not in _OPTIONS}
     return _Place(replace(address, options=options), said)
 
 
 @dataclass(frozen=True)
-class Plan:
+class CollectionPlan:
     """What attaching would do; nothing was changed.
 
     Args:
@@ -96,7 +96,7 @@ class _Preparation:
         new: The model that is to take over.
     """
 
-    def __init__(self, place: _Place, old: ModelIdentity, new: ModelIdentity) -> None:
+    def __init__(self, place: _Place, old: AttachedModel, new: AttachedModel) -> None:
         from limpet.sources import open_source
 
         self.place, self.new, self.kind = place, new, ENGINES[place.address.scheme]
@@ -125,7 +125,7 @@ class _Preparation:
         aliased = source.collection if source.collection != self.collection else None
         self.alias = place.said.get("alias") or aliased
 
-    def known(self, ledger: Ledger) -> Entry | None:
+    def known(self, ledger: CollectionLedger) -> CollectionEntry | None:
         """Return the attachment of these two models that is there.
 
         Raises:
@@ -144,7 +144,7 @@ class _Preparation:
             )
         return entry
 
-    def _refuse_other_names(self, entry: Entry) -> None:
+    def _refuse_other_names(self, entry: CollectionEntry) -> None:
         """Refuse to go on with an attachment that was begun with other names than these."""
         record, said = entry.record, self.place.said
         begun = {"vector": record.old_target.vector, "text": record.text, "version": record.version}
@@ -158,15 +158,15 @@ class _Preparation:
                     to_do="leave it out to go on with that one; or detach it first.",
                 )
 
-    def record(self, number: int) -> Record:
+    def record(self, number: int) -> CollectionRecord:
         """Return what an attachment would be made of."""
         said = self.place.said
         wanted = Wanted(self.collection, self.vector, self.alias, said.get("beside"), said.get("new"), number)
         targets = self.kind.sides(self.place.address, wanted)
         further = (said.get("version"), self.place.address.roles.text)
-        return Record(self.place.source, self.old, self.new, *targets, self.alias, *further)
+        return CollectionRecord(self.place.source, self.old, self.new, *targets, self.alias, *further)
 
-    def refuse(self, record: Record) -> None:
+    def refuse(self, record: CollectionRecord) -> None:
         """Refuse what cannot be copied, and names that are taken.
 
         Raises:
@@ -183,12 +183,12 @@ class _Preparation:
                 )
 
 
-def attach(url: str, *, old: ModelIdentity, new: ModelIdentity) -> CollectionAttachment:
+def attach(url: str, *, old: AttachedModel, new: AttachedModel) -> CollectionAttachment:
     """Attach to a collection, or return the attachment of these two models that is there.
 
     Args:
         url: ``qdrant://HOST/COLLECTION?vector=NAME&ledger=FILE`` or ``milvus://HOST/COLLECTION?ledger=FILE``, or a
-            folder or file; see `OPTIONS`.
+            folder or file; see `_OPTIONS`.
         old: The model whose vectors are there; a dimension of 0 is taken from them.
         new: The model that is to take over.
 
@@ -201,7 +201,7 @@ def attach(url: str, *, old: ModelIdentity, new: ModelIdentity) -> CollectionAtt
     """
     place = _read(url)
     it = _Preparation(place, old, new)
-    ledger = Ledger(place.ledger)
+    ledger = CollectionLedger(place.ledger)
     try:
         with ledger.database.transaction():
             known = it.known(ledger)
@@ -222,12 +222,12 @@ def attach(url: str, *, old: ModelIdentity, new: ModelIdentity) -> CollectionAtt
     return attachment
 
 
-def plan(url: str, *, old: ModelIdentity, new: ModelIdentity) -> Plan:
+def plan(url: str, *, old: AttachedModel, new: AttachedModel) -> CollectionPlan:
     """Return what attaching would do, in words; nothing is changed, and no ledger made. See `attach`."""
     place = _read(url)
     it = _Preparation(place, old, new)
     known, number = None, 1
-    with suppress(NoLedgerError), closing(Ledger(place.ledger, make=False)) as ledger:
+    with suppress(NoLedgerError), closing(CollectionLedger(place.ledger, make=False)) as ledger:
         known, number = it.known(ledger), len(ledger.entries()) + 1
     record = it.record(number) if known is None else known.record
     refusals: list[str] = []
@@ -253,10 +253,10 @@ def plan(url: str, *, old: ModelIdentity, new: ModelIdentity) -> Plan:
         "rollback": ("move the pointer back", *(one.format(before.collection) for one in moved)),
         "detach": (f"remove the {gone}; or nothing after `complete`: the old side is its owner's to remove",),
     }
-    return Plan(it.name, before, after, tuple(refusals), steps)
+    return CollectionPlan(it.name, before, after, tuple(refusals), steps)
 
 
-def _engine(address: Address, record: Record) -> Engine:
+def _engine(address: Address, record: CollectionRecord) -> Engine:
     kind = ENGINES[address.scheme]
     return kind(address, record.old_target, record.new_target, record.new.dim, record.version)
 
@@ -271,7 +271,7 @@ def open_attachment(url: str) -> CollectionAttachment:
         GalleryError: There is none, or no ledger.
     """
     place = _read(url)
-    ledger = Ledger(place.ledger, make=False)
+    ledger = CollectionLedger(place.ledger, make=False)
     try:
         entry = _entry_of(place, ledger)
         if entry is None:
@@ -293,7 +293,7 @@ def _named(place: _Place) -> str:
     return collection_of(place.address)
 
 
-def _entry_of(place: _Place, ledger: Ledger) -> Entry | None:
+def _entry_of(place: _Place, ledger: CollectionLedger) -> CollectionEntry | None:
     """Return the last attachment of a collection."""
     name = _named(place)
     meant = [one for one in ledger.entries() if one.record.source == place.source
@@ -337,10 +337,10 @@ def everywhere(url: str) -> tuple[Target, ...]:
     return (*(one for one in both if one.collection != written.collection), written)
 
 
-def _found(url: str, for_: str) -> tuple[Target, Entry]:
+def _found(url: str, for_: str) -> tuple[Target, CollectionEntry]:
     """Return what queries or writes are to name, and the attachment that says it."""
     place = _read(url)
-    ledger = Ledger(place.ledger, make=False)
+    ledger = CollectionLedger(place.ledger, make=False)
     try:
         entry = _entry_of(place, ledger)
         if entry is None:

@@ -17,8 +17,8 @@ from qdrant_client import QdrantClient, models
 from qdrant_client.http.exceptions import UnexpectedResponse
 
 from limpet.attached.base import IndexStatus
-from limpet.attached.collections.engine import UNREAD, Pace, Row, Target, Wanted, digest_of
-from limpet.attached.state import Side
+from limpet.attached.collections.engine import UNREAD, CollectionRow, Pace, Target, Wanted, digest_of
+from limpet.attached.state import ModelSide
 from limpet.errors import DataError, StoreError, reason, refuse, without_secrets
 from limpet.sources.address import Address
 from limpet.sources.qdrant import UNNAMED, connected, point_id, translated, vectors_of
@@ -77,7 +77,7 @@ class QdrantEngine:
     def refuse(self) -> None:
         """Refuse nothing: everything that a point holds can be copied."""
 
-    def target(self, side: Side) -> Target:
+    def target(self, side: ModelSide) -> Target:
         """Return the collection of a side, and its vector."""
         return self._targets[side]
 
@@ -149,7 +149,7 @@ class QdrantEngine:
             found = self._client.get_aliases().aliases
         return next((one.collection_name for one in found if one.alias_name == alias), None)
 
-    def set_alias(self, alias: str, side: Side) -> None:
+    def set_alias(self, alias: str, side: ModelSide) -> None:
         """Let an alias lead to the collection of a side, by one operation of the service."""
         make = models.CreateAlias(collection_name=self._targets[side].collection, alias_name=alias)
         gone = [models.DeleteAliasOperation(delete_alias=models.DeleteAlias(alias_name=alias))]
@@ -159,7 +159,9 @@ class QdrantEngine:
 
     # Points
 
-    def scan(self, side: Side, pace: Pace, *, digests: bool = True) -> Iterator[Sequence[tuple[str, bytes | None]]]:
+    def scan(
+        self, side: ModelSide, pace: Pace, *, digests: bool = True
+    ) -> Iterator[Sequence[tuple[str, bytes | None]]]:
         """Yield ids and digests of all points of a side; where both are vectors of a point, of those that have one."""
         if side == "new" and not self.is_there():
             return
@@ -188,7 +190,7 @@ class QdrantEngine:
                 if offset is None:
                     break
 
-    def fetch(self, side: Side, ids: Sequence[str], *, vectors: bool = True) -> Sequence[Row]:
+    def fetch(self, side: ModelSide, ids: Sequence[str], *, vectors: bool = True) -> Sequence[CollectionRow]:
         """Return those of the points that are there, with a vector of the side or without."""
         if not ids:
             return []
@@ -203,7 +205,7 @@ class QdrantEngine:
             )
         return [self._row(side, point) for point in points]
 
-    def _row(self, side: Side, point: models.Record) -> Row:
+    def _row(self, side: ModelSide, point: models.Record) -> CollectionRow:
         payload, name, other = point.payload or {}, self._names[side], self._names["new" if side == "old" else "old"]
         vectors = dict(point.vector) if isinstance(point.vector, dict) else {UNNAMED: point.vector or None}
         own = vectors.pop(name, None)
@@ -211,13 +213,13 @@ class QdrantEngine:
         if self._version is not None:
             gone = vector is None and point.vector is not None  # and not only left unread
             digest = None if gone else digest_of(payload.get(self._version))
-            return Row(str(point.id), vector, {"payload": payload, "vectors": vectors}, digest, payload)
+            return CollectionRow(str(point.id), vector, {"payload": payload, "vectors": vectors}, digest, payload)
         if self.shared:
             vectors.pop(other, None)
         rest = {"payload": payload, "vectors": vectors}
         dense = {one: self._counted(one, numbers) for one, numbers in vectors.items() if _dense(numbers)}
         told = {"payload": payload, "vectors": {one: numbers for one, numbers in vectors.items() if one not in dense}}
-        return Row(
+        return CollectionRow(
             str(point.id),
             vector,
             rest,
@@ -238,7 +240,7 @@ class QdrantEngine:
         names = {name for name, params in known.items() if params.distance == models.Distance.COSINE}
         return names | ({self._names["new"]} if self._names["old"] in names else set())
 
-    def put(self, side: Side, rows: Sequence[Row]) -> None:
+    def put(self, side: ModelSide, rows: Sequence[CollectionRow]) -> None:
         """Write points as a whole; of two vectors of the same points the one, where the point is still there."""
         name, collection = self._names[side], self._targets[side].collection
         if self.shared:
@@ -272,7 +274,7 @@ class QdrantEngine:
                             to_do="repeat the command; it goes on where it stopped.",
                         ) from error
 
-    def remove(self, side: Side, ids: Sequence[str]) -> None:
+    def remove(self, side: ModelSide, ids: Sequence[str]) -> None:
         """Remove points of a collection."""
         if ids:
             with translated(self._address):
@@ -288,7 +290,7 @@ def _dense(vector: Any) -> bool:
     return isinstance(vector, list) and bool(vector) and isinstance(vector[0], float)
 
 
-def _numbers(row: Row) -> list[float]:
+def _numbers(row: CollectionRow) -> list[float]:
     if row.vector is None:
         raise DataError(f"The item '{row.id}' has no vector.", expected="one for every item that is written")
     return list(map(float, row.vector))

@@ -11,7 +11,7 @@ from limpet.errors import ConfigError, refuse
 from limpet.sources.address import Address as SourceAddress
 from limpet.sources.address import read_address as read_source_address
 from limpet.sources.address import scheme_of
-from limpet.stores.postgres.address import Address, read_address
+from limpet.stores.postgres.address import PostgresAddress, read_address
 
 _KNOWN = sorted({"schema", *(one.keyword.decode() for one in Conninfo.get_defaults())})
 _OWN = ("table", "id", "vector", "text")
@@ -29,7 +29,7 @@ class TableAddress:
         texts: Columns that vectors are made of.
     """
 
-    database: Address
+    database: PostgresAddress
     table: str = ""
     key: tuple[str, ...] = ()
     vector: str = ""

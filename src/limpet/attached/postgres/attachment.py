@@ -16,13 +16,13 @@ from typing import NamedTuple, Unpack
 
 from psycopg.errors import IdleInTransactionSessionTimeout
 
-from limpet.attached.base import AttachmentStatus, FillOptions, ModelIdentity, Verification
+from limpet.attached.base import AttachedModel, AttachmentStatus, AttachmentVerification, FillOptions
 from limpet.attached.postgres import client
 from limpet.attached.postgres.address import TableAddress, read_table_address
 from limpet.attached.postgres.filling import (
     FORGOTTEN,
-    Batch,
     Filling,
+    KeyBatch,
     check_made,
     displaced_rows,
     forget_rows,
@@ -47,7 +47,7 @@ from limpet.attached.postgres.layout import (
     outlast_vacuum,
     relation_of,
 )
-from limpet.attached.postgres.ledger import SCHEMA, Entry, Ledger, Record
+from limpet.attached.postgres.ledger import SCHEMA, TableEntry, TableLedger, TableRecord
 from limpet.attached.postgres.rows import TableTexts, TableVectors, blank_text, id_of
 from limpet.attached.postgres.session import Session, locked, quoted
 from limpet.attached.postgres.start import Preparation, known, meant
@@ -64,7 +64,7 @@ from limpet.attached.postgres.table import bound, owner_of
 from limpet.attached.postgres.triggers import create_statements, drop_statement
 from limpet.attached.postgres.verify import queries_of, table_problems, trigger_problems, written_since
 from limpet.attached.recognition import CLOSE, cosine
-from limpet.attached.state import AttachmentState, Event, Side, advance
+from limpet.attached.state import AttachmentEvent, AttachmentState, ModelSide, advance
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import GalleryError, StoreError, UpgradeStateError, refuse, shown
 from limpet.evaluation.results import Evaluation
@@ -74,7 +74,7 @@ from limpet.support.logs import logger
 
 _log = logger("attached")
 
-LOCK_TIMEOUT = 0.4  # seconds; less than deadlock_timeout usually is, so that it is us who give way
+_LOCK_TIMEOUT = 0.4  # seconds; less than deadlock_timeout usually is, so that it is us who give way
 ATTEMPTS = 40
 HELD = 2.0  # seconds that a statement may take while everybody else waits for the table
 LAST = 256  # rows, at most, whose vectors are made before the table is locked, and written while it is
@@ -90,8 +90,8 @@ _UNINDEXED = ("attached", "filling", "filled")
 def attach(
     url: str,
     *,
-    old: ModelIdentity,
-    new: ModelIdentity,
+    old: AttachedModel,
+    new: AttachedModel,
     aside: bool = False,
     mixing: Evaluation | None = None,
     fire_triggers: bool = False,
@@ -120,10 +120,10 @@ def attach(
     """
     address = read_table_address(url)
     session = Session(address.database)
-    ledger = Ledger(session)
+    ledger = TableLedger(session)
 
     def begin() -> int:
-        with session.transaction(LOCK_TIMEOUT):
+        with session.transaction(_LOCK_TIMEOUT):
             ledger.lock()
             there = known(session, address, old, new, shared=mixing is not None)
             if there is not None:
@@ -161,7 +161,7 @@ def open_attachment(url: str) -> PostgresAttachment:
     try:
         with session.transaction():
             restored = recognise(session)
-            everything = Ledger(session).entries()
+            everything = TableLedger(session).entries()
             left = leftovers(session)
         entries = [entry for entry in everything if meant(entry, address)]
         if left and not entries:
@@ -190,7 +190,7 @@ def open_attachment(url: str) -> PostgresAttachment:
         raise
 
 
-def _numbered(session: Session, entry: Entry, layout: AnyLayout) -> Record:
+def _numbered(session: Session, entry: TableEntry, layout: AnyLayout) -> TableRecord:
     """Return the record with the numbers of the columns that were added."""
     found = {
         str(name): int(number)
@@ -212,12 +212,12 @@ class _Ready(NamedTuple):
         seconds: How long it took to make these.
     """
 
-    batch: Batch
+    batch: KeyBatch
     made: EmbeddingSet | None = None
     seconds: float = 0.0
 
 
-def _made_of(source: VectorSource, batch: Batch) -> _Ready:
+def _made_of(source: VectorSource, batch: KeyBatch) -> _Ready:
     started = time.monotonic()
     made = source.embed(batch.ids) if batch.keys else None
     return _Ready(batch, made, time.monotonic() - started)
@@ -237,7 +237,7 @@ class PostgresAttachment:
     def __init__(self, address: TableAddress, session: Session, number: int) -> None:
         self.address, self.number = address, number
         self.notes: tuple[str, ...] = ()  # in words: what was noticed when it was opened, or what detach left
-        self._session, self._ledger, self._reader = session, Ledger(session), Session(address.database)
+        self._session, self._ledger, self._reader = session, TableLedger(session), Session(address.database)
         entry = self._entry()
         self.texts, self.stored = WithText(TableTexts(self._reader, entry)), TableVectors(self._reader, entry)
 
@@ -247,7 +247,7 @@ class PostgresAttachment:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _entry(self) -> Entry:
+    def _entry(self) -> TableEntry:
         with self._session.transaction():
             return self._ledger.entry(self.number)
 
@@ -289,7 +289,7 @@ class PostgresAttachment:
             )
             indexes = statuses(self._session, wanted(self._session, entry, layout))
         table = entry.record.table
-        holding: dict[Side, int] = {"old": int(of_old), "new": int(of_new)}
+        holding: dict[ModelSide, int] = {"old": int(of_old), "new": int(of_new)}
         return AttachmentStatus(
             f"{table.schema}.{table.name}.{table.vector.name}", entry.state, entry.record.old, entry.record.new,
             int(items), {"old": int(old), "new": int(new)}, int(empty), indexes, holding if entry.record.shared else {},
@@ -308,7 +308,7 @@ class PostgresAttachment:
         self,
         source: VectorSource,
         *,
-        of: Side = "new",
+        of: ModelSide = "new",
         made: datetime | None = None,
         **options: Unpack[FillOptions],
     ) -> Backfilled:
@@ -352,7 +352,7 @@ class PostgresAttachment:
             raise
         self._step({"kind": "index", "indexes": [one.name for one in indexes]})
 
-    def _remove_late_indexes(self, entry: Entry) -> None:
+    def _remove_late_indexes(self, entry: TableEntry) -> None:
         """Remove indexes that were built while somebody else detached the table, if that is so."""
         with self._session.transaction():
             if self.number in (one.id for one in self._ledger.entries()):
@@ -361,7 +361,7 @@ class PostgresAttachment:
         for index in late:
             self._session.alone(f"DROP INDEX CONCURRENTLY IF EXISTS {index}")
 
-    def _step(self, event: Event) -> AttachmentState:
+    def _step(self, event: AttachmentEvent) -> AttachmentState:
         with self._session.transaction():
             return self._ledger.step(self._ledger.entry(self.number, lock=True), event)
 
@@ -369,7 +369,7 @@ class PostgresAttachment:
         self,
         source: VectorSource | None = None,
         *,
-        writes: Side | None = None,
+        writes: ModelSide | None = None,
         allow_missing: int = 0,
         attempts: int = ATTEMPTS,
     ) -> None:
@@ -388,7 +388,7 @@ class PostgresAttachment:
 
         Raises:
             UpgradeStateError: It is not indexed yet, or rows lack a new vector; they are named.
-            LockedError: The table was in use all the time by statements that take longer than `LOCK_TIMEOUT`.
+            LockedError: The table was in use all the time by statements that take longer than `_LOCK_TIMEOUT`.
         """
         self._turn("swap", "new", source, writes, allow_missing, attempts)
 
@@ -396,7 +396,7 @@ class PostgresAttachment:
         self,
         source: VectorSource | None = None,
         *,
-        writes: Side | None = None,
+        writes: ModelSide | None = None,
         allow_missing: int = 0,
         attempts: int = ATTEMPTS,
     ) -> None:
@@ -408,7 +408,13 @@ class PostgresAttachment:
         self._turn("rollback", "old", source, writes, allow_missing, attempts)
 
     def _turn(
-        self, kind: str, side: Side, source: VectorSource | None, writes: Side | None, allow: int, attempts: int
+        self,
+        kind: str,
+        side: ModelSide,
+        source: VectorSource | None,
+        writes: ModelSide | None,
+        allow: int,
+        attempts: int,
     ) -> None:
         event: dict[str, object] = {"kind": kind, "allow_missing": allow} | ({"writes": writes} if writes else {})
         entry = self._entry()
@@ -429,15 +435,15 @@ class PostgresAttachment:
         with self._session.transaction():
             self._refuse_bound(kind, *held(self._session, self.number))
 
-        ready = _Ready(Batch([], []))
+        ready = _Ready(KeyBatch([], []))
         writers_wait = False
 
-        def attempt() -> tuple[int, Batch]:
+        def attempt() -> tuple[int, KeyBatch]:
             """Turn if no more rows lack a vector than may, and return how many do, with some of those that hinder."""
             nonlocal ready
             if source is not None:
                 ready = self._ready(source, side, ready)
-            with self._session.transaction(LOCK_TIMEOUT):
+            with self._session.transaction(_LOCK_TIMEOUT):
                 entry = self._ledger.entry(self.number, lock=True)
                 advance(entry.state, event)
                 if source is not None and writers_wait and ready.seconds < QUICK:
@@ -457,9 +463,9 @@ class PostgresAttachment:
                 statements = turn_statements(entry, layout.relation, side, writes)
                 self._session.rows("; ".join(statements))  # at once, since everybody waits
                 self._ledger.step(entry, {**event, "lacking": lacking})
-                return lacking, Batch([], [])
+                return lacking, KeyBatch([], [])
 
-        before: Batch | None = None
+        before: KeyBatch | None = None
         for number in range(ROUNDS):
             writers_wait = number >= FREE_ROUNDS
             lacking, left = self._session.patiently(attempt, attempts)
@@ -472,7 +478,7 @@ class PostgresAttachment:
         if source is not None and lacking:
             self.backfill(source, of=side)
 
-    def _ready(self, source: VectorSource, side: Side, before: _Ready) -> _Ready:
+    def _ready(self, source: VectorSource, side: ModelSide, before: _Ready) -> _Ready:
         """Fill rows until few are left, if that comes about, and return these with vectors made while nobody waits.
 
         Args:
@@ -489,7 +495,7 @@ class PostgresAttachment:
             self.backfill(source, of=side)
         return before if batch == before.batch else _made_of(source, batch)
 
-    def _made_quickly(self, source: VectorSource, batch: Batch) -> _Ready:
+    def _made_quickly(self, source: VectorSource, batch: KeyBatch) -> _Ready:
         """Make vectors while writers wait; where that takes long after all, the server ends the transaction for it.
 
         Raises:
@@ -507,13 +513,20 @@ class PostgresAttachment:
             raise locked() from error
         return made
 
-    def _point(self, event: Event, side: Side, source: VectorSource | None, writes: Side | None, attempts: int) -> None:
+    def _point(
+        self,
+        event: AttachmentEvent,
+        side: ModelSide,
+        source: VectorSource | None,
+        writes: ModelSide | None,
+        attempts: int,
+    ) -> None:
         """Turn a column over that both models share: the pointer first, then vectors."""
         if source is not None:
             check_made(source, self._entry(), side)
 
         def attempt() -> None:
-            with self._session.transaction(LOCK_TIMEOUT):
+            with self._session.transaction(_LOCK_TIMEOUT):
                 self._ledger.entry(self.number, lock=True)
                 entry, layout = held(self._session, self.number)
                 for statement in turn_statements(entry, layout.relation, side, writes) if writes else []:
@@ -530,7 +543,7 @@ class PostgresAttachment:
         """Put kept vectors of the model that stays into a column that both share, beside everybody."""
 
         def batch(after: list[str] | None) -> tuple[int, list[str]]:
-            with self._session.transaction(LOCK_TIMEOUT):
+            with self._session.transaction(_LOCK_TIMEOUT):
                 entry, layout = held(self._session, self.number, "ROW EXCLUSIVE")
                 return put_back_batch(self._session, entry, layout, PUT_BACK, after)
 
@@ -553,7 +566,7 @@ class PostgresAttachment:
         """
 
         def attempt() -> int:
-            with self._session.transaction(LOCK_TIMEOUT):
+            with self._session.transaction(_LOCK_TIMEOUT):
                 entry, layout = held(self._session, self.number, "ROW EXCLUSIVE")
                 found = trigger_problems(self._session, entry, layout) if kind else []
                 if found:
@@ -568,7 +581,7 @@ class PostgresAttachment:
         while self._session.patiently(attempt, ATTEMPTS) == FORGOTTEN:
             pass
 
-    def _lacking(self, kind: str, side: Side, lacking: int, ids: Sequence[str]) -> UpgradeStateError:
+    def _lacking(self, kind: str, side: ModelSide, lacking: int, ids: Sequence[str]) -> UpgradeStateError:
         return UpgradeStateError(
             f"Cannot {kind}: {lacking:,} rows have no up-to-date vector of the {side} model, and would not be found: "
             f"{shown(ids, lacking)}.",
@@ -585,7 +598,7 @@ class PostgresAttachment:
             intact="Nothing that serves was changed.",
         )
 
-    def _refuse_bound(self, kind: str, entry: Entry, layout: AnyLayout) -> None:
+    def _refuse_bound(self, kind: str, entry: TableEntry, layout: AnyLayout) -> None:
         """Refuse a turn while something that came after the start is bound to the column that serves."""
         table = entry.record.table
         number = table.vector.number if entry.state.serving == "old" else entry.record.new_number
@@ -597,7 +610,7 @@ class PostgresAttachment:
                 to_do="it came after the start.",
             )
 
-    def _refuse_unbuilt(self, entry: Entry, layout: AnyLayout) -> None:
+    def _refuse_unbuilt(self, entry: TableEntry, layout: AnyLayout) -> None:
         unbuilt = [one.name for one in statuses(self._session, wanted(self._session, entry, layout)) if not one.built]
         if unbuilt:
             raise UpgradeStateError(
@@ -606,7 +619,7 @@ class PostgresAttachment:
                 to_do="`limpet attach index` builds them.",
             )
 
-    def declare_writes(self, model: str, source: VectorSource | None = None, *, allow_missing: int = 0) -> Side:
+    def declare_writes(self, model: str, source: VectorSource | None = None, *, allow_missing: int = 0) -> ModelSide:
         """Declare with which model the application writes, where a session does not say it by limpet.writes_with.
 
         Args:
@@ -621,8 +634,8 @@ class PostgresAttachment:
         refuse(source is not None or allow_missing > 0, "A model, or --allow-missing, for a declaration of a table.",
                "neither: triggers keep what the application writes with either model")  # fmt: skip
 
-        def attempt() -> Side:
-            with self._session.transaction(LOCK_TIMEOUT):
+        def attempt() -> ModelSide:
+            with self._session.transaction(_LOCK_TIMEOUT):
                 entry = self._ledger.entry(self.number, lock=True)
                 side = entry.state.side_of(model)
                 if entry.record.old.dim != entry.record.new.dim and side != entry.state.serving:
@@ -645,7 +658,7 @@ class PostgresAttachment:
 
         return self._session.patiently(attempt, ATTEMPTS)
 
-    def verify(self, *, watch: float = 0.0, source: VectorSource | None = None) -> Verification:
+    def verify(self, *, watch: float = 0.0, source: VectorSource | None = None) -> AttachmentVerification:
         """Look for what is not as it should be, and for queries of the application that should change.
 
         Rows that were changed without our triggers are found by digests of their texts and vectors, all of which are
@@ -669,7 +682,7 @@ class PostgresAttachment:
         if source is not None:
             problems += self._of_another_model(source)
         queries, unwatched = queries_of(self._session, entry, watch)
-        return Verification(tuple(problems), tuple(queries), unwatched)
+        return AttachmentVerification(tuple(problems), tuple(queries), unwatched)
 
     def _of_another_model(self, source: VectorSource) -> list[str]:
         """Return that rows hold vectors of another model than they say, if some do; these count as lacking then."""
@@ -678,13 +691,13 @@ class PostgresAttachment:
         check_made(source, entry, side)
         turns = [event for event in self.journal() if event["kind"] in ("swap", "rollback")]
         since = datetime.fromisoformat(str(turns[-1]["at"])) if turns else entry.started
-        with self._session.transaction(LOCK_TIMEOUT):
+        with self._session.transaction(_LOCK_TIMEOUT):
             entry, layout = held(self._session, self.number)
             batch, stored = written_since(self._session, entry, layout, side, since)
         made = source.embed(batch.ids)
         pairs = zip(made.ids, made.vectors, strict=True)
         differing = [one for one, vector in pairs if cosine(vector, stored[one]) < CLOSE]
-        with self._session.transaction(LOCK_TIMEOUT):
+        with self._session.transaction(_LOCK_TIMEOUT):
             entry, layout = held(self._session, self.number, "ROW EXCLUSIVE")
             wrong = forget_rows(self._session, entry, layout, batch, differing)
         if not wrong:
@@ -732,7 +745,9 @@ class PostgresAttachment:
         """
         entry = self._entry()
         lost = abandon and self._is_changed(entry)  # neither a rollback nor complete is possible any more
-        stays: Side = "new" if entry.state.phase == "completed" or (lost and entry.state.serving == "new") else "old"
+        stays: ModelSide = (
+            "new" if entry.state.phase == "completed" or (lost and entry.state.serving == "new") else "old"
+        )
         if not abandon:
             relation_of(entry)
         if not lost:
@@ -757,7 +772,7 @@ class PostgresAttachment:
                 raise self._lacking("detach", stays, lacking, ids)
 
         def attempt() -> None:
-            with self._session.transaction(LOCK_TIMEOUT):
+            with self._session.transaction(_LOCK_TIMEOUT):
                 entry = self._ledger.entry(self.number, lock=True)
                 advance(entry.state, {"kind": "detach"})
                 entry, layout = held(self._session, self.number, "ACCESS EXCLUSIVE")
@@ -798,9 +813,9 @@ class PostgresAttachment:
             f"DROP SCHEMA {SCHEMA} CASCADE;",
         )  # fmt: skip
 
-    def _check_not_null(self, stays: Side, check: str) -> None:
+    def _check_not_null(self, stays: ModelSide, check: str) -> None:
         """Let the server see, beside reads and writes, that no vector is missing."""
-        with self._session.transaction(LOCK_TIMEOUT):
+        with self._session.transaction(_LOCK_TIMEOUT):
             entry, layout = held(self._session, self.number, "ACCESS EXCLUSIVE")
             column = layout.vector(stays).removeprefix("t.")
             lacking = self._session.rows(f"SELECT 1 FROM {layout.rows} WHERE {layout.vector(stays)} IS NULL LIMIT 1")
@@ -813,8 +828,8 @@ class PostgresAttachment:
             _, layout = held(self._session, self.number)
             self._session.rows(f"ALTER TABLE {layout.relation} VALIDATE CONSTRAINT {check}")
 
-    def _abandon(self, stays: Side) -> None:
-        with self._session.transaction(LOCK_TIMEOUT):
+    def _abandon(self, stays: ModelSide) -> None:
+        with self._session.transaction(_LOCK_TIMEOUT):
             entry = self._ledger.entry(self.number, lock=True)
             record = entry.record
             self._session.rows(drop_statement(entry))
@@ -845,7 +860,7 @@ class PostgresAttachment:
             self._ledger.note(entry.id, {"kind": "detach", "abandoned": True})
             self._ledger.remove(self.number)
 
-    def _is_changed(self, entry: Entry) -> bool:
+    def _is_changed(self, entry: TableEntry) -> bool:
         """Return whether the table is gone, or not what it was when it was attached."""
         with self._session.transaction():
             try:
@@ -857,7 +872,7 @@ class PostgresAttachment:
                 return True
         return False
 
-    def _put_back_abandoned(self, relation: str, record: Record, stays: Side) -> None:
+    def _put_back_abandoned(self, relation: str, record: TableRecord, stays: ModelSide) -> None:
         """Put kept vectors back as far as the columns are there; within a transaction."""
         found = self._session.rows(
             "SELECT quote_ident(attname) FROM unnest(%s::int[]) WITH ORDINALITY AS one(number, place) "
@@ -875,7 +890,7 @@ class PostgresAttachment:
             _log.warning("abandoned %s: %d rows keep a vector of another model than %s, or of an earlier text",
                          self.address.url, mixed, stays)  # fmt: skip
 
-    def journal(self) -> Sequence[Event]:
+    def journal(self) -> Sequence[AttachmentEvent]:
         """Return what was done, the last event last, each with "at", a moment, and "kind"."""
         with self._session.transaction():
             return self._ledger.journal(self.number)

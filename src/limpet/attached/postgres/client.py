@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from limpet.attached.postgres.indexes import indexed_part
-from limpet.attached.postgres.ledger import SCHEMA, Entry
+from limpet.attached.postgres.ledger import SCHEMA, TableEntry
 from limpet.attached.postgres.session import literal, quoted
 
 CANDIDATES = 20
@@ -14,13 +14,13 @@ CANDIDATES = 20
 _OPERATORS = {"cosine": "<=>", "l2": "<->", "ip": "<#>", "l1": "<+>"}
 
 
-def operator(entry: Entry) -> str:
+def operator(entry: TableEntry) -> str:
     """Return the operator of pgvector that the indexes over the vectors are for; that of the cosine without one."""
     found = (re.search(r"\b(?:vector|halfvec)_(\w+?)_ops\b", one.definition) for one in entry.record.table.indexes)
     return next((_OPERATORS[one[1]] for one in found if one and one[1] in _OPERATORS), _OPERATORS["cosine"])
 
 
-def client_queries(entry: Entry) -> list[tuple[str, str]]:
+def client_queries(entry: TableEntry) -> list[tuple[str, str]]:
     """Return SQL for the application, each with what it is for."""
     record, table, sign = entry.record, entry.record.table, operator(entry)
     if record.aside:
@@ -51,7 +51,7 @@ def client_queries(entry: Entry) -> list[tuple[str, str]]:
     ]  # fmt: skip
 
 
-def _by_index(entry: Entry, relation: str, column: str, sign: str) -> list[tuple[str, str]]:
+def _by_index(entry: TableEntry, relation: str, column: str, sign: str) -> list[tuple[str, str]]:
     """Return a search of new vectors by an index that holds a part of each: more rows, compared by whole vectors."""
     record = entry.record
     if record.index in ("whole", "none") or not record.table.indexes:

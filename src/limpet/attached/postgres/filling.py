@@ -29,28 +29,28 @@ from limpet.attached.postgres.layout import (
     keys,
     same_key,
 )
-from limpet.attached.postgres.ledger import SCHEMA, Entry, Ledger
+from limpet.attached.postgres.ledger import SCHEMA, TableEntry, TableLedger
 from limpet.attached.postgres.rows import id_of
 from limpet.attached.postgres.session import RETRIES, LockedError, Result, Row, Session
 from limpet.attached.postgres.table import FIRING
-from limpet.attached.state import Side
+from limpet.attached.state import ModelSide
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import BudgetError, DataError, LastingStoreError, StoreError, shown
 from limpet.galleries.backfill import Backfilled, LeftOut
 from limpet.galleries.sources import VectorSource
 
 MOST_PASSES = 4  # each up to the last row of its beginning, so that it ends however fast an application writes
-LOCK_TIMEOUT = 5.0  # seconds; a swap holds the table for less
+_LOCK_TIMEOUT = 5.0  # seconds; a swap holds the table for less
 ASIDE_TIMEOUT = 0.4  # seconds; rows of the table beside are waited for: less than deadlock_timeout, so that we give way
 FORGOTTEN = 1000  # rows, at most, whose marks one transaction takes away
 HELD = 0.02  # seconds that a transaction should take to write its rows, since the application waits for them
 HELD_AT_A_SHARE = 0.005  # seconds, where whoever runs it cares more for the application than for an early end
-FEWEST = 16  # rows of a transaction, and of the first one
+_FEWEST = 16  # rows of a transaction, and of the first one
 WORTH = 0.75  # half as many rows have to take no more than this share of the time, else shrinking does not help
 KNOWN_FOR = 50  # transactions, after which one of another size may take another time by now
 
 
-class Batch(NamedTuple):
+class KeyBatch(NamedTuple):
     """Rows to be filled.
 
     Args:
@@ -66,7 +66,7 @@ class Batch(NamedTuple):
         """What the rows are called outside of the table."""
         return [id_of(key) for key in self.keys]
 
-    def of(self, made: EmbeddingSet) -> Batch:
+    def of(self, made: EmbeddingSet) -> KeyBatch:
         """Return those of the rows of which there are vectors, in their order.
 
         Raises:
@@ -77,11 +77,11 @@ class Batch(NamedTuple):
         strangers = [identifier for identifier, row in zip(made.ids, rows, strict=True) if row < 0]
         if strangers:
             raise DataError(f"The source made vectors of {shown(strangers)}.", expected="the rows it was asked for")
-        return Batch([self.keys[row] for row in rows], [self.stamps[row] for row in rows])
+        return KeyBatch([self.keys[row] for row in rows], [self.stamps[row] for row in rows])
 
-    def part(self, start: int, size: int) -> Batch:
+    def part(self, start: int, size: int) -> KeyBatch:
         """Return some of the rows."""
-        return Batch(self.keys[start : start + size], self.stamps[start : start + size])
+        return KeyBatch(self.keys[start : start + size], self.stamps[start : start + size])
 
 
 class Portions:
@@ -96,7 +96,7 @@ class Portions:
     """
 
     def __init__(self, most: int, held: float) -> None:
-        self.rows = min(most, FEWEST)
+        self.rows = min(most, _FEWEST)
         self._most, self._held, self._number = most, held, 0
         self._took: dict[int, tuple[float, int]] = {}
 
@@ -113,7 +113,7 @@ class Portions:
         now = seconds if before is None else (before + seconds) / 2
         self._number += 1
         self._took[rows] = now, self._number
-        more, fewer = min(self._most, 2 * rows), max(min(self._most, FEWEST), rows // 2)
+        more, fewer = min(self._most, 2 * rows), max(min(self._most, _FEWEST), rows // 2)
         shorter, longer = (self._known(one) for one in (fewer, more))
         helps = fewer < rows and (shorter is None or shorter <= WORTH * now)
         if now <= self._held / 2 or (not helps and (longer is None or longer * WORTH <= now)):
@@ -124,16 +124,16 @@ class Portions:
 
 def read_batch(
     session: Session,
-    entry: Entry,
+    entry: TableEntry,
     layout: Layout,
-    side: Side,
+    side: ModelSide,
     limit: int,
     *,
     after: Sequence[str] | None = None,
     upto: Sequence[str] | None = None,
     made: datetime | None = None,
     condition: str = "",
-) -> Batch:
+) -> KeyBatch:
     """Return rows that lack a vector, by key; within a transaction.
 
     Args:
@@ -161,10 +161,10 @@ def read_batch(
         f"SELECT {key_texts(record)}, {layout.stamp} FROM {layout.rows} WHERE {' AND '.join(conditions)} "
         f"ORDER BY {keys(record)} LIMIT {int(limit)}", values,
     )  # fmt: skip
-    return Batch([[str(part) for part in row[:-1]] for row in rows], [row[-1] for row in rows])
+    return KeyBatch([[str(part) for part in row[:-1]] for row in rows], [row[-1] for row in rows])
 
 
-def last_key(session: Session, entry: Entry, layout: Layout) -> list[str] | None:
+def last_key(session: Session, entry: TableEntry, layout: Layout) -> list[str] | None:
     """Return the largest key of the table, None of an empty one; within a transaction."""
     largest = ", ".join(f"{one} DESC" for one in keys(entry.record).split(", "))
     rows = session.rows(f"SELECT {key_texts(entry.record)} FROM {layout.relation} AS t ORDER BY {largest} LIMIT 1")
@@ -172,7 +172,7 @@ def last_key(session: Session, entry: Entry, layout: Layout) -> list[str] | None
 
 
 def write_batch(
-    session: Session, entry: Entry, layout: Layout, side: Side, batch: Batch, vectors: NDArray[np.float32]
+    session: Session, entry: TableEntry, layout: Layout, side: ModelSide, batch: KeyBatch, vectors: NDArray[np.float32]
 ) -> Callable[[], list[Row] | None]:
     """Write vectors into rows that are as they were read; within a transaction.
 
@@ -194,7 +194,7 @@ def write_batch(
 
 
 def written_keys(
-    session: Session, entry: Entry, layout: Layout, side: Side, batch: Batch, vectors: NDArray[np.float32]
+    session: Session, entry: TableEntry, layout: Layout, side: ModelSide, batch: KeyBatch, vectors: NDArray[np.float32]
 ) -> set[tuple[str, ...]]:
     """Return the keys of rows that hold exactly these vectors; within a transaction. See `write_batch`."""
     record = entry.record
@@ -207,7 +207,7 @@ def written_keys(
     return {tuple(str(part) for part in row) for row in rows}
 
 
-def unnoticed(session: Session, entry: Entry) -> None:
+def unnoticed(session: Session, entry: TableEntry) -> None:
     """Let what is written in this transaction not count as written by the application, nor fire its triggers."""
     record = entry.record
     session.send("SELECT set_config('limpet.filling', 'on', true)")
@@ -216,7 +216,7 @@ def unnoticed(session: Session, entry: Entry) -> None:
                      [record.table.oid, record.table.vector.number])  # fmt: skip
 
 
-class Known(NamedTuple):
+class TableFacts(NamedTuple):
     """What a transaction takes a table for, and finds out before it reads or writes a row.
 
     Args:
@@ -225,14 +225,14 @@ class Known(NamedTuple):
         seal: A digest of the ledger's entry and of the names and types of the table's columns.
     """
 
-    entry: Entry
+    entry: TableEntry
     layout: AnyLayout
     seal: str
 
     @classmethod
-    def read(cls, session: Session, number: int) -> Known:
+    def read(cls, session: Session, number: int) -> TableFacts:
         """Read what is so now, see `held`."""
-        with session.transaction(LOCK_TIMEOUT):
+        with session.transaction(_LOCK_TIMEOUT):
             entry, layout = held(session, number)
             [(seal,)] = session.rows(f"SELECT {_seal(entry)}")
         return cls(entry, layout, str(seal))
@@ -243,7 +243,7 @@ class Known(NamedTuple):
         A table that has changed fails the transaction: the cast fails, which is how a statement can do that.
         """
         if self.entry.record.shared and mode == "ROW EXCLUSIVE":
-            Ledger(session).hold(self.entry.id)
+            TableLedger(session).hold(self.entry.id)
         mode = "ACCESS SHARE" if self.entry.record.aside else mode
         session.send(f"LOCK TABLE {self.layout.relation} IN {mode} MODE")
         session.send(
@@ -251,7 +251,7 @@ class Known(NamedTuple):
         )
 
 
-def _seal(entry: Entry) -> str:
+def _seal(entry: TableEntry) -> str:
     oid = f"{entry.record.table.oid}::oid"
     return (
         f"(SELECT md5(concat_ws(' ', record, state, (SELECT concat_ws('.', relnamespace::regnamespace, relname) "
@@ -261,7 +261,7 @@ def _seal(entry: Entry) -> str:
     )
 
 
-def forget_unseen(session: Session, entry: Entry, layout: Layout) -> int:
+def forget_unseen(session: Session, entry: TableEntry, layout: Layout) -> int:
     """Take the marks from rows that were changed without our triggers, and return from how many; within a transaction.
 
     Every text and vector is read. There are no more such rows if it were fewer than `FORGOTTEN`.
@@ -282,7 +282,9 @@ def forget_unseen(session: Session, entry: Entry, layout: Layout) -> int:
     )
 
 
-def forget_rows(session: Session, entry: Entry, layout: Layout, batch: Batch, ids: Collection[str]) -> list[str]:
+def forget_rows(
+    session: Session, entry: TableEntry, layout: Layout, batch: KeyBatch, ids: Collection[str]
+) -> list[str]:
     """Take the marks from those of some rows that are as they were read, and return their ids; within a transaction."""
     if isinstance(layout, Aside) or not ids:
         return []
@@ -299,7 +301,7 @@ def forget_rows(session: Session, entry: Entry, layout: Layout, batch: Batch, id
 
 
 def put_back_batch(
-    session: Session, entry: Entry, layout: Layout, limit: int | None, after: Sequence[str] | None = None
+    session: Session, entry: TableEntry, layout: Layout, limit: int | None, after: Sequence[str] | None = None
 ) -> tuple[int, list[str]]:
     """Put kept vectors of the model that stays into the column that both models share; within a transaction.
 
@@ -320,7 +322,7 @@ def put_back_batch(
     return (int(found[0][0]), [str(part) for part in found[0][1:]]) if found else (0, [])
 
 
-def check_made(source: VectorSource, entry: Entry, side: Side) -> None:
+def check_made(source: VectorSource, entry: TableEntry, side: ModelSide) -> None:
     """Refuse a source of another model, or whose vectors a column cannot hold; see `check_model`."""
     model = entry.record.new if side == "new" else entry.record.old
     check_model(source, model, side, attached="table", ranked=", whose directions or distances pgvector ranks")
@@ -344,13 +346,13 @@ class Filling(Run):
         session: Session,
         number: int,
         source: VectorSource,
-        side: Side,
+        side: ModelSide,
         *,
         made: datetime | None = None,
         **options: Unpack[FillOptions],
     ) -> None:
         super().__init__(source, side, options, batch=512, items="rows")
-        self.session, self.ledger, self.number, self.made = session, Ledger(session), number, made
+        self.session, self.ledger, self.number, self.made = session, TableLedger(session), number, made
         self.portions = Portions(self.batch, HELD if self.share is None else HELD_AT_A_SHARE)
         self.unanswered = False  # whether a connection was lost before it said what was committed
 
@@ -363,7 +365,7 @@ class Filling(Run):
             StoreError: The database stayed out of reach; another run goes on where this one stopped.
         """
         entry = self._reach(self._begin)
-        self.known = self._reach(lambda: Known.read(self.session, self.number))
+        self.known = self._reach(lambda: TableFacts.read(self.session, self.number))
         shared = self.side == "new" and self.made is None
         for passes in range(MOST_PASSES):  # a further one finds what others left
             embedded, written, self.left_out = self.embedded, self.written, LeftOut(self.source)
@@ -374,7 +376,7 @@ class Filling(Run):
         lacking = self._reach(self._end)
         return self.backfilled(entry.state.fingerprint(self.side), lacking)
 
-    def _begin(self) -> Entry:
+    def _begin(self) -> TableEntry:
         with self.session.transaction():
             entry = self.ledger.entry(self.number, lock=True)
             check_made(self.source, entry, self.side)
@@ -392,7 +394,7 @@ class Filling(Run):
                                      "without_text": len(self.left_out.without_text)})  # fmt: skip
             return lacking
 
-    def _pass(self, entry: Entry, *, shared: bool) -> bool:
+    def _pass(self, entry: TableEntry, *, shared: bool) -> bool:
         """Go through the table once; return whether there is time and budget for another pass."""
         after: list[str] | None = None
         upto = self._reach(self._last)
@@ -423,13 +425,13 @@ class Filling(Run):
         return True
 
     def _last(self) -> list[str] | None:
-        with self.session.transaction(LOCK_TIMEOUT):
+        with self.session.transaction(_LOCK_TIMEOUT):
             entry, layout = held(self.session, self.number)
             return last_key(self.session, entry, layout)
 
-    def _next(self, after: Sequence[str] | None, upto: Sequence[str], limit: int, *, shared: bool) -> Batch:
+    def _next(self, after: Sequence[str] | None, upto: Sequence[str], limit: int, *, shared: bool) -> KeyBatch:
         """Return the next rows; of a pass that others share, those that nobody else was given."""
-        with self.session.pipeline(), self.session.transaction(LOCK_TIMEOUT):
+        with self.session.pipeline(), self.session.transaction(_LOCK_TIMEOUT):
             self.known.lock(self.session)
             if shared:
                 after = self.ledger.reached(self.number)
@@ -439,7 +441,7 @@ class Filling(Run):
                 self.ledger.set_reached(self.number, batch.keys[-1] if batch.keys else None)
         return batch
 
-    def _write(self, batch: Batch, made: EmbeddingSet) -> None:
+    def _write(self, batch: KeyBatch, made: EmbeddingSet) -> None:
         """Write the vectors in transactions so short that whoever waits for one of their rows hardly notices.
 
         All of them are sent at once, unless there are rests between: rows are locked while the server works, and not
@@ -455,13 +457,13 @@ class Filling(Run):
             self._reach(lambda: self._write_parts(parts), attempts)  # noqa: B023
             self.pace(self.embedded - len(made) + done, rest_after(time.monotonic() - began, self.share))
 
-    def _write_parts(self, parts: list[tuple[Batch, NDArray[np.float32]]]) -> None:
+    def _write_parts(self, parts: list[tuple[KeyBatch, NDArray[np.float32]]]) -> None:
         """Write vectors in a transaction for each part; what was written is taken from the list."""
         if self.unanswered:
             self._count_written(parts)
         sent: list[tuple[Callable[[], list[Row] | None], Callable[[], bool]]] = []
         entry, layout, _ = self.known
-        timeout = ASIDE_TIMEOUT if entry.record.aside else LOCK_TIMEOUT
+        timeout = ASIDE_TIMEOUT if entry.record.aside else _LOCK_TIMEOUT
         try:
             with self.session.pipeline():
                 for batch, vectors in parts:
@@ -479,16 +481,19 @@ class Filling(Run):
                 self.portions.took(len(vectors), seconds)
             del parts[: len(done)]
 
-    def _count_written(self, parts: list[tuple[Batch, NDArray[np.float32]]]) -> None:
+    def _count_written(self, parts: list[tuple[KeyBatch, NDArray[np.float32]]]) -> None:
         """Count what was committed before the connection was lost, without an answer, and take it from the list."""
         for number, (batch, vectors) in enumerate(parts):
-            with self.session.transaction(LOCK_TIMEOUT):
+            with self.session.transaction(_LOCK_TIMEOUT):
                 self.known.lock(self.session)
                 entry, layout, _ = self.known
                 written = written_keys(self.session, entry, layout, self.side, batch, vectors)
             self.written += len(written)
             left = [row for row, key in enumerate(batch.keys) if tuple(key) not in written]
-            parts[number] = Batch([batch.keys[row] for row in left], [batch.stamps[row] for row in left]), vectors[left]
+            parts[number] = (
+                KeyBatch([batch.keys[row] for row in left], [batch.stamps[row] for row in left]),
+                vectors[left],
+            )
         parts[:] = [(batch, vectors) for batch, vectors in parts if batch.keys]
         self.unanswered = False
 
@@ -504,18 +509,18 @@ class Filling(Run):
                 before = getattr(self, "known", None)
                 if before is None:
                     raise
-                self.known = Known.read(self.session, self.number)
+                self.known = TableFacts.read(self.session, self.number)
                 if self.known.seal == before.seal:
                     raise
 
 
-def lacking_rows(session: Session, layout: Layout, side: Side) -> int:
+def lacking_rows(session: Session, layout: Layout, side: ModelSide) -> int:
     """Return how many rows lack a vector of a model; within a transaction."""
     [(count,)] = session.rows(f"SELECT count(*) FROM {layout.rows} WHERE {layout.lacking(side)}")
     return int(count)
 
 
-def displaced_rows(session: Session, layout: Layout, side: Side) -> int:
+def displaced_rows(session: Session, layout: Layout, side: ModelSide) -> int:
     """Return how many rows would be without a vector of a model if that one alone stayed; within a transaction."""
     [(count,)] = session.rows(f"SELECT count(*) FROM {layout.rows} WHERE {layout.displaced(side)}")
     return int(count)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from limpet.attached.postgres.layout import ADDED, MARK, layout_in, layout_of, marking
-from limpet.attached.postgres.ledger import SCHEMA, Entry, Ledger, Record
+from limpet.attached.postgres.ledger import SCHEMA, TableEntry, TableLedger, TableRecord
 from limpet.attached.postgres.session import Session, quoted
-from limpet.attached.postgres.table import Column
+from limpet.attached.postgres.table import TableColumn
 from limpet.attached.postgres.triggers import function_statements
 from limpet.errors import GalleryError, StoreError
 
@@ -27,7 +27,7 @@ def recognise(session: Session) -> dict[int, tuple[str, ...]]:
     Returns:
         What was found, in words, by attachment; nothing of those that are known or remain unknown.
     """
-    found, ledger = dict[int, tuple[str, ...]](), Ledger(session)
+    found, ledger = dict[int, tuple[str, ...]](), TableLedger(session)
     for number in [one.id for one in ledger.entries() if one.restored]:
         entry = ledger.entry(number, lock=True)
         tables = _marked(session, entry) if entry.restored else []
@@ -56,7 +56,7 @@ def recognise(session: Session) -> dict[int, tuple[str, ...]]:
     return found
 
 
-def _marked(session: Session, entry: Entry) -> list[int]:
+def _marked(session: Session, entry: TableEntry) -> list[int]:
     """Return the tables with triggers that carry the token; with columns that do where there is none.
 
     Nobody else can make a trigger of our functions. But whoever owns a table can write any comment on its columns, so
@@ -76,7 +76,7 @@ def _marked(session: Session, entry: Entry) -> list[int]:
     return [int(oid) for (oid,) in triggers or session.rows(columns, [record.token, record.table.owner, SCHEMA])]
 
 
-def _renumbered(session: Session, entry: Entry, oid: int) -> Record:
+def _renumbered(session: Session, entry: TableEntry, oid: int) -> TableRecord:
     """Return the record with the numbers of a table; what the table lacks has the number -1."""
     record = entry.record
     [(schema, name, owner)] = session.rows(
@@ -98,7 +98,7 @@ def _renumbered(session: Session, entry: Entry, oid: int) -> Record:
     }
     layout = layout_in(entry, quoted(str(schema), str(name)), entry.state)
 
-    def numbered(column: Column, name: str = "") -> Column:
+    def numbered(column: TableColumn, name: str = "") -> TableColumn:
         return replace(column, number=columns.get(name or column.name, -1))
 
     table = replace(
@@ -129,7 +129,9 @@ def leftovers(session: Session, oid: int | None = None) -> list[str]:
         "AND attname LIKE '%%\\_mark' AND objoid = coalesce(%s, objoid) ORDER BY objoid",
         [f"{MARK} ", oid],
     )
-    tokens = {one.record.token for one in Ledger(session).entries()}  # read last: of what was attached meanwhile, too
+    tokens = {
+        one.record.token for one in TableLedger(session).entries()
+    }  # read last: of what was attached meanwhile, too
     for relation, schema, name, column, said in marked:
         if str(said).removeprefix(f"{MARK} ").partition(":")[0] in tokens:
             continue

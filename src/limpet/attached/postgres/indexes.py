@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from limpet.attached.base import IndexStatus
 from limpet.attached.postgres.layout import AnyLayout, Aside, OneColumn, added_name, keys
-from limpet.attached.postgres.ledger import SCHEMA, Entry, Record
+from limpet.attached.postgres.ledger import SCHEMA, TableEntry, TableRecord
 from limpet.attached.postgres.session import Row, Session, quoted
 from limpet.attached.postgres.table import WIDEST_INDEXED
-from limpet.attached.state import Side
+from limpet.attached.state import ModelSide
 from limpet.errors import GalleryError, refuse
 from limpet.stores.postgres.graphs import WIDEST
 
@@ -102,7 +102,7 @@ def check_index(index: str, kind: str, dim: int) -> None:
            f"whole, bits, none, or first:N with N from 1 to {most:,}")  # fmt: skip
 
 
-def indexed_part(record: Record, column: str, *, query: bool = False) -> str:
+def indexed_part(record: TableRecord, column: str, *, query: bool = False) -> str:
     """Return what an index over new vectors holds of each, in SQL; the vector itself where it holds all of it.
 
     Args:
@@ -118,7 +118,7 @@ def indexed_part(record: Record, column: str, *, query: bool = False) -> str:
     return f"subvector({said}, 1, {count})::{kind}({count})" if name == "first" else column
 
 
-def translated_definition(definition: str, record: Record, column: str) -> str:
+def translated_definition(definition: str, record: TableRecord, column: str) -> str:
     r"""Return the definition of an index over the old vectors as one over the new ones.
 
     Args:
@@ -141,7 +141,7 @@ def translated_definition(definition: str, record: Record, column: str) -> str:
     return said
 
 
-def wanted(session: Session, entry: Entry, layout: AnyLayout) -> list[NewIndex]:
+def wanted(session: Session, entry: TableEntry, layout: AnyLayout) -> list[NewIndex]:
     """Return the indexes that are to be there, those of parents before those of their partitions.
 
     Besides those over new vectors there are two small ones over the rows that lack a vector of either model, so that
@@ -158,7 +158,7 @@ def wanted(session: Session, entry: Entry, layout: AnyLayout) -> list[NewIndex]:
                      translated_definition(one.definition.partition(" WHERE ")[0], record, "vector"))
             for one in indexes
         ]  # fmt: skip
-    sides: tuple[Side, Side] = ("old", "new")
+    sides: tuple[ModelSide, ModelSide] = ("old", "new")
     definitions = [
         (one.name, "new", translated_definition(one.definition, record, quoted(layout.name("new"))))
         for one in indexes
@@ -202,7 +202,7 @@ def _short(name: str, most: int = 20) -> str:
     return name if len(name) <= most else f"{name[: most - 9]}_{zlib.crc32(name.encode()):08x}"
 
 
-def _relations(session: Session, record: Record) -> list[Row]:
+def _relations(session: Session, record: TableRecord) -> list[Row]:
     """Return schema and name of the table and its partitions, each one's parent, and whether it has rows."""
     return session.rows(
         "SELECT nspname, pg_class.relname, "

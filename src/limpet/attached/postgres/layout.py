@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from limpet.attached.postgres.ledger import SCHEMA, Entry, Ledger, Record, closed
+from limpet.attached.postgres.ledger import SCHEMA, TableEntry, TableLedger, TableRecord, closed
 from limpet.attached.postgres.session import Session, literal, quoted
-from limpet.attached.state import AttachmentState, Side
+from limpet.attached.state import AttachmentState, ModelSide
 from limpet.errors import GalleryError
 
 LONGEST_NAME = 63
@@ -41,10 +41,10 @@ def added_name(name: str, what: str) -> str:
     return name.encode()[:room].decode(errors="ignore") + suffix
 
 
-SIDES: tuple[Side, Side] = ("old", "new")
+SIDES: tuple[ModelSide, ModelSide] = ("old", "new")
 
 
-def other(side: Side) -> Side:
+def other(side: ModelSide) -> ModelSide:
     """Return the other one of the two models.
 
     >>> other("old")
@@ -53,7 +53,7 @@ def other(side: Side) -> Side:
     return "old" if side == "new" else "new"
 
 
-def text_of(record: Record, row: str = "t") -> str:
+def text_of(record: TableRecord, row: str = "t") -> str:
     """Return the text of a row that vectors are made of: several columns with line breaks between, "" for NULL."""
     columns = ", ".join(f"{row}.{quoted(column.name)}" for column in record.table.texts)
     return f"concat_ws(E'\\n', {columns})" if columns else "''"
@@ -91,7 +91,7 @@ class Layout(Protocol):
         forget: What follows UPDATE to take the mark away from such rows.
         wanted: Whether a row is to have vectors.
         home: Name of the column that the old vectors were in.
-        added: Name and type of each column that is added to the table, by what `Record` calls its number.
+        added: Name and type of each column that is added to the table, by what `TableRecord` calls its number.
         triggers: What the triggers are called.
     """
 
@@ -108,19 +108,19 @@ class Layout(Protocol):
     added: Mapping[str, tuple[str, str]]
     triggers: tuple[str, ...]
 
-    def vector(self, side: Side) -> str:
+    def vector(self, side: ModelSide) -> str:
         """Return the vector of a model."""
         ...
 
-    def current(self, side: Side) -> str:
+    def current(self, side: ModelSide) -> str:
         """Return the vector of a model if it is of the text that the row has; NULL otherwise."""
         return self.vector(side)
 
-    def lacking(self, side: Side) -> str:
+    def lacking(self, side: ModelSide) -> str:
         """Return whether a row lacks a vector of a model that is of its text."""
         return f"{self.vector(side)} IS NULL AND {self.wanted}"
 
-    def displaced(self, side: Side) -> str:
+    def displaced(self, side: ModelSide) -> str:
         """Return whether a row would be without a known vector of a model if that one alone stayed."""
         return self.lacking(side)
 
@@ -132,29 +132,29 @@ class Layout(Protocol):
         """Return what leaves the vectors that serve alone."""
         ...
 
-    def write(self, side: Side) -> str:
+    def write(self, side: ModelSide) -> str:
         """Return the statement that writes vectors into rows that are as they were read."""
         ...
 
 
-def keys(record: Record, alias: str = "t") -> str:
+def keys(record: TableRecord, alias: str = "t") -> str:
     """Return the columns of the key, with commas between."""
     return ", ".join(f"{alias}.{quoted(column.name)}" for column in record.table.key)
 
 
-def key_texts(record: Record) -> str:
+def key_texts(record: TableRecord) -> str:
     """Return the columns of the key of a row ``t`` as texts, with commas between."""
     return ", ".join(f"t.{quoted(column.name)}::text" for column in record.table.key)
 
 
-def same_key(record: Record, one: str, another: str) -> str:
+def same_key(record: TableRecord, one: str, another: str) -> str:
     """Return whether two rows have one key."""
     return " AND ".join(
         f"{one}.{quoted(column.name)} {column.equals} {another}.{quoted(column.name)}" for column in record.table.key
     )
 
 
-def given(record: Record, *further: tuple[str, str]) -> str:
+def given(record: TableRecord, *further: tuple[str, str]) -> str:
     """Return rows that are sent as arrays, ``d`` in SQL: the columns of the key, and further ones.
 
     Args:
@@ -168,12 +168,12 @@ def given(record: Record, *further: tuple[str, str]) -> str:
     return f"(SELECT {typed} FROM unnest({', '.join(sent)}) AS sent({names})) AS d"  # unnest flattens arrays of arrays
 
 
-def arrays(record: Record, found: Sequence[Sequence[str]]) -> list[list[str]]:
+def arrays(record: TableRecord, found: Sequence[Sequence[str]]) -> list[list[str]]:
     """Return the keys of rows as `given` takes them: one list for each column."""
     return [[key[place] for key in found] for place in range(len(record.table.key))]
 
 
-def marking(record: Record, relation: str, column: str) -> str:
+def marking(record: TableRecord, relation: str, column: str) -> str:
     """Return what says of a column that it was added, and by which attachment; a dump carries it."""
     said = f"{MARK} {record.token}: added beside {record.table.vector.name}, see `limpet attach status`"
     return f"COMMENT ON COLUMN {relation}.{quoted(column)} IS {literal(said)}"
@@ -182,7 +182,7 @@ def marking(record: Record, relation: str, column: str) -> str:
 _FIRST = {"mark_number": f"{{{AT_START}}}", "model_number": "old"}
 
 
-def _adding(relation: str, record: Record, added: Mapping[str, tuple[str, str]], *further: str) -> list[str]:
+def _adding(relation: str, record: TableRecord, added: Mapping[str, tuple[str, str]], *further: str) -> list[str]:
     """Return what adds columns; that of vectors is stored as the application's is.
 
     Rows that are there get their marks by defaults, which write no row anew, and are dropped at once: a row that comes
@@ -204,7 +204,7 @@ def _adding(relation: str, record: Record, added: Mapping[str, tuple[str, str]],
     ]
 
 
-class Columns(Layout):
+class ColumnLayout(Layout):
     """Both vectors are in columns of the application's table: the one that serves has the application's name.
 
     A mark has three numbers: when the row was changed, and a digest of the text and the old vector, and of the text and
@@ -217,7 +217,7 @@ class Columns(Layout):
         serving: Whose vectors serve.
     """
 
-    def __init__(self, entry: Entry, relation: str, serving: Side) -> None:
+    def __init__(self, entry: TableEntry, relation: str, serving: ModelSide) -> None:
         table = entry.record.table
         self.record, self.serving, self.relation, self.rows = entry.record, serving, relation, f"{relation} AS t"
         self.text = text_of(self.record)
@@ -246,32 +246,32 @@ class Columns(Layout):
             f"ARRAY[CASE WHEN {withdrawn} THEN 0 ELSE {NOW} END, NULL, NULL] END"
         )
 
-    def name(self, side: Side) -> str:
+    def name(self, side: ModelSide) -> str:
         """Return the name of the column with the vectors of a model."""
         return self.served if side == self.serving else self.hidden_name
 
-    def vector(self, side: Side) -> str:
+    def vector(self, side: ModelSide) -> str:
         """Return the vector of a model."""
         return f"t.{quoted(self.name(side))}"
 
-    def known(self, side: Side, row: str = "t.") -> str:
+    def known(self, side: ModelSide, row: str = "t.") -> str:
         """Return the digest of the vector of a model in the mark."""
         return f"({row}{quoted(self.mark_name)})[{SIDES.index(side) + 2}]"
 
-    def missing(self, side: Side, row: str = "t.") -> str:
+    def missing(self, side: ModelSide, row: str = "t.") -> str:
         """Return whether a row has no vector of a model that is of its text, wanted or not; an index is over these."""
         untouched = f" AND ({row}{quoted(self.mark_name)})[1] IS DISTINCT FROM {AT_START}" if side == "old" else ""
         return f"({row}{quoted(self.name(side))} IS NULL OR {self.known(side, row)} IS NULL{untouched})"
 
-    def current(self, side: Side) -> str:
+    def current(self, side: ModelSide) -> str:
         """Return the vector of a model if it is of the text that the row has; NULL otherwise."""
         return f"(CASE WHEN NOT {self.missing(side)} THEN {self.vector(side)} END)"
 
-    def lacking(self, side: Side) -> str:
+    def lacking(self, side: ModelSide) -> str:
         """Return whether a row lacks a vector of a model that is of its text."""
         return f"{self.missing(side)} AND {self.wanted}"
 
-    def displaced(self, side: Side) -> str:
+    def displaced(self, side: ModelSide) -> str:
         """Return whether a row would be without a known vector of a model if that one alone stayed.
 
         One of an earlier text stays as it would be without us: the application has not replaced it.
@@ -292,7 +292,7 @@ class Columns(Layout):
         hidden, mark = quoted(self.hidden_name), quoted(self.mark_name)
         return [f"ALTER TABLE {self.relation} DROP COLUMN {hidden}, DROP COLUMN {mark}"]
 
-    def write(self, side: Side) -> str:
+    def write(self, side: ModelSide) -> str:
         """Return the statement that writes vectors into rows that are as they were read."""
         column, record, rest = quoted(self.name(side)), self.record, other(side)
         made = f"mine.made::{record.new_type if side == 'new' else record.table.vector.type}"
@@ -307,7 +307,7 @@ class Columns(Layout):
                f"FROM mine WHERE {same_key(record, 't', 'mine')}"  # fmt: skip
 
 
-def _unchanged(layout: Columns | OneColumn, record: Record, side: Side) -> str:
+def _unchanged(layout: ColumnLayout | OneColumn, record: TableRecord, side: ModelSide) -> str:
     """Return the beginning of a statement: rows, ``mine`` in SQL, that are as they were read and lack a vector."""
     return (
         f"WITH d AS MATERIALIZED (SELECT * FROM {given(record, ('stamp', 'text'), ('made', 'vector'))}), "
@@ -331,7 +331,7 @@ class OneColumn(Layout):
         turns: Whose vectors the column is to hold in the end.
     """
 
-    def __init__(self, entry: Entry, relation: str, turns: Side) -> None:
+    def __init__(self, entry: TableEntry, relation: str, turns: ModelSide) -> None:
         table = entry.record.table
         self.record, self.relation, self.rows, self.turns = entry.record, relation, f"{relation} AS t", turns
         self.home, self.text = table.vector.name, text_of(self.record)
@@ -355,11 +355,11 @@ class OneColumn(Layout):
         }
         self.triggers = ("insert", *(["source"] if table.texts else []), "row")
 
-    def vector(self, side: Side) -> str:
+    def vector(self, side: ModelSide) -> str:
         """Return the vector of a model."""
         return f"(CASE {self.model} WHEN '{side}' THEN {self.own} WHEN '{other(side)}' THEN {self.kept} END)"
 
-    def displaced(self, side: Side) -> str:
+    def displaced(self, side: ModelSide) -> str:
         """Return whether a row would be without a known vector of a model if that one alone stayed.
 
         One of an earlier text stays as it would be without us: the application has not replaced it.
@@ -378,7 +378,7 @@ class OneColumn(Layout):
             f"ALTER TABLE {self.relation} {dropped}",
         ]
 
-    def write(self, side: Side) -> str:
+    def write(self, side: ModelSide) -> str:
         """Return the statement that writes vectors into rows that are as they were read.
 
         The vector that it replaces is kept, unless it is of an earlier text. One of the model that is to go does not
@@ -430,7 +430,7 @@ class Aside(Layout):
         relation: The application's table in SQL.
     """
 
-    def __init__(self, entry: Entry, relation: str) -> None:
+    def __init__(self, entry: TableEntry, relation: str) -> None:
         self.record, self.relation, self.text = entry.record, relation, text_of(entry.record)
         self.table = f"{SCHEMA}.vectors_{entry.id}"
         self.rows = f"{relation} AS t LEFT JOIN {self.table} AS s ON {same_key(entry.record, 't', 's')}"
@@ -444,7 +444,7 @@ class Aside(Layout):
         self.added = {}
         self.triggers = ("insert", "row", "delete", "truncate")
 
-    def vector(self, side: Side) -> str:
+    def vector(self, side: ModelSide) -> str:
         """Return the vector of a model."""
         return f"t.{quoted(self.record.table.vector.name)}" if side == "old" else "s.vector"
 
@@ -463,7 +463,7 @@ class Aside(Layout):
         """Return what leaves the vectors that serve alone."""
         return [f"DROP TABLE {self.table}"]
 
-    def write(self, side: Side) -> str:
+    def write(self, side: ModelSide) -> str:
         """Return the statement that writes vectors into rows that are as they were read."""
         record = self.record
         columns = ", ".join(quoted(column.name) for column in record.table.key)
@@ -478,10 +478,10 @@ class Aside(Layout):
         )
 
 
-AnyLayout = Columns | OneColumn | Aside
+AnyLayout = ColumnLayout | OneColumn | Aside
 
 
-def layout_in(entry: Entry, relation: str, state: AttachmentState) -> AnyLayout:
+def layout_in(entry: TableEntry, relation: str, state: AttachmentState) -> AnyLayout:
     """Return the layout that an attachment has in a state.
 
     Args:
@@ -493,10 +493,10 @@ def layout_in(entry: Entry, relation: str, state: AttachmentState) -> AnyLayout:
         return Aside(entry, relation)
     if entry.record.shared:
         return OneColumn(entry, relation, state.turns)
-    return Columns(entry, relation, state.serving)
+    return ColumnLayout(entry, relation, state.serving)
 
 
-def held(session: Session, number: int, mode: str = "ACCESS SHARE") -> tuple[Entry, AnyLayout]:
+def held(session: Session, number: int, mode: str = "ACCESS SHARE") -> tuple[TableEntry, AnyLayout]:
     """Lock the table of an attachment, and return it as it is while nobody can move columns.
 
     A lock that shuts others out is asked for at once, never after one that readers or writers hinder: a transaction
@@ -507,7 +507,7 @@ def held(session: Session, number: int, mode: str = "ACCESS SHARE") -> tuple[Ent
         number: Of the attachment.
         mode: Of the lock, where both vectors are in one table.
     """
-    ledger = Ledger(session)
+    ledger = TableLedger(session)
     entry = ledger.entry(number)
     if entry.record.shared and mode == "ROW EXCLUSIVE":
         ledger.hold(number)  # nobody turns it over meanwhile, and no lock of a table says so
@@ -544,7 +544,7 @@ def outlast_vacuum(session: Session, relation: str, oid: int) -> None:
         session.rows("SELECT set_config('lock_timeout', %s, true)", [before])
 
 
-def layout_of(session: Session, entry: Entry) -> AnyLayout:
+def layout_of(session: Session, entry: TableEntry) -> AnyLayout:
     """Return the layout of an attachment, whose table is checked to be what it was.
 
     Args:
@@ -590,7 +590,7 @@ def layout_of(session: Session, entry: Entry) -> AnyLayout:
     return layout
 
 
-def relation_of(entry: Entry) -> str:
+def relation_of(entry: TableEntry) -> str:
     """Return the table in SQL, however it is called by now.
 
     Raises:

@@ -10,15 +10,15 @@ from datetime import datetime
 from psycopg.errors import DuplicateSchema, UniqueViolation
 from pydantic import TypeAdapter
 
-from limpet.attached.base import ModelIdentity
+from limpet.attached.base import AttachedModel
 from limpet.attached.postgres.session import Session, literal, locked
-from limpet.attached.postgres.table import Table
-from limpet.attached.state import AttachmentState, Event, advance
+from limpet.attached.postgres.table import AttachedTable
+from limpet.attached.state import AttachmentEvent, AttachmentState, advance
 from limpet.errors import GalleryError, LastingStoreError, StoreError
 
 SCHEMA = "limpet_attached"
 """Not "limpet", where a gallery of ours is by default."""
-FORMAT_VERSION = 1
+_FORMAT_VERSION = 1
 
 _ACLS = {
     "SCHEMA": ("pg_namespace", "nsp", "n", "regnamespace"),
@@ -94,7 +94,7 @@ GRANT EXECUTE ON FUNCTION {SCHEMA}.model_of TO PUBLIC;
 _TABLES = f"""
 CREATE SCHEMA {SCHEMA};
 CREATE TABLE {SCHEMA}.format (version integer NOT NULL);
-INSERT INTO {SCHEMA}.format VALUES ({FORMAT_VERSION});
+INSERT INTO {SCHEMA}.format VALUES ({_FORMAT_VERSION});
 CREATE TABLE {SCHEMA}.attachments (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, relation regclass NOT NULL, vector text NOT NULL,
     started timestamptz NOT NULL DEFAULT clock_timestamp(), record jsonb NOT NULL, state jsonb NOT NULL,
@@ -111,7 +111,7 @@ CREATE FUNCTION {SCHEMA}.model_of(relation regclass, vector text) RETURNS text
 
 
 @dataclass(frozen=True)
-class Record:
+class TableRecord:
     """What an attachment is made of; only its state changes.
 
     Args:
@@ -128,9 +128,9 @@ class Record:
         model_number: Number of the column that says of which model a vector is; 0 where each has a place of its own.
     """
 
-    table: Table
-    old: ModelIdentity
-    new: ModelIdentity
+    table: AttachedTable
+    old: AttachedModel
+    new: AttachedModel
     new_type: str
     token: str
     new_number: int = 0
@@ -156,7 +156,7 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Entry:
+class TableEntry:
     """An attachment as the ledger has it.
 
     Args:
@@ -170,7 +170,7 @@ class Entry:
     """
 
     id: int
-    record: Record
+    record: TableRecord
     state: AttachmentState
     started: datetime
     gone: str = ""
@@ -178,10 +178,10 @@ class Entry:
     restored: bool = False
 
 
-_RECORD, _STATE = TypeAdapter(Record), TypeAdapter(AttachmentState)
+_RECORD, _STATE = TypeAdapter(TableRecord), TypeAdapter(AttachmentState)
 
 
-class Ledger:
+class TableLedger:
     """The ledger of a database; every call but `is_there` belongs into a transaction.
 
     Args:
@@ -226,10 +226,10 @@ class Ledger:
                 intact="Nothing was changed.",
             )
         found = self.session.rows(f"SELECT version FROM {SCHEMA}.format")
-        if found != [(FORMAT_VERSION,)]:
+        if found != [(_FORMAT_VERSION,)]:
             raise GalleryError(
                 f"The schema {SCHEMA} has the format version {', '.join(str(version) for (version,) in found)}.",
-                expected=f"{FORMAT_VERSION}",
+                expected=f"{_FORMAT_VERSION}",
                 to_do="use the version of limpet that attached here.",
                 intact="Nothing was changed.",
             )
@@ -276,7 +276,7 @@ class Ledger:
                 raise locked() from error
             raise
 
-    def add(self, record: Record, event: Event) -> Entry:
+    def add(self, record: TableRecord, event: AttachmentEvent) -> TableEntry:
         """Add an attachment."""
         state = advance(AttachmentState(), event)
         [(number,)] = self.session.rows(
@@ -292,7 +292,7 @@ class Ledger:
         """Give the rights on the ledger again, which a dump may have been restored without."""
         self.session.rows(_RIGHTS)
 
-    def describe(self, number: int, record: Record) -> None:
+    def describe(self, number: int, record: TableRecord) -> None:
         """Replace what an attachment is made of, in this database."""
         self.session.rows(
             f"UPDATE {SCHEMA}.attachments SET record = %s::jsonb, relation = %s::oid::regclass WHERE id = %s",
@@ -300,7 +300,7 @@ class Ledger:
         )
         self.session.rows(f"UPDATE {SCHEMA}.attachments SET place = {_PLACE} WHERE id = %s", [number])
 
-    def entry(self, number: int, *, lock: bool = False) -> Entry:
+    def entry(self, number: int, *, lock: bool = False) -> TableEntry:
         """Return an attachment.
 
         Args:
@@ -324,11 +324,11 @@ class Ledger:
         """Let nobody change the state of an attachment within this transaction; others may hold it too."""
         self.session.send(f"SELECT FROM {SCHEMA}.attachments WHERE id = {number} FOR SHARE")
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[TableEntry]:
         """Return all attachments of the database."""
         return self._entries("ORDER BY id") if self.is_there() else []
 
-    def _entries(self, clause: str) -> list[Entry]:
+    def _entries(self, clause: str) -> list[TableEntry]:
         entries = []
         for number, record, state, started, relation, here, schema, name in self.session.rows(
             f"SELECT id, record, state, started, relation::oid, place = {_PLACE}, nspname, relname "
@@ -344,11 +344,11 @@ class Ledger:
             else:  # it may have another name by now
                 made = replace(made, table=replace(made.table, schema=str(schema), name=str(name)))
             entries.append(
-                Entry(int(number), made, _STATE.validate_python(state), started, gone, int(relation), not here)
+                TableEntry(int(number), made, _STATE.validate_python(state), started, gone, int(relation), not here)
             )
         return entries
 
-    def step(self, entry: Entry, event: Event) -> AttachmentState:
+    def step(self, entry: TableEntry, event: AttachmentEvent) -> AttachmentState:
         """Apply an event, and write it down.
 
         Raises:
@@ -362,13 +362,13 @@ class Ledger:
         self.note(entry.id, event)
         return state
 
-    def note(self, number: int, event: Event) -> None:
+    def note(self, number: int, event: AttachmentEvent) -> None:
         """Write an event down."""
         self.session.rows(
             f"INSERT INTO {SCHEMA}.journal (attachment, event) VALUES (%s, %s)", [number, json.dumps(dict(event))]
         )
 
-    def journal(self, number: int) -> list[Event]:
+    def journal(self, number: int) -> list[AttachmentEvent]:
         """Return what was done, the last event last."""
         return [
             {**event, "at": at.isoformat()}

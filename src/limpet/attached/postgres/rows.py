@@ -8,16 +8,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from limpet.attached.postgres.layout import arrays, given, held, key_texts, same_key, text_of
-from limpet.attached.postgres.ledger import Entry, Record
+from limpet.attached.postgres.ledger import TableEntry, TableRecord
 from limpet.attached.postgres.session import RETRIES, Row, Session
-from limpet.attached.state import Side
+from limpet.attached.state import ModelSide
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import ConfigError
 from limpet.galleries.sources import points_of
 from limpet.geometry import Hypersphere, Space
 from limpet.stores.postgres.rows import decoded
 
-LOCK_TIMEOUT = 2.0  # seconds
+_LOCK_TIMEOUT = 2.0  # seconds
 
 
 def id_of(key: Sequence[str]) -> str:
@@ -29,7 +29,7 @@ def id_of(key: Sequence[str]) -> str:
     return key[0] if len(key) == 1 else json.dumps(list(key), ensure_ascii=False)
 
 
-def key_of(identifier: str, record: Record) -> list[str]:
+def key_of(identifier: str, record: TableRecord) -> list[str]:
     """Return the key that `id_of` wrote.
 
     Raises:
@@ -55,10 +55,10 @@ class _TableRows:
         entry: The attachment.
     """
 
-    side: Side | None = None
+    side: ModelSide | None = None
     """Of which model vectors are read; None where texts are."""
 
-    def __init__(self, session: Session, entry: Entry) -> None:
+    def __init__(self, session: Session, entry: TableEntry) -> None:
         self._session, self._entry, self._record = session, entry, entry.record
 
     def _select(self, ids: Sequence[str]) -> dict[str, Row]:
@@ -67,7 +67,7 @@ class _TableRows:
         return self._by_id(self._session.patiently(lambda: reach(lambda: self._rows(ids), RETRIES), 3))
 
     def _rows(self, ids: Sequence[str]) -> list[Row]:
-        with self._session.transaction(LOCK_TIMEOUT):
+        with self._session.transaction(_LOCK_TIMEOUT):
             layout = held(self._session, self._entry.id)[1]
             wanted = f"vector_send({layout.current(self.side)}::vector)" if self.side else text_of(self._record)
             return self._session.rows(
@@ -81,7 +81,7 @@ class _TableRows:
         return {id_of([str(part) for part in row[:-1]]): row for row in rows if row[-1] is not None}
 
 
-def blank_text(record: Record) -> str:
+def blank_text(record: TableRecord) -> str:
     """Return whether a row has no text: NULL, empty, or white space; of a table without texts no row is known to."""
     return f"{text_of(record)} !~ '\\S'" if record.table.texts else "false"
 
@@ -109,7 +109,7 @@ class TableTexts(_TableRows):
 class TableVectors(_TableRows):
     """The up-to-date vectors of one model in the table, as directions: a `VectorSource`, for adapters and heads."""
 
-    side: Side | None = "old"
+    side: ModelSide | None = "old"
 
     @property
     def fingerprint(self) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from limpet.attached.base import ModelIdentity
-from limpet.attached.postgres.table import Table
+from limpet.attached.base import AttachedModel
+from limpet.attached.postgres.table import AttachedTable
 from limpet.errors import GalleryError
 from limpet.evaluation.mixing import SHARES
 from limpet.evaluation.results import Evaluation
@@ -15,7 +15,7 @@ _SPACES = {"cosine": "hypersphere", "ip": "inner-product", "l2": "euclidean"}
 _MEASURE = "`limpet evaluate --old … --new … --mixing --out FOLDER` measures it"
 
 
-def refuse_mixing(evaluation: Evaluation, table: Table, old: ModelIdentity, new: ModelIdentity) -> None:
+def refuse_mixing(evaluation: Evaluation, table: AttachedTable, old: AttachedModel, new: AttachedModel) -> None:
     """Refuse to mix vectors of two models unless an evaluation of these very models allows it.
 
     Args:

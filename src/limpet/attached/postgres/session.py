@@ -18,7 +18,7 @@ from psycopg.sql import Identifier, Literal
 from psycopg.types import TypeInfo
 
 from limpet.errors import GalleryError, LastingStoreError, StoreError, reason
-from limpet.stores.postgres.address import Address
+from limpet.stores.postgres.address import PostgresAddress
 from limpet.stores.postgres.ledger import EXTENSION, Connection
 
 Result = TypeVar("Result")
@@ -60,7 +60,7 @@ class Session:
         address: Of the database.
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: PostgresAddress) -> None:
         self.address = address
         self._connection: Connection | None = None
         self._lock = threading.RLock()

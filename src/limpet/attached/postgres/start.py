@@ -8,19 +8,19 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import get_args
 
-from limpet.attached.base import ModelIdentity
+from limpet.attached.base import AttachedModel
 from limpet.attached.postgres.address import TableAddress, read_table_address
 from limpet.attached.postgres.identity import leftovers, recognise
 from limpet.attached.postgres.indexes import check_index, new_type, wanted
 from limpet.attached.postgres.layout import AnyLayout, OneColumn, layout_in, relation_of
-from limpet.attached.postgres.ledger import SCHEMA, Entry, Ledger, Record
+from limpet.attached.postgres.ledger import SCHEMA, TableEntry, TableLedger, TableRecord
 from limpet.attached.postgres.same_column import refuse_mixing
 from limpet.attached.postgres.session import Session
 from limpet.attached.postgres.statements import detach_statements, turn_statements, turned
 from limpet.attached.postgres.table import (
     WIDEST_INDEXED,
+    AttachedTable,
     Right,
-    Table,
     bound,
     firing_triggers,
     hidden_rows,
@@ -31,13 +31,13 @@ from limpet.attached.postgres.table import (
     row_types,
 )
 from limpet.attached.postgres.triggers import create_statements
-from limpet.attached.state import AttachmentState, Event, Side, advance
+from limpet.attached.state import AttachmentEvent, AttachmentState, ModelSide, advance
 from limpet.errors import ConfigError, GalleryError, LastingStoreError, UpgradeStateError, refuse
 from limpet.evaluation.results import Evaluation
 
 
 @dataclass(frozen=True)
-class Plan:
+class TablePlan:
     """What attaching would do, in SQL; nothing was changed.
 
     Args:
@@ -48,7 +48,7 @@ class Plan:
         steps: Statements by step: start, index, swap, rollback, detach.
     """
 
-    table: Table
+    table: AttachedTable
     rights: tuple[Right, ...]
     refusals: tuple[str, ...]
     notes: tuple[str, ...]
@@ -78,8 +78,8 @@ class Preparation:
         self,
         session: Session,
         address: TableAddress,
-        old: ModelIdentity,
-        new: ModelIdentity,
+        old: AttachedModel,
+        new: AttachedModel,
         *,
         aside: bool,
         mixing: Evaluation | None,
@@ -115,7 +115,7 @@ class Preparation:
             whole = index == "whole" and any("bit_" not in one.definition for one in table.indexes)
             kind = new_type(table.kind, new.dim, indexed=whole)
         triggers = [] if aside else firing_triggers(session, table)
-        self.record = Record(
+        self.record = TableRecord(
             table, replace(old, dim=table.dim), new, kind, str(uuid.uuid4()), int(not aside), int(not aside),
             fires=fire_triggers, model_number=int(self.shared), index=index,
         )  # fmt: skip
@@ -131,7 +131,7 @@ class Preparation:
         if self.aside:
             return
         entry, own = self.entry(0), self.table.vector.name
-        layouts = [layout_in(entry, "", turned(entry.state, side)) for side in get_args(Side)]
+        layouts = [layout_in(entry, "", turned(entry.state, side)) for side in get_args(ModelSide)]
         names = {name for one in layouts for name in (one.home, *(name for name, _ in one.added.values()))} - {own}
         taken = self.session.rows(
             "SELECT attname FROM pg_attribute WHERE attrelid = %s AND attname = ANY(%s) AND NOT attisdropped",
@@ -217,13 +217,13 @@ class Preparation:
             notes.append(f"The application's triggers {', '.join(self.silenced)} {how} by filling.")
         return tuple(notes)
 
-    def entry(self, number: int) -> Entry:
+    def entry(self, number: int) -> TableEntry:
         """Return the attachment as it would be."""
         state = advance(AttachmentState(), self.event)
-        return Entry(number, self.record, state, datetime.now().astimezone())
+        return TableEntry(number, self.record, state, datetime.now().astimezone())
 
     @property
-    def event(self) -> Event:
+    def event(self) -> AttachmentEvent:
         """What begins it."""
         record = self.record
         return {"kind": "attach", "old": record.old.fingerprint, "new": record.new.fingerprint,
@@ -253,18 +253,18 @@ class Preparation:
             )
         ]
 
-    def layout(self, entry: Entry, relation: str) -> AnyLayout:
+    def layout(self, entry: TableEntry, relation: str) -> AnyLayout:
         """Return the layout as it would be."""
         return layout_in(entry, relation, entry.state)
 
-    def table_statements(self, entry: Entry, relation: str) -> list[str]:
+    def table_statements(self, entry: TableEntry, relation: str) -> list[str]:
         """Return what is done to the table."""
         layout = self.layout(entry, relation)
         made = create_statements(entry, layout, entry.state)
         return [*layout.make(self.grants()), *made]
 
 
-def meant(entry: Entry, address: TableAddress) -> bool:
+def meant(entry: TableEntry, address: TableAddress) -> bool:
     """Return whether a URL means an attachment."""
     table = entry.record.table
     return address.table in ("", table.name, f"{table.schema}.{table.name}") and address.vector in (
@@ -273,7 +273,7 @@ def meant(entry: Entry, address: TableAddress) -> bool:
 
 
 def known(
-    session: Session, address: TableAddress, old: ModelIdentity, new: ModelIdentity, *, shared: bool
+    session: Session, address: TableAddress, old: AttachedModel, new: AttachedModel, *, shared: bool
 ) -> int | None:
     """Return the attachment that is there of a table, if it is of these models.
 
@@ -281,7 +281,7 @@ def known(
         UpgradeStateError: It is of others.
     """
     recognise(session)
-    entries = Ledger(session).entries()
+    entries = TableLedger(session).entries()
     oid = relation_named(session, address.table)[0] if entries else 0
     for entry in entries:
         if entry.relation == oid and meant(entry, address):
@@ -310,13 +310,13 @@ def known(
 def plan(
     url: str,
     *,
-    old: ModelIdentity,
-    new: ModelIdentity,
+    old: AttachedModel,
+    new: AttachedModel,
     aside: bool = False,
     mixing: Evaluation | None = None,
     fire_triggers: bool = False,
     index: str = "whole",
-) -> Plan:
+) -> TablePlan:
     """Return what attaching would do, in SQL, and the rights that it takes; nothing is changed. See `attach`."""
     address = read_table_address(url)
     session = Session(address.database)
@@ -331,7 +331,7 @@ def plan(
                 )
             it = Preparation(session, address, old, new, aside=aside, mixing=mixing, fire_triggers=fire_triggers,
                              index=index)  # fmt: skip
-            entry, ledger = it.entry(1), Ledger(session)
+            entry, ledger = it.entry(1), TableLedger(session)
             relation = it.table.identifier
             begin = [] if ledger.is_there() else [ledger.statements()]
             steps = {"start": (*begin, *it.table_statements(entry, relation))}
@@ -349,6 +349,6 @@ def plan(
                 steps["swap"] = tuple(turn_statements(entry, relation, "new"))
                 steps["rollback"] = tuple(turn_statements(swapped, relation, "old"))
             steps["detach"] = tuple(detach_statements(entry, relation, "old"))
-            return Plan(it.table, tuple(it.rights), tuple(it.refusals), it.notes, steps)
+            return TablePlan(it.table, tuple(it.rights), tuple(it.refusals), it.notes, steps)
     finally:
         session.close()

@@ -7,27 +7,27 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from limpet.attached.postgres.indexes import index_name
-from limpet.attached.postgres.layout import Columns, OneColumn, added_name, layout_in
-from limpet.attached.postgres.ledger import Entry
+from limpet.attached.postgres.layout import ColumnLayout, OneColumn, added_name, layout_in
+from limpet.attached.postgres.ledger import TableEntry
 from limpet.attached.postgres.session import Session, literal, quoted
 from limpet.attached.postgres.triggers import create_statements, drop_statement, function_statements
-from limpet.attached.state import AttachmentState, Side
+from limpet.attached.state import AttachmentState, ModelSide
 
 _COMPRESSIONS = {"p": "pglz", "l": "lz4"}
 
 
-def turned(state: AttachmentState, side: Side, writes: Side | None = None) -> AttachmentState:
+def turned(state: AttachmentState, side: ModelSide, writes: ModelSide | None = None) -> AttachmentState:
     """Return the state after a swap or a rollback."""
     return replace(state, phase="swapped" if side == "new" else "rolled back", writes=writes or state.writes)
 
 
-def turn_statements(entry: Entry, relation: str, side: Side, writes: Side | None = None) -> list[str]:
+def turn_statements(entry: TableEntry, relation: str, side: ModelSide, writes: ModelSide | None = None) -> list[str]:
     """Return what makes the vectors of a model those that serve; where both share a column, who writes with what."""
     state = turned(entry.state, side, writes)
     if entry.record.shared:
         return function_statements(entry, OneColumn(entry, relation, side), state)
     name, table = quoted(entry.record.table.vector.name), entry.record.table
-    before, after = Columns(entry, relation, entry.state.serving), Columns(entry, relation, side)
+    before, after = ColumnLayout(entry, relation, entry.state.serving), ColumnLayout(entry, relation, side)
     return [
         f"ALTER TABLE {relation} RENAME COLUMN {name} TO {quoted(added_name(table.vector.name, before.serving))}",
         f"ALTER TABLE {relation} RENAME COLUMN {quoted(before.hidden_name)} TO {name}",
@@ -35,12 +35,12 @@ def turn_statements(entry: Entry, relation: str, side: Side, writes: Side | None
     ]
 
 
-def detach_statements(entry: Entry, relation: str, stays: Side) -> list[str]:
+def detach_statements(entry: TableEntry, relation: str, stays: ModelSide) -> list[str]:
     """Return what removes everything that was added, and the vectors of the other model."""
     return [drop_statement(entry), *layout_in(entry, relation, turned(entry.state, stays)).remove()]
 
 
-def left_indexes(session: Session, entry: Entry) -> list[str]:
+def left_indexes(session: Session, entry: TableEntry) -> list[str]:
     """Return, in SQL, the indexes over rows that lack a vector that are still there, but those that go with others."""
     vector, own = entry.record.table.vector.name, entry.record.table.name
     found = session.rows(
@@ -50,7 +50,7 @@ def left_indexes(session: Session, entry: Entry) -> list[str]:
         "AND indrelid IN (SELECT %s::oid UNION ALL SELECT relid FROM pg_partition_tree(%s::oid::regclass))",
         [entry.record.table.oid] * 2,
     )
-    sides: tuple[Side, Side] = ("old", "new")
+    sides: tuple[ModelSide, ModelSide] = ("old", "new")
     return [
         quoted(str(schema), str(name))
         for schema, name, home in found
@@ -59,7 +59,7 @@ def left_indexes(session: Session, entry: Entry) -> list[str]:
     ]
 
 
-def names_to_restore(session: Session, entry: Entry) -> list[tuple[str, str]]:
+def names_to_restore(session: Session, entry: TableEntry) -> list[tuple[str, str]]:
     """Return the new indexes in SQL, those of partitions too, and the name of the old one in the place of each."""
     if entry.record.aside or entry.record.shared or entry.record.index == "none":
         return []
@@ -79,7 +79,7 @@ def names_to_restore(session: Session, entry: Entry) -> list[tuple[str, str]]:
     return found
 
 
-def inherited(session: Session, entry: Entry, relation: str, names: Sequence[tuple[str, str]]) -> list[str]:
+def inherited(session: Session, entry: TableEntry, relation: str, names: Sequence[tuple[str, str]]) -> list[str]:
     """Return what gives the new column, and indexes, what people have said of the old ones; before these are dropped.
 
     Args:
@@ -108,7 +108,7 @@ def inherited(session: Session, entry: Entry, relation: str, names: Sequence[tup
     return made
 
 
-def restored_not_null(session: Session, entry: Entry, relation: str) -> str:
+def restored_not_null(session: Session, entry: TableEntry, relation: str) -> str:
     """Return what makes the application's constraint again, by its name where the server knows one."""
     table = entry.record.table
     column = quoted(table.vector.name)

@@ -20,7 +20,7 @@ _KINDS = {"v": "a view", "m": "a materialised view", "f": "a foreign table", "c"
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A column.
 
     Args:
@@ -52,7 +52,7 @@ class VectorIndex:
 
 
 @dataclass(frozen=True)
-class Table:
+class AttachedTable:
     """A table with vectors.
 
     Args:
@@ -76,11 +76,11 @@ class Table:
     name: str
     owner: str
     partitioned: bool
-    key: tuple[Column, ...]
-    vector: Column
+    key: tuple[TableColumn, ...]
+    vector: TableColumn
     kind: str
     dim: int
-    texts: tuple[Column, ...]
+    texts: tuple[TableColumn, ...]
     not_null: str
     indexes: tuple[VectorIndex, ...]
     storage: str = ""
@@ -91,7 +91,7 @@ class Table:
         return quoted(self.schema, self.name)
 
 
-def inspect(session: Session, address: TableAddress) -> Table:
+def inspect(session: Session, address: TableAddress) -> AttachedTable:
     """Read what a table is.
 
     Args:
@@ -106,7 +106,13 @@ def inspect(session: Session, address: TableAddress) -> Table:
     _check_server(session)
     oid, schema, name, partitioned = relation_named(session, address.table)
     columns = {
-        str(column): (Column(str(column), str(kind), int(number)), str(family), str(generated), bool(not_null), digits)
+        str(column): (
+            TableColumn(str(column), str(kind), int(number)),
+            str(family),
+            str(generated),
+            bool(not_null),
+            digits,
+        )
         for column, kind, number, family, generated, not_null, digits in session.rows(
             "SELECT attname, format_type(atttypid, atttypmod), attnum, typname, attgenerated, attnotnull, atttypmod "
             "FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid "
@@ -145,7 +151,7 @@ def inspect(session: Session, address: TableAddress) -> Table:
         "SELECT attstorage FROM pg_attribute JOIN pg_type ON pg_type.oid = atttypid "
         "WHERE attrelid = %s AND attnum = %s AND attstorage <> typstorage", [oid, vector.number],
     )  # fmt: skip
-    table = Table(
+    table = AttachedTable(
         oid, schema, name, owner_of(session, oid), partitioned, key, vector, kind, digits,
         tuple(columns[one][0] for one in address.texts),
         _not_null(session, oid, vector) if not_null else "", _indexes(session, oid, vector),
@@ -272,7 +278,7 @@ def _operators(session: Session, oid: int) -> dict[str, str]:
     }  # fmt: skip
 
 
-def _not_null(session: Session, oid: int, vector: Column) -> str:
+def _not_null(session: Session, oid: int, vector: TableColumn) -> str:
     found = session.rows(
         "SELECT conname FROM pg_constraint WHERE conrelid = %s AND contype = 'n' AND conkey = ARRAY[%s::int2]",
         [oid, vector.number],
@@ -280,7 +286,7 @@ def _not_null(session: Session, oid: int, vector: Column) -> str:
     return str(found[0][0]) if found else "NOT NULL"
 
 
-def _indexes(session: Session, oid: int, vector: Column) -> tuple[VectorIndex, ...]:
+def _indexes(session: Session, oid: int, vector: TableColumn) -> tuple[VectorIndex, ...]:
     [(path,)] = session.rows("SELECT current_setting('search_path')")
     session.rows("SELECT set_config('search_path', 'pg_catalog', true)")  # definitions then name pgvector's schema
     found = session.rows(
@@ -298,7 +304,7 @@ def _indexes(session: Session, oid: int, vector: Column) -> tuple[VectorIndex, .
     return tuple(indexes)
 
 
-def _measured(session: Session, table: Table) -> Table:
+def _measured(session: Session, table: AttachedTable) -> AttachedTable:
     """Return the table with the dimension of its vectors, where the column does not say it."""
     found = session.rows(
         f"SELECT vector_dims({quoted(table.vector.name)}), count(*) FROM {table.identifier} "
@@ -316,7 +322,7 @@ def _measured(session: Session, table: Table) -> Table:
     return replace(table, dim=int(found[0][0]))
 
 
-def bound(session: Session, table: Table) -> list[str]:
+def bound(session: Session, table: AttachedTable) -> list[str]:
     """Return what is bound to the column of vectors, and would show old ones, or fail, when another takes its place.
 
     Args:
@@ -343,7 +349,7 @@ def bound(session: Session, table: Table) -> list[str]:
     return found
 
 
-def refusals(session: Session, table: Table) -> list[str]:
+def refusals(session: Session, table: AttachedTable) -> list[str]:
     """Return what rules the table out, wherever new vectors are in it.
 
     Args:
@@ -379,7 +385,7 @@ def refusals(session: Session, table: Table) -> list[str]:
     return found
 
 
-def hidden_rows(session: Session, table: Table) -> list[str]:
+def hidden_rows(session: Session, table: AttachedTable) -> list[str]:
     """Return that rows of the table are hidden from this role, if they are, wherever new vectors are."""
     if not session.rows("SELECT row_security_active(%s::oid)", [table.oid])[0][0]:
         return []
@@ -387,7 +393,7 @@ def hidden_rows(session: Session, table: Table) -> list[str]:
             "(without FORCE ROW LEVEL SECURITY), or as a role with BYPASSRLS"]  # fmt: skip
 
 
-def row_types(session: Session, table: Table) -> list[str]:
+def row_types(session: Session, table: AttachedTable) -> list[str]:
     """Return functions that take or return rows of the table, whose type gets further columns."""
     return [
         str(name)
@@ -399,7 +405,7 @@ def row_types(session: Session, table: Table) -> list[str]:
     ]  # fmt: skip
 
 
-def firing_triggers(session: Session, table: Table) -> list[str]:
+def firing_triggers(session: Session, table: AttachedTable) -> list[str]:
     """Return the application's triggers that every update of a row fires, also one that fills a vector in."""
     return [str(name) for (name,) in session.rows(f"{FIRING} ORDER BY 1", [table.oid, table.vector.number])]
 
@@ -424,7 +430,9 @@ class Right:
     held: bool
 
 
-def rights(session: Session, table: Table, schema: str, *, aside: bool, shared: bool, silent: bool) -> list[Right]:
+def rights(
+    session: Session, table: AttachedTable, schema: str, *, aside: bool, shared: bool, silent: bool
+) -> list[Right]:
     """Return the rights that attaching takes, no more.
 
     Args:

@@ -30,7 +30,7 @@ from limpet.attached.postgres.layout import (
     WITHDRAWN,
     AnyLayout,
     Aside,
-    Columns,
+    ColumnLayout,
     OneColumn,
     digest,
     keys,
@@ -38,7 +38,7 @@ from limpet.attached.postgres.layout import (
     same_key,
     text_of,
 )
-from limpet.attached.postgres.ledger import SCHEMA, Entry, closed
+from limpet.attached.postgres.ledger import SCHEMA, TableEntry, closed
 from limpet.attached.postgres.session import WRITTEN_OUT, literal, quoted
 from limpet.attached.state import AttachmentState
 
@@ -49,18 +49,18 @@ _FILLS = (  # anybody may set it: it counts where whoever writes may write into 
 )
 
 
-def trigger_name(entry: Entry, what: str) -> str:
+def trigger_name(entry: TableEntry, what: str) -> str:
     """Return the name of a trigger; those that begin with z are the last of those that PostgreSQL fires for a row."""
     return f"zz_limpet_{entry.id}_{what}"
 
 
-def drop_statement(entry: Entry) -> str:
+def drop_statement(entry: TableEntry) -> str:
     """Return what removes the triggers with their functions; nobody has to own the table for that."""
     functions = ", ".join(f"{_named(entry, function)}()" for function in ("on_write", "on_move"))
     return f"DROP FUNCTION IF EXISTS {functions} CASCADE"
 
 
-def create_statements(entry: Entry, layout: AnyLayout, state: AttachmentState) -> list[str]:
+def create_statements(entry: TableEntry, layout: AnyLayout, state: AttachmentState) -> list[str]:
     """Return what makes the functions of the triggers and, in place of earlier ones, the triggers.
 
     Args:
@@ -72,7 +72,7 @@ def create_statements(entry: Entry, layout: AnyLayout, state: AttachmentState) -
     return [*function_statements(entry, layout, state), *triggers]
 
 
-def function_statements(entry: Entry, layout: AnyLayout, state: AttachmentState) -> list[str]:
+def function_statements(entry: TableEntry, layout: AnyLayout, state: AttachmentState) -> list[str]:
     """Return what makes the functions of the triggers; no table is locked for it. See `create_statements`."""
     if isinstance(layout, Aside):
         made = {"on_write": _aside_function(entry, layout)}
@@ -83,7 +83,7 @@ def function_statements(entry: Entry, layout: AnyLayout, state: AttachmentState)
     return [*made.values(), closed(*(f"FUNCTION {_named(entry, one)}()" for one in made)), _given(entry, layout, made)]
 
 
-def _given(entry: Entry, layout: AnyLayout, functions: Iterable[str]) -> str:
+def _given(entry: TableEntry, layout: AnyLayout, functions: Iterable[str]) -> str:
     """Return what gives functions to the table's owner: to act with its rights, or to be triggers of its partitions.
 
     Whoever owns a table makes its partitions, for which PostgreSQL asks the right to execute their triggers. And where
@@ -117,7 +117,7 @@ END
     return f"DO {literal(body)}"
 
 
-def _named(entry: Entry, function: str) -> str:
+def _named(entry: TableEntry, function: str) -> str:
     return f"{SCHEMA}.{function}_{entry.id}"
 
 
@@ -131,7 +131,7 @@ def _changed(columns: Iterable[str]) -> str:
     return _rows_differ([f"OLD.{name}" for name in names], [f"NEW.{name}" for name in names])
 
 
-def _trigger(entry: Entry, relation: str, what: str, when: str, condition: str = "") -> list[str]:
+def _trigger(entry: TableEntry, relation: str, what: str, when: str, condition: str = "") -> list[str]:
     name, function = quoted(trigger_name(entry, what)), _named(entry, "on_move" if what == "moved" else "on_write")
     return [
         *([] if entry.record.aside else [f"DROP TRIGGER IF EXISTS {name} ON {relation}"]),
@@ -142,7 +142,7 @@ def _trigger(entry: Entry, relation: str, what: str, when: str, condition: str =
     ]
 
 
-def _triggers(entry: Entry, layout: Columns | OneColumn) -> list[str]:
+def _triggers(entry: TableEntry, layout: ColumnLayout | OneColumn) -> list[str]:
     table, source = entry.record.table, _changed(column.name for column in entry.record.table.texts)
     vectors = [layout.home, *(name for name, _ in layout.added.values())]
     watched = [*vectors, *(column.name for column in table.key)]  # another key: it is no row that was handed out
@@ -160,7 +160,7 @@ def _triggers(entry: Entry, layout: Columns | OneColumn) -> list[str]:
     return [statement for what in layout.triggers for statement in _trigger(entry, layout.relation, what, *kinds[what])]
 
 
-def _function(entry: Entry, layout: Columns, state: AttachmentState) -> str:
+def _function(entry: TableEntry, layout: ColumnLayout, state: AttachmentState) -> str:
     """Return the function of the triggers.
 
     A vector that is inserted with the model that does not serve is moved after the insertion, not before: a statement
@@ -300,7 +300,7 @@ END
     return _created(entry, body, settings=_settings(entry))
 
 
-def _texts(entry: Entry) -> str:
+def _texts(entry: TableEntry) -> str:
     """Return what reads the text of the row; where a column of it has another name now, it is unknown."""
     names = ", ".join(literal(column.name) for column in entry.record.table.texts)
     if not names:
@@ -311,7 +311,7 @@ def _texts(entry: Entry) -> str:
     )
 
 
-def _moving_function(entry: Entry, layout: Columns, state: AttachmentState) -> str:
+def _moving_function(entry: TableEntry, layout: ColumnLayout, state: AttachmentState) -> str:
     """Return the function that moves the vector of a new row to the other column; who inserts may not update."""
     served, hidden, mark = map(quoted, (layout.served, layout.hidden_name, layout.mark_name))
     moved = f"UPDATE %I.%I AS t SET {hidden} = t.{served}, {served} = NULL, " \
@@ -346,13 +346,15 @@ END
     return _created(entry, body, "on_move", definer=True)
 
 
-def _settings(entry: Entry) -> str:
+def _settings(entry: TableEntry) -> str:
     """Return settings by which values that are no texts become the same ones for every writer, and for us."""
     texts = all(re.match("text|character|citext", column.type) for column in entry.record.table.texts)
     return "" if texts else "".join(f" SET {name} = {literal(value)}" for name, value in WRITTEN_OUT.items())
 
 
-def _created(entry: Entry, body: str, function: str = "on_write", *, definer: bool = False, settings: str = "") -> str:
+def _created(
+    entry: TableEntry, body: str, function: str = "on_write", *, definer: bool = False, settings: str = ""
+) -> str:
     """Return what makes a function of triggers; no schema that others may create in is looked into for a name."""
     return (
         f"CREATE OR REPLACE FUNCTION {_named(entry, function)}() RETURNS trigger LANGUAGE plpgsql "
@@ -361,7 +363,7 @@ def _created(entry: Entry, body: str, function: str = "on_write", *, definer: bo
     )
 
 
-def _only_here(entry: Entry) -> str:
+def _only_here(entry: TableEntry) -> str:
     """Return what refuses a table that is not the attached one, or a part of it.
 
     After a dump and restore it has another number, under which the ledger knows it at once.
@@ -378,7 +380,7 @@ def _only_here(entry: Entry) -> str:
     END IF;"""
 
 
-def _one_column_function(entry: Entry, layout: OneColumn, state: AttachmentState) -> str:
+def _one_column_function(entry: TableEntry, layout: OneColumn, state: AttachmentState) -> str:
     """Return the function of the triggers where vectors of both models share a column.
 
     A vector that was kept is recognised when it is written: by an application that read the row before the two changed
@@ -450,7 +452,7 @@ END
     return _created(entry, body, settings=_settings(entry))
 
 
-def _not_null(layout: Columns, condition: str) -> str:
+def _not_null(layout: ColumnLayout, condition: str) -> str:
     """Return what refuses rows that the application's own constraint would have refused."""
     table = layout.record.table
     if not table.not_null:
@@ -462,7 +464,7 @@ def _not_null(layout: Columns, condition: str) -> str:
     )
 
 
-def _aside_function(entry: Entry, layout: Aside) -> str:
+def _aside_function(entry: TableEntry, layout: Aside) -> str:
     """Return the function of triggers that mark rows in the table of new vectors, with the rights of the attacher."""
     record = entry.record
     columns = ", ".join(quoted(column.name) for column in record.table.key)
@@ -504,7 +506,7 @@ END
     return _created(entry, body, definer=True)
 
 
-def _aside_triggers(entry: Entry, layout: Aside) -> list[str]:
+def _aside_triggers(entry: TableEntry, layout: Aside) -> list[str]:
     table, relation = entry.record.table, layout.relation
     changed = _changed(column.name for column in (*table.texts, *table.key, table.vector))
     return [

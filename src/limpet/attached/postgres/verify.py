@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limpet.attached.base import NamedQuery
-from limpet.attached.postgres.filling import Batch, read_batch
+from limpet.attached.postgres.filling import KeyBatch, read_batch
 from limpet.attached.postgres.layout import AnyLayout, added_name, key_texts, layout_of
-from limpet.attached.postgres.ledger import Entry
+from limpet.attached.postgres.ledger import TableEntry
 from limpet.attached.postgres.session import Session
-from limpet.attached.state import Side
+from limpet.attached.state import ModelSide
 from limpet.errors import GalleryError, StoreError, shown
 from limpet.stores.postgres.rows import decoded
 
-SAMPLE = 256
+_SAMPLE = 256
 """Rows, at most, that are embedded again."""
 _FEWEST_REPLACED, _MOST_REPLACED = 1000, 0.2  # rows, and as a share of those that are there: as autovacuum counts
 _OURS = ("limpet_attached.", "zz_limpet_", "limpet.filling")
@@ -28,7 +28,7 @@ _STATEMENTS = (
 )
 
 
-def table_problems(session: Session, entry: Entry) -> list[str]:
+def table_problems(session: Session, entry: TableEntry) -> list[str]:
     """Return what is not as it should be, each with what to do; within a transaction."""
     try:
         layout = layout_of(session, entry)
@@ -51,7 +51,7 @@ def table_problems(session: Session, entry: Entry) -> list[str]:
     return [*found, *(_replaced_rows(session, entry) if entry.record.shared else [])]
 
 
-def trigger_problems(session: Session, entry: Entry, layout: AnyLayout) -> list[str]:
+def trigger_problems(session: Session, entry: TableEntry, layout: AnyLayout) -> list[str]:
     """Return which of our triggers are gone or switched off; within a transaction."""
     found = []
     triggers = session.rows(
@@ -74,7 +74,7 @@ def trigger_problems(session: Session, entry: Entry, layout: AnyLayout) -> list[
     return found
 
 
-def _replaced_rows(session: Session, entry: Entry) -> list[str]:
+def _replaced_rows(session: Session, entry: TableEntry) -> list[str]:
     """Return that there are many replaced rows where there are: an index walks over them, and finds fewer others."""
     oid = entry.record.table.oid
     [(dead, live)] = session.rows(
@@ -90,8 +90,8 @@ def _replaced_rows(session: Session, entry: Entry) -> list[str]:
 
 
 def written_since(
-    session: Session, entry: Entry, layout: AnyLayout, side: Side, since: datetime
-) -> tuple[Batch, dict[str, NDArray[np.float32]]]:
+    session: Session, entry: TableEntry, layout: AnyLayout, side: ModelSide, since: datetime
+) -> tuple[KeyBatch, dict[str, NDArray[np.float32]]]:
     """Return rows that the application wrote since a moment, some by chance if many, and their vectors of a model.
 
     Only vectors that are of the row's text, as far as is known; within a transaction.
@@ -99,15 +99,15 @@ def written_since(
     record, vector = entry.record, layout.current(side)
     rows = session.rows(
         f"SELECT {key_texts(record)}, {layout.stamp}, vector_send({vector}::vector) FROM {layout.rows} "
-        f"WHERE {layout.edited} > %s AND {vector} IS NOT NULL ORDER BY random() LIMIT {SAMPLE}",
+        f"WHERE {layout.edited} > %s AND {vector} IS NOT NULL ORDER BY random() LIMIT {_SAMPLE}",
         [int(1_000_000 * since.timestamp())],
     )
-    batch = Batch([[str(part) for part in row[:-2]] for row in rows], [str(row[-2]) for row in rows])
+    batch = KeyBatch([[str(part) for part in row[:-2]] for row in rows], [str(row[-2]) for row in rows])
     dim = (record.new if side == "new" else record.old).dim
     return batch, dict(zip(batch.ids, decoded([row[-1] for row in rows], dim), strict=True))
 
 
-def queries_of(session: Session, entry: Entry, watch: float) -> tuple[list[NamedQuery], str]:
+def queries_of(session: Session, entry: TableEntry, watch: float) -> tuple[list[NamedQuery], str]:
     """Return queries that the upgrade concerns, and why none could be watched; empty where they could.
 
     Args:
@@ -143,7 +143,7 @@ def queries_of(session: Session, entry: Entry, watch: float) -> tuple[list[Named
     return sorted(named, key=lambda one: -one.calls), ""
 
 
-def concern(query: str, entry: Entry) -> str:
+def concern(query: str, entry: TableEntry) -> str:
     """Return what about a query should change; empty for nothing.
 
     Args:

@@ -14,7 +14,7 @@ from limpet.cli.options import Api, DataSets
 from limpet.errors import shown
 
 if TYPE_CHECKING:
-    from limpet.galleries.plan import Plan, Promise
+    from limpet.galleries.plan import BackfillPlan, Promise
     from limpet.galleries.status import Status
 
 
@@ -66,7 +66,7 @@ def plan(
 
 
 def following(
-    found: Plan, status: Status, url: str, source: MappedVectors, reports: Sequence[Path]
+    found: BackfillPlan, status: Status, url: str, source: MappedVectors, reports: Sequence[Path]
 ) -> Sequence[tuple[str, str]]:
     """Return what to type next, each with what it is for: what was planned, or else what would be a plan.
 
@@ -88,7 +88,7 @@ def following(
     return [("plan an upgrade, name the new model", other), *next_commands(status, url)]
 
 
-def plan_lines(found: Plan) -> list[str]:
+def plan_lines(found: BackfillPlan) -> list[str]:
     """Say in words what a backfill takes."""
     lines = [
         f"{found.generation}: {found.rows:,} of {found.items:,} items need a new vector; {size(found.bytes_written)} "
@@ -107,7 +107,7 @@ def plan_lines(found: Plan) -> list[str]:
     return [*lines, *map(_promised, found.promises)]
 
 
-def _measured(found: Plan) -> str:
+def _measured(found: BackfillPlan) -> str:
     lacks = f" The source lacks {found.missing} of {found.sampled} sampled items: "
     missing = f"{lacks}{shown(found.missing_ids, found.missing)}." if found.missing else ""
     if found.items_per_second is None or found.seconds is None:
@@ -118,7 +118,7 @@ def _measured(found: Plan) -> str:
     )
 
 
-def _in_two_stages(found: Plan, seconds: float) -> str:
+def _in_two_stages(found: BackfillPlan, seconds: float) -> str:
     """Say what a query would take that searches in two stages."""
     cost = "" if found.cost_per_query is None else f" and {found.cost_per_query:,.4f}"
     return (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from limpet.evaluation.protocols.base import Lists, Protocol, RankingProtocol
 from limpet.evaluation.protocols.by_camera import ByCamera
 from limpet.evaluation.protocols.by_label import ByLabel, SeenClasses
-from limpet.evaluation.protocols.relevance_lists import Pairs, Relevance
+from limpet.evaluation.protocols.relevance_lists import Relevance, RelevancePairs
 from limpet.registry import Registry
 
 __all__ = [
@@ -13,10 +13,10 @@ __all__ = [
     "ByCamera",
     "ByLabel",
     "Lists",
-    "Pairs",
     "Protocol",
     "RankingProtocol",
     "Relevance",
+    "RelevancePairs",
     "SeenClasses",
 ]
 

@@ -15,7 +15,7 @@ from limpet.evaluation.protocols.base import Lists, RankingProtocol
 from limpet.evaluation.ranking.row_lists import RowLists
 from limpet.evaluation.sides import relevant_by_label
 
-COLUMN = "camera"
+_COLUMN = "camera"
 JUNK = "-1"
 
 
@@ -60,7 +60,7 @@ class ByCamera(RankingProtocol):
                 f"Every relevant item of the {len(query)} queries is from the query's own camera. The protocol "
                 f"'{self.name}' leaves such items out: it asks whether another camera finds the person.",
                 expected="persons that at least two cameras have seen",
-                to_do=f"look at the values of the column '{COLUMN}'; or evaluate with another protocol, such as "
+                to_do=f"look at the values of the column '{_COLUMN}'; or evaluate with another protocol, such as "
                 "--protocol labels.",
             )
         junk = np.flatnonzero(_junk(gallery))
@@ -84,11 +84,11 @@ def _junk(gallery: EmbeddingSet) -> NDArray[np.bool_]:
 
 
 def _cameras(embeddings: EmbeddingSet, side: str) -> NDArray[np.int64]:
-    column = embeddings.columns.get(COLUMN)
+    column = embeddings.columns.get(_COLUMN)
     if column is None or column.ndim != 1 or column.dtype.kind not in "iu":
         found = "no such column" if column is None else f"{column.dtype} of shape {column.shape}"
         raise DataError(
-            f"The protocol '{ByCamera.name}' needs the column '{COLUMN}' of the {side}, and found {found}.",
+            f"The protocol '{ByCamera.name}' needs the column '{_COLUMN}' of the {side}, and found {found}.",
             expected="the number of the camera that took each image, a whole number",
             to_do="embed a data set that knows its cameras, such as market-1501, or write the column 'camera' into the "
             "file that is imported.",

@@ -25,7 +25,7 @@ _TRUTHS = {"true": True, "1": True, "false": False, "0": False, "": False}
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
+class RelevancePairs:
     """Which items answer which queries, and which are left out of their rankings.
 
     Args:
@@ -38,7 +38,7 @@ class Pairs:
     Raises:
         DataError: Lengths differ, there is no pair, or a grade is negative or not finite.
 
-    >>> len(Pairs(["q", "q"], ["a", "b"], np.array([False, True])))
+    >>> len(RelevancePairs(["q", "q"], ["a", "b"], np.array([False, True])))
     2
     """
 
@@ -70,7 +70,7 @@ class Pairs:
         return len(self.query)
 
     @classmethod
-    def read(cls, path: Path) -> Pairs:
+    def read(cls, path: Path) -> RelevancePairs:
         """Read the columns ``query``, ``item`` and optionally ``ignore`` and ``grade`` of a .csv or .parquet file.
 
         Raises:
@@ -166,7 +166,7 @@ class Relevance(RankingProtocol):
     description: ClassVar[str] = "items answer the queries that a file pairs them with (judgements, clicks)"
     ground_truth: ClassVar[str | None] = "a .csv or .parquet file with the columns query and item (and ignore, grade)"
 
-    pairs: Pairs = field(repr=False)
+    pairs: RelevancePairs = field(repr=False)
     judged: bool = False
     unknown: Unknown = "refuse"
 
@@ -181,8 +181,8 @@ class Relevance(RankingProtocol):
 
     @classmethod
     def read(cls, ground_truth: Path, **options: Any) -> Self:
-        """Build from a file of pairs; see `Pairs.read`."""
-        return cls(pairs=Pairs.read(ground_truth), **options)
+        """Build from a file of pairs; see `RelevancePairs.read`."""
+        return cls(pairs=RelevancePairs.read(ground_truth), **options)
 
     def answers(self, query: EmbeddingSet, gallery: EmbeddingSet) -> Lists:
         """Return the rows of the items that are paired with every query, to be found or to be left out."""

@@ -24,8 +24,8 @@ _SHARE = 0.04  # of a cohort: chosen on training texts, see benchmarks/half_back
 _FEWEST = 5  # items that make a mean
 _HEAD = b"limpet cohort 1\0"  # no score map, which is JSON, begins so
 
-Rows = NDArray[np.float32]
-Scores = NDArray[np.float64]
+_Rows = NDArray[np.float32]
+_Scores = NDArray[np.float64]
 
 
 class ScoreLine(NamedTuple):
@@ -62,8 +62,8 @@ class Cohort:
         DataError: These are no such values.
     """
 
-    own: Rows
-    other: Rows
+    own: _Rows
+    other: _Rows
     factor: float
     nearest: int
 
@@ -79,7 +79,9 @@ class Cohort:
             raise DataError("Vectors or the factor of a cohort are not finite.", expected="finite ones, f above 0")
 
     @classmethod
-    def of(cls, own: Rows, other: Rows, own_queries: Rows, other_queries: Rows, nearest: int | None = None) -> Cohort:
+    def of(
+        cls, own: _Rows, other: _Rows, own_queries: _Rows, other_queries: _Rows, nearest: int | None = None
+    ) -> Cohort:
         """Take items as a cohort, which search each other for the factor.
 
         Args:
@@ -109,7 +111,7 @@ class Cohort:
             )
         return replace(cohort, factor=spreads[0] / spreads[1])
 
-    def lines(self, own_queries: Rows, other_queries: Rows) -> list[ScoreLine]:
+    def lines(self, own_queries: _Rows, other_queries: _Rows) -> list[ScoreLine]:
         """Return for every query what takes its scores in the other space to the scale of its own.
 
         Args:
@@ -134,9 +136,9 @@ class Cohort:
             raise DataError("A query scores without bound on a cohort.", expected="finite scores")
         return [ScoreLine(self.factor, start) for start in starts.tolist()]
 
-    def _nearest(self, scores: Scores) -> Scores:
+    def _nearest(self, scores: _Scores) -> _Scores:
         """Return the best scores of every query, in any order (Q, nearest)."""
-        best: Scores = np.partition(scores, -self.nearest, axis=1)[:, -self.nearest :]
+        best: _Scores = np.partition(scores, -self.nearest, axis=1)[:, -self.nearest :]
         return best
 
 

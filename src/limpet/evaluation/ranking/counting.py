@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.evaluation.ranking.tiles import Pairs, QueryBlock, Search
+from limpet.evaluation.ranking.tiles import QueryBlock, RelevantScores, Search
 
-Scores = NDArray[np.float32]
+_Scores = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
 PART_ROWS = 16  # queries that are looked at together
@@ -59,9 +59,9 @@ class Counter:
 
     search: Search
     block: QueryBlock
-    pairs: Pairs
+    pairs: RelevantScores
     way: str | None = None
-    parts: list[Part] = field(init=False)
+    parts: list[QueryPart] = field(init=False)
 
     def __post_init__(self) -> None:
         queries = len(self.block.vectors)
@@ -69,11 +69,11 @@ class Counter:
         parts = (self.part(start, min(start + PART_ROWS, queries)) for start in starts)
         self.parts = [part for part in parts if len(part.values)]
 
-    def part(self, start: int, stop: int) -> Part:
+    def part(self, start: int, stop: int) -> QueryPart:
         """Return some neighbouring queries of the block."""
         own = slice(self.pairs.offsets[start], self.pairs.offsets[stop])
         search, block = self.search, self.block  # a part that knew the counter would outlive its last use
-        return Part(
+        return QueryPart(
             rows=slice(start, stop),
             owner=self.pairs.owner[own] - start,
             values=self.pairs.scores[own],
@@ -83,7 +83,7 @@ class Counter:
             exact=lambda owner, items: search.scores(block, owner + start, items),
         )
 
-    def add(self, start: int, products: Scores) -> None:
+    def add(self, start: int, products: _Scores) -> None:
         """Count the items of one tile of products (n, T), whose first gallery row is ``start``."""
         for part in self.parts:
             part.add(start, products[part.rows], self.way)
@@ -96,7 +96,7 @@ class Counter:
 
 
 @dataclass(eq=False)
-class Part:
+class QueryPart:
     """Some neighbouring queries of a block with their m relevant items, by descending score.
 
     Args:
@@ -111,11 +111,11 @@ class Part:
 
     rows: slice
     owner: Integers
-    values: Scores
+    values: _Scores
     offsets: Integers
-    error: Scores
+    error: _Scores
     gallery_size: int
-    exact: Callable[[Integers, Integers], Scores]
+    exact: Callable[[Integers, Integers], _Scores]
     before: Integers = field(init=False)
     """Other items known to score more than each relevant one (m,)."""
     entered: Integers = field(init=False)
@@ -140,12 +140,12 @@ class Part:
         above = self.before + entered[1:] - entered[begins] + first - begins
         return Counts(above, relevant + self.beside[first])
 
-    def add(self, start: int, products: Scores, way: str | None) -> None:
+    def add(self, start: int, products: _Scores, way: str | None) -> None:
         """Count the items of a tile in the cheapest way."""
         way = self.cheapest(products) if way is None else way
         WAYS[way](self, start, products)
 
-    def cheapest(self, products: Scores) -> str:
+    def cheapest(self, products: _Scores) -> str:
         """Return the way that takes the least time for such a tile, by some of its columns."""
         cost = {COMPARE: len(self.values) * (_CALL + 2 * _PASS * products.shape[1])}
         if cost[COMPARE] > 3 * _PASS * products.size:
@@ -157,16 +157,16 @@ class Part:
         return min(cost, key=cost.__getitem__)
 
     @cached_property
-    def lowest(self) -> Scores:
+    def lowest(self) -> _Scores:
         """What a product must reach to matter to a query, infinity where nothing does, as a column (h, 1)."""
         return (self._of_each(self.offsets[1:] - 1) - self.error)[:, None]
 
     @cached_property
-    def highest(self) -> Scores:
+    def highest(self) -> _Scores:
         """Above this a product comes before all relevant items of a query, as a column (h, 1)."""
         return (self._of_each(self.offsets[:-1]) + self.error)[:, None]
 
-    def _of_each(self, places: Integers) -> Scores:
+    def _of_each(self, places: Integers) -> _Scores:
         some = np.diff(self.offsets) > 0
         return np.where(some, self.values[np.where(some, places, 0)], np.float32(np.inf))
 
@@ -175,7 +175,7 @@ class Part:
         """Whole numbers (m,) that ascend as scores fall, query by query."""
         return _keys(self.owner, self.values)
 
-    def insert(self, owner: Integers, items: Integers, products: Scores) -> None:
+    def insert(self, owner: Integers, items: Integers, products: _Scores) -> None:
         """Count some items, given by query in the part, gallery row and product, each (e,)."""
         places = self.keys.searchsorted(_keys(owner, products))
         near = np.flatnonzero(self._near(owner, products, places))
@@ -184,7 +184,7 @@ class Part:
         counting = places < self.offsets[owner + 1]
         self.entered += np.bincount(places[counting], minlength=len(self.entered))
 
-    def _near(self, owner: Integers, products: Scores, places: Integers) -> NDArray[np.bool_]:
+    def _near(self, owner: Integers, products: _Scores, places: Integers) -> NDArray[np.bool_]:
         """Tell which products are too near to one of the two relevant scores around their places, (e,)."""
         error, last = self.error[owner], len(self.values) - 1
         below = (places < self.offsets[owner + 1]) & (products - self.values[np.minimum(places, last)] <= error)
@@ -198,7 +198,7 @@ class Part:
         self.beside += np.bincount(first[first < behind], minlength=len(self.beside))
         return behind
 
-    def bins(self, values: Scores, rows: Integers | slice) -> Integers:
+    def bins(self, values: _Scores, rows: Integers | slice) -> Integers:
         """Return the bin of every value; a higher bin means a higher one, and queries have bins of their own.
 
         Every step is monotone in float32, so the relevant scores and all products fall into bins by one rule.
@@ -210,7 +210,7 @@ class Part:
         return binned.astype(np.int64)
 
     @cached_property
-    def scales(self) -> tuple[Scores, Scores, Scores, Scores]:
+    def scales(self) -> tuple[_Scores, _Scores, _Scores, _Scores]:
         """What turns a product into a bin: factor, summand, first and last bin of each query, each (h, 1)."""
         low, high = (np.nan_to_num(edge, posinf=0.0) for edge in (self.lowest, self.highest))
         span = np.maximum(high - low, np.maximum(np.abs(high), np.abs(low)) * np.float32(1e-3))
@@ -252,7 +252,7 @@ class Part:
         return begins, counting, first[counting]
 
 
-def _by_comparing(part: Part, start: int, products: Scores) -> None:
+def _by_comparing(part: QueryPart, start: int, products: _Scores) -> None:
     """Compare the tile with each relevant score."""
     near: list[Integers] = [np.empty(0, np.int64)] * len(part.values)
     for place, (row, value) in enumerate(zip(part.owner.tolist(), part.values, strict=True)):
@@ -268,17 +268,17 @@ def _by_comparing(part: Part, start: int, products: Scores) -> None:
     part.beside += np.bincount(places[scores == values], minlength=len(part.beside))
 
 
-def _by_filtering(part: Part, start: int, products: Scores) -> None:
+def _by_filtering(part: QueryPart, start: int, products: _Scores) -> None:
     """Look only at items that may reach the lowest relevant score of their query."""
     _insert_places(part, start, products, np.flatnonzero(products >= part.lowest))
 
 
-def _insert_places(part: Part, start: int, products: Scores, places: Integers) -> None:
+def _insert_places(part: QueryPart, start: int, products: _Scores, places: Integers) -> None:
     owner, columns = np.divmod(places, products.shape[1])
     part.insert(owner, start + columns, products[owner, columns])
 
 
-def _by_binning(part: Part, start: int, products: Scores) -> None:
+def _by_binning(part: QueryPart, start: int, products: _Scores) -> None:
     """Count whole bins at once, and look at the items whose bin is near a relevant score."""
     bins = part.bins(products, slice(None)).ravel()
     counts = np.bincount(bins, minlength=len(part.asked_bins))
@@ -287,14 +287,14 @@ def _by_binning(part: Part, start: int, products: Scores) -> None:
     _insert_places(part, start, products, np.flatnonzero(part.asked_bins.take(bins)))
 
 
-WAYS: dict[str, Callable[[Part, int, Scores], None]] = {
+WAYS: dict[str, Callable[[QueryPart, int, _Scores], None]] = {
     COMPARE: _by_comparing,
     FILTER: _by_filtering,
     HISTOGRAM: _by_binning,
 }
 
 
-def _keys(owner: Integers, values: Scores) -> Integers:
+def _keys(owner: Integers, values: _Scores) -> Integers:
     """Return whole numbers (n,) that ascend query by query, and as the scores of a query fall; equal scores are alike.
 
     >>> _keys(np.array([0, 0, 1]), np.array([0.5, -0.5, 2.0], np.float32)).argsort().tolist()

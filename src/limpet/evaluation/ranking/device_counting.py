@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from limpet.evaluation.ranking.counting import Counter, Counts, Part
-from limpet.evaluation.ranking.tiles import Pairs, QueryBlock, Search, columns_at_once
+from limpet.evaluation.ranking.counting import Counter, Counts, QueryPart
+from limpet.evaluation.ranking.tiles import QueryBlock, RelevantScores, Search, columns_at_once
 from limpet.support.devices import device_named
 
 
-def counts_on(device: str, search: Search, block: QueryBlock, pairs: Pairs) -> Counts:
+def counts_on(device: str, search: Search, block: QueryBlock, pairs: RelevantScores) -> Counts:
     """Return what `counting.Counter` counts for every pair (M,).
 
     Args:
@@ -68,7 +68,7 @@ def full_precision() -> Iterator[None]:
         torch.set_float32_matmul_precision(allowed)
 
 
-def _falling(pairs: Pairs) -> Tensor:
+def _falling(pairs: RelevantScores) -> Tensor:
     """Return the relevant scores of every query, signs changed so that they ascend, between infinities (n, R + 2)."""
     counts = np.diff(pairs.offsets)
     table = np.full((len(counts), counts.max() + 2), np.inf, np.float32)
@@ -77,7 +77,7 @@ def _falling(pairs: Pairs) -> Tensor:
     return torch.from_numpy(table)
 
 
-def _count(products: Tensor, falling: Tensor, error: Tensor, start: int, part: Part) -> Tensor:
+def _count(products: Tensor, falling: Tensor, error: Tensor, start: int, part: QueryPart) -> Tensor:
     """Count the items (n, T) by the first relevant score they exceed, flat (n * (R + 1),); near ones go to the part."""
     asked, width = -products, falling.shape[1] - 1
     places = torch.searchsorted(falling, asked).clamp(1, width)  # between the infinities

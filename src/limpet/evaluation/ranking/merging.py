@@ -15,19 +15,19 @@ from numpy.typing import NDArray
 from limpet.adapters.score_map import MappedScores
 from limpet.errors import DataError, refuse
 
-Hits = tuple[Sequence[Any] | NDArray[Any], Sequence[float] | NDArray[np.floating]]
+_Hits = tuple[Sequence[Any] | NDArray[Any], Sequence[float] | NDArray[np.floating]]
 """What one generation found for one query: ids (n,) and their scores (n,), larger is better, in any order."""
 Merged = tuple[NDArray[Any], NDArray[np.float64]]
 """Ids, each once, and their merged scores, best first."""
 
 
-class Scale(Protocol):
+class ScoreScale(Protocol):
     """What takes the scores of one query on one generation to a common scale, and never turns their order."""
 
     def apply(self, scores: NDArray[np.float64], /) -> MappedScores: ...  # noqa: D102
 
 
-def reciprocal_rank_merge(lists: Sequence[Hits], k: float = 60, sizes: Sequence[int] | None = None) -> Merged:
+def reciprocal_rank_merge(lists: Sequence[_Hits], k: float = 60, sizes: Sequence[int] | None = None) -> Merged:
     """Merge by rank: an item scores 1 / (k + r), with r its best rank in any list, counted from 1.
 
     Where the sizes of the generations are known, r is the rank to expect among all items: (r' - 1/2) / share + 1/2,
@@ -67,7 +67,7 @@ def reciprocal_rank_merge(lists: Sequence[Hits], k: float = 60, sizes: Sequence[
     ])  # fmt: skip
 
 
-def calibrated_merge(hits: Sequence[Hits], maps: Sequence[Scale | None]) -> Merged:
+def calibrated_merge(hits: Sequence[_Hits], maps: Sequence[ScoreScale | None]) -> Merged:
     """Merge by scores on one scale: those of every generation as its map gives them.
 
     Where a map is level or clips, items of one list keep their order; of items of different lists that merge with equal
@@ -96,7 +96,7 @@ def calibrated_merge(hits: Sequence[Hits], maps: Sequence[Scale | None]) -> Merg
     ])  # fmt: skip
 
 
-def on_the_common_scale(scores: NDArray[np.float64], score_map: Scale) -> NDArray[np.float64]:
+def on_the_common_scale(scores: NDArray[np.float64], score_map: ScoreScale) -> NDArray[np.float64]:
     """Map scores that never rise (n,) so that the outcome never rises; rounding between two knots can exceed a knot.
 
     Raises:

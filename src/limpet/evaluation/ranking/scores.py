@@ -12,7 +12,7 @@ from limpet.evaluation.ranking.tiles import TILE_ROWS, check_rows
 from limpet.evaluation.ranking.vector_rows import ArrayRows
 
 SCORE_BYTES = 128 * 2**20  # memory of one block of scores when the caller does not choose
-MOST_QUERIES = 256  # per block: more gain nothing in the product and leave the cache
+_MOST_QUERIES = 256  # per block: more gain nothing in the product and leave the cache
 
 
 def score_blocks(
@@ -57,7 +57,7 @@ def block_size(gallery: int, block: int | None = None) -> int:
         if block < 1:
             raise ConfigError(f"A block of {block} queries.", expected="at least 1")
         return block
-    return int(np.clip(SCORE_BYTES // (4 * gallery), 1, MOST_QUERIES))
+    return int(np.clip(SCORE_BYTES // (4 * gallery), 1, _MOST_QUERIES))
 
 
 def repeated_rows(vectors: NDArray[np.floating]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -13,11 +13,11 @@ from typing import TypeVar
 
 from threadpoolctl import ThreadpoolController
 
-Given = TypeVar("Given")
-Result = TypeVar("Result")
+_Given = TypeVar("_Given")
+_Result = TypeVar("_Result")
 
 
-def side_by_side(function: Callable[[Given], Result], things: Iterable[Given], workers: int) -> Iterator[Result]:
+def side_by_side(function: Callable[[_Given], _Result], things: Iterable[_Given], workers: int) -> Iterator[_Result]:
     """Yield the result for each thing, in their order, with so many computed at once and no more waiting than that.
 
     Matrix products keep to the thread that asks for them meanwhile: threads of their own would get in the way. A single
@@ -26,7 +26,7 @@ def side_by_side(function: Callable[[Given], Result], things: Iterable[Given], w
     if isinstance(things, Sequence) and len(things) == 1:
         yield function(things[0])
         return
-    waiting: deque[Future[Result]] = deque()
+    waiting: deque[Future[_Result]] = deque()
     alone = _libraries(len(sys.modules)).limit(limits=1, user_api="blas") if workers > 1 else nullcontext()
     with alone, ThreadPoolExecutor(workers) as pool:
         try:

@@ -26,7 +26,7 @@ TILE_ROWS = 16_384  # gallery rows: enough for the product, few enough for the c
 MOST_QUERIES = 512
 LEAST_QUERIES = 32  # fewer make products slow
 MOST_PAIRS = 1_000_000  # relevant items of a block of queries
-COLUMNS = 128  # summed at a time: the error of a sum grows with its length, and shorter ones make products slow
+_COLUMNS = 128  # summed at a time: the error of a sum grows with its length, and shorter ones make products slow
 LARGEST_PRODUCT = float(np.finfo(np.float32).max) / 4
 """Differences of two scores, and what they may be off, stay within float32."""
 _ADDED_AT_ONCE = 128  # queries whose sums wait to be added: fewer make products slow
@@ -54,7 +54,7 @@ class QueryBlock:
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
+class RelevantScores:
     """What is asked of a block of n queries: the scores of their relevant items, and what to leave out.
 
     Args:
@@ -140,7 +140,7 @@ class Search:
         error = largest_error(self.queries.dim, np.linalg.norm(exact, axis=1) * self.longest)
         return QueryBlock(*bounds, vectors, exact, error.astype(np.float32))
 
-    def pairs(self, block: QueryBlock, relevant: RowLists, ignore: RowLists) -> Pairs:
+    def pairs(self, block: QueryBlock, relevant: RowLists, ignore: RowLists) -> RelevantScores:
         """Score the relevant items of a block of queries, without those that are ignored, and put them in order."""
         left_out = ignore.part(block.start, block.stop).flat()
         owner, items = relevant.part(block.start, block.stop).flat()
@@ -153,7 +153,7 @@ class Search:
         offsets = np.append(0, np.cumsum(np.bincount(owner, minlength=block.stop - block.start)))
         hidden = np.append(owner, left_out[0]), np.append(items, left_out[1])
         by_row = np.argsort(hidden[1], kind="stable")
-        return Pairs(owner[order], scores[order], offsets, (hidden[0][by_row], hidden[1][by_row]))
+        return RelevantScores(owner[order], scores[order], offsets, (hidden[0][by_row], hidden[1][by_row]))
 
     def scores(self, block: QueryBlock, owner: NDArray[np.int64], items: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the score (M,) of single pairs of a query of the block and a gallery row."""
@@ -165,7 +165,7 @@ class Search:
             scores[chosen] = np.einsum("ij,ij->i", block.exact.take(owner[chosen], axis=0), vectors)
         return scores
 
-    def tiles(self, block: QueryBlock, pairs: Pairs) -> Iterator[tuple[int, NDArray[np.float32]]]:
+    def tiles(self, block: QueryBlock, pairs: RelevantScores) -> Iterator[tuple[int, NDArray[np.float32]]]:
         """Yield the first gallery row of each tile and products (n, T) of the block with it, hidden ones -infinity.
 
         The array is reused: take what is needed before the next step.
@@ -178,7 +178,7 @@ class Search:
             products[tile.hidden] = -np.inf
             yield tile.start, products
 
-    def tile_bounds(self, pairs: Pairs) -> Iterator[Tile]:
+    def tile_bounds(self, pairs: RelevantScores) -> Iterator[Tile]:
         """Yield the tiles of the gallery in the order of its rows."""
         size, (queries, rows) = len(self.gallery), pairs.hidden
         for start in range(0, size, self.tile_rows):
@@ -189,14 +189,14 @@ class Search:
 
 def columns_at_once(dim: int) -> Iterator[slice]:
     """Yield the columns over which a product is summed before its sum is added to those of the columns before."""
-    return (slice(start, start + COLUMNS) for start in range(0, dim, COLUMNS))
+    return (slice(start, start + _COLUMNS) for start in range(0, dim, _COLUMNS))
 
 
 def largest_error(dim: int, lengths: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return how far a product of float32 can be from a score, whatever the vectors.
 
     Summing n numbers in any order is off by at most n roundings, each relative to the sum of their sizes, which is no
-    more than the product of the lengths of the two vectors. There are `COLUMNS` numbers, then one sum for every so
+    more than the product of the lengths of the two vectors. There are `_COLUMNS` numbers, then one sum for every so
     many columns; rounding the score is one more. Products too small for float32 may become zero.
 
     Args:
@@ -204,7 +204,7 @@ def largest_error(dim: int, lengths: NDArray[np.float64]) -> NDArray[np.float64]
         lengths: Products of the lengths of two vectors.
     """
     single = np.finfo(np.float32)
-    roundings = 1.01 * (min(dim, COLUMNS) + -(-dim // COLUMNS))  # a hundredth for roundings of roundings
+    roundings = 1.01 * (min(dim, _COLUMNS) + -(-dim // _COLUMNS))  # a hundredth for roundings of roundings
     error: NDArray[np.float64] = roundings * lengths * single.eps / 2 + dim * float(single.tiny)
     return error
 

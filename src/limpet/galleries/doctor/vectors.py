@@ -20,10 +20,10 @@ from limpet.stores.base import Pointer, Store
 
 Differences = tuple[list[str], list[str]]
 
-TOLERANCE = 0.03
+_TOLERANCE = 0.03
 """How far a vector may be from what its model makes now, as a share of its length: rounding of other machines, batches
 and half precision stays below 0.01; vectors of another model differ by 0.3 and more."""
-ALIKE = 0.01  # share of a generation with one and the same vector that is no accident
+_ALIKE = 0.01  # share of a generation with one and the same vector that is no accident
 WHOLE = 5_000
 """Rows of a remainder up to which a search lists all of them; beyond, sampled items are searched for."""
 
@@ -73,7 +73,7 @@ def repeated_vectors(store: Store, generation: Generation) -> list[Finding]:
     if not _same(store, generation, example):
         return []
     surplus, most = int((counts - 1).sum()), int(counts.max())
-    many = most >= max(10, ALIKE * len(keys))
+    many = most >= max(10, _ALIKE * len(keys))
     says = (
         f"{surplus:,} vectors of {generation.name} are those of another item too, byte for byte; the most frequent one "
         f"stands for {most:,} items: {shown(example, most)}."
@@ -175,7 +175,7 @@ def _compared(store: Store, generation: Generation, made: EmbeddingSet, what: st
         return []
     again = generation.geometry.index_form(made.vectors[made.ids.find(ids)], "gallery").astype(np.float64)
     away = np.linalg.norm(stored - again, axis=1) / np.maximum(np.linalg.norm(again, axis=1), 1e-12)
-    rows = np.flatnonzero(~(away <= TOLERANCE))
+    rows = np.flatnonzero(~(away <= _TOLERANCE))
     if not len(rows):
         return []
     worst = tuple(ids[row] for row in rows[np.argsort(-away[rows], kind="stable")])

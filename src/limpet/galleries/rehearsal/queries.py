@@ -16,12 +16,12 @@ from limpet.evaluation.metrics import metrics_named
 from limpet.evaluation.ranking.engine import Ranked
 from limpet.galleries.items import draw
 from limpet.galleries.rehearsal.results import RIGHT
-from limpet.galleries.rehearsal.sample import EmbeddedSample, Sample
+from limpet.galleries.rehearsal.sample import EmbeddedSample, RehearsalSample
 from limpet.galleries.router import Hit
 from limpet.galleries.served import class_names_of
 from limpet.stores.filters import Metadata
 
-Rows = NDArray[np.int64]
+_Rows = NDArray[np.int64]
 Values = NDArray[np.float64]
 
 DEPTH = 10  # of what is compared without labels
@@ -88,12 +88,12 @@ class Queries:
 
     old: EmbeddingSet
     new: EmbeddingSet
-    relevant: list[Rows] | None
-    own: Rows | None
+    relevant: list[_Rows] | None
+    own: _Rows | None
     metadata: list[Metadata]
 
     @classmethod
-    def given(cls, given: GivenQueries, items: Sample, class_column: str) -> Queries:
+    def given(cls, given: GivenQueries, items: RehearsalSample, class_column: str) -> Queries:
         """Return given queries: right are the items listed for each, or else those of its class."""
         relevant = None
         if given.relevant is not None:
@@ -107,7 +107,7 @@ class Queries:
         return cls(given.old, given.new, relevant, None, [{} for _ in given.old.ids])
 
     @classmethod
-    def of_items(cls, items: Sample, made: EmbeddedSample, class_column: str, most: int, seed: int) -> Queries:
+    def of_items(cls, items: RehearsalSample, made: EmbeddedSample, class_column: str, most: int, seed: int) -> Queries:
         """Let sampled items search for the others of their class."""
         ids = sorted(sorted(made.all.ids, key=lambda one: draw(seed + 1, one))[:most])
         own = items.old.ids.find(ids)
@@ -150,8 +150,8 @@ class Queries:
 
 
 def relevant_by_class(
-    classes: Sequence[str | None], items: Sequence[str | None], own: Rows | None
-) -> list[Rows] | None:
+    classes: Sequence[str | None], items: Sequence[str | None], own: _Rows | None
+) -> list[_Rows] | None:
     """Return the places of the items of every query's class; None where no query has any.
 
     Args:
@@ -179,7 +179,7 @@ class Answers:
         first: The first hit of every query.
     """
 
-    rows: list[Rows]
+    rows: list[_Rows]
     scores: list[Values]
     first: list[Hit]
 
@@ -195,7 +195,7 @@ class Answers:
     @classmethod
     def of_scores(cls, scores: NDArray[np.float32], hits: Sequence[Sequence[Hit]], queries: Queries) -> Answers:
         """Rank all items by scores (Q, N), of equal ones the earlier item first; the first hits are a search's."""
-        rows: list[Rows] = list(np.argsort(-scores, axis=1, kind="stable"))
+        rows: list[_Rows] = list(np.argsort(-scores, axis=1, kind="stable"))
         if queries.own is not None:
             rows = [places[places != me] for places, me in zip(rows, queries.own.tolist(), strict=True)]
         ranked = [row[places].astype(np.float64) for row, places in zip(scores, rows, strict=True)]

@@ -14,7 +14,7 @@ from limpet.evaluation.upgrade import Curve
 from limpet.galleries.state import How
 from limpet.results import Count, Difference, Disagreement, Part, Positive, Results, Several, Share
 
-Verdict = Literal["ready", "dips", "no gain", "mixed", "worse", "not held out", "unlabelled", "failed"]
+RehearsalVerdict = Literal["ready", "dips", "no gain", "mixed", "worse", "not held out", "unlabelled", "failed"]
 Linked = How | Literal["none"]
 
 FIRST = "recall@1"
@@ -90,7 +90,7 @@ class OrderCurve(Part):
             yield place, f"of {sorted({*map(len, lists)})} points", f"{len(self.shares)} points, one per share"
 
 
-class FirstHits(Part):
+class FirstHitChanges(Part):
     """How the first hits of queries changed, compared with old queries before the swap.
 
     Args:
@@ -122,7 +122,7 @@ class FirstHit(Part):
     right: bool | None
 
 
-class Example(Part):
+class ChangedQuery(Part):
     """One query whose first hit changes, to judge by eye.
 
     Args:
@@ -250,11 +250,11 @@ class Rehearsal(Results):
     rollback_equal: bool
     curves: Annotated[dict[str, OrderCurve], Field(min_length=1)]
     left_out: dict[str, str]
-    first_hits: Annotated[tuple[FirstHits, ...], Field(min_length=2)]
-    examples: tuple[Example, ...]
+    first_hits: Annotated[tuple[FirstHitChanges, ...], Field(min_length=2)]
+    examples: tuple[ChangedQuery, ...]
     timings: tuple[Timing, ...]
     searches: Searches
-    verdict: Verdict
+    verdict: RehearsalVerdict
     seed: int
     passed: bool
     two_stage: TwoStages | None = None
@@ -314,7 +314,7 @@ class Rehearsal(Results):
 
 def verdict_of(
     curve: OrderCurve, searches: Searches, rollback_equal: bool, trained_share: float | None = None
-) -> Verdict:
+) -> RehearsalVerdict:
     """Return what a rehearsal means, by its intervals.
 
     Args:

@@ -23,9 +23,9 @@ from limpet.galleries.rehearsal.results import (
     ALIKE,
     FIRST,
     RIGHT,
-    Example,
+    ChangedQuery,
     FirstHit,
-    FirstHits,
+    FirstHitChanges,
     Gain,
     Linked,
     OrderCurve,
@@ -36,23 +36,23 @@ from limpet.galleries.rehearsal.results import (
     TwoStages,
     verdict_of,
 )
-from limpet.galleries.rehearsal.sample import EmbeddedSample, Sample, Upgrade
+from limpet.galleries.rehearsal.sample import EmbeddedSample, RehearsalSample, Upgrade
 from limpet.galleries.router import Hit, Reply, route
 from limpet.galleries.sources import VectorSource
 from limpet.galleries.state import Progress, Told
 from limpet.galleries.two_stage import Rescoring
 
-Scores = NDArray[np.float32]
+_Scores = NDArray[np.float32]
 
-MOST_QUERIES = 200
+_MOST_QUERIES = 200
 MOST_EXAMPLES = 12
-SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+_SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 """Shares of the items with a new vector at which is measured."""
 SHOWN_SHARES = (0.0, 0.5, 1.0)
 """Those at which first hits are compared."""
 
-MOST_CANDIDATES = 100  # of a query that searches in two stages
-FEWEST_CANDIDATES = 10
+_MOST_CANDIDATES = 100  # of a query that searches in two stages
+_FEWEST_CANDIDATES = 10
 
 _BATCHES = 20  # of a whole backfill, with a search after each
 _PROBES = 4  # queries of such a search
@@ -72,7 +72,7 @@ def rehearse(
     adapter: Path | None = None,
     score_map: Path | None = None,
     class_column: str = "label",
-    most_queries: int = MOST_QUERIES,
+    most_queries: int = _MOST_QUERIES,
     seed: int = 0,
     on_step: Progress | None = None,
 ) -> Rehearsal:
@@ -116,7 +116,7 @@ def rehearse(
     upgrade = Upgrade.of(gallery, source, reports, adapter, score_map)
     given = None if queries is None else GivenQueries.of(*queries, relevant, most_queries, seed)
     tell({"step": "sampling"})
-    items = Sample.of(gallery, upgrade.old, sample, seed, given.answers if given is not None else ())
+    items = RehearsalSample.of(gallery, upgrade.old, sample, seed, given.answers if given is not None else ())
     made = EmbeddedSample(source, list(items.old.ids), tell)
     asked = (
         Queries.of_items(items, made, class_column, most_queries, seed)
@@ -138,7 +138,7 @@ class _Run:
     def __init__(
         self,
         upgrade: Upgrade,
-        items: Sample,
+        items: RehearsalSample,
         made: EmbeddedSample,
         queries: Queries,
         seed: int,
@@ -169,13 +169,13 @@ class _Run:
             self.at_once = len(route(copy.state, copy.state.target)) > 1
             if self.at_once:
                 self._swap(copy)
-                self.answers = dict(self._filled(copy, order, SHARES))
+                self.answers = dict(self._filled(copy, order, _SHARES))
             else:  # old vectors and the old model serve until the last item has a new vector
-                self.answers = dict.fromkeys(SHARES[:-1], self.before) | dict(self._filled(copy, order, SHARES[-1:]))
+                self.answers = dict.fromkeys(_SHARES[:-1], self.before) | dict(self._filled(copy, order, _SHARES[-1:]))
                 self._swap(copy)
             with self._step("complete"):
                 copy.complete(allow_missing=bool(self.missing))
-            self.last = self.answers[SHARES[-1]]
+            self.last = self.answers[_SHARES[-1]]
             self.curves[order] = self._curve(self.answers)
             with self._step("rollback"):
                 copy.rollback()
@@ -190,20 +190,20 @@ class _Run:
             self.upgrade.prepare(copy, self.made)
             copy.swap()
             try:
-                between = dict(self._filled(copy, order, SHARES[1:-1], probe=False))
+                between = dict(self._filled(copy, order, _SHARES[1:-1], probe=False))
             except ConfigError as error:
                 if wanted:
                     raise
                 self.left_out[order] = " ".join(error.given.split())
                 return
-            ends = {share: self.answers[share] for share in (SHARES[0], SHARES[-1])}
+            ends = {share: self.answers[share] for share in (_SHARES[0], _SHARES[-1])}
             self.curves[order] = self._curve(dict(sorted({**ends, **between}.items())))
 
     def in_two_stages(self) -> None:
         """Let new queries score again what old ones find, on a fresh copy with the new model prepared."""
         self.tell({"step": "searching in two stages"})
         queries, own = self.queries, int(self.queries.own is not None)  # an item finds itself, too
-        count = min(MOST_CANDIDATES, max(FEWEST_CANDIDATES, len(self.items) // 10))
+        count = min(_MOST_CANDIDATES, max(_FEWEST_CANDIDATES, len(self.items) // 10))
         first: list[float] = []
         again: list[float] = []
         with self.items.copy(self.upgrade.old.note) as copy:
@@ -416,16 +416,16 @@ class _Run:
         intervals = mean_intervals(gains, seed=self.seed, clusters=self.queries.classes) if gains else {}
         return {name: (float(np.nanmean(gains[name])), low, high) for name, (low, high) in intervals.items()}
 
-    def _first_hits(self, share: float) -> FirstHits:
+    def _first_hits(self, share: float) -> FirstHitChanges:
         now, before = self.answers[share], self.before
         changed = float(np.mean([a.id != b.id for a, b in zip(now.first, before.first, strict=True)]))
         if not self.right_before:
-            return FirstHits(share=share, changed=changed, fixed=None, broken=None)
+            return FirstHitChanges(share=share, changed=changed, fixed=None, broken=None)
         right, was = now.right(self.queries)[FIRST], self.right_before[FIRST]
         fixed, broken = positive_flip_rate(was, right), negative_flip_rate(was, right)
-        return FirstHits(share=share, changed=changed, fixed=fixed, broken=broken)
+        return FirstHitChanges(share=share, changed=changed, fixed=fixed, broken=broken)
 
-    def _examples(self) -> list[Example]:
+    def _examples(self) -> list[ChangedQuery]:
         """Choose queries whose first hit changes: half of them such that lose a right one, if there are so many."""
         ids, before = list(self.queries.old.ids), self.before
         shown = {share: self.answers[share].first for share in SHOWN_SHARES}
@@ -438,7 +438,7 @@ class _Run:
         chosen = lost[: MOST_EXAMPLES // 2]
         chosen += [row for row in drawn if row not in chosen][: MOST_EXAMPLES - len(chosen)]
         return [
-            Example(
+            ChangedQuery(
                 query=ids[row],
                 metadata=dict(self.queries.metadata[row]),
                 old=self._shown(before.first[row], row),
@@ -465,7 +465,7 @@ class _Run:
             yield Timing(step=step, seconds=seconds, items=through, full_seconds=full)
 
 
-def disagreeing(hits: Sequence[Sequence[Hit]], scores: Scores, ids: StringArray) -> int:
+def disagreeing(hits: Sequence[Sequence[Hit]], scores: _Scores, ids: StringArray) -> int:
     """Count the queries whose hits are not the best items by scores (Q, N), rounding apart.
 
     >>> hit = Hit("b", 0.5, "g1", {})

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from limpet.adapters import Adapter, ScoreMap
     from limpet.evaluation.ranking.cohort import Cohort
 
-EMBEDDED_AT_ONCE = 256
+_EMBEDDED_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Upgrade:
 
 
 @dataclass(frozen=True)
-class Sample:
+class RehearsalSample:
     """The items of the copy.
 
     Args:
@@ -130,7 +130,7 @@ class Sample:
     traffic: dict[str, int]
 
     @classmethod
-    def of(cls, gallery: Gallery, old: Generation, size: int, seed: int, first: Sequence[str]) -> Sample:
+    def of(cls, gallery: Gallery, old: Generation, size: int, seed: int, first: Sequence[str]) -> RehearsalSample:
         """Draw items of a gallery by a hash of their ids.
 
         Args:
@@ -202,8 +202,8 @@ class EmbeddedSample:
         self.fingerprint, self.space = source.fingerprint, source.space
         self.seconds = 0.0
         parts, per_item = [], []
-        for start in range(0, len(ids), EMBEDDED_AT_ONCE):
-            some = list(ids[start : start + EMBEDDED_AT_ONCE])
+        for start in range(0, len(ids), _EMBEDDED_AT_ONCE):
+            some = list(ids[start : start + _EMBEDDED_AT_ONCE])
             begun = time.perf_counter()
             parts.append(source.embed(some))
             taken = time.perf_counter() - begun

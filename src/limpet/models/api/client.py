@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limpet.errors import ApiError, BudgetError, DataError, reason
-from limpet.models.api.settings import KEY_VARIABLE, Address, ApiSettings
+from limpet.models.api.settings import KEY_VARIABLE, ApiSettings, Endpoint
 from limpet.support.extras import needing
 
 with needing("A model behind an API"):
     import httpx
     import tenacity
 
-LONGEST_PAUSE = 30.0
+_LONGEST_PAUSE = 30.0
 """Seconds between two tries, where the server does not name a time."""
 LONGEST_WAIT = 300.0
 """Seconds that a server may ask to wait; for longer the command stops, and says so."""
@@ -54,7 +54,7 @@ class ApiClient:
         ConfigError: A variable for the key was named and is not set.
     """
 
-    def __init__(self, address: Address, settings: ApiSettings, dimensions: int | None = None) -> None:
+    def __init__(self, address: Endpoint, settings: ApiSettings, dimensions: int | None = None) -> None:
         self.address, self.settings, self.dimensions = address, settings, dimensions
         self.dim: int | None = None
         self._key = settings.key()
@@ -341,7 +341,7 @@ def _pause(state: tenacity.RetryCallState) -> float:
         if passing.wait > LONGEST_WAIT:
             raise passing
         return passing.wait
-    return min(LONGEST_PAUSE, 0.5 * 2.0 ** (state.attempt_number - 1))
+    return min(_LONGEST_PAUSE, 0.5 * 2.0 ** (state.attempt_number - 1))
 
 
 def _told(state: tenacity.RetryCallState) -> None:

@@ -12,7 +12,7 @@ from limpet.errors import ApiError, refuse
 from limpet.models.api.cache import VectorCache
 from limpet.models.api.client import ApiClient, TooMuchAtOnceError
 from limpet.models.api.probe import AGREEMENT, PROBES, agreement, fingerprint_of, of_address, sketch, written
-from limpet.models.api.settings import Address, ApiSettings
+from limpet.models.api.settings import ApiSettings, Endpoint
 
 
 class OpenAiModel:
@@ -33,7 +33,7 @@ class OpenAiModel:
     """
 
     def __init__(
-        self, address: Address, settings: ApiSettings, dimensions: int | None = None, known: Iterable[str] = ()
+        self, address: Endpoint, settings: ApiSettings, dimensions: int | None = None, known: Iterable[str] = ()
     ) -> None:
         self.address, self.settings = address, settings
         self._client = ApiClient(address, settings, dimensions)
@@ -126,11 +126,11 @@ class OpenAiService:
 
     def short_name(self, place: str) -> str:
         """Return what a folder for the model's embeddings may be called."""
-        return Address.read(place, allow_http=True).short_name
+        return Endpoint.read(place, allow_http=True).short_name
 
     def may_be(self, place: str, fingerprint: str, dim: int, truncate_dim: int | None) -> bool:
         """Say without asking it whether the model can have a fingerprint: one of its address and dimension."""
-        return bool(of_address([fingerprint], Address.read(place, allow_http=True), dim, truncate_dim))
+        return bool(of_address([fingerprint], Endpoint.read(place, allow_http=True), dim, truncate_dim))
 
     def open(
         self,
@@ -148,7 +148,7 @@ class OpenAiService:
             ApiError: The server cannot be reached, or does not answer as it should.
         """
         refuse(max_length is not None, "--max-length, for a model behind an API.", "none: its server decides that")
-        address = Address.read(place, allow_http=settings.allow_http)
+        address = Endpoint.read(place, allow_http=settings.allow_http)
         return OpenAiModel(address, settings, truncate_dim, known)
 
 

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.models.api.settings import Address
+from limpet.models.api.settings import Endpoint
 
 PROBES = (
     "The quick brown fox jumps over the lazy dog.",
@@ -73,7 +73,7 @@ def read(digits: str) -> NDArray[np.float64]:
     return (steps * _STEP).reshape(-1, _NUMBERS)
 
 
-def fingerprint_of(address: Address, dim: int, dimensions: int | None, digits: str) -> str:
+def fingerprint_of(address: Endpoint, dim: int, dimensions: int | None, digits: str) -> str:
     """Return the identity of a model behind an API: ``api:<16 digits of a sha256><48 digits of sketches>``.
 
     Args:
@@ -99,7 +99,7 @@ def sketch_in(fingerprint: str) -> NDArray[np.float64] | None:
 
 
 def of_address(
-    fingerprints: Iterable[str], address: Address, dim: int, dimensions: int | None
+    fingerprints: Iterable[str], address: Endpoint, dim: int, dimensions: int | None
 ) -> dict[str, NDArray[np.float64]]:
     """Return those of the fingerprints that are of this model at this server and dimension, with their sketches."""
     found = {}

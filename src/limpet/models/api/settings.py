@@ -22,7 +22,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True)
-class Address:
+class Endpoint:
     """A model and the server that offers it.
 
     Args:
@@ -34,7 +34,7 @@ class Address:
     url: str
 
     @classmethod
-    def read(cls, place: str, *, allow_http: bool = False) -> Address:
+    def read(cls, place: str, *, allow_http: bool = False) -> Endpoint:
         """Read ``MODEL@BASE_URL``; the model may hold ``:``, ``/`` and ``@``.
 
         Args:
@@ -44,8 +44,8 @@ class Address:
         Raises:
             ConfigError: A part is missing, the URL holds credentials or a query, or texts would travel unencrypted.
 
-        >>> Address.read("nomic-embed-text:latest@http://LOCALHOST:11434/v1/")
-        Address(model='nomic-embed-text:latest', url='http://localhost:11434/v1')
+        >>> Endpoint.read("nomic-embed-text:latest@http://LOCALHOST:11434/v1/")
+        Endpoint(model='nomic-embed-text:latest', url='http://localhost:11434/v1')
         """
         found = _PLACE.fullmatch(place)
         if found is None:
@@ -73,7 +73,7 @@ class Address:
     def short_name(self) -> str:
         """The last part of the model's name, as a folder may be called.
 
-        >>> Address("BAAI/bge-m3:fp16", "https://example.org/v1").short_name
+        >>> Endpoint("BAAI/bge-m3:fp16", "https://example.org/v1").short_name
         'bge-m3-fp16'
         """
         return re.sub(r"[^\w.-]", "-", self.model.rstrip("/").rpartition("/")[2])

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from limpet.evaluation.agreement import Agreement, Mean
+from limpet.evaluation.agreement import Agreement, MeanAgreement
 from limpet.evaluation.results import Evaluation, System
 from limpet.reports.charts.canvas import (
     BAD,
@@ -32,7 +32,7 @@ from limpet.support.wording import metric_name
 
 if TYPE_CHECKING:
     from limpet.evaluation.class_change import ClassChangeSummary, ClassScore
-    from limpet.galleries.rehearsal.results import FirstHits, Rehearsal
+    from limpet.galleries.rehearsal.results import FirstHitChanges, Rehearsal
 
 Range = tuple[float, float]
 Place = tuple[float, float, float, float]  # left, lower edge, width and height, in values of the axes
@@ -181,7 +181,7 @@ def agreement_bars(name: str, agreement: Agreement, *, width: float = 640) -> Ch
 def share_of(agreement: Agreement, stage: Stage, measure: str) -> tuple[float, Range]:
     """Return the share and its interval, turned round where a record counts changes."""
     turned = measure == "first_kept"
-    found: Mean = getattr(getattr(agreement, stage), "first_changed" if turned else measure)
+    found: MeanAgreement = getattr(getattr(agreement, stage), "first_changed" if turned else measure)
     low, high = (found.mean if end is None else end for end in found.interval)
     return (1 - found.mean, (1 - high, 1 - low)) if turned else (found.mean, (low, high))
 
@@ -286,15 +286,15 @@ _CHANGE_LOOKS = {
 }
 
 
-def changes_of(found: FirstHits, judged: float) -> dict[str, float]:
+def changes_of(found: FirstHitChanges, judged: float) -> dict[str, float]:
     """Return which share of all queries each change befell, in the order of `CHANGES`, those that did.
 
     Args:
         found: How first hits changed.
         judged: Share of the queries of which it is known what is right.
 
-    >>> from limpet.galleries.rehearsal.results import FirstHits
-    >>> changes_of(FirstHits(share=1.0, changed=0.5, fixed=0.4, broken=0.2), judged=0.5)
+    >>> from limpet.galleries.rehearsal.results import FirstHitChanges
+    >>> changes_of(FirstHitChanges(share=1.0, changed=0.5, fixed=0.4, broken=0.2), judged=0.5)
     {'fixed': 0.2, 'broken': 0.1, 'other': 0.2, 'same': 0.5}
     """
     fixed, broken = (found.fixed or 0.0) * judged, (found.broken or 0.0) * judged

@@ -16,8 +16,8 @@ from typing import Any
 from limpet.errors import GalleryError
 from limpet.stores.base import Pointer
 from limpet.stores.forks import at_fork
-from limpet.stores.lance.places import Places
-from limpet.stores.ledger import Ledger
+from limpet.stores.lance.places import TableVersions
+from limpet.stores.ledger import GalleryLedger
 from limpet.stores.sqlite import SqliteDatabase
 
 TABLES = ("CREATE TABLE IF NOT EXISTS places (sequence bigint PRIMARY KEY, places text NOT NULL)",)
@@ -25,7 +25,7 @@ TABLES = ("CREATE TABLE IF NOT EXISTS places (sequence bigint PRIMARY KEY, place
 _KEPT = 256  # commits whose places are kept in RAM
 
 
-class History:
+class PlaceHistory:
     """Places by number of the commit; any thread may ask.
 
     Args:
@@ -34,20 +34,20 @@ class History:
 
     def __init__(self, database: SqliteDatabase) -> None:
         self._database = database
-        at_fork(self, in_child=History._start_anew)
+        at_fork(self, in_child=PlaceHistory._start_anew)
         self._start_anew()
 
     def _start_anew(self) -> None:
         self._guard = threading.Lock()
-        self._known: OrderedDict[int, Places] = OrderedDict()
+        self._known: OrderedDict[int, TableVersions] = OrderedDict()
 
-    def current(self, ledger: Ledger) -> tuple[Pointer, Places]:
+    def current(self, ledger: GalleryLedger) -> tuple[Pointer, TableVersions]:
         """Return the pointer and what it names."""
         pointer, plain = ledger.pointer()
         known = self._look_up(pointer.sequence)
-        return pointer, known if known is not None else self.remember(pointer.sequence, Places.read(plain))
+        return pointer, known if known is not None else self.remember(pointer.sequence, TableVersions.read(plain))
 
-    def at(self, sequence: int) -> Places:
+    def at(self, sequence: int) -> TableVersions:
         """Return what the pointer named as of a commit.
 
         Raises:
@@ -62,12 +62,12 @@ class History:
             )
         return self.remember(sequence, known)
 
-    def write(self, sequence: int, places: Places) -> None:
+    def write(self, sequence: int, places: TableVersions) -> None:
         """Write the places of a commit, and when that was; inside its transaction."""
         plain = places.plain() | {"moment": _moment()}
         self._database.execute("INSERT INTO places VALUES (?, ?)", [sequence, json.dumps(plain)])
 
-    def remember(self, sequence: int, places: Places) -> Places:
+    def remember(self, sequence: int, places: TableVersions) -> TableVersions:
         """Keep places at hand."""
         with self._guard:
             self._known[sequence] = places
@@ -75,9 +75,9 @@ class History:
                 self._known.popitem(last=False)
         return places
 
-    def named(self) -> dict[int, Places]:
+    def named(self) -> dict[int, TableVersions]:
         """Return what every commit named that is not forgotten, by number."""
-        return {sequence: Places.read(plain) for sequence, plain in self._rows().items()}
+        return {sequence: TableVersions.read(plain) for sequence, plain in self._rows().items()}
 
     def exists(self, sequence: int) -> bool:
         """Say whether what a commit named is not forgotten, as the database has it now."""
@@ -87,7 +87,7 @@ class History:
         rows = self._database.execute("SELECT sequence, places FROM places ORDER BY sequence")
         return {int(sequence): json.loads(plain) for sequence, plain in rows}
 
-    def forget(self, older_than: float, spared: int, leased: Collection[int]) -> dict[int, Places]:
+    def forget(self, older_than: float, spared: int, leased: Collection[int]) -> dict[int, TableVersions]:
         """Forget commits that were followed by another one so many seconds ago, and return what they named.
 
         The time is that of the machine's own clock since it was started, which nobody sets.
@@ -107,14 +107,14 @@ class History:
         with self._guard:
             for sequence in old:
                 self._known.pop(sequence, None)
-        return {sequence: Places.read(rows[sequence]) for sequence in old}
+        return {sequence: TableVersions.read(rows[sequence]) for sequence in old}
 
     def forget_before(self, oldest: int) -> None:
         """Forget the places that the pointer named before a commit."""
         with self._database.transaction():
             self._database.execute("DELETE FROM places WHERE sequence < ?", [oldest])
 
-    def _look_up(self, sequence: int) -> Places | None:
+    def _look_up(self, sequence: int) -> TableVersions | None:
         with self._guard:
             return self._known.get(sequence)
 
@@ -143,7 +143,7 @@ def _age(moment: Sequence[Any]) -> float:
     return min(_since_boot(), time.time() - float(time_of_day))
 
 
-def versions_by_table(commits: Iterable[Places]) -> dict[str, set[int]]:
+def versions_by_table(commits: Iterable[TableVersions]) -> dict[str, set[int]]:
     """Return the versions of every table that commits name."""
     versions: dict[str, set[int]] = {}
     for place in (place for places in commits for place in places):

@@ -13,14 +13,14 @@ from typing import Self, TypedDict, cast
 
 from limpet.stores.base import Document, Rows
 from limpet.stores.ledger import reading
-from limpet.stores.planning import Appended, Plan
+from limpet.stores.planning import Appended, CommitPlan
 
 Remainder = tuple[str, frozenset[str]]
 """A generation, and the others of which its items must have no vector."""
 
 
 class PlacesRecord(TypedDict, total=False):
-    """`Places` as the ledger keeps them; a place is its table, version and digest.
+    """`TableVersions` as the ledger keeps them; a place is its table, version and digest.
 
     Args:
         tables: Places by generation.
@@ -32,7 +32,7 @@ class PlacesRecord(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
-class Place:
+class TableVersion:
     """One version of a Lance table.
 
     Args:
@@ -47,7 +47,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Places:
+class TableVersions:
     """Where all rows lie as of one commit.
 
     Args:
@@ -55,10 +55,10 @@ class Places:
         remainders: Of the remainders that searches may ask for.
     """
 
-    tables: Mapping[str, Place] = field(default_factory=dict)
-    remainders: Mapping[Remainder, Place] = field(default_factory=dict)
+    tables: Mapping[str, TableVersion] = field(default_factory=dict)
+    remainders: Mapping[Remainder, TableVersion] = field(default_factory=dict)
 
-    def __iter__(self) -> Iterator[Place]:
+    def __iter__(self) -> Iterator[TableVersion]:
         yield from self.tables.values()
         yield from self.remainders.values()
 
@@ -67,14 +67,14 @@ class Places:
         """Read what `plain` returned; nothing at all means no rows."""
         with reading("The list of tables"):
             record = cast(PlacesRecord, plain)
-            tables = {name: Place(*place) for name, place in record.get("tables", {}).items()}
+            tables = {name: TableVersion(*place) for name, place in record.get("tables", {}).items()}
             linked = record.get("linked", ())
-            return cls(tables, {(name, frozenset(others)): Place(*place) for name, others, place in linked})
+            return cls(tables, {(name, frozenset(others)): TableVersion(*place) for name, others, place in linked})
 
     def plain(self) -> PlacesRecord:
         """Return plain values.
 
-        >>> Places({"g1": Place("g1-0a", 3)}).plain()
+        >>> TableVersions({"g1": TableVersion("g1-0a", 3)}).plain()
         {'tables': {'g1': ('g1-0a', 3, '')}, 'linked': []}
         """
         return {
@@ -99,13 +99,13 @@ class Edit:
         return bool(self.remove or self.append)
 
 
-def edit_of_generation(plan: Plan, generation: str) -> Edit:
+def edit_of_generation(plan: CommitPlan, generation: str) -> Edit:
     """Return what a planned commit does to the rows of a generation."""
     appended = [part for part in plan.append if part.rows.generation == generation and len(part.rows.ids)]
     return Edit(list(plan.remove.get(generation, ())), appended)
 
 
-def edit_of_remainder(plan: Plan, remainder: Remainder) -> Edit:
+def edit_of_remainder(plan: CommitPlan, remainder: Remainder) -> Edit:
     """Return what a planned commit does to the rows of a remainder.
 
     Rows leave it with their item, or when the item gets a vector of one of the others; rows that are added to the

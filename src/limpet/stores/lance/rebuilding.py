@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 
 from limpet.stores.base import GoneBack, NewGeneration
 from limpet.stores.filters import Metadata
-from limpet.stores.ledger import Ledger
+from limpet.stores.ledger import GalleryLedger
 
-Found = Iterable[tuple[Sequence[str], Sequence[int], Sequence[Metadata]]]
+_Found = Iterable[tuple[Sequence[str], Sequence[int], Sequence[Metadata]]]
 """Ids, versions and metadata of the items of some rows, batch by batch."""
 
 
-def rebuild_items(ledger: Ledger, sequence: int, rows: Sequence[tuple[NewGeneration, Found]]) -> GoneBack:
+def rebuild_items(ledger: GalleryLedger, sequence: int, rows: Sequence[tuple[NewGeneration, _Found]]) -> GoneBack:
     """Make generations and items what they were at a commit, and the pointer's counts of them.
 
     Args:

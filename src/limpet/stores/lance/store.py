@@ -20,9 +20,9 @@ from limpet.stores.digested_folder import DigestedFolder
 from limpet.stores.filters import Filter
 from limpet.stores.folder import create_folder, open_folder
 from limpet.stores.lance.care import VECTOR_INDEX, index_vectors, merge
-from limpet.stores.lance.history import TABLES, History, versions_by_table
+from limpet.stores.lance.history import TABLES, PlaceHistory, versions_by_table
 from limpet.stores.lance.leases import Leases
-from limpet.stores.lance.places import Place, Places, Remainder, edit_of_generation, edit_of_remainder
+from limpet.stores.lance.places import Remainder, TableVersion, TableVersions, edit_of_generation, edit_of_remainder
 from limpet.stores.lance.rebuilding import rebuild_items
 from limpet.stores.lance.rows import (
     Table,
@@ -35,9 +35,9 @@ from limpet.stores.lance.rows import (
 )
 from limpet.stores.lance.search import nearest
 from limpet.stores.lance.tables import AGAIN, LanceTables, refuse_forked, translated
-from limpet.stores.ledger import Ledger
+from limpet.stores.ledger import GalleryLedger
 from limpet.stores.ledger_store import LedgerStore
-from limpet.stores.planning import Plan, unknown_generation
+from limpet.stores.planning import CommitPlan, unknown_generation
 from limpet.stores.sqlite import DATABASE, SqliteDatabase, WriterLock
 from limpet.support.disk import Disk, only_files
 
@@ -62,9 +62,9 @@ class LanceStore(LedgerStore):
     folder: Path
 
     def __init__(self, place: str, database: SqliteDatabase, disk: Disk) -> None:
-        super().__init__(f"lance:{place}", Ledger(database), WriterLock(database), Path(place))
+        super().__init__(f"lance:{place}", GalleryLedger(database), WriterLock(database), Path(place))
         self.database = database
-        self._history = History(database)
+        self._history = PlaceHistory(database)
         self._leases = Leases(Path(place))
         self._cleared = False
         self._tables = LanceTables(Path(place), disk, self._make_certain)
@@ -90,7 +90,7 @@ class LanceStore(LedgerStore):
         """Return what exists now."""
         return self._current()[0]
 
-    def _current(self) -> tuple[Pointer, Places]:
+    def _current(self) -> tuple[Pointer, TableVersions]:
         return self._history.current(self.ledger)
 
     def commit(self, changes: Changes, manifest: Document, event: Document) -> Committed:
@@ -115,7 +115,9 @@ class LanceStore(LedgerStore):
             self._cleared = False
             raise
 
-    def _record(self, plan: Plan, changes: Changes, manifest: Document, event: Document, places: Places) -> Committed:
+    def _record(
+        self, plan: CommitPlan, changes: Changes, manifest: Document, event: Document, places: TableVersions
+    ) -> Committed:
         """Move the pointer to these places."""
         with self.database.transaction():
             self._must_be_writing()
@@ -138,27 +140,27 @@ class LanceStore(LedgerStore):
             self._must_be_writing()
             self.database.execute("UPDATE pointer SET one = one")
 
-    def _write(self, plan: Plan, changes: Changes) -> Places:
+    def _write(self, plan: CommitPlan, changes: Changes) -> TableVersions:
         """Change tables, durably; return where the rows are then."""
         pointer, before = self._current()
         tables = dict(before.tables)
         tables |= {generation.name: self._tables.create(generation) for generation in changes.create}
-        remainders = self._announced(changes, pointer, Places(tables, before.remainders))
+        remainders = self._announced(changes, pointer, TableVersions(tables, before.remainders))
         tables = {name: place for name, place in tables.items() if name not in changes.drop}
         edits = {place: edit_of_generation(plan, name) for name, place in tables.items()}
         edits |= {place: edit_of_remainder(plan, pair) for pair, place in remainders.items()}
         edits = {place: edit for place, edit in edits.items() if edit}
         self._tables.edit(edits, [place for place in remainders.values() if place in edits])
-        return _moved(Places(tables, remainders), self._tables.settle())
+        return _moved(TableVersions(tables, remainders), self._tables.settle())
 
-    def _announced(self, changes: Changes, pointer: Pointer, places: Places) -> dict[Remainder, Place]:
+    def _announced(self, changes: Changes, pointer: Pointer, places: TableVersions) -> dict[Remainder, TableVersion]:
         """Return the remainders that there are to be, the new ones as of before this commit."""
         wanted = places.remainders if changes.remainders is None else changes.remainders
         gone = set(changes.drop)
         pairs = [(name, others) for name, others in wanted if others and not gone & {name, *others}]
         return {pair: places.remainders.get(pair) or self._remainder(pair, pointer, places) for pair in pairs}
 
-    def _remainder(self, pair: Remainder, pointer: Pointer, places: Places) -> Place:
+    def _remainder(self, pair: Remainder, pointer: Pointer, places: TableVersions) -> TableVersion:
         """Make the table of a remainder, from whatever has the fewest rows that do not belong to it."""
         name, others = pair
         sources = {frozenset[str](): places.tables[name]}
@@ -200,7 +202,7 @@ class LanceStore(LedgerStore):
             queries = checked_queries(queries, schema.field("vector").type.list_size, k)
             return nearest(self._tables.reader(place), schema, queries, k, where, exact=exact)
 
-    def _place(self, generation: str, without: frozenset[str], sequence: int) -> Place:
+    def _place(self, generation: str, without: frozenset[str], sequence: int) -> TableVersion:
         places = self._history.at(sequence)
         place = _of(generation, places)
         if not without:
@@ -220,7 +222,7 @@ class LanceStore(LedgerStore):
             yield self._tables.reader(_of(generation, places))
 
     @contextmanager
-    def _reading(self) -> Iterator[Places]:
+    def _reading(self) -> Iterator[TableVersions]:
         """Keep what the pointer names from being removed."""
         while True:
             sequence = self.pointer().sequence
@@ -296,7 +298,7 @@ class LanceStore(LedgerStore):
 
     def last_whole(self) -> int | None:
         """Return the number of the newest commit of which everything can be read; None where none is kept."""
-        looked_at: dict[Place, str] = {}
+        looked_at: dict[TableVersion, str] = {}
         for sequence, places in sorted(self._history.named().items(), reverse=True):
             new = [place for place in places if place not in looked_at]
             looked_at |= {place: self._tables.damage(place) for place in new}
@@ -322,18 +324,18 @@ class LanceStore(LedgerStore):
             while True:
                 with self._reading() as places, self.database.reading():
                     pointer, plain = self.ledger.pointer()
-                    if Places.read(plain) == places:  # or else somebody committed in between
+                    if TableVersions.read(plain) == places:  # or else somebody committed in between
                         self._copy(places, pointer, into)
                         return pointer
 
-    def _copy(self, places: Places, pointer: Pointer, into: DigestedFolder) -> None:
+    def _copy(self, places: TableVersions, pointer: Pointer, into: DigestedFolder) -> None:
         for place in places:
             for file in self._tables.files_of(place):
                 name = f"{place.table}.lance/{file}"
                 into.copy(Path(self.url.removeprefix("lance:")) / name, name)
         self.database.copy_to(into.path / DATABASE, into.on_bytes)  # last: a folder without it is no gallery
         with closing(SqliteDatabase(into.path / DATABASE, into.disk)) as copy:
-            History(copy).forget_before(pointer.sequence)  # which names tables that are not copied
+            PlaceHistory(copy).forget_before(pointer.sequence)  # which names tables that are not copied
             copy.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         into.take(DATABASE)
 
@@ -367,7 +369,7 @@ class LanceStore(LedgerStore):
         self._tables.clear(versions)
         self._tables.prune(versions)
 
-    def _refuse_damage(self, place: Place) -> None:
+    def _refuse_damage(self, place: TableVersion) -> None:
         wrong = self._tables.damage(place)
         if wrong:
             raise LastingStoreError(
@@ -382,15 +384,15 @@ class LanceStore(LedgerStore):
         self.database.close()
 
 
-def _of(generation: str, places: Places) -> Place:
+def _of(generation: str, places: TableVersions) -> TableVersion:
     if generation not in places.tables:
         raise unknown_generation(generation, places.tables)
     return places.tables[generation]
 
 
-def _moved(places: Places, settled: Mapping[str, Place]) -> Places:
+def _moved(places: TableVersions, settled: Mapping[str, TableVersion]) -> TableVersions:
     """Return places with the versions that tables have now."""
-    return Places(
+    return TableVersions(
         {name: settled.get(place.table, place) for name, place in places.tables.items()},
         {pair: settled.get(place.table, place) for pair, place in places.remainders.items()},
     )

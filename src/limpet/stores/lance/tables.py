@@ -28,7 +28,7 @@ from limpet.stores.base import NewGeneration
 from limpet.stores.forks import at_fork
 from limpet.stores.lance.care import merge_pieces, prune
 from limpet.stores.lance.checks import compare, read_whole
-from limpet.stores.lance.places import Edit, Place
+from limpet.stores.lance.places import Edit, TableVersion
 from limpet.stores.lance.rows import Table, append, index_folders, index_ids, remove, rows_of, schema_of
 from limpet.support.disk import Disk
 
@@ -123,7 +123,7 @@ class LanceTables:
 
     def _begin(self) -> None:
         self._guard = threading.Lock()
-        self._readers: OrderedDict[Place, Table] = OrderedDict()
+        self._readers: OrderedDict[TableVersion, Table] = OrderedDict()
         self._schemas: dict[str, pa.Schema] = {}
         self._session, self._opened_versions = lance.Session(_INDEX_CACHE, _FILE_CACHE), 0
         self._helper = ThreadPoolExecutor(1, thread_name_prefix="limpet-lance")
@@ -156,7 +156,7 @@ class LanceTables:
 
     # Reading
 
-    def reader(self, place: Place) -> Table:
+    def reader(self, place: TableVersion) -> Table:
         """Return a handle of exactly this version; any thread may use it."""
         with self._guard:
             if place in self._readers:
@@ -170,7 +170,7 @@ class LanceTables:
                 self._readers.popitem(last=False)
         return opened
 
-    def _opened(self, place: Place, session: lance.Session) -> Table:
+    def _opened(self, place: TableVersion, session: lance.Session) -> Table:
         if place.digest and self._digest(place) != place.digest:
             raise LastingStoreError(
                 f"The list of the files of version {place.version} of the table '{place.table}' is damaged.",
@@ -179,14 +179,14 @@ class LanceTables:
             )
         return lance.dataset(str(self._path(place.table)), version=place.version, session=session)
 
-    def schema(self, place: Place) -> pa.Schema:
+    def schema(self, place: TableVersion) -> pa.Schema:
         """Return the schema of a table, which none of its versions changes; Lance takes a moment to say it."""
         known = self._schemas.get(place.table)
         if known is None:
             known = self._schemas[place.table] = self.reader(place).schema
         return known
 
-    def damage(self, place: Place) -> str:
+    def damage(self, place: TableVersion) -> str:
         """Read all that a version needs, and say what cannot be read; empty for nothing."""
         try:
             self._opened(place, lance.Session())
@@ -199,7 +199,7 @@ class LanceTables:
 
     # Changing: nothing counts before `settle`
 
-    def create(self, generation: NewGeneration) -> Place:
+    def create(self, generation: NewGeneration) -> TableVersion:
         """Make an empty table for a generation."""
         name = f"{generation.name}-{secrets.token_hex(4)}"
         self._disk.reached("lance.create")
@@ -209,9 +209,9 @@ class LanceTables:
         self._writers[name] = table
         self._changes[name] = _Change(table, None)
         index_ids(table)
-        return Place(name, table.version)
+        return TableVersion(name, table.version)
 
-    def link(self, source: Place, name: str) -> Place:
+    def link(self, source: TableVersion, name: str) -> TableVersion:
         """Make a table with the rows that another one has at this version, of links to its files."""
         linked = f"{name[:80]}-{secrets.token_hex(4)}"
         self._disk.reached("lance.link")
@@ -222,7 +222,7 @@ class LanceTables:
         self._changes[linked] = _Change(self._writers[linked], self.reader(source))
         return place
 
-    def _change(self, place: Place) -> _Change:
+    def _change(self, place: TableVersion) -> _Change:
         """Return what a commit does to a table, after removing what an interrupted writer left of it."""
         name = place.table
         if name not in self._changes:
@@ -234,7 +234,7 @@ class LanceTables:
             self._changes[name] = _Change(self._writers[name], self.reader(place))
         return self._changes[name]
 
-    def edit(self, edits: Mapping[Place, Edit], apart: Collection[Place]) -> None:
+    def edit(self, edits: Mapping[TableVersion, Edit], apart: Collection[TableVersion]) -> None:
         """Change tables, some of them in another thread meanwhile."""
         changes = {place: self._change(place) for place in edits}
         if apart:
@@ -256,7 +256,7 @@ class LanceTables:
             self._disk.reached("lance.append")
         _edited(change, edit)
 
-    def leave_out(self, place: Place, ids: Sequence[str] | None) -> None:
+    def leave_out(self, place: TableVersion, ids: Sequence[str] | None) -> None:
         """Remove rows by id, or all of them where ``ids`` is None."""
         change = self._change(place)
         self._disk.reached("lance.leave_out")
@@ -266,11 +266,11 @@ class LanceTables:
         else:
             _edited(change, Edit(ids, ()))
 
-    def care(self, place: Place, step: Callable[[Table], object]) -> None:
+    def care(self, place: TableVersion, step: Callable[[Table], object]) -> None:
         """Do something to a table that leaves its rows as they are."""
         step(self._change(place).table)
 
-    def settle(self) -> dict[str, Place]:
+    def settle(self) -> dict[str, TableVersion]:
         """Merge small pieces, make all changes durable and read them back; return where the rows are then, by table.
 
         Raises:
@@ -287,8 +287,8 @@ class LanceTables:
         self._writers |= {name: change.table for name, change in changes.items()}
         return changes
 
-    def _settled(self, name: str, change: _Change) -> Place:
-        place = Place(name, change.table.version)
+    def _settled(self, name: str, change: _Change) -> TableVersion:
+        place = TableVersion(name, change.table.version)
         compare(self._path(name), change.before, place.version, change.removed, change.added)
         return replace(place, digest=self._digest(place))
 
@@ -316,18 +316,18 @@ class LanceTables:
         A version that cannot be read keeps Lance from removing any: its list of files is removed first.
         """
         for name, versions in kept.items():
-            self._remove_after(Place(name, max(versions)))
+            self._remove_after(TableVersion(name, max(versions)))
             self._disk.reached("lance.prune")
             for version in self._versions(name) - set(versions):
-                if not self._opens(Place(name, version)):
-                    self._manifest(Place(name, version)).unlink()
-            last = self._opened(Place(name, max(versions)), lance.Session())
+                if not self._opens(TableVersion(name, version)):
+                    self._manifest(TableVersion(name, version)).unlink()
+            last = self._opened(TableVersion(name, max(versions)), lance.Session())
             prune(last, self._versions(name) - set(versions))
         with self._guard:
             stay = [place for place in self._readers if place.version in kept.get(place.table, ())]
             self._readers = OrderedDict((place, self._readers[place]) for place in stay)
 
-    def _opens(self, place: Place) -> bool:
+    def _opens(self, place: TableVersion) -> bool:
         try:
             self._opened(place, lance.Session())
         except BaseException as error:
@@ -336,20 +336,20 @@ class LanceTables:
             return False
         return True
 
-    def _remove_after(self, place: Place) -> None:
+    def _remove_after(self, place: TableVersion) -> None:
         """Remove the lists of files of later versions, which an interrupted writer left and may have torn."""
         later = [version for version in self._versions(place.table) if version > place.version]
         if later:
             self._disk.reached("lance.restore")
             self._certain()
             for version in later:
-                self._manifest(Place(place.table, version)).unlink()
+                self._manifest(TableVersion(place.table, version)).unlink()
             self._writers.pop(place.table, None)
             self._writing = lance.Session(_FILE_CACHE, _FILE_CACHE)
 
     # Files
 
-    def files_of(self, place: Place) -> list[Path]:
+    def files_of(self, place: TableVersion) -> list[Path]:
         """Return the files that a version needs, relative to the folder of its table."""
         table, path = self.reader(place), self._path(place.table)
         files = {self._manifest(place).relative_to(path)}
@@ -361,7 +361,7 @@ class LanceTables:
             files |= {file.relative_to(path) for file in (path / "_indices" / folder).iterdir()}
         return sorted(files)
 
-    def size(self, places: Iterable[Place]) -> int:
+    def size(self, places: Iterable[TableVersion]) -> int:
         """Return the bytes of all files that some versions need, a file that several need counted once."""
         return _size(self._path(place.table) / file for place in places for file in self.files_of(place))
 
@@ -378,10 +378,10 @@ class LanceTables:
         stems = {path.stem for path in (self._path(name) / "_versions").glob("*.manifest")}
         return {_LAST - int(stem) for stem in stems if stem.isdigit()}
 
-    def _manifest(self, place: Place) -> Path:
+    def _manifest(self, place: TableVersion) -> Path:
         return self._path(place.table) / "_versions" / f"{_LAST - place.version}.manifest"
 
-    def _digest(self, place: Place) -> str:
+    def _digest(self, place: TableVersion) -> str:
         return hashlib.sha256(self._manifest(place).read_bytes()).hexdigest()
 
     def _files(self, name: str) -> set[str]:

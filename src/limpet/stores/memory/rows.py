@@ -11,7 +11,7 @@ from limpet.errors import StoreError
 from limpet.stores.base import Vectors
 from limpet.stores.filters import Metadata
 from limpet.stores.ledger import read_metadata, read_versions, reading
-from limpet.stores.planning import Plan
+from limpet.stores.planning import CommitPlan
 from limpet.stores.sqlite import SqliteDatabase
 
 TABLES = (
@@ -33,7 +33,7 @@ class StoredRows:
     def __init__(self, database: SqliteDatabase) -> None:
         self.database = database
 
-    def write(self, plan: Plan) -> None:
+    def write(self, plan: CommitPlan) -> None:
         """Remove and add what a plan says; inside the transaction that records it."""
         for generation, ids in plan.remove.items():
             clause, value = self.database.among("id", ids)
@@ -46,7 +46,7 @@ class StoredRows:
                 ((name, identifier, version, written, blob) for identifier, version, blob in rows),
             )
 
-    def read_back(self, plan: Plan) -> None:
+    def read_back(self, plan: CommitPlan) -> None:
         """Compare what was written with what was given.
 
         Raises:

@@ -19,11 +19,11 @@ from limpet.stores.checks import checked_queries
 from limpet.stores.digested_folder import DigestedFolder
 from limpet.stores.filters import Filter
 from limpet.stores.folder import create_folder, open_folder
-from limpet.stores.ledger import Ledger
+from limpet.stores.ledger import GalleryLedger
 from limpet.stores.ledger_store import LedgerStore, Lock, ThreadLock
 from limpet.stores.memory.rows import TABLES, StoredRows
-from limpet.stores.memory.table import Addition, MemoryTable, View
-from limpet.stores.planning import Plan, unknown_generation
+from limpet.stores.memory.table import Addition, MemoryTable, TableView
+from limpet.stores.planning import CommitPlan, unknown_generation
 from limpet.stores.sqlite import DATABASE, SqliteDatabase, WriterLock, translated
 from limpet.support.disk import Disk
 
@@ -52,7 +52,7 @@ class MemoryStore(LedgerStore):
         self._current = Pointer(0, {})
         self._known = {0: time.monotonic()}  # commits that a search may ask for, and when each was loaded
         lock: Lock = WriterLock(database) if place else ThreadLock()
-        super().__init__(f"memory:{place or '//'}", Ledger(database), lock, Path(place) if place else None)
+        super().__init__(f"memory:{place or '//'}", GalleryLedger(database), lock, Path(place) if place else None)
         self.database, self.disk = database, disk
         self._rows = StoredRows(database)
         self.pointer()
@@ -63,7 +63,7 @@ class MemoryStore(LedgerStore):
         if place:
             return cls(place, create_folder(Path(place), cls.kind, disk, TABLES), disk)
         database = SqliteDatabase(":memory:", disk)
-        Ledger(database).create(cls.kind, TABLES)
+        GalleryLedger(database).create(cls.kind, TABLES)
         return cls(place, database, disk)
 
     @classmethod
@@ -125,7 +125,7 @@ class MemoryStore(LedgerStore):
         with translated(self.url):
             self.disk.reached(point)
 
-    def _apply(self, plan: Plan, changes: Changes, pointer: Pointer) -> None:
+    def _apply(self, plan: CommitPlan, changes: Changes, pointer: Pointer) -> None:
         """Do in RAM what was committed."""
         with self._updating():
             for generation in changes.create:
@@ -234,7 +234,7 @@ class MemoryStore(LedgerStore):
                 [[view.metadata[place] for place in places] for places, _ in found],
             )
 
-    def _view(self, generation: str, sequence: int) -> View:
+    def _view(self, generation: str, sequence: int) -> TableView:
         if sequence not in self._known:
             raise GalleryError(
                 f"A search in '{self.url}' as of commit {sequence}.",
@@ -255,7 +255,7 @@ class MemoryStore(LedgerStore):
             rows = {identifier: places[identifier] for identifier in ids if identifier in places}
             return list(rows), view.vectors[list(rows.values())]
 
-    def _now(self, generation: str) -> View:
+    def _now(self, generation: str) -> TableView:
         pointer = self.pointer()
         with self._guard:
             return self._view(generation, pointer.sequence)

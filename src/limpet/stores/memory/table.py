@@ -96,12 +96,12 @@ class MemoryTable:
         self.remove(list(self.places), sequence)
         self.dropped = min(self.dropped, sequence)
 
-    def view(self, sequence: int) -> View:
+    def view(self, sequence: int) -> TableView:
         """Return the rows as of a commit."""
         count = len(self._ids)
         item, version, born, died = self._numbers[:, :count]
         visible = (born <= sequence) & (died > sequence)
-        return View(self, self._ids, self._metadata, self._vectors[:count], item, version, visible)
+        return TableView(self, self._ids, self._metadata, self._vectors[:count], item, version, visible)
 
     def kept_since(self, sequence: int, numbered: Callable[[Sequence[str]], NDArray[np.int64]]) -> MemoryTable:
         """Return a table without the rows that were removed by this commit or before it, its items numbered anew."""
@@ -130,7 +130,7 @@ class MemoryTable:
 
 
 @dataclass(frozen=True)
-class View:
+class TableView:
     """Rows as of one commit; the lists may grow meanwhile, the arrays do not.
 
     Args:
@@ -151,7 +151,7 @@ class View:
     versions: NDArray[np.int64]
     visible: NDArray[np.bool_]
 
-    def allowed(self, others: Sequence[View], where: Filter | None) -> NDArray[np.bool_]:
+    def allowed(self, others: Sequence[TableView], where: Filter | None) -> NDArray[np.bool_]:
         """Say which rows a search may return: no row of another view has the same item, and the filter holds."""
         allowed = self.visible.copy()
         for other in others:

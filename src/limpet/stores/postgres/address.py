@@ -20,7 +20,7 @@ _HOST = re.compile(r"[\w.-]+")
 
 
 @dataclass(frozen=True)
-class Address:
+class PostgresAddress:
     """A database, and the schema in it that holds one gallery.
 
     Args:
@@ -51,7 +51,7 @@ class Address:
         return f"postgresql://{name}/{database}{parameters}"
 
 
-def read_address(url: str) -> Address:
+def read_address(url: str) -> PostgresAddress:
     """Read a URL such as ``postgresql://user@host:5432/database?schema=name``.
 
     Args:
@@ -85,7 +85,7 @@ def read_address(url: str) -> Address:
         ports and not ports.isdigit()
     ):
         raise _unreadable()  # a part of a password, written plainly, is taken for another part of the URL
-    return Address(schemas[0], parameters)
+    return PostgresAddress(schemas[0], parameters)
 
 
 def _unreadable() -> ConfigError:

@@ -10,7 +10,7 @@ from psycopg.sql import SQL, Identifier
 
 from limpet.stores.base import NewGeneration
 from limpet.stores.digested_folder import DigestedFolder
-from limpet.stores.ledger import Ledger
+from limpet.stores.ledger import GalleryLedger
 from limpet.stores.postgres.graphs import built, chosen, definition, form_of, index_of
 from limpet.stores.postgres.ledger import PostgresDatabase, translated
 from limpet.stores.postgres.rows import create_table
@@ -27,7 +27,7 @@ def copy_out(database: PostgresDatabase, tables: Sequence[str], into: DigestedFo
     for table in tables:
         with closing(_rows(database, table)) as rows:
             into.write(f"{table}{_COPY}", rows)
-    indexed = [name for name in sorted(Ledger(database).generations()) if built(database, name)]
+    indexed = [name for name in sorted(GalleryLedger(database).generations()) if built(database, name)]
     into.write(_INDEXED, [json.dumps(indexed).encode()])
 
 
@@ -44,7 +44,7 @@ def _rows(database: PostgresDatabase, table: str) -> Generator[bytes | bytearray
 
 def copy_in(database: PostgresDatabase, backup: DigestedFolder) -> None:
     """Fill the ledger of an empty gallery, and make the tables of its generations, as they were; in a transaction."""
-    ledger = Ledger(database)
+    ledger = GalleryLedger(database)
     tables = {name.removesuffix(_COPY) for name in backup.digests if name.endswith(_COPY)}
     _replace(database, "meta", backup)
     ledger.check_format(f"backup in {backup.path}")

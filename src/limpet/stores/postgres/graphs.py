@@ -15,7 +15,7 @@ WIDEST = 16_000
 
 
 @dataclass(frozen=True)
-class Form:
+class VectorForm:
     """What a graph holds of every vector.
 
     Args:
@@ -34,7 +34,7 @@ class Form:
     candidates: int
 
 
-def form_of(width: int, *, directions: bool) -> Form | None:
+def form_of(width: int, *, directions: bool) -> VectorForm | None:
     """Return what a graph holds of vectors; None where none leads to what is near, so that all are compared.
 
     =================  ==============================================  ===============================
@@ -56,15 +56,15 @@ def form_of(width: int, *, directions: bool) -> Form | None:
     [1, 2, 20, None]
     """
     if width <= 2000:
-        return Form("{vector}", "{query}", "vector_ip_ops", "<#>", 1)
+        return VectorForm("{vector}", "{query}", "vector_ip_ops", "<#>", 1)
     if not directions or width > WIDEST:
         return None
     if width <= 4000:
         half = f"::{{schema}}halfvec({width})"
-        return Form(f"({{vector}}{half})", f"{{query}}{half}", "halfvec_ip_ops", "<#>", 2)
+        return VectorForm(f"({{vector}}{half})", f"{{query}}{half}", "halfvec_ip_ops", "<#>", 2)
     signs = "{schema}binary_quantize({%s})"
     held = f"({signs % 'vector'}::bit({width}))"
-    return Form(held, f"{signs % 'query'}", "bit_hamming_ops", "<~>", 20)
+    return VectorForm(held, f"{signs % 'query'}", "bit_hamming_ops", "<~>", 20)
 
 
 def table_of(generation: str) -> str:
@@ -77,7 +77,7 @@ def index_of(generation: str) -> str:
     return Identifier(f"rows_{generation}_hnsw").as_string()
 
 
-def definition(generation: str, form: Form, graph: Graph, schema: str = "") -> str:
+def definition(generation: str, form: VectorForm, graph: Graph, schema: str = "") -> str:
     """Return what the index over a generation's rows is on; ``schema`` is that of pgvector, with a dot, or empty."""
     held = form.held.format(vector="vector", schema=schema)
     return (

@@ -20,7 +20,7 @@ from psycopg.types import TypeInfo
 
 from limpet.errors import LastingStoreError, StoreError
 from limpet.stores.forks import at_fork, unforked
-from limpet.stores.postgres.address import Address
+from limpet.stores.postgres.address import PostgresAddress
 from limpet.support.disk import Disk
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -56,7 +56,7 @@ class PostgresDatabase:
 
     text_type, bytes_type = 'text COLLATE "C"', "bytea"
 
-    def __init__(self, address: Address, disk: Disk) -> None:
+    def __init__(self, address: PostgresAddress, disk: Disk) -> None:
         self.address, self.disk = address, disk
         self._opened: WeakSet[Connection] = WeakSet()
         self._knowing: WeakSet[Connection] = WeakSet()  # what a vector is, which one from before its extension does not

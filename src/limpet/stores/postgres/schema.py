@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from limpet.errors import GalleryError
-from limpet.stores.ledger import Ledger
+from limpet.stores.ledger import GalleryLedger
 from limpet.stores.postgres.ledger import PostgresDatabase
 from limpet.stores.postgres.search import INDEX, INDEXED
 from limpet.stores.postgres.sharing import lock_key
@@ -35,7 +35,7 @@ def create_schema(database: PostgresDatabase, kind: str) -> None:
             "FROM pg_extension JOIN pg_namespace ON pg_namespace.oid = extnamespace WHERE extname = 'vector'",
             [schema],
         )
-        Ledger(database).create(kind, [f"CREATE INDEX {INDEX} ON {INDEXED}"])
+        GalleryLedger(database).create(kind, [f"CREATE INDEX {INDEX} ON {INDEXED}"])
     database.forget()  # connections learn where the extension is when they begin
 
 

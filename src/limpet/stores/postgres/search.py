@@ -9,10 +9,10 @@ from typing import Any, cast
 
 from limpet.stores.base import Graph, Vectors
 from limpet.stores.filters import And, Condition, Exists, Filter, In, Not, Or, path_of
-from limpet.stores.postgres.graphs import Form, built, chosen, form_of, table_of
+from limpet.stores.postgres.graphs import VectorForm, built, chosen, form_of, table_of
 from limpet.stores.postgres.ledger import Connection, PostgresDatabase, translated
 
-Found = tuple[str, float, str]
+FoundRow = tuple[str, float, str]
 """Id, score, and metadata as JSON."""
 
 _FEW_ITEMS = 2000  # looked up one by one rather than joined
@@ -36,7 +36,7 @@ class Selection:
     values: Mapping[str, Any] = field(default_factory=dict)
     ids: list[str] | None = None
 
-    def statement(self, table: str, k: int, form: Form | None = None) -> bytes:
+    def statement(self, table: str, k: int, form: VectorForm | None = None) -> bytes:
         """Return the statement that finds the rows with the largest inner products with the value ``query``.
 
         Args:
@@ -72,7 +72,7 @@ class Selection:
             return f"WHERE (SELECT {self.condition} FROM items WHERE items.id = r.id)"
         return f"JOIN items ON items.id = r.id WHERE {self.condition}"
 
-    def settings(self, k: int, form: Form | None = None, graph: Graph | None = None) -> dict[str, str]:
+    def settings(self, k: int, form: VectorForm | None = None, graph: Graph | None = None) -> dict[str, str]:
         """Return values for `SETTINGS`: the database knows nothing of how many items meet a condition, so no guess."""
         indexed = form is not None
         joined = bool(self.condition) and not indexed
@@ -93,7 +93,7 @@ def nearest(
     mask: int,
     where: Filter | None,
     exact: bool,
-) -> list[list[Found]]:
+) -> list[list[FoundRow]]:
     """Find the rows with the largest inner products, at most k for every query, of equal ones the smaller id first.
 
     Args:
@@ -127,15 +127,15 @@ def _run(
     k: int,
     selection: Selection,
     table: str,
-    form: Form | None = None,
+    form: VectorForm | None = None,
     graph: Graph | None = None,
-) -> list[list[Found]]:
+) -> list[list[FoundRow]]:
     statement = selection.statement(table, k, form)
     values = {**selection.values, "ids": selection.ids}
     with connection.pipeline():
         connection.execute(SETTINGS, selection.settings(k, form, graph))
         cursors = [connection.execute(statement, {**values, "query": query}, binary=True) for query in queries]
-    return [cast("list[Found]", cursor.fetchall()) for cursor in cursors]
+    return [cast("list[FoundRow]", cursor.fetchall()) for cursor in cursors]
 
 
 def _selected(connection: Connection, condition: str, values: Mapping[str, Any]) -> Selection:
@@ -166,7 +166,7 @@ def _condition(mask: int, where: Filter | None) -> tuple[str, dict[str, object]]
     return " AND ".join(parts), values
 
 
-METADATA = "items.metadata::jsonb"
+_METADATA = "items.metadata::jsonb"
 INDEX = "items_metadata"
 INDEXED = "items USING gin ((metadata::jsonb) jsonb_path_ops) WITH (fastupdate = off)"
 """The index of metadata and what it is on; without a list of new items, which every search would have to read."""
@@ -200,17 +200,17 @@ def condition(where: Filter, values: dict[str, object]) -> str:
             return f"NOT ({condition(part, values)})"
         case Exists(column):
             steps = "".join(f" -> {placed(key)}::text" for key in path_of(column))
-            return f"coalesce({METADATA}{steps} <> 'null'::jsonb, false)"
+            return f"coalesce({_METADATA}{steps} <> 'null'::jsonb, false)"
         case In(column, listed) if len(listed) > _LOOKED_UP:
             steps = "".join(f" -> {placed(key)}::text" for key in path_of(column))
-            return f"coalesce({METADATA}{steps} = ANY({placed(list(map(json.dumps, listed)))}::jsonb[]), false)"
+            return f"coalesce({_METADATA}{steps} = ANY({placed(list(map(json.dumps, listed)))}::jsonb[]), false)"
         case In(column, listed):
-            return f"{METADATA} @> ANY({placed([_object(column, value) for value in listed])}::jsonb[])"
+            return f"{_METADATA} @> ANY({placed([_object(column, value) for value in listed])}::jsonb[])"
         case Condition(column, "=", value):
-            return f"{METADATA} @> {placed(_object(column, value))}::jsonb"
+            return f"{_METADATA} @> {placed(_object(column, value))}::jsonb"
         case Condition(column, comparison, value):
             path, compared = placed(_path(column, comparison)), placed(json.dumps({"value": value}))
-            return f"coalesce(jsonb_path_exists({METADATA}, {path}::jsonpath, {compared}::jsonb, true), false)"
+            return f"coalesce(jsonb_path_exists({_METADATA}, {path}::jsonpath, {compared}::jsonb, true), false)"
 
 
 def _object(column: str, value: Any) -> str:

@@ -17,16 +17,16 @@ from limpet.stores.base import Changes, Committed, Document, Graph, Hits, Pointe
 from limpet.stores.checks import checked_queries
 from limpet.stores.digested_folder import DigestedFolder
 from limpet.stores.filters import Filter
-from limpet.stores.ledger import Ledger
+from limpet.stores.ledger import GalleryLedger
 from limpet.stores.ledger_store import LedgerStore
-from limpet.stores.planning import Plan, unknown_generation
+from limpet.stores.planning import CommitPlan, unknown_generation
 from limpet.stores.postgres.address import read_address
 from limpet.stores.postgres.backup import copy_in, copy_out
 from limpet.stores.postgres.graphs import built, choose, chosen, definition, form_of, index_of, table_of
 from limpet.stores.postgres.ledger import EXTENSION, Connection, PostgresDatabase, translated
 from limpet.stores.postgres.rows import ROWS, append, create_table, decoded, drop_table, read, read_back
 from limpet.stores.postgres.schema import check_extension, create_schema, is_there, missing
-from limpet.stores.postgres.search import Found, nearest
+from limpet.stores.postgres.search import FoundRow, nearest
 from limpet.stores.postgres.sharing import ConnectionLock, Snapshots
 from limpet.support.disk import Disk
 
@@ -45,7 +45,7 @@ class PgvectorStore(LedgerStore):
     takes_graph: ClassVar[bool] = True
 
     def __init__(self, database: PostgresDatabase, disk: Disk) -> None:
-        super().__init__(database.address.url, Ledger(database), ConnectionLock(database))
+        super().__init__(database.address.url, GalleryLedger(database), ConnectionLock(database))
         self.database, self.disk = database, disk
         self._snapshots = Snapshots(database)
 
@@ -82,7 +82,7 @@ class PgvectorStore(LedgerStore):
         try:
             if not is_there(database):
                 raise missing(database)
-            Ledger(database).check_format(database.address.url)
+            GalleryLedger(database).check_format(database.address.url)
             check_extension(database)
         except BaseException:
             database.close()
@@ -109,7 +109,7 @@ class PgvectorStore(LedgerStore):
             check_extension(database)
             copy_in(database, backup)
             rows = {name: database.execute(f"SELECT count(*) FROM {table_of(name)}")[0][0] for name in contents.rows}
-            contents.compare(Ledger(database).pointer()[0], rows)
+            contents.compare(GalleryLedger(database).pointer()[0], rows)
 
     @property
     def durable(self) -> bool:
@@ -146,7 +146,7 @@ class PgvectorStore(LedgerStore):
         with translated(self.url):
             self.disk.reached(point)
 
-    def _write(self, plan: Plan) -> None:
+    def _write(self, plan: CommitPlan) -> None:
         """Remove and add rows, and read back what was added."""
         if plan.remove:
             self._reached("pgvector.remove")
@@ -338,7 +338,7 @@ class PgvectorStore(LedgerStore):
         self.database.close()
 
 
-def _hits(found: Sequence[Sequence[Found]]) -> Hits:
+def _hits(found: Sequence[Sequence[FoundRow]]) -> Hits:
     return Hits(
         [[row[0] for row in rows] for rows in found],
         [np.array([row[1] for row in rows], np.float32) for rows in found],
