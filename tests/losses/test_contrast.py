@@ -14,7 +14,8 @@ from torch import tensor
 
 from limpet.geometry import Hypersphere
 from limpet.geometry.hypersphere import normalise
-from limpet.losses.contrast import hard_negative_contrast, hard_negative_triplet, hardest, high_order_contrast
+from limpet.losses.contrast import high_order_contrast
+from limpet.methods.hot_refresh import hard_negative_contrast, hard_negative_triplet, hardest
 
 LABELS = [0, 1, 0, 2, 0, 0, 1]  # two, four, five and six negatives
 

@@ -13,18 +13,17 @@ from hypothesis import strategies as st
 from torch import tensor
 
 from limpet.geometry.hypersphere import normalise
-from limpet.losses import distillation
-from limpet.losses.distillation import (
+from limpet.losses.distillation import dark_knowledge, softened_cross_entropy
+from limpet.losses.influence import mean_cross_entropy
+from limpet.methods import cvs
+from limpet.methods.cvs import (
     absolute_distillation,
-    dark_knowledge,
     frozen_batch_hard,
     hard_dark_rank,
     relational_angles,
     relational_distances,
     relative_distillation,
-    softened_cross_entropy,
 )
-from limpet.losses.influence import mean_cross_entropy
 
 
 def leaf(values: torch.Tensor) -> torch.Tensor:
@@ -250,14 +249,14 @@ def test_angles_block_by_block(monkeypatch, elements: int) -> None:
     whole = leaf(new)
     relational_angles(whole, old).backward()
     sizes: list[int] = []
-    block = distillation._angle_block
+    block = cvs._angle_block
 
     def watch(z: torch.Tensor, o: torch.Tensor, vertices: torch.Tensor) -> torch.Tensor:
         sizes.append(len(vertices))
         return block(z, o, vertices)
 
-    monkeypatch.setattr(distillation, "ELEMENTS", elements)
-    monkeypatch.setattr(distillation, "_angle_block", watch)
+    monkeypatch.setattr(cvs, "ELEMENTS", elements)
+    monkeypatch.setattr(cvs, "_angle_block", watch)
     z = leaf(new)
     loss = relational_angles(z, old)
     assert sum(sizes) == 9 and max(sizes) == {1: 1, 100: 1, 10**9: 9}[elements]

@@ -8,15 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn, tensor
 
-from limpet.losses.importance import (
-    averaged_scores,
-    loss_decrease,
-    moving_fisher,
-    path_scores,
-    quadratic_penalty,
-    squared_gradients,
-    walk_importance,
-)
+from limpet.losses.importance import quadratic_penalty
+from limpet.methods.ewc import squared_gradients
+from limpet.methods.rwalk import averaged_scores, loss_decrease, moving_fisher, path_scores, walk_importance
 
 
 def linear_loss(weights: dict[str, Tensor], inputs: Tensor, labels: Tensor) -> Tensor:

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from limpet.losses.neighbourhood import anchor_agreement, anchors_of, neighbour_order
+from limpet.methods.d3still import neighbour_order
+from limpet.methods.ssp import anchor_agreement, anchors_of
 
 
 def unit(rows: int, dim: int, seed: int) -> Tensor:

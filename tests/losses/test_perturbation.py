@@ -10,10 +10,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from limpet.geometry.hypersphere import mean_direction, normalise
 from limpet.losses import perturbation
-from limpet.losses.perturbation import descend_pairs, mean_angle, nearest_prototypes, neighbour_repulsion, pair_hinge
+from limpet.losses.perturbation import mean_angle
 from limpet.losses.prototypes import prototype_contrast
 from limpet.methods import odpp
-from limpet.methods.odpp import ActivePairs
+from limpet.methods.ndpp import nearest_prototypes, neighbour_repulsion
+from limpet.methods.odpp import ActivePairs, descend_pairs, pair_hinge
 
 TOLERANCE = {torch.float64: {"rtol": 1e-7, "atol": 1e-7}, torch.float32: {"rtol": 1e-4, "atol": 1e-5}}
 

@@ -10,13 +10,14 @@ from torch import tensor
 from limpet.geometry import Hypersphere
 from limpet.geometry.hypersphere import normalise, root
 from limpet.geometry.segments import segment_mean
-from limpet.losses.alignment import distance_alignment, squared_alignment
-from limpet.losses.boundary import boundary_violation, class_boundaries, elastic_radius
+from limpet.losses.alignment import distance_alignment
+from limpet.losses.boundary import class_boundaries
 from limpet.losses.denoising import credible_rows, denoising_form
 from limpet.losses.influence import mean_cross_entropy
 from limpet.losses.margin import arcface_logits
 from limpet.losses.prototypes import prototype_contrast
-from limpet.methods.advbct import reversal_strength, reverse_gradient
+from limpet.methods.advbct import boundary_violation, elastic_radius, reversal_strength, reverse_gradient
+from limpet.methods.lce import squared_alignment
 
 
 def leaf(values: torch.Tensor) -> torch.Tensor:

@@ -13,19 +13,22 @@ from torch import Tensor, nn
 from limpet.errors import ConfigError, DataError, EmptyOverlapError
 from limpet.geometry import Hypersphere
 from limpet.geometry.hypersphere import normalise
-from limpet.losses.coherence import model_coherence
-from limpet.losses.distillation import (
+from limpet.losses.distillation import dark_knowledge
+from limpet.methods import METHODS, cvs
+from limpet.methods.base import CompatibilityMethod, Head, OldModel, View
+from limpet.methods.cvs import (
+    AGGREGATIONS,
+    COHERENCES,
+    SessionSums,
     absolute_distillation,
-    dark_knowledge,
+    class_totals,
     frozen_batch_hard,
     hard_dark_rank,
+    model_coherence,
     relational_angles,
     relational_distances,
     relative_distillation,
 )
-from limpet.methods import METHODS, cvs
-from limpet.methods.base import CompatibilityMethod, Head, OldModel, View
-from limpet.methods.cvs import AGGREGATIONS, COHERENCES, SessionSums, class_totals
 
 DIM, CLASSES, OLD_CLASSES = 5, 6, 4
 SPACE = Hypersphere(DIM)

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from limpet.errors import ConfigError
-from limpet.losses.neighbourhood import neighbour_order
-from limpet.methods.d3still import D3still
+from limpet.methods.d3still import D3still, neighbour_order
 from limpet.models.heads import NormalisedHead
 
 

@@ -8,9 +8,10 @@ import torch
 
 from limpet.errors import ConfigError
 from limpet.geometry import Hypersphere
-from limpet.losses.alignment import distance_alignment, squared_alignment
+from limpet.losses.alignment import distance_alignment
 from limpet.methods.base import OldModel
 from limpet.methods.l2 import L2
+from limpet.methods.lce import squared_alignment
 
 
 @pytest.mark.parametrize(

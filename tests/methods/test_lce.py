@@ -12,9 +12,8 @@ from torch import tensor
 from limpet.errors import ConfigError, EmptyOverlapError
 from limpet.geometry import Hypersphere
 from limpet.geometry.hypersphere import normalise
-from limpet.losses.alignment import squared_alignment
 from limpet.methods.base import Head, OldModel, Step, View
-from limpet.methods.lce import LCE, angle_excess, cosine_shortfall, direction_gap
+from limpet.methods.lce import LCE, angle_excess, cosine_shortfall, direction_gap, squared_alignment
 
 
 def with_statistics(method: LCE, centres: torch.Tensor, limits: torch.Tensor, valid: torch.Tensor, classes: int) -> LCE:

@@ -7,9 +7,8 @@ import torch
 
 from limpet.errors import ConfigError
 from limpet.geometry import Hypersphere
-from limpet.losses.neighbourhood import anchor_agreement
 from limpet.methods.base import OldModel
-from limpet.methods.ssp import SSP
+from limpet.methods.ssp import SSP, anchor_agreement
 from limpet.models.heads import NormalisedHead
 
 

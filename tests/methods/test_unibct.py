@@ -10,10 +10,9 @@ from torch import tensor
 from limpet.errors import ConfigError
 from limpet.geometry import Hypersphere
 from limpet.geometry.hypersphere import normalise
-from limpet.losses.prototypes import prototype_margin
 from limpet.methods import METHODS, unibct
 from limpet.methods.base import Epoch, OldModel, View
-from limpet.methods.unibct import refined_prototypes, refinement_epochs
+from limpet.methods.unibct import prototype_margin, refined_prototypes, refinement_epochs
 
 
 def epoch(index: int, total: int, new: torch.Tensor) -> Epoch:

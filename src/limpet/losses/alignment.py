@@ -39,19 +39,6 @@ def distance_alignment(distances: Tensor, hinge: float = 0.0, selected: Tensor |
     return selected_mean(F.relu(distances - hinge), selected)
 
 
-def squared_alignment(new: Tensor, old: Tensor, selected: Tensor | None = None) -> Tensor:
-    """Return the mean squared difference over all elements of unit rows (B, D): ‖new − old‖² / D on average.
-
-    The form of OpenCompatible's benchmark. A scalar in [0, 4 / D]. Only the rows ``selected``, bool (B,), count,
-    or all when it is left out.
-
-    >>> import torch
-    >>> squared_alignment(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])).item()
-    1.0
-    """
-    return selected_mean((new - old).square().mean(dim=1), selected)
-
-
 def similarity_alignment(new: Tensor, old: Tensor) -> Tensor:
     """Return the mean of (s_ij − s'_ij)² over all pairs of a batch's similarities s and s' (B, B); 0 where B is 0.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -39,31 +38,3 @@ def class_boundaries(distances: Tensor, labels: Tensor, num_classes: int, iqr: f
     kept = inside | (counts[owners] < 4)
     reach = distances.new_zeros(num_classes).scatter_reduce(0, owners[kept], ordered[kept], "amax", include_self=True)
     return reach, torch.bincount(owners[kept], minlength=num_classes)
-
-
-def elastic_radius(weight: Tensor, reach: Tensor, threshold: float) -> Tensor:
-    """Return (1 − w)·r_max + w·t, between the class's own reach and a common threshold (AdvBCT, Eq. 12).
-
-    This is the form of the released code; the printed second branch is the same with w replaced by 1 − w.
-
-    >>> round(elastic_radius(torch.tensor(0.25), torch.tensor(0.8), 0.4).item(), 4)
-    0.7
-    """
-    return (1 - weight) * reach + weight * threshold
-
-
-def boundary_violation(points: Tensor, centres: Tensor, radii: Tensor, valid: Tensor) -> Tensor:
-    """Average max(0, ‖z − o‖ − r) over the rows outside their boundary (AdvBCT, Eqs. 13 and 14, released code).
-
-    Args:
-        points: Unit rows (B, D).
-        centres: The centre of each row's class (B, D).
-        radii: The radius of each row's class (B,).
-        valid: Whether the row's class has a boundary, bool (B,).
-
-    Returns:
-        A scalar in [0, 2]; 0 where no row is outside.
-    """
-    distances = ((points - centres).square().sum(dim=1) + 1e-12).sqrt()
-    excess = F.relu(distances - radii) * valid
-    return excess.sum() / (excess > 0).sum().clamp_min(1)

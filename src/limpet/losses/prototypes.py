@@ -8,7 +8,6 @@ from torch import Tensor
 from limpet.geometry import Space
 from limpet.geometry.hypersphere import normalise
 from limpet.losses.influence import mean_cross_entropy
-from limpet.losses.margin import with_margin
 
 
 def point_contrast(
@@ -91,27 +90,3 @@ def drawn_classes(count: int | None, classes: int, generator: torch.Generator, d
     if count is None or count >= classes:
         return None
     return torch.randperm(classes, generator=generator)[:count].to(device)
-
-
-def prototype_margin(points: Tensor, labels: Tensor, prototypes: Tensor, *, scale: float, margin: float) -> Tensor:
-    """Classify embeddings by scaled cosines to class prototypes, with an angular margin at the target (UniBCT).
-
-    Args:
-        points: Embeddings (B, D) of any length.
-        labels: Row of the prototypes for every embedding, int64 (B,); -1 leaves one out.
-        prototypes: One unit vector per class (C, D).
-        scale: s > 0, multiplies the cosines.
-        margin: m in radians, added to the target's angle; no guard beyond pi - m.
-
-    Returns:
-        A scalar, at least 0; 0 where no row qualifies.
-
-    >>> p = torch.eye(2)
-    >>> round(prototype_margin(p[:1], torch.tensor([0]), p, scale=1.0, margin=0.0).item(), 4)  # ln(1 + exp(-1))
-    0.3133
-    """
-    scaled, rows = scale * normalise(points), labels.clamp_min(0)
-    logits = scaled @ prototypes.T
-    target = (scaled * prototypes[rows]).sum(dim=1, keepdim=True)
-    logits.scatter_add_(1, rows[:, None], scale * with_margin(target / scale, margin, guard=False) - target)
-    return mean_cross_entropy(logits, labels)

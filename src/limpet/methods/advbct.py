@@ -14,7 +14,7 @@ from limpet.errors import refuse, unknown_name
 from limpet.geometry import Space
 from limpet.geometry.hypersphere import normalise
 from limpet.geometry.segments import segment_mean
-from limpet.losses.boundary import boundary_violation, class_boundaries, elastic_radius
+from limpet.losses.boundary import class_boundaries
 from limpet.methods.base import CompatibilityMethod, Head, OldModel, Read, Step
 from limpet.methods.predecessor import class_source, require_old, select_known
 
@@ -213,3 +213,31 @@ def domain_loss(critic: nn.Module, new: Tensor, old: Tensor, *, joint: bool = Fa
         scores_new, scores_old = critic(new), critic(old)
     zeros = torch.zeros(len(new), dtype=torch.int64, device=new.device)
     return F.nll_loss(scores_new, zeros) + F.nll_loss(scores_old, torch.ones_like(zeros))
+
+
+def elastic_radius(weight: Tensor, reach: Tensor, threshold: float) -> Tensor:
+    """Return (1 − w)·r_max + w·t, between the class's own reach and a common threshold (AdvBCT, Eq. 12).
+
+    This is the form of the released code; the printed second branch is the same with w replaced by 1 − w.
+
+    >>> round(elastic_radius(torch.tensor(0.25), torch.tensor(0.8), 0.4).item(), 4)
+    0.7
+    """
+    return (1 - weight) * reach + weight * threshold
+
+
+def boundary_violation(points: Tensor, centres: Tensor, radii: Tensor, valid: Tensor) -> Tensor:
+    """Average max(0, ‖z − o‖ − r) over the rows outside their boundary (AdvBCT, Eqs. 13 and 14, released code).
+
+    Args:
+        points: Unit rows (B, D).
+        centres: The centre of each row's class (B, D).
+        radii: The radius of each row's class (B,).
+        valid: Whether the row's class has a boundary, bool (B,).
+
+    Returns:
+        A scalar in [0, 2]; 0 where no row is outside.
+    """
+    distances = ((points - centres).square().sum(dim=1) + 1e-12).sqrt()
+    excess = F.relu(distances - radii) * valid
+    return excess.sum() / (excess > 0).sum().clamp_min(1)

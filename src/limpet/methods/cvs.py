@@ -8,25 +8,24 @@ from typing import Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import DataError, EmptyOverlapError, refuse, unknown_name
 from limpet.geometry import Space
-from limpet.geometry.hypersphere import normalise
+from limpet.geometry.hypersphere import normalise, root
 from limpet.geometry.segments import add_by_class, segment_sum
-from limpet.losses.coherence import data_coherence, model_coherence
-from limpet.losses.distillation import (
-    absolute_distillation,
-    dark_knowledge,
-    frozen_batch_hard,
-    hard_dark_rank,
-    relational_angles,
-    relational_distances,
-    relative_distillation,
-)
+from limpet.losses.alignment import distance_alignment, selected_mean
+from limpet.losses.coherence import all_distances, frozen_triplet, nearest_of_other_classes
+from limpet.losses.distillation import dark_knowledge
 from limpet.methods.base import CompatibilityMethod, Head, OldModel, Read, Step
 from limpet.methods.predecessor import BLOCK, OldScores, by_option, require_old, rows_by_name
+
+COINCIDING = 1e-6  # points closer than this have no direction in float32, and a batch closer than this no scale
+
+ELEMENTS = 2**25  # of one block of angles: 128 MiB in float32
 
 
 class CVS(CompatibilityMethod):
@@ -315,3 +314,251 @@ AGGREGATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "literal": literal,
 }
 """From sums (J, C, D) and counts (J, C) to embeddings (C, D)."""
+
+
+def data_coherence(
+    points: Tensor, replayed: Tensor, rows: Tensor, reduction: Literal["selected", "batch"] = "selected"
+) -> Tensor:
+    """Return the mean squared distance of embeddings to the replayed embedding of their class (CVS, Eqs. 2 to 4).
+
+    Σ_i ‖z_i − E_c‖² over the items whose class an earlier session has seen, items replayed from memory among them.
+
+    Args:
+        points: Unit rows z (B, D).
+        replayed: E (C, D), the mean of the gallery's unit vectors by class; shorter than 1, and not normalised.
+        rows: Row of E for every item, int64 (B,); -1 where no earlier session had its class.
+        reduction: What the sum is divided by. "selected": the number of these items, as the public code does; "batch":
+            B, as Eq. 4 is printed.
+
+    Returns:
+        A scalar in [0, 4]; 0, with a gradient of 0, where no item has a row.
+
+    >>> z, means = torch.eye(2), torch.tensor([[0.5, 0.0]])
+    >>> data_coherence(z, means, torch.tensor([0, -1])).item()  # 0.5²
+    0.25
+    >>> data_coherence(z, means, torch.tensor([0, -1]), "batch").item()
+    0.125
+    """
+    if not len(replayed):
+        return points.sum() * 0
+    seen = rows >= 0
+    squared = (points - replayed[rows.clamp_min(0)]).square().sum(dim=1)
+    return selected_mean(squared, seen) if reduction == "selected" else selected_mean(squared.masked_fill(~seen, 0))
+
+
+def model_coherence(
+    new: Tensor,
+    old: Tensor,
+    labels: Tensor,
+    *,
+    margin: float = 0.1,
+    squared: bool = False,
+    others: tuple[Tensor, Tensor] | None = None,
+) -> Tensor:
+    """Draw every embedding to the last model's of the same item, away from that of another class (CVS, Eq. 5).
+
+    Two samples, three embeddings: max(0, d(z_i, o_i) − d(z_i, o_n) + margin), where o_n is the nearest old embedding of
+    another class. Departures: the paper's d is squared, the public code's is not, and what ran is the default here; an
+    anchor without a negative is left out, where the code takes the negative of the anchor before it.
+
+    Args:
+        new: Unit rows z (B, D).
+        old: Unit rows o of the last session's model, the same items, detached (B, D).
+        labels: Class of every item, int64 (B,).
+        margin: At least 0; 0.1 in the paper.
+        squared: Whether d is squared; see `frozen_triplet`.
+        others: Old embeddings (G, D) and their classes (G,) that negatives are looked for among, those of all
+            processes for example; those of the batch when left out.
+
+    Returns:
+        A scalar in [0, 2 + margin], or [0, 4 + margin] when squared; 0, with a gradient of 0, where no anchor has a
+        negative. It holds B × G distances.
+
+    >>> z, o = torch.eye(2), torch.tensor([[0.6, 0.8], [0.0, 1.0]])
+    >>> loss = model_coherence(z, o, torch.tensor([0, 1]), margin=0.5, squared=True)
+    >>> round(loss.item(), 4)  # 0.8 − 2 + 0.5 < 0 and 0 − 0.4 + 0.5, over two anchors
+    0.05
+    """
+    keys, key_labels = (old, labels) if others is None else others
+    if not len(keys):
+        return new.sum() * 0
+    nearest = nearest_of_other_classes(new, labels, keys, key_labels)
+    negatives = keys[nearest.clamp_min(0)]
+    return frozen_triplet(new, old, negatives, nearest >= 0, margin=margin, squared=squared)
+
+
+def absolute_distillation(new: Tensor, old: Tensor) -> Tensor:
+    """Return mean_i ‖z_i − o_i‖ over paired rows (B, D), the absolute teacher (Yu et al., CVPR 2019, arXiv:1904.03624).
+
+    The value of `distance_alignment` without a hinge. A scalar, at least 0.
+
+    >>> absolute_distillation(torch.tensor([[3.0, 0.0]]), torch.tensor([[0.0, 4.0]])).item()
+    5.0
+    """
+    return distance_alignment(root((new - old).square().sum(dim=1)))
+
+
+def relative_distillation(new: Tensor, old: Tensor, form: Literal["mean", "frobenius"] = "mean") -> Tensor:
+    """Compare the distances between items under both models, the relative teacher (Yu et al., arXiv:1904.03624).
+
+    Args:
+        new: Rows z (B, D).
+        old: Rows o (B, D') of the same items, detached.
+        form: "mean", over all pairs of |‖z_i − z_j‖ − ‖o_i − o_j‖|; "frobenius", the length of the whole matrix of
+            these differences, as in the authors' public code, which grows with B.
+
+    Returns:
+        A scalar, at least 0. It holds B × B distances.
+
+    >>> z, o = torch.tensor([[0.0], [1.0]]), torch.tensor([[0.0], [3.0]])
+    >>> relative_distillation(z, o).item()  # (0 + 2 + 2 + 0) / 4
+    1.0
+    >>> round(relative_distillation(z, o, "frobenius").item(), 4)  # √8
+    2.8284
+    """
+    difference = all_distances(new, new) - all_distances(old, old)
+    if form == "frobenius":
+        return root(difference.square().sum())
+    return difference.abs().sum() / max(difference.numel(), 1)
+
+
+def relational_distances(new: Tensor, old: Tensor) -> Tensor:
+    """Compare distances in units of their mean: the distance-wise loss of RKD (Park et al., CVPR 2019, Eqs. 6 to 8).
+
+    The Huber loss, with its bend at 1, of ‖z_i − z_j‖/μ − ‖o_i − o_j‖/μ', where μ and μ' are the mean distances above
+    0. Departure: a mean below 1e-6 counts as 1e-6, so that items that all coincide have a finite gradient.
+
+    Args:
+        new: Rows z (B, D).
+        old: Rows o (B, D') of the same items, detached.
+
+    Returns:
+        A scalar, at least 0, the mean over B² pairs; 0 where the old distances are multiples of the new ones. It holds
+        B × B distances.
+
+    >>> o = torch.tensor([[0.0], [1.0], [2.0]])
+    >>> relational_distances(7 * o, o).item()
+    0.0
+    """
+    difference = _in_mean_units(all_distances(new, new)) - _in_mean_units(all_distances(old, old))
+    return _huber_sum(difference) / max(difference.numel(), 1)
+
+
+def relational_angles(new: Tensor, old: Tensor) -> Tensor:
+    """Compare the angles of all triples: the angle-wise loss of RKD (Park et al., CVPR 2019, Eqs. 9 to 11).
+
+    The Huber loss, with its bend at 1, of cos ∠z_j z_i z_k − cos ∠o_j o_i o_k. Departure: two points within 1e-6 of
+    each other give no direction, so the cosine is 0 and takes no gradient; the public code divides such a difference by
+    1e-12.
+
+    Its B³ cosines and B² directions exist for both models, and with the gradient about three times over. Where they
+    exceed `ELEMENTS`, blocks of vertices are recomputed on the way back, and no more than one of them stands in memory
+    at a time.
+
+    Args:
+        new: Rows z (B, D).
+        old: Rows o (B, D') of the same items, detached.
+
+    Returns:
+        A scalar in [0, 1.5], the mean over B³ triples.
+
+    >>> right, straight = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]]), torch.tensor([[-1.0], [0.0], [1.0]])
+    >>> round(relational_angles(right, straight).item(), 4)  # twice (1)²/2, four times (1 − √½)²/2, of 27
+    0.0434
+    """
+    vertices = torch.arange(len(new), device=new.device)
+    blocks = torch.split(vertices, max(1, ELEMENTS // max(len(new) * max(len(new), new.shape[1]), 1)))
+    if len(blocks) == 1:
+        total = _angle_block(new, old, vertices)
+    else:
+        total = torch.stack(
+            [checkpoint(_angle_block, new, old, rows, use_reentrant=False, preserve_rng_state=False) for rows in blocks]
+        ).sum()
+    return total / max(len(new), 1) ** 3
+
+
+def hard_dark_rank(new: Tensor, old: Tensor, neighbours: int = 4, scale: float = 3.0, power: float = 3.0) -> Tensor:
+    """Return −log of how likely the new model ranks an item's neighbours as the old one did (Chen et al., AAAI 2018).
+
+    Hard DarkRank, arXiv:1707.01220: mean_i [ −Σ_r ( s_ir − log Σ_{t≥r} exp(s_it) ) ] with the scores
+    s_ij = −scale · ‖z_i − z_j‖^power, and r over the neighbours of i in the old model's order, the nearest first.
+
+    Args:
+        new: Rows z (B, D).
+        old: Rows (B, D') of the same items, detached.
+        neighbours: Length of the list; 0 stands for all other items, which is also the most there can be.
+        scale: At least 0; 3 in the public code of RKD, as its power and its four neighbours.
+        power: At least 1.
+
+    Returns:
+        Nats, a scalar of at least 0; 0, with a gradient of 0, for a list of one. Of old items at the same distance the
+        one of the earlier row comes first. It holds B × B distances.
+
+    >>> o = torch.tensor([[0.0], [1.0], [3.0]])
+    >>> round(hard_dark_rank(torch.zeros(3, 1), o).item(), 4)  # two neighbours, a toss: ln 2
+    0.6931
+    """
+    itself = torch.eye(len(old), dtype=torch.bool, device=old.device)
+    count = min(neighbours or len(old), len(old) - 1) if len(old) else 0
+    order = torch.argsort(all_distances(old, old).masked_fill(itself, torch.inf), dim=1, stable=True)[:, :count]
+    ranked = -scale * all_distances(new, new).pow(power).gather(1, order)
+    remaining = torch.logcumsumexp(ranked.flip(1), dim=1).flip(1)  # over the neighbour itself and all behind it
+    return (remaining - ranked).sum() / max(len(new), 1)
+
+
+def frozen_batch_hard(
+    new: Tensor, old: Tensor, labels: Tensor, *, margin: float = 0.1, squared: bool = False
+) -> Tensor:
+    """Average triplets of every row with the farthest old embedding of its class and the nearest of another.
+
+    Batch-hard mining (Hermans et al., arXiv:1703.07737) among frozen embeddings, as CVS compares its own with. Decision
+    where nothing is published: the old embedding of the same item is no positive, which is why batches need two items
+    of a class.
+
+    Args:
+        new: Unit rows (B, D).
+        old: Unit rows of the last session's model, the same items, detached (B, D).
+        labels: Class of every item, int64 (B,).
+        margin: At least 0.
+        squared: Whether distances are squared; see `frozen_triplet`.
+
+    Returns:
+        A scalar, at least 0; 0, with a gradient of 0, where no row has both a positive and a negative.
+
+    >>> o = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    >>> loss = frozen_batch_hard(o, o, torch.tensor([0, 0, 1]), squared=True)
+    >>> round(loss.item(), 4)  # the first: 2 − 4 + 0.1 < 0, the second: 2 − 2 + 0.1; the third has no positive
+    0.05
+    """
+    if not len(new):
+        return new.sum() * 0
+    nearest = nearest_of_other_classes(new, labels, old, labels)
+    itself = torch.eye(len(old), dtype=torch.bool, device=old.device)
+    outside = (labels[:, None] != labels) | itself
+    farthest = all_distances(new.detach(), old).masked_fill(outside, -torch.inf).argmax(dim=1)
+    valid = (nearest >= 0) & ~outside.all(dim=1)
+    return frozen_triplet(new, old[farthest], old[nearest.clamp_min(0)], valid, margin=margin, squared=squared)
+
+
+def _in_mean_units(distances: Tensor) -> Tensor:
+    """Divide distances by the mean of those above 0, or by 1e-6 where that is less."""
+    mean = distances.sum() / (distances > 0).sum().clamp_min(1)
+    return distances / mean.clamp_min(COINCIDING)
+
+
+def _angle_block(new: Tensor, old: Tensor, vertices: Tensor) -> Tensor:
+    """Sum the Huber loss of the cosines at some vertices."""
+    return _huber_sum(_cosines_at(new, vertices) - _cosines_at(old, vertices))
+
+
+def _cosines_at(points: Tensor, vertices: Tensor) -> Tensor:
+    """Return the cosines of the angles (V, B, B) that points (B, D) span at some of them."""
+    differences = points - points[vertices, None]
+    lengths = root(differences.square().sum(dim=2, keepdim=True))
+    near = lengths < COINCIDING
+    directions = (differences / lengths.masked_fill(near, 1.0)).masked_fill(near, 0.0)
+    return directions @ directions.transpose(1, 2)
+
+
+def _huber_sum(differences: Tensor) -> Tensor:
+    return F.smooth_l1_loss(differences, torch.zeros_like(differences), reduction="sum")

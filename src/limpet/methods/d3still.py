@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
+import torch
 from torch import Tensor
 
 from limpet.errors import refuse
-from limpet.losses.neighbourhood import neighbour_order
+from limpet.geometry.hypersphere import root
+from limpet.losses.alignment import selected_mean
 from limpet.methods.base import CompatibilityMethod, Read, Step, task_of
+
+SLACK = 0.1  # added to a difference of old similarities, by which another one is divided
 
 
 class D3still(CompatibilityMethod):
@@ -64,3 +68,46 @@ class D3still(CompatibilityMethod):
             "inverted": self.weight * self.inverted * found.inverted,
             "upheld": self.weight * self.upheld * found.upheld,
         }
+
+
+class NeighbourOrder(NamedTuple):
+    """What a new embedding finds otherwise than the old one did, three scalars of at least 0; see `neighbour_order`."""
+
+    own: Tensor
+    inverted: Tensor
+    upheld: Tensor
+
+
+def neighbour_order(cross: Tensor, old: Tensor, neighbours: int = 9) -> NeighbourOrder:
+    """Compare differences of similarities to old neighbours (D3still, Xie et al., CVPR 2024).
+
+    For an item i and two of its K nearest others a and b by old similarities t, let e = t_ia − t_ib, and let
+    d = c_ia − c_ib be what a new embedding sees in the same place. The deviation is (d − e) / (0.1 + |e|).
+
+    - own: √(Σ_i (t_ii − c_ii)²) / B;
+    - inverted: the mean over items of the length of all deviations whose d and e have opposite signs, over K: the new
+      embedding finds b before a;
+    - upheld: the same of those with equal signs, where the order is right already.
+
+    Args:
+        cross: c, similarity of the new embedding of every item to the old one of every item (B, B).
+        old: t, similarities of the old embeddings (B, B), detached.
+        neighbours: K; at most B − 1 count.
+
+    >>> old = torch.tensor([[1.0, 0.5, 0.0], [0.5, 1.0, 0.25], [0.0, 0.25, 1.0]])
+    >>> [term.item() for term in neighbour_order(old, old)]
+    [0.0, 0.0, 0.0]
+    """
+    items = len(old)
+    count = max(min(neighbours, items - 1), 0)
+    itself = torch.eye(items, dtype=torch.bool, device=old.device)
+    nearest = old.masked_fill(itself, -torch.inf).topk(count, dim=1).indices
+    seen, known = (of.gather(1, nearest) for of in (cross, old))
+    d, e = (of[:, :, None] - of[:, None, :] for of in (seen, known))
+    squares, agreeing = ((d - e) / (SLACK + e.abs())).square(), d.detach() * e
+    inverted, upheld = (
+        selected_mean(root(squares.masked_fill(~chosen, 0).sum(dim=(1, 2)))) / max(count, 1)
+        for chosen in (agreeing < 0, agreeing > 0)
+    )
+    own = root((old.diagonal() - cross.diagonal()).square().sum()) / max(items, 1)
+    return NeighbourOrder(own, inverted, upheld)

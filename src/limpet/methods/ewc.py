@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from limpet.errors import refuse, unknown_name
 from limpet.geometry import Hypersphere, Space
-from limpet.losses.importance import Tensors, quadratic_penalty, squared_gradients
+from limpet.losses.importance import Tensors, quadratic_penalty
 from limpet.losses.influence import mean_cross_entropy
 from limpet.methods.base import Batch, CompatibilityMethod, Head, OldModel, Read, Step, View
 from limpet.methods.weight_records import (
@@ -192,3 +192,34 @@ ANCHORS: dict[str, Callable[..., tuple[dict[str, Tensor], dict[str, Tensor]]]] =
     "each": merged_anchors,
     "latest": latest_anchors,
 }
+
+
+def squared_gradients(
+    loss: Callable[..., Tensor], weights: Tensors, *items: Tensor, block: int = 16
+) -> dict[str, Tensor]:
+    """Sum the squared gradient of the loss over items; divided by their number, it is the diagonal Fisher information.
+
+    With ``loss`` the cross-entropy of one item at its true label, this is the empirical Fisher of EWC. A model must be
+    in evaluation mode, so that an item does not depend on the others. Where an "item" is a whole batch and ``loss``
+    its mean, it is the form of rainbow-memory's public benchmark, smaller by about the size of the batch.
+
+    Args:
+        loss: From weights by name and one of each of the items to a scalar, without side effects.
+        weights: Where the gradient is taken.
+        items: Tensors of equal length N, such as inputs (N, ...) and labels (N,).
+        block: How many gradients stand in memory at once, each of the size of all the weights.
+
+    Returns:
+        Sums of the shapes of the weights, at least 0, detached; 0 for no items.
+
+    >>> fisher = squared_gradients(lambda w, x: w["a"] * x, {"a": torch.tensor(5.0)}, torch.tensor([1.0, 3.0]))
+    >>> fisher["a"].item()  # 1² + 3²
+    10.0
+    """
+    constants = {name: weight.detach() for name, weight in weights.items()}
+    sums = {name: torch.zeros_like(weight) for name, weight in constants.items()}
+    gradient = torch.func.vmap(torch.func.grad(loss), in_dims=(None, *[0] * len(items)))
+    for start in range(0, len(items[0]), block):
+        found = gradient(constants, *[rows[start : start + block] for rows in items])
+        sums = {name: total + found[name].square().sum(dim=0) for name, total in sums.items()}
+    return sums

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from limpet.errors import refuse
 from limpet.geometry import Space
 from limpet.geometry.hypersphere import mean_direction, normalise
-from limpet.losses.alignment import selected_mean, squared_alignment
+from limpet.losses.alignment import selected_mean
 from limpet.losses.boundary import class_boundaries
 from limpet.methods.base import CompatibilityMethod, Head, OldModel, Read, Step
 from limpet.methods.predecessor import class_source, require_old, select_known
@@ -162,3 +162,16 @@ def direction_gap(weights: Tensor, centres: Tensor, valid: Tensor) -> Tensor:
     0.4
     """
     return selected_mean(1 - (weights * centres).sum(dim=1), valid)
+
+
+def squared_alignment(new: Tensor, old: Tensor, selected: Tensor | None = None) -> Tensor:
+    """Return the mean squared difference over all elements of unit rows (B, D): ‖new − old‖² / D on average.
+
+    The form of OpenCompatible's benchmark. A scalar in [0, 4 / D]. Only the rows ``selected``, bool (B,), count,
+    or all when it is left out.
+
+    >>> import torch
+    >>> squared_alignment(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])).item()
+    1.0
+    """
+    return selected_mean((new - old).square().mean(dim=1), selected)

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from limpet.errors import refuse
 from limpet.geometry import Space
-from limpet.losses.perturbation import mean_angle, nearest_prototypes, neighbour_repulsion
+from limpet.geometry.hypersphere import normalise
+from limpet.losses.perturbation import block_size, mean_angle
 from limpet.losses.prototypes import drawn_classes, prototype_contrast
 from limpet.methods.base import CompatibilityMethod, Epoch, Head, OldModel, Read, Step
 from limpet.methods.new_prototypes import NewPrototypes, PrototypeSource
 from limpet.methods.predecessor import class_prototypes, require_old
+
+_NEGLIGIBLE = 1e-6  # a smaller sum of similarities has no direction to speak of
 
 
 class NDPP(CompatibilityMethod):
@@ -110,3 +115,55 @@ class NDPP(CompatibilityMethod):
         negatives = drawn_classes(self.negatives, len(prototypes), step.generator, points.device)
         contrast = prototype_contrast(points, step.labels, prototypes, self.temperature, targets, negatives)
         return {"task": step.head.loss(step.new, step.labels), "contrast": self.weight * contrast}
+
+
+def nearest_prototypes(queries: Tensor, prototypes: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Find for every class the K most similar prototypes of *other* classes.
+
+    Args:
+        queries: One vector per class (C, D), of any length.
+        prototypes: One vector per class (C, D), of any length; row c never is a neighbour of query c.
+        count: K; at most C - 1 are returned.
+
+    Returns:
+        Classes, int64 (C, K'), nearest first, and their cosines (C, K') with K' = min(K, C - 1).
+
+    >>> corners = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
+    >>> nearest_prototypes(corners, corners, 1)[0].flatten().tolist()
+    [2, 2, 1]
+    """
+    classes = len(prototypes)
+    unit, count = normalise(prototypes), min(count, classes - 1)
+    found = []
+    for rows in torch.split(torch.arange(classes, device=prototypes.device), block_size(classes)):
+        similarities = normalise(queries[rows]) @ unit.T
+        similarities[torch.arange(len(rows)), rows] = -torch.inf
+        found.append(similarities.topk(count))
+    return torch.cat([best.indices for best in found]), torch.cat([best.values for best in found])
+
+
+def neighbour_repulsion(origins: Tensor, prototypes: Tensor, neighbours: Tensor, similarities: Tensor) -> Tensor:
+    """Return r = Σ s (o − p) / Σ s over every class's neighbours p: the way from them to its origin (NDPP, Eqs. 4, 7).
+
+    Similarities below 0 count as 0, or a distant class would attract; where what is left sums to less than 1e-6 the
+    direction is 0. Both never happen in the paper's setting, with K = 100 of thousands of classes.
+
+    Args:
+        origins: o, one vector per class (C, D).
+        prototypes: p, one vector per class (C, D).
+        neighbours: Classes, int64 (C, K), of `nearest_prototypes`.
+        similarities: Their cosines (C, K).
+
+    Returns:
+        (C, D); K may be 0.
+
+    >>> o, p = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])
+    >>> neighbour_repulsion(o, p, torch.tensor([[0]]), torch.tensor([[0.5]])).tolist()
+    [[1.0, -1.0]]
+    """
+    if neighbours.shape[1] == 0:
+        return torch.zeros_like(origins)
+    weights = similarities.clamp_min(0)
+    total = weights.sum(dim=1, keepdim=True)
+    pull = F.embedding_bag(neighbours, prototypes, per_sample_weights=weights, mode="sum")
+    return torch.where(total < _NEGLIGIBLE, 0.0, origins - pull / total.clamp_min(_NEGLIGIBLE))

@@ -5,19 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from limpet.errors import refuse
 from limpet.geometry import Space
-from limpet.losses.importance import (
-    Tensors,
-    averaged_scores,
-    loss_decrease,
-    moving_fisher,
-    path_scores,
-    quadratic_penalty,
-    walk_importance,
-)
+from limpet.losses.importance import Tensors, quadratic_penalty
 from limpet.methods.base import EVERY_SPACE, Batch, CompatibilityMethod, Head, OldModel, Step
 from limpet.methods.weight_records import WeightRecords, group_of, grouped, refuse_other_weights, trained_weights
 
@@ -150,3 +143,100 @@ class RWalk(CompatibilityMethod):
         """Return the Fisher information and the scores, averaged with those of earlier sessions."""
         scores = averaged_scores(self.earlier.tensors() or None, self.scores.tensors())
         return grouped(fisher=self.fisher.tensors(), scores=scores)
+
+
+def moving_fisher(fisher: Tensors | None, gradients: Tensors, share: float = 0.5) -> dict[str, Tensor]:
+    """Return α g² + (1 − α) F, the Fisher information averaged while training (RWalk, Eq. 6, called EWC++).
+
+    Args:
+        fisher: F so far; None at the first step, whose g² is then the whole.
+        gradients: g of the task loss of one batch, without the penalty.
+        share: α in [0, 1], the weight of the new batch.
+
+    >>> moving_fisher({"a": torch.tensor(1.0)}, {"a": torch.tensor(3.0)}, share=0.25)["a"].item()
+    3.0
+    """
+    squares = {name: gradient.square() for name, gradient in gradients.items()}
+    return squares if fisher is None else {name: torch.lerp(fisher[name], new, share) for name, new in squares.items()}
+
+
+def loss_decrease(gradients: Tensors, before: Tensors, after: Tensors) -> dict[str, Tensor]:
+    """Return −g · (θ(t+1) − θ(t)) for every weight: how much of a step's decrease of the loss it accounts for.
+
+    To first order (RWalk; Zenke et al., ICML 2017). Values may be negative. ``before`` must be a copy:
+    compared with the weights themselves, which an optimiser changes in place, nothing ever moves (in rainbow-memory's
+    public benchmark nothing does).
+
+    Args:
+        gradients: g of the task loss at ``before``, without the penalty.
+        before: θ(t).
+        after: θ(t+1).
+
+    >>> loss_decrease({"a": torch.tensor(2.0)}, {"a": torch.tensor(1.0)}, {"a": torch.tensor(0.5)})["a"].item()
+    1.0
+    """
+    return {name: -gradient * (after[name] - before[name]) for name, gradient in gradients.items()}
+
+
+def path_scores(
+    decreases: Tensors, fisher: Tensors, before: Tensors, after: Tensors, epsilon: float = 1e-3
+) -> dict[str, Tensor]:
+    """Return max(0, ΔL / (½ F Δθ² + ε)): the decrease of the loss per distance walked (RWalk, Eq. 7).
+
+    The distance is the divergence of the predictions to second order. A score is that of a few steps; the scores of a
+    session are their sum. Negative ones count 0, in every such interval, as in the authors' code.
+
+    Args:
+        decreases: ΔL of `loss_decrease`, summed over the interval.
+        fisher: F of `moving_fisher`.
+        before: Weights at the start of the interval.
+        after: Weights at its end.
+        epsilon: ε > 0; 1e-3 in the authors' code.
+
+    >>> one, two = {"a": torch.tensor(1.0)}, {"a": torch.tensor(3.0)}
+    >>> path_scores({"a": torch.tensor(5.0)}, one, one, two, epsilon=0.5)["a"].item()  # 5 / (½ · 1 · 2² + 0.5)
+    2.0
+    """
+    moved = {name: (after[name] - before[name]).square() for name in decreases}
+    return {name: F.relu(decrease / (fisher[name] * moved[name] / 2 + epsilon)) for name, decrease in decreases.items()}
+
+
+def averaged_scores(earlier: Tensors | None, session: Tensors) -> dict[str, Tensor]:
+    """Return the mean of the scores until the last session and those of this one, so that old ones fade (RWalk, 4.3).
+
+    Args:
+        earlier: Scores so far; None after the first session, whose scores are then the whole.
+        session: Scores of the session that just ended.
+
+    >>> averaged_scores({"a": torch.tensor(2.0)}, {"a": torch.tensor(4.0)})["a"].item()
+    3.0
+    """
+    return dict(session) if earlier is None else {name: (earlier[name] + new) / 2 for name, new in session.items()}
+
+
+def walk_importance(fisher: Tensors, scores: Tensors, *, normalised: bool = True) -> dict[str, Tensor]:
+    """Return F + s, what RWalk weighs its penalty with (Eq. 8).
+
+    Args:
+        fisher: F at the end of a session, at least 0.
+        scores: s of `averaged_scores`, at least 0.
+        normalised: Divide both by the largest value that any weight has, so that neither drowns the other, as the
+            authors' code does; without it, the equation as it is printed.
+
+    Returns:
+        At least 0; at most 2 when normalised.
+
+    >>> fisher, scores = {"a": torch.tensor([0.1, 0.2])}, {"a": torch.tensor([30.0, 10.0])}
+    >>> [round(value, 4) for value in walk_importance(fisher, scores)["a"].tolist()]
+    [1.5, 1.3333]
+    """
+    if normalised:
+        fisher, scores = _over_largest(fisher), _over_largest(scores)
+    return {name: fisher[name] + score for name, score in scores.items()}
+
+
+def _over_largest(values: Tensors) -> dict[str, Tensor]:
+    """Divide by the largest of all values, unless that is 0."""
+    filled = [value.max() for value in values.values() if value.numel()]
+    largest = torch.stack(filled).max() if filled else torch.ones(())
+    return {name: value / torch.where(largest > 0, largest, 1.0) for name, value in values.items()}

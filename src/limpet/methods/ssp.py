@@ -11,9 +11,13 @@ from torch import Tensor, nn
 
 from limpet.errors import refuse
 from limpet.geometry import Space
-from limpet.losses.neighbourhood import anchor_agreement, anchors_of
+from limpet.geometry.hypersphere import normalise
+from limpet.losses.distillation import dark_knowledge
 from limpet.methods.base import CompatibilityMethod, Head, OldModel, Read, Step, View, task_of
 from limpet.methods.predecessor import require_old
+
+ROUNDS = 10  # of k-means
+
 
 _SAMPLE = 10_000  # old embeddings among which anchors are sought
 
@@ -67,3 +71,54 @@ class SSP(CompatibilityMethod):
         anchors = self.anchor_points.to(step.new.points)
         agreement = anchor_agreement(step.new.points, step.predecessor.points, anchors, self.temperature)
         return {"task": task_of(step, step.new, step.labels >= 0), "anchors": self.weight * agreement}
+
+
+def parts_of(points: Tensor, parts: int) -> Tensor:
+    """Cut rows (B, D) into M directions of D / M values each (B, M, D / M); a part that is 0 stays 0."""
+    return normalise(points.reshape(len(points), parts, points.shape[1] // parts))
+
+
+def anchors_of(points: Tensor, parts: int, count: int, generator: torch.Generator) -> Tensor:
+    """Return the centres of every part of old points, as a product quantiser has them: (M, K, D / M).
+
+    By k-means over the cosines of the parts, ten rounds from points that are drawn; a centre that nothing is nearest to
+    stays where it is.
+
+    Args:
+        points: Of the old model (N, D).
+        parts: M, a divisor of D.
+        count: K; at most N.
+        generator: Draws the first centres.
+    """
+    rows = parts_of(points, parts).transpose(0, 1)  # (M, N, D / M)
+    drawn = torch.randperm(len(points), generator=generator)[:count]
+    centres = rows[:, drawn]
+    for _ in range(ROUNDS):
+        nearest = (rows @ centres.mT).argmax(dim=2, keepdim=True).expand_as(rows)
+        sums = torch.zeros_like(centres).scatter_add_(1, nearest, rows)
+        centres = torch.where(sums.any(dim=2, keepdim=True), normalise(sums), centres)
+    return centres
+
+
+def anchor_agreement(new: Tensor, old: Tensor, anchors: Tensor, temperature: float) -> Tensor:
+    """Compare which anchors new and old points are near (SSP, Wu et al., arXiv:2403.00648).
+
+    Each of M parts of a point has a cosine to each of K anchors; over a temperature, their softmax is how it lies among
+    them. The mean over items and parts of the divergence KL(old ‖ new) of the two.
+
+    Args:
+        new: Points (B, D).
+        old: Old points of the same items (B, D), detached.
+        anchors: What `anchors_of` returned (M, K, D / M).
+        temperature: Above 0.
+
+    Returns:
+        Nats, a scalar of at least 0.
+
+    >>> points, anchors = torch.eye(2), torch.ones(2, 3, 1)
+    >>> anchor_agreement(points, points.flip(0), anchors, 0.5).item()  # anchors that are all alike tell nothing
+    0.0
+    """
+    cosines = (torch.einsum("bms,mks->bmk", parts_of(points, len(anchors)), anchors) for points in (new, old))
+    near, before = (of.flatten(0, 1) for of in cosines)
+    return dark_knowledge(near, before, temperature)
