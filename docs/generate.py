@@ -29,6 +29,7 @@ from markdown.extensions.toc import slugify
 
 import limpet
 from limpet.cli import main
+from limpet.cli.app import path_of
 from limpet.methods.base import CompatibilityMethod
 from limpet.results import Part, Results
 from limpet_bench.cli import main as bench
@@ -374,7 +375,7 @@ def help_of(*words: str, program: Callable[[list[str]], int] = main) -> str:
             contextlib.redirect_stderr(io.StringIO()),
             contextlib.suppress(SystemExit),
         ):
-            program([*words, "--help"])
+            program([*words, "--help-all" if program is not main or path_of(words) else "--help"])
     finally:
         os.environ.pop("COLUMNS")
         if width is not None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from limpet.cli import app
 from limpet.cli.commands import all_functions, function_of
 from limpet.cli.config import known_options
@@ -17,3 +20,12 @@ def option_names(command: str) -> set[str]:
     if command in app.COMMANDS:
         return {name.removeprefix("--").replace("-", "_") for name in app.options_of(command)}
     return set(known_options(function_of(command)))
+
+
+def parsed(command: str, words: Sequence[str]) -> dict[str, Any]:
+    """Return the arguments that a command is called with for some words."""
+    typed = [*command.split(), *words]
+    function, bound, _ = app.app_for(command).parse_args(typed, exit_on_error=False, print_error=False)
+    assert function is app.function_of(command)
+    bound.apply_defaults()
+    return dict(bound.arguments)

@@ -243,13 +243,13 @@ def test_texts_are_embedded_and_mapped_at_once(
         assert (entry["dim"], entry["fingerprint"], entry["role"]) == (64, adapter.mapped_fingerprint, before.role)
         assert entry["text_model"] == "wordllama" and entry["adapter"] == str(frozen / "new_to_old")
     files = {file.name for file in (tmp_path / "mapped" / "wordllama").iterdir()}
-    assert files == {"train.safetensors", "query.safetensors", "gallery.safetensors", "embed.yaml"}, "nothing between"
+    assert files == {"train.safetensors", "query.safetensors", "gallery.safetensors", "embed-texts.toml"}, "nothing"
     again = run(
         capsys,
         "embed",
         "texts",
         "--config",
-        tmp_path / "mapped" / "wordllama" / "embed.yaml",
+        tmp_path / "mapped" / "wordllama" / "embed-texts.toml",
         "--out",
         tmp_path / "again",
     )

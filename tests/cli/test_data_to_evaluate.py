@@ -102,7 +102,7 @@ def test_features_with_their_mirror_images(capsys, made: Path, tmp_path: Path) -
         found["plain"].vectors, features / np.linalg.norm(features, axis=1, keepdims=True), rtol=1e-4, atol=1e-6
     )
     assert np.abs(found["both"].vectors - 2 * features).max() > 1e-3
-    assert "flip: true" in (tmp_path / "both" / "old" / "embed.yaml").read_text()
+    assert "flip = true" in (tmp_path / "both" / "old" / "embed-images.toml").read_text()
 
 
 def test_flip_and_form_mean_nothing_for_what_is_no_image(fails: Callable[..., str], made: Path, tmp_path: Path) -> None:

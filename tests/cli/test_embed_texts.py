@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
 from limpet.cli import main
 from limpet.embeddings import storage
@@ -72,13 +72,13 @@ def test_a_data_set_gets_a_file_per_part(capsys, root: Path, tmp_path: Path) -> 
         assert (part.role, part.prefix, part.fingerprint) == (entry["role"], entry["prefix"], entry["fingerprint"])
         assert part.dim == entry["dim"] == 256
         np.testing.assert_allclose(np.linalg.norm(part.vectors, axis=1), 1, rtol=1e-5)
-    settings = yaml.safe_load((tmp_path / "wordllama" / "embed.yaml").read_text())
-    assert settings["query_prefix"] == "find: " and settings["batch_size"] == 64
+    settings = tomllib.loads((tmp_path / "wordllama" / "embed-texts.toml").read_text())["embed"]["texts"]
+    assert settings["query-prefix"] == "find: " and settings["batch-size"] == 64
 
 
 def test_settings_in_a_file_do_the_same_again(capsys, root: Path, tmp_path: Path) -> None:
     first = embed(capsys, root, tmp_path / "a", "--query-prefix", "find: ", "--truncate-dim", "64")
-    settings = tmp_path / "a" / "wordllama" / "embed.yaml"
+    settings = tmp_path / "a" / "wordllama" / "embed-texts.toml"
     again = document(capsys, "embed", "texts", "--config", settings, "--out", tmp_path / "b")["embeddings"]
     for one, other in zip(first, again, strict=True):
         assert storage.load(one["file"]).digest() == storage.load(other["file"]).digest()
@@ -168,16 +168,16 @@ def test_the_outcome_can_be_evaluated(capsys, fails: Fails, root: Path, tmp_path
     ("words", "message"),
     [
         (["texts", "clinc150"], "No text model was given. Expected: --text-model MODEL"),
-        (["--text-model", "wordllama"], "nothing that says what to do"),
-        (["texts", "clinc150", "--data", "glyphs"], "Unknown option '--data' of `limpet embed texts`"),
+        (["--text-model", "wordllama"], "Unknown command"),
+        (["texts", "clinc150", "--data", "glyphs"], "Unknown option: --data."),
         (["texts", "clinc150", "--release", "x"], "'x' is no release"),
         (
             ["texts", "clinc150", "--text-model", "wordllama", "--part", "train"],
-            "Unknown option '--part' of `limpet embed texts`",
+            "Unknown option: --part.",
         ),
         (
             ["images", "glyphs", "--release", "x", "--query-prefix", "q"],
-            "Unknown option '--query-prefix'",
+            "Unknown option: --query-prefix",
         ),
         (["texts", "clinc150", "--text-model", "wordlama"], "no text model 'wordlama'"),
         (["texts", "clinc150", "--text-model", "wordllama", "a/wordllama"], "models of the same name"),

@@ -59,7 +59,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_it_writes_and_says(made: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     release = load_release(made / "tuned")
     assert release.record.data["name"] == "texts" and release.record.recipe["epochs"] == 2
-    assert (made / "tuned" / "fine-tune.yaml").exists() and (made / "tuned" / "history.json").exists()
+    assert (made / "tuned" / "fine-tune.toml").exists() and (made / "tuned" / "history.json").exists()
     embedded = storage.load(made / "embedded" / "model" / "embeddings.safetensors")
     assert release.record.compatible_with == embedded.fingerprint
 
@@ -177,8 +177,8 @@ def test_pairs_and_triplets_are_trained_on_from_a_file(
     assert (record.data["triplets"], record.data["loss"]) == ("24", "TripletLoss(margin=0.5)")
     embed = ["embed", "texts", made / "queries.csv", "--release", tmp_path / "out"]
     assert len(run(capsys, *embed, "--out", tmp_path / "embedded")["embeddings"]) == 1
-    settings = (tmp_path / "out" / "fine-tune.yaml").read_text()
-    assert "asked" in settings and "margin: 0.5" in settings
+    settings = (tmp_path / "out" / "fine-tune.toml").read_text()
+    assert "asked" in settings and "margin = 0.5" in settings
 
 
 def test_fine_tune_counts_the_texts_that_either_model_cuts(

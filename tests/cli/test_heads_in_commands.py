@@ -83,7 +83,10 @@ def test_a_head_embeds_raw_text_again(capsys, trained: Path, tmp_path: Path) -> 
     expected = embed_features(release, raw(capsys, trained, tmp_path / "raw", "--truncate-dim", "32"))
     assert found.digest() == expected.digest() and found.fingerprint == release.fingerprint
     assert (found.dim, found.role, len(found)) == (32, "query", 3)
-    assert {file.name for file in (tmp_path / "found" / "head").iterdir()} == {"embeddings.safetensors", "embed.yaml"}
+    assert {file.name for file in (tmp_path / "found" / "head").iterdir()} == {
+        "embeddings.safetensors",
+        "embed-texts.toml",
+    }
 
 
 def test_stored_embeddings_go_through_the_head(capsys, fails: Fails, trained: Path, tmp_path: Path) -> None:
@@ -155,7 +158,7 @@ def test_releases_that_do_not_read_texts(
     [
         (["--text-model", "a", "b"], "--release was given with 2 text models"),
         (["--adapter", "x"], "--release and --adapter were given"),
-        (["--part", "train"], "Unknown option '--part' of `limpet embed texts`"),
+        (["--part", "train"], "Unknown option: --part."),
     ],
 )
 def test_what_does_not_go_with_a_head(fails: Fails, trained: Path, tmp_path, words: list[str], message: str) -> None:

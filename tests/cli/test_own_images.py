@@ -106,7 +106,7 @@ def test_folders_look_the_same_for_one_release_and_for_several(
         document(capsys, "embed", "images", made / "photos", "--release", *releases, "--out", tmp_path / out)
         return sorted(path.relative_to(tmp_path / out).as_posix() for path in (tmp_path / out).rglob("*.*"))
 
-    assert embedded("a", "old") == ["old/embed.yaml", "old/embeddings.safetensors"]
+    assert embedded("a", "old") == ["old/embed-images.toml", "old/embeddings.safetensors"]
     assert embedded("b", "bct") + embedded("a", "old") == embedded("both", "old", "bct")
     words = ["evaluate", "--resamples", "50", "--report", "none", "--out", tmp_path / "out"]
     one = main([*map(str, [*words, "--old", tmp_path / "a", "--new", tmp_path / "b"])])

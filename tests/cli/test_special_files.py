@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
+import tomli_w
 from PIL import Image
 
 import limpet.stores.lance.store  # noqa: F401 - children are forked from a process that has imported what they need
@@ -184,7 +184,7 @@ def settings(folder: Path) -> None:
     folder.mkdir()
     head(folder.parent / "head")
     values = {"embeddings": "old.npz", "model": "old", "release": ["head"], "out": "out"}
-    (folder / "settings.yaml").write_text(yaml.safe_dump(values))
+    (folder / "settings.toml").write_text(tomli_w.dumps({"embed": {"stored": values}}))
 
 
 STORED = "embed stored old.npz --model old --out out"
@@ -200,7 +200,7 @@ FOLDERS: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
     "lance gallery": (gallery("lance"), ("gallery status here", "gallery export here --out out.npz")),
     "backup": (backup, ("gallery restore here --gallery memory:out",)),
     "text model": (text_model, ("embed texts texts/texts.csv --text-model here --out out",)),
-    "settings": (settings, ("embed stored --config here/settings.yaml",)),
+    "settings": (settings, ("embed stored --config here/settings.toml",)),
 }  # fmt: skip
 
 

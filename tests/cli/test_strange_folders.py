@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tomli_w
 import yaml
 
 from api_server import ApiServer, serving
 from attached.collections import QdrantApplication
 from limpet.cli import main
+from limpet.cli.app import COMMANDS
 from limpet.errors import ReleaseError
 from limpet.geometry import Hypersphere
 from limpet.models.api.probe import PROBES, fingerprint_of, sketch, written
@@ -177,6 +179,16 @@ def test_a_model_that_cannot_be_the_one_of_a_head_is_not_asked(
     assert not server.requests and not connects
 
 
+def in_file(command: str, values: dict[str, Any]) -> str:
+    """Write settings of a command to a file, and return its name."""
+    if command not in COMMANDS:  # which Cyclopts does not read yet
+        Path("settings.yaml").write_text(yaml.safe_dump(values))
+        return "settings.yaml"
+    first, second = command.split()
+    Path("settings.toml").write_text(tomli_w.dumps({first: {second: values}}))
+    return "settings.toml"
+
+
 def test_a_file_of_settings_names_no_server_that_is_not_listed(
     server: ApiServer, connects: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -188,14 +200,13 @@ def test_a_file_of_settings_names_no_server_that_is_not_listed(
         ("gallery status", {"gallery": f"postgresql://me:secret-word@127.0.0.1{port}/db"}),
     ]
     for name, values in named:
-        Path("settings.yaml").write_text(yaml.safe_dump(values))
-        assert main([*name.split(), "--config", "settings.yaml"]) == 2
+        file = in_file(name, values)
+        assert main([*name.split(), "--config", file]) == 2
         said = " ".join(capsys.readouterr().err.split())
         assert f"export LIMPET_API_HOSTS=127.0.0.1{port}" in said and "secret-word" not in said
     assert not server.requests and not connects
     monkeypatch.setenv("LIMPET_API_HOSTS", f"api.openai.com, 127.0.0.1{port}")
-    Path("settings.yaml").write_text(yaml.safe_dump(named[0][1]))
-    assert main(["embed", "texts", "--config", "settings.yaml"]) == 0
+    assert main(["embed", "texts", "--config", in_file(*named[0])]) == 0
     assert f"Texts go to {server.url}, with the key in OPENAI_API_KEY." in capsys.readouterr().err
 
 

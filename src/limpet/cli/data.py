@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.cli.config import as_typed
 from limpet.cli.console import as_json, console, counting_progress, print_error, print_json, print_table
 from limpet.cli.options import DataSets
+from limpet.cli.parameters import as_typed
 from limpet.embeddings import StringArray
 from limpet.errors import shown, unknown_name
 from limpet.reports.formats import MISSING

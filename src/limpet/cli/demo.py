@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from limpet.cli.choices import write_settings
-from limpet.cli.config import Settings
-from limpet.cli.console import console, counting_progress, print_json, training_progress
+from limpet.cli.console import as_json, console, counting_progress, print_json, training_progress
 from limpet.cli.evidence import Pictures, Sides, write_evidence
 from limpet.cli.options import DataSets
+from limpet.cli.settings import Settings
 from limpet.support.extras import require
 
 if TYPE_CHECKING:
@@ -37,13 +36,7 @@ QUERIES = 300
 BAR = 40  # characters for a value of 1
 
 
-def demo(
-    settings: Settings,
-    out: Path = Path("runs/demo"),
-    all: bool = False,
-    seed: int = 0,
-    json: bool = False,
-) -> int:
+def demo(*, settings: Settings = Settings(), out: Path = Path("runs/demo"), all: bool = False, seed: int = 0) -> int:
     """Run the main job on rendered characters: train, embed, evaluate, report.
 
     An old model learns 120 of 400 characters. New models learn all of them: one without any alignment, the others so
@@ -55,7 +48,6 @@ def demo(
             there already are not made again.
         all: Train every method, not only independent, p2s and bct.
         seed: Of everything.
-        json: Print one JSON document with all numbers.
 
     Examples:
         limpet demo --out runs/demo
@@ -87,12 +79,12 @@ def demo(
         pictures=Pictures(data),
         seed=seed,
     )  # fmt: skip
-    write_settings(out, "demo.yaml", settings)
+    settings.write(out)
     for name, release in releases.items():
         write_card(release.record, release.space, out / name, markdown_table(*summary_rows(results)))
     gallery = live_gallery(sides["old"], sides[SERVED], out, SERVED, seed)
     gallery.tell()
-    if json:
+    if as_json():
         print_json({**results.to_dict(), "gallery": gallery.to_dict()})
     console.print(f"{time.monotonic() - started:.0f} s in all", style="dim")
     return 0

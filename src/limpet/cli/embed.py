@@ -12,14 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
-from limpet.cli.choices import write_settings
-from limpet.cli.config import Settings
-from limpet.cli.console import console, counting_progress, long_texts, print_json, print_table
+from limpet.cli.console import as_json, console, counting_progress, long_texts, print_json, print_table
 from limpet.cli.options import Api, DataSets, Reading, TextModel
-from limpet.cli.parameters import Options
+from limpet.cli.parameters import RARE, Options
 from limpet.cli.places import Place
+from limpet.cli.settings import Settings
 from limpet.embeddings import EmbeddingSet
 from limpet.embeddings.files import files_in, model_folder
 from limpet.errors import ConfigError, ReleaseError, refuse, shown
@@ -99,11 +98,9 @@ class Destination(Options):
 
     Args:
         out: Folder for the embeddings, in which every model gets one of its own.
-        json: Print one JSON document with the files.
     """
 
     out: Path
-    json: bool = False
 
     def folders(self, models: Sequence[Model], what: str) -> dict[Model, Path]:
         """Return where the embeddings of every model go.
@@ -133,8 +130,8 @@ class Destination(Options):
     def tell(self, made: Sequence[Made], settings: Settings) -> int:
         """Write the settings beside what was made, and say where it is."""
         for folder in {one.file.parent for one in made}:
-            write_settings(folder, "embed.yaml", settings)
-        if self.json:
+            settings.write(folder)
+        if as_json():
             long = [one.to_dict() for one in long_texts()]
             print_json({"embeddings": [one.to_dict() for one in made], "long_texts": long})
         for one in made:
@@ -165,10 +162,11 @@ def table_of(made: Sequence[Made]) -> tuple[list[str], list[list[str]]]:
 
 def images(
     data: str,
+    *,
     release: list[Path],
     destination: Destination,
-    sets: DataSets,
-    settings: Settings,
+    sets: DataSets = DataSets(),
+    settings: Settings = Settings(),
     part: Part = "evaluation",
     form: Literal["points", "features"] = "points",
     flip: bool = False,
@@ -302,18 +300,19 @@ class _Embedding:
 
 def texts(
     texts: str,
+    *,
     destination: Destination,
-    model: TextModel,
-    api: Api,
-    sets: DataSets,
-    settings: Settings,
+    model: TextModel = TextModel(),
+    api: Api = Api(),
+    sets: DataSets = DataSets(),
+    settings: Settings = Settings(),
     text_model: list[str] = [],
     release: list[Path] = [],
     adapter: Path | None = None,
     role: Literal["query", "document", "both"] = "both",
-    on_empty: Literal["fail", "skip"] = "fail",
-    batch_size: int = 64,
-    device: str = "cpu",
+    on_empty: Annotated[Literal["fail", "skip"], RARE] = "fail",
+    batch_size: Annotated[int, RARE] = 64,
+    device: Annotated[str, RARE] = "cpu",
 ) -> int:
     """Embed texts with frozen models, or with heads or an adapter over one.
 
@@ -403,9 +402,10 @@ def _parts_of_texts(
 
 def stored(
     embeddings: Place,
+    *,
     destination: Destination,
-    reading: Reading,
-    settings: Settings,
+    reading: Reading = Reading(),
+    settings: Settings = Settings(),
     release: list[Path] = [],
     adapter: Path | None = None,
     model: str | None = None,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from limpet.cli.console import as_json, console, print_error, print_json, print_table
 from limpet.cli.evidence import Pictures, Sides, refuse_no_labels, refuse_swapped, write_evidence
 from limpet.cli.options import Answers, DataSets, Judging, Output, Reading, Shown, Similarity
 from limpet.cli.pages import check_report
-from limpet.cli.parameters import Options
+from limpet.cli.parameters import RARE, Options
 from limpet.cli.places import Place
 from limpet.cli.settings import Settings
 from limpet.errors import ConfigError, refuse
@@ -146,20 +146,20 @@ class Models(Options):
     old: Place | None = None
     new: Place | None = None
     independent: Place | None = None
-    old_query: Place | None = None
-    old_gallery: Place | None = None
-    new_query: Place | None = None
-    new_gallery: Place | None = None
-    independent_query: Place | None = None
-    independent_gallery: Place | None = None
-    old_model: str | None = None
-    new_model: str | None = None
-    independent_model: str | None = None
-    old_release: Path | None = None
-    new_release: Path | None = None
+    old_query: Annotated[Place | None, RARE] = None
+    old_gallery: Annotated[Place | None, RARE] = None
+    new_query: Annotated[Place | None, RARE] = None
+    new_gallery: Annotated[Place | None, RARE] = None
+    independent_query: Annotated[Place | None, RARE] = None
+    independent_gallery: Annotated[Place | None, RARE] = None
+    old_model: Annotated[str | None, RARE] = None
+    new_model: Annotated[str | None, RARE] = None
+    independent_model: Annotated[str | None, RARE] = None
+    old_release: Annotated[Path | None, RARE] = None
+    new_release: Annotated[Path | None, RARE] = None
     adapter: Path | None = None
-    similarity: Similarity | None = None
-    pad_old: bool = False
+    similarity: Annotated[Similarity | None, RARE] = None
+    pad_old: Annotated[bool, RARE] = False
 
     def __post_init__(self) -> None:
         refuse(
@@ -197,10 +197,10 @@ def evaluate(
     output: Output = Output(),
     settings: Settings = Settings(),
     metrics: list[str] = [],
-    gate: Literal["interval", "point"] = "interval",
-    curve: Literal["auto", "yes", "no"] = "auto",
-    mixing: bool = False,
-    tolerance: float | None = None,
+    gate: Annotated[Literal["interval", "point"], RARE] = "interval",
+    curve: Annotated[Literal["auto", "yes", "no"], RARE] = "auto",
+    mixing: Annotated[bool, RARE] = False,
+    tolerance: Annotated[float | None, RARE] = None,
 ) -> int:
     """Measure whether new queries can search the old gallery.
 

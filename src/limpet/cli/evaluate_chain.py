@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from limpet.cli.console import as_json, console, print_json, print_table
 from limpet.cli.evidence import Sides, names_of
 from limpet.cli.options import Answers, Judging, Output, Reading, Similarity
 from limpet.cli.pages import check_report, page_line, page_written
+from limpet.cli.parameters import RARE
 from limpet.cli.places import Place
 from limpet.cli.settings import Settings
 from limpet.errors import ConfigError, refuse
@@ -26,9 +27,9 @@ def chain(
     output: Output = Output(),
     settings: Settings = Settings(),
     independent: list[Place] = [],
-    old_baseline: Literal["own", "independent"] | None = None,
-    similarity: Similarity | None = None,
-    pad_old: bool = False,
+    old_baseline: Annotated[Literal["own", "independent"] | None, RARE] = None,
+    similarity: Annotated[Similarity | None, RARE] = None,
+    pad_old: Annotated[bool, RARE] = False,
 ) -> int:
     """Measure whether the queries of every model of a chain can search every earlier gallery.
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from limpet.cli.places import Place
+from limpet.cli.settings import read_toml
 from limpet.errors import ConfigError, LimpetError
 from limpet.support.disk import read_text
-from limpet.support.documents import read_yaml
 
 if TYPE_CHECKING:
     import numpy as np
@@ -92,10 +92,17 @@ def _makers(place: Place | None) -> list[Path]:
     if place is None or place.address is not None:
         return []
     found = model_folder(place.path)
-    settings = (found if found.is_dir() else found.parent) / "embed.yaml"
+    files = (found if found.is_dir() else found.parent).glob("embed-*.toml")
     try:
-        said = read_yaml(settings, "settings of limpet embed") if settings.is_file() else {}
-    except ConfigError:  # of something else
+        said = dict(next(iter(read_toml(next(files))["embed"].values()), {}))
+    except (
+        ConfigError,
+        StopIteration,
+        LookupError,
+        AttributeError,
+        TypeError,
+        ValueError,
+    ):  # none, or of something else
         return []
     listed = said.get("release")
     named = [*(listed if isinstance(listed, list) else []), said.get("adapter")]

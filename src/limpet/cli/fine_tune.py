@@ -5,29 +5,25 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from limpet.cli.adapt import refuse_useless
-from limpet.cli.choices import write_settings
-from limpet.cli.config import Settings
 from limpet.cli.console import console, counting_progress, training_progress
 from limpet.cli.evidence import refuse_no_labels
 from limpet.cli.options import Api, DataSets, Reading, TextModel
-from limpet.cli.parameters import Options
+from limpet.cli.parameters import RARE, Named, Options
 from limpet.cli.places import Place
+from limpet.cli.settings import Settings
 from limpet.cli.train import Destination
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import ConfigError, refuse
 from limpet.methods import build_method, classless_options
-from limpet.support.options import Keywords
-from limpet.training.experiment import TEXT_RECIPE, Experiment, Recipe
+from limpet.training.experiment import TEXT_RECIPE, Experiment, recipe_with
 
 if TYPE_CHECKING:
     from limpet.data.text_pairs import TextPairs
     from limpet.data.text_set import TextSet
     from limpet.models.pair_losses import PairLoss
-
-SETTINGS = "fine-tune.yaml"
 
 
 @dataclass(frozen=True)
@@ -43,10 +39,11 @@ class OldGallery(Options):
     """
 
     old: Place | None = None
-    old_model: str | None = None
+    old_model: Annotated[str | None, RARE] = None
     old_text_model: str | None = None
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Refuse two old models, and none."""
         both = self.old is not None and self.old_text_model is not None
         refuse(
             both or (self.old is None and self.old_text_model is None),
@@ -94,13 +91,13 @@ class Tuning(Options):
     """
 
     method: str | None = None
-    method_options: Keywords = field(default_factory=dict)
-    projection: Literal["linear", "mlp"] = "linear"
-    head: str | None = None
-    head_options: Keywords = field(default_factory=dict)
-    loss: str | None = None
-    loss_options: Keywords = field(default_factory=dict)
-    recipe: Recipe = TEXT_RECIPE
+    method_options: Annotated[Named, RARE] = field(default_factory=dict)
+    projection: Annotated[Literal["linear", "mlp"], RARE] = "linear"
+    head: Annotated[str | None, RARE] = None
+    head_options: Annotated[Named, RARE] = field(default_factory=dict)
+    loss: Annotated[str | None, RARE] = None
+    loss_options: Annotated[Named, RARE] = field(default_factory=dict)
+    recipe: Named = field(default_factory=dict)
     seed: int = 0
 
     def task(self, pairs: TextPairs | None) -> PairLoss | None:
@@ -148,23 +145,25 @@ class Tuning(Options):
         )
         return Experiment(
             method=method, method_options=options, model=EncoderSpec(projection=self.projection),
-            head=self.head, head_options=self.head_options, recipe=self.recipe, seed=self.seed,
+            head=self.head, head_options=self.head_options, seed=self.seed,
+            recipe=recipe_with(TEXT_RECIPE, self.recipe),
         )  # fmt: skip
 
 
 def fine_tune(
     texts: str,
+    *,
     text_model: str,
     destination: Destination,
-    old: OldGallery,
-    tuning: Tuning,
-    reading: Reading,
-    model: TextModel,
-    api: Api,
-    sets: DataSets,
-    settings: Settings,
-    role: Literal["query", "document", "both"] = "both",
-    device: str = "cpu",
+    old: OldGallery = OldGallery(),
+    tuning: Tuning = Tuning(),
+    reading: Reading = Reading(),
+    model: TextModel = TextModel(),
+    api: Api = Api(),
+    sets: DataSets = DataSets(),
+    settings: Settings = Settings(),
+    role: Annotated[Literal["query", "document", "both"], RARE] = "both",
+    device: Annotated[str, RARE] = "cpu",
 ) -> int:
     """Fine-tune a text model so that its queries search what an old model embedded.
 
@@ -200,6 +199,7 @@ def fine_tune(
     from limpet.training.fine_tuning import embedded_before, refuse_untrainable
     from limpet.training.fine_tuning import fine_tune as train
 
+    old.check()
     pairs = sets.pairs(texts)
     experiment, task = tuning.experiment(pairs), tuning.task(pairs)
     out, before = destination.out, None
@@ -223,15 +223,16 @@ def fine_tune(
         )
     with counting_progress(encoder.name, len(every)) as on_batch:
         embedded_before(encoder, items, role, cache=out / "cache", on_batch=on_batch)
-    if not (out / SETTINGS).exists():  # the settings of a run are kept if it refuses others
-        write_settings(out, SETTINGS, settings)
+    settings = settings.resolved(recipe=experiment.recipe)
+    if not (out / settings.file).exists():  # the settings of a run are kept if it refuses others
+        settings.write(out)
     with training_progress(experiment.method) as on_step:
         tuned = train(
             before, items, encoder, experiment, out, role=role, task=task, cache=out / "cache",
             data_name=data.name if isinstance(data, TextData) else Path(texts).stem, on_step=on_step,
             loggers=destination.loggers(), again=destination.again,
         )  # fmt: skip
-    write_settings(out, SETTINGS, settings)
+    settings.write(out)
     destination.tell({experiment.method: tuned.release})
     command = ["limpet", "embed", "texts", "QUERIES", "--role", "query", "--release", str(out), "--out", "DIR"]
     console.print(f"next     {shlex.join(command)}")

@@ -14,7 +14,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from limpet.cli.commands import below, function_of
-from limpet.cli.config import as_typed
+from limpet.cli.parameters import as_typed
 from limpet.cli.places import Place
 
 COLUMN = 28

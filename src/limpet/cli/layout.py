@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import textwrap
 from typing import TYPE_CHECKING, Any
@@ -75,9 +76,17 @@ def shown_default(value: object) -> str | None:
     return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
+def _finite(kind: Any, value: Any) -> None:
+    """Refuse numbers that are none, or infinite."""
+    for one in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(one, float) and not math.isfinite(one):
+            raise ValueError(f"a finite number is needed, not {one}")
+
+
 LISTS_AND_FLAGS = Parameter(
+    validator=_finite,
     negative=(),  # no --no-json beside --json
-    consume_multiple=True,  # --release a b, not --release a --release b
+    consume_multiple=1,  # --release a b, not --release a --release b
     allow_repeating=True,  # the last word counts
     show_default=shown_default,
 )

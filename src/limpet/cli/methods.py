@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from limpet.cli.config import as_typed
 from limpet.cli.console import as_json, console, print_error, print_json, print_table
+from limpet.cli.parameters import as_typed
 from limpet.methods import METHODS
 from limpet.methods.descriptions import Description, describe
 

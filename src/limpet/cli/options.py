@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from limpet.cli.choices import data_root, user_cache
 from limpet.cli.console import AT_END, console, counting_progress
 from limpet.cli.evidence import Sides
 from limpet.cli.pages import Report
-from limpet.cli.parameters import Named, Options
+from limpet.cli.parameters import RARE, Named, Options
 from limpet.cli.places import Place
 from limpet.errors import ConfigError, ReleaseError, UnusableVectorsError, refuse, shown
 from limpet.support.options import bound, option_types
@@ -109,11 +109,11 @@ class Reading(Options):
         label_column: The same of the labels, "labels" and "label".
     """
 
-    cast: bool = False
-    skip_unusable: bool = False
-    vector_column: list[str] = field(default_factory=list)
-    id_column: list[str] = field(default_factory=list)
-    label_column: list[str] = field(default_factory=list)
+    cast: Annotated[bool, RARE] = False
+    skip_unusable: Annotated[bool, RARE] = False
+    vector_column: Annotated[list[str], RARE] = field(default_factory=list)
+    id_column: Annotated[list[str], RARE] = field(default_factory=list)
+    label_column: Annotated[list[str], RARE] = field(default_factory=list)
 
     @property
     def columns(self) -> FileColumns:
@@ -240,8 +240,8 @@ class DataSets(Options):
             256x128 for height and width; that of the release, where one reads them.
     """
 
-    data_root: Path | None = None
-    data_options: Named = field(default_factory=dict)
+    data_root: Annotated[Path | None, RARE] = None
+    data_options: Annotated[Named, RARE] = field(default_factory=dict)
 
     def images(self, data: str, encoder: EncoderSpec | None = None, *, exactly: bool = False) -> RetrievalData:
         """Open a data set of images by name, path or URL, showing that it is being read.
@@ -354,11 +354,11 @@ class TextModel(Options):
             refuses them, chunk-mean embeds the mean of their windows.
     """
 
-    query_prefix: str | None = None
-    document_prefix: str | None = None
-    max_length: int | None = None
-    truncate_dim: int | None = None
-    on_long: str | None = None
+    query_prefix: Annotated[str | None, RARE] = None
+    document_prefix: Annotated[str | None, RARE] = None
+    max_length: Annotated[int | None, RARE] = None
+    truncate_dim: Annotated[int | None, RARE] = None
+    on_long: Annotated[str | None, RARE] = None
 
     def opened(self, model: str, device: str, api: Api, known: Iterable[str] = ()) -> TextEncoder:
         """Open a frozen text model: a folder, an installed Python package, a name on the hub, or one behind an API.
@@ -449,7 +449,7 @@ class StartingModel(Options):
     """
 
     model: str | None = None
-    encoder: str | None = None
+    encoder: Annotated[str | None, RARE] = None
 
     def refuse_unused(self, old: Path | None) -> None:
         """Refuse code that no release needs."""
@@ -506,13 +506,13 @@ class Network(Options):
 
     backbone: str | None = None
     dim: int = 128
-    projection: str | None = None
-    backbone_options: Named = field(default_factory=dict)
-    centre_crop: str | None = None
-    mean: list[float] = field(default_factory=lambda: [0.5])
-    std: list[float] = field(default_factory=lambda: [0.5])
-    weights: Path | None = None
-    freeze_backbone: bool = False
+    projection: Annotated[str | None, RARE] = None
+    backbone_options: Annotated[Named, RARE] = field(default_factory=dict)
+    centre_crop: Annotated[str | None, RARE] = None
+    mean: Annotated[list[float], RARE] = field(default_factory=lambda: [0.5])
+    std: Annotated[list[float], RARE] = field(default_factory=lambda: [0.5])
+    weights: Annotated[Path | None, RARE] = None
+    freeze_backbone: Annotated[bool, RARE] = False
 
     def encoder(
         self, images: ImageSet, projection: str, zeta: float | None = None, start: EncoderSpec | None = None
@@ -560,10 +560,10 @@ class Answers(Options):
     """
 
     protocol: str | None = None
-    ground_truth: Path | None = None
+    ground_truth: Annotated[Path | None, RARE] = None
     relevant: Path | None = None
-    protocol_options: Named = field(default_factory=dict)
-    no_relevant: Literal["exclude", "zero"] | None = None
+    protocol_options: Annotated[Named, RARE] = field(default_factory=dict)
+    no_relevant: Annotated[Literal["exclude", "zero"] | None, RARE] = None
 
     def __post_init__(self) -> None:
         if self.protocol is None:
@@ -623,11 +623,11 @@ class Judging(Options):
     gate_metric: str | None = None
     min_effect: float = 0.0
     guard: list[str] = field(default_factory=list)
-    no_guard: bool = False
-    resamples: int = 2000
-    resample: Literal["auto", "queries", "classes"] = "auto"
-    device: str = "cpu"
-    seed: int = 0
+    no_guard: Annotated[bool, RARE] = False
+    resamples: Annotated[int, RARE] = 2000
+    resample: Annotated[Literal["auto", "queries", "classes"], RARE] = "auto"
+    device: Annotated[str, RARE] = "cpu"
+    seed: Annotated[int, RARE] = 0
 
     def __post_init__(self) -> None:
         refuse(self.seed < 0, f"--seed {self.seed}.", "a whole number of at least 0")

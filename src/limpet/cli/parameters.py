@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -32,22 +33,39 @@ RARE = Parameter(group=Group("More options", help_formatter=Columns(rare=True), 
 """Marks an option that only ``--help-all`` shows: ``resamples: Annotated[int, RARE] = 2000``."""
 
 
-def _by_name(kind: Any, tokens: Any) -> Any:
+def as_typed(name: str) -> str:
+    """Return an option as people type it.
+
+    >>> as_typed("recipe.batch_size")
+    '--recipe.batch-size'
+    """
+    return f"--{name.replace('_', '-')}"
+
+
+def by_name(kind: Any, tokens: Any) -> Keywords:
     """Read values by name, as YAML does: 0.5 is a number, true a truth value, [1, 2] a list; other words are texts."""
-    if isinstance(tokens, Mapping):
-        return {str(name).replace("-", "_"): _by_name(kind, inner) for name, inner in tokens.items()}
-    values = [_value(token.value) for token in tokens]
-    return values[0] if len(values) == 1 else values
+    if not isinstance(tokens, Mapping):
+        raise ValueError("options by name are needed: a name after a dot, then a value")
+    return {str(name).replace("-", "_"): _read(inner) for name, inner in tokens.items()}
+
+
+def _read(tokens: Any) -> Any:
+    return by_name(None, tokens) if isinstance(tokens, Mapping) else _value(tokens[-1].value)
 
 
 def _value(word: str) -> Any:
     from limpet.support.documents import parsed_yaml
 
+    if _NUMBER.fullmatch(word):  # which YAML does not see in 1e-4
+        return float(word)
     try:
         return parsed_yaml(word, f"'{word}'", "a value")
     except ConfigError:
         return word
 
 
-Named = Annotated[Keywords, Parameter(converter=_by_name, accepts_keys=True, n_tokens=1)]
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+")
+
+
+Named = Annotated[Keywords, Parameter(converter=by_name, accepts_keys=True, n_tokens=1)]
 """Options by name, such as ``--method-options.weight 0.5``, which whoever receives them checks."""

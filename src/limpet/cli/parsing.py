@@ -15,17 +15,8 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from limpet.cli.commands import all_functions, below, first_of, function_of, reader_of_words
-from limpet.cli.config import (
-    Settings,
-    Typed,
-    as_typed,
-    known_options,
-    leaves,
-    optional_groups,
-    read_yaml,
-    refuse_unknown,
-)
-from limpet.cli.parameters import Options
+from limpet.cli.config import Settings, Typed, known_options, leaves, optional_groups, read_yaml, refuse_unknown
+from limpet.cli.parameters import Options, as_typed
 from limpet.cli.places import Place
 from limpet.errors import ConfigError, refuse, unknown_name, without_secrets
 from limpet.support.documents import parsed_yaml

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import shlex
 import tomllib
@@ -11,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cyclopts import Parameter
+from cyclopts import App, Parameter, Token
+from cyclopts.argument import ArgumentCollection
 from cyclopts.config import Dict
 
-from limpet.cli.parameters import Options
+from limpet.cli.parameters import Options, by_name
 from limpet.cli.places import Place
 from limpet.errors import ConfigError, brief, reason, refuse, unknown_name, without_secrets
 from limpet.support.disk import read_text
@@ -49,6 +51,11 @@ class Settings:
         """Return the settings with values that were left open and are decided now."""
         return Settings(self.command, {**self.values, **dict(_plain(values))})
 
+    @property
+    def file(self) -> str:
+        """The name of the file that they are written to."""
+        return f"{self.command.replace(' ', '-')}.toml"
+
     def write(self, folder: Path) -> Path:
         """Write a file for ``--config`` beside the results, wholly or not at all, and return its path.
 
@@ -62,7 +69,7 @@ class Settings:
         inner: Mapping[str, Any] = self.values
         for word in reversed(self.command.split()):
             inner = {word: inner}
-        path, text = folder / f"{self.command.replace(' ', '-')}.toml", tomli_w.dumps(inner)
+        path, text = folder / self.file, tomli_w.dumps(inner)
         write_atomically(path, lambda part: part.write_text(without_secrets(text), encoding="utf-8"))
         return path
 
@@ -136,15 +143,24 @@ def read(path: Path, *, named: bool) -> dict[str, Any]:
         ConfigError: It cannot be read, is no TOML, or holds what it must not: a password, a server that the user has
             not listed, or code.
     """
+    document = read_toml(path)
+    for value in _texts(document):
+        _refuse_text(value, path, named)
+    return document
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file.
+
+    Raises:
+        ConfigError: It cannot be read, or is no TOML.
+    """
     try:
-        document = tomllib.loads(read_text(path))
+        return tomllib.loads(read_text(path))
     except OSError as error:
         raise ConfigError(f"Cannot read '{path}': {error.strerror or error}.", expected="a TOML file") from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"'{path}' is no TOML: {reason(error)}.", expected="settings such as `seed = 1`") from error
-    for value in _texts(document):
-        _refuse_text(value, path, named)
-    return document
 
 
 def _texts(value: object) -> Iterator[str]:
@@ -215,7 +231,44 @@ def sources(config: str | None, path: str, table: str = "") -> list[Callable[...
         refuse(not isinstance(value, dict), f"'{name}' in '{source}' is {brief(value)}.", f"a table: [{name}]")
     content = content.get(table, {}) if table else {name: value for name, value in content.items() if name != BENCH}
     usual = Dict(shared, source=source, use_commands_as_keys=False, allow_unknown=True)
-    return [Dict(content, source=source), usual]
+    own: Any = content
+    for word in path.split():
+        own = own.get(word) if isinstance(own, dict) else None
+    return [_Named(own if isinstance(own, dict) else {}, source), Dict(content, source=source), usual]
+
+
+@dataclass(frozen=True)
+class _Named:
+    """Adds options by name to those that were typed, each where its name was not typed.
+
+    Args:
+        own: The table of the command, from which they are taken.
+        source: The file.
+    """
+
+    own: dict[str, Any]
+    source: str
+
+    def __call__(self, app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+        for argument in arguments:
+            name = argument.name.removeprefix("--")
+            key = next((one for one in self.own if one.replace("_", "-") == name), "")
+            if argument.parameter.converter is not by_name or not isinstance(self.own.get(key), dict):
+                continue
+            typed = [tuple(key.replace("-", "_") for key in token.keys) for token in argument.tokens]
+            for keys, value in _leaves(self.own.pop(key)):
+                if not any(keys[: len(one)] == one[: len(keys)] for one in typed):
+                    word = value if isinstance(value, str) else json.dumps(value)
+                    argument.append(Token(keyword=f"[{name}]", value=word, source=self.source, keys=keys))
+
+
+def _leaves(values: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, value in values.items():
+        keys = (*above, name.replace("-", "_"))
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, keys)
+        else:
+            yield keys, value
 
 
 _api: tuple[Any, str] | None = None

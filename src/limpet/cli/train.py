@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from limpet.cli.choices import options_by_method, write_settings
-from limpet.cli.config import Settings
-from limpet.cli.console import console, print_json, print_table, tell_kept, training_progress
+from limpet.cli.choices import options_by_method
+from limpet.cli.console import as_json, print_json, print_table, tell_kept, training_progress
 from limpet.cli.options import DataSets, Network, StartingModel
-from limpet.cli.parameters import Options
+from limpet.cli.parameters import RARE, Named, Options
+from limpet.cli.settings import Settings
 from limpet.cli.training import Training
 from limpet.errors import ConfigError, ReleaseError, refuse, unknown_name
 from limpet.methods import build_method
-from limpet.support.extras import require
-from limpet.support.options import Keywords, bound
+from limpet.support.options import bound
 from limpet.training.experiment import Geometry, Trainable
 
 if TYPE_CHECKING:
@@ -44,11 +43,11 @@ class Predecessor(Options):
     """
 
     old: Path | None = None
-    old_data: str | None = None
+    old_data: Annotated[str | None, RARE] = None
     scenario: str | None = None
-    scenario_options: Keywords = field(default_factory=dict)
-    old_backbone: str | None = None
-    old_dim: int | None = None
+    scenario_options: Annotated[Named, RARE] = field(default_factory=dict)
+    old_backbone: Annotated[str | None, RARE] = None
+    old_dim: Annotated[int | None, RARE] = None
 
     def __post_init__(self) -> None:
         refuse(
@@ -108,12 +107,12 @@ class SpaceOptions(Options):
     """
 
     space: str | None = None
-    curvature: float | None = None
-    learn_curvature: bool = False
-    zeta: float | None = None
-    lift_old: float | None = None
-    relift_old: bool = False
-    pad_old: bool = False
+    curvature: Annotated[float | None, RARE] = None
+    learn_curvature: Annotated[bool, RARE] = False
+    zeta: Annotated[float | None, RARE] = None
+    lift_old: Annotated[float | None, RARE] = None
+    relift_old: Annotated[bool, RARE] = False
+    pad_old: Annotated[bool, RARE] = False
 
     @property
     def geometry(self) -> Geometry:
@@ -129,17 +128,13 @@ class Destination(Options):
         out: Folder for the releases; an interrupted run continues, a finished one is kept.
         logger: Also write the numbers of training as TensorBoard's event files (tensorboard), a table (csv), a database
             of MLflow (mlflow) or an offline run of Weights & Biases (wandb).
-        tensorboard: The same as --logger tensorboard.
         again: Train anew what other code trained, of limpet or of your method; what was there is kept beside it, as
             FOLDER.before-1.
-        json: Print one JSON document with the releases.
     """
 
     out: Path
-    logger: list[Literal["tensorboard", "csv", "mlflow", "wandb"]] = field(default_factory=list)
-    tensorboard: bool = False
-    again: bool = False
-    json: bool = False
+    logger: Annotated[list[Literal["tensorboard", "csv", "mlflow", "wandb"]], RARE] = field(default_factory=list)
+    again: Annotated[bool, RARE] = False
 
     def loggers(self) -> list[OpenLogger]:
         """Return what opens the loggers that were asked for.
@@ -149,11 +144,7 @@ class Destination(Options):
         """
         from limpet.training.loggers import LOGGERS
 
-        if self.tensorboard:
-            console.print("--tensorboard is now --logger tensorboard, and does the same.")
-            require("The logger tensorboard", "tensorboard")
-        names = dict.fromkeys([*self.logger, *(["tensorboard"] if self.tensorboard else [])])
-        return [LOGGERS[name] for name in names]
+        return [LOGGERS[name] for name in dict.fromkeys(self.logger)]
 
     def tell(self, releases: Mapping[str, Release]) -> None:
         """Print what there is now, and which of it was trained by other code."""
@@ -161,7 +152,7 @@ class Destination(Options):
 
         codes = {name: standing_of(release.record) for name, release in releases.items()}
         folders = {name: self.out if len(releases) == 1 else self.out / name for name in releases}
-        if self.json:
+        if as_json():
             print_json(
                 {"releases": {name: {"path": str(folders[name]), "fingerprint": release.fingerprint,
                                      "compatible_with": release.record.compatible_with, "code": codes[name]}
@@ -174,16 +165,17 @@ class Destination(Options):
 
 def train(
     data: str,
+    *,
     destination: Destination,
-    predecessor: Predecessor,
-    network: Network,
-    start: StartingModel,
-    on: SpaceOptions,
-    training: Training,
-    sets: DataSets,
-    settings: Settings,
+    predecessor: Predecessor = Predecessor(),
+    network: Network = Network(),
+    start: StartingModel = StartingModel(),
+    on: SpaceOptions = SpaceOptions(),
+    training: Training = Training(),
+    sets: DataSets = DataSets(),
+    settings: Settings = Settings(),
     method: list[str] = ["p2s"],
-    head: str | None = None,
+    head: Annotated[str | None, RARE] = None,
 ) -> int:
     """Train a model, or a whole comparison of old, independent and compatible models.
 
@@ -206,6 +198,7 @@ def train(
     from limpet.models.heads import HEADS
     from limpet.training.spaces import common_space, settle
 
+    recipe = training.settled
     chosen = options_by_method(method, training.method_options)
     methods = {name: build_method(name, options) for name, options in chosen.items()}
     first, spec = start.opened(network)
@@ -219,21 +212,21 @@ def train(
         if predecessor.scenario is not None:  # what the first model leaves to the second
             found.space.clip_after(found.space.clip_after(None), on.zeta)
     bound(HEADS[str(head)], training.head_options, f"head '{head}'")
-    settings = settings.resolved(space=asked.space, head=head, projection=projection)
+    settings = settings.resolved(space=asked.space, head=head, projection=projection, recipe=recipe)
     images = sets.images(data, spec)
     experiments = training.experiments(
         method, network, images.to_train_on(), head=str(head), projection=str(projection), zeta=on.zeta, geometry=asked,
         start=spec,
     )  # fmt: skip
-    if not (destination.out / "train.yaml").exists():  # the settings of a run are kept if it refuses others
-        write_settings(destination.out, "train.yaml", settings)
+    if not (destination.out / settings.file).exists():  # the settings of a run are kept if it refuses others
+        settings.write(destination.out)
     if predecessor.scenario is not None:
         releases = _comparison(images, experiments, destination, predecessor, network.backbone, first)
     else:
         old_data = None if predecessor.old_data is None else sets.images(predecessor.old_data)
         before = Before(old, None if old is None else _as_it_takes_them(old, data, images, sets), old_data)
         releases = _models(images, experiments, destination, before, first)
-    write_settings(destination.out, "train.yaml", settings)
+    settings.write(destination.out)
     destination.tell(releases)
     return 0
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from limpet.cli.choices import options_by_method
 from limpet.cli.options import Network
-from limpet.cli.parameters import Named, Options
-from limpet.training.experiment import Experiment, Geometry, Recipe
+from limpet.cli.parameters import RARE, Named, Options
+from limpet.training.experiment import Experiment, Geometry, Recipe, recipe_with
 
 if TYPE_CHECKING:
     from limpet.data.image_set import ImageSet
@@ -23,14 +23,22 @@ class Training(Options):
     Args:
         method_options: Options of the method; with several methods, a mapping of each one's name to its options.
         head_options: Options of the head, such as scale and margin of arcface, or triplet of any.
-        recipe: The recipe of every training.
+        recipe: Settings of the training by name, such as --recipe.epochs 30: epochs, batch-size, items-per-class,
+            optimizer, learning-rate, backbone-rate, momentum, nesterov, weight-decay, schedule, milestones, power,
+            warmup-epochs, clip-norm, augmentation.NAME, old-view, precision, channels-last, freeze-batch-norm,
+            trainable.last, trainable.lora, accelerator, devices, workers, data-on-device.
         seed: Of initial weights, order, augmentation, what is drawn from the data, and the method.
     """
 
     method_options: Named = field(default_factory=dict)
-    head_options: Named = field(default_factory=dict)
-    recipe: Recipe = field(default_factory=Recipe)
+    head_options: Annotated[Named, RARE] = field(default_factory=dict)
+    recipe: Named = field(default_factory=dict)
     seed: int = 0
+
+    @property
+    def settled(self) -> Recipe:
+        """The recipe of every training."""
+        return recipe_with(Recipe(), self.recipe)
 
     def experiments(
         self,
@@ -57,7 +65,7 @@ class Training(Options):
             geometry=geometry,
             head=head,
             head_options=self.head_options,
-            recipe=self.recipe,
+            recipe=self.settled,
             weights=network.weights,
             freeze_backbone=network.freeze_backbone,
             seed=self.seed,

@@ -299,6 +299,26 @@ TEXT_RECIPE = Recipe(
     warmup_epochs=0.2, clip_norm=1.0,
 )  # fmt: skip
 """How a text model is fine-tuned unless a person says otherwise: its layers at a rate of 1e-4, LoRA at 1e-3."""
+
+
+def recipe_with(usual: Recipe, changes: Mapping[str, Any]) -> Recipe:
+    """Return a recipe with other settings, those of groups within it by nested mappings.
+
+    Raises:
+        ConfigError: A setting is unknown, or a value out of range.
+
+    >>> recipe_with(Recipe(), {"epochs": 3, "trainable": {"last": 2}}).trainable
+    Trainable(last=2, lora=None)
+    """
+    return Recipe(**_merged(dataclasses.asdict(usual), changes))
+
+
+def _merged(usual: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    both = {name: (usual[name], value) for name, value in changes.items() if isinstance(usual.get(name), Mapping)}
+    inner = {name: _merged(one, other) for name, (one, other) in both.items() if isinstance(other, Mapping)}
+    return {**usual, **changes, **inner}
+
+
 _FEWEST_STEPS = 16  # of an epoch, before batches are made smaller
 _SMALLEST_BATCH = 32
 _WIDTH = 384  # of the vectors that the rate of `HEAD_RECIPE` is for

@@ -90,7 +90,11 @@ def sessions(
     learners = training.experiments(method, network, images.train, head=head, projection=projection, start=spec)
     records = run_sessions(setting, learners, out, encoder=first, on_run=training_progress, again=again)
     codes = {name: standing_of_learner(learner, out, name) for name, learner in learners.items()}
-    settled = {"backbone": learners[method[0]].model.name, "projection": projection}
+    settled = {
+        "backbone": learners[method[0]].model.name,
+        "projection": projection,
+        "recipe": training.settled,
+    }
     settings.resolved(**settled, plan_options=dict(drawn.asked)).write(out)
     results = SessionsResults.gather(
         setting, learners, records, title=f"Sessions of {images.name}, {drawn.name}", description=images.description

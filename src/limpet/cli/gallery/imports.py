@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from limpet.cli.config import as_typed
 from limpet.cli.console import console, rate_progress
 from limpet.cli.gallery.common import command, made_by, open_vectors, unnamed
 from limpet.cli.gallery.options import Embedding, WriterOptions
 from limpet.cli.gallery.sources import TO_EMBED, Embedder, fingerprints_of
 from limpet.cli.options import Api, DataSets, leaving_out
-from limpet.cli.parameters import Options
+from limpet.cli.parameters import Options, as_typed
 from limpet.cli.places import Place
 from limpet.embeddings import EmbeddingSet
 from limpet.embeddings.files import FileColumns
