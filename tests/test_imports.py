@@ -104,9 +104,14 @@ def test_packages_import_each_other_in_no_circle(graph: Graph) -> None:
     assert circles_of(packages_of(graph)) == []
 
 
-@pytest.mark.xfail(reason="five circles are left in what is being rewritten: bench, charts and the command line")
+@pytest.mark.xfail(reason="four circles are left in what is being rewritten: charts and the command line")
 def test_files_import_each_other_in_no_circle(graph: Graph) -> None:
     assert circles_of(graph) == []
+
+
+@pytest.mark.xfail(reason="the kinds of figures and the suite know each other, until suites are Python")
+def test_files_of_the_bench_import_each_other_in_no_circle() -> None:
+    assert circles_of(imports_of("limpet_bench", ROOT / "bench/src")) == []
 
 
 SHARED = {

@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from limpet.errors import BudgetError, DataError, LimpetError
 from limpet_bench.cache import TaskCache
+from limpet_bench.places import Place
 from limpet_bench.tasks import Task, in_order
 
 if TYPE_CHECKING:
@@ -55,34 +56,6 @@ def refuse_full_disk(error: BaseException, task: Task, cache: TaskCache) -> None
             ) from error
         cause = cause.__cause__ or cause.__context__
 
-
-class Place(NamedTuple):
-    """Where a task is run.
-
-    Args:
-        folder: Its own folder.
-        needs: The folders of the tasks it needs, by role.
-        root: Folder that holds the folders of the named data sets.
-        device: Where models are trained and used, such as "cpu" or "cuda:0".
-        cache: Folder for what tasks share, such as an old model's embeddings of a training set.
-        started_from: The models that training of the tasks it needs started from, by role, as the suite names them:
-            what opens a release that was made of a module of one's own.
-        api: How a model behind an API is asked; as usual when None.
-    """
-
-    folder: Path
-    needs: Mapping[str, Path]
-    root: Path | None
-    device: str
-    cache: Path
-    started_from: Mapping[str, str]
-    api: ApiSettings | None = None
-
-
-Step = Callable[[Mapping[str, Any], Place], Mapping[str, Any]]
-"""Does what the settings of a task say, and returns the values of its record.
-
-Among them may be "seconds", where it knows how long it took with what was done before an interruption."""
 
 _own_device = ["cpu"]  # of this worker process
 

@@ -32,7 +32,6 @@ from limpet.models.named_models import needs_module, open_release
 from limpet.models.release import Release, load_record
 from limpet.support.disk import whole_folder
 from limpet.training.encode import cached_embeddings, embed_images
-from limpet_bench.executor import Place, Step
 from limpet_bench.figures import ACCURACY
 from limpet_bench.pictures.answered_classes import with_answered_classes
 from limpet_bench.pictures.embedding_map import (
@@ -46,6 +45,7 @@ from limpet_bench.pictures.embedding_map import (
 )
 from limpet_bench.pictures.histograms import Histograms, histograms
 from limpet_bench.pictures.strips import Searched, Strips, choose_strips
+from limpet_bench.places import Place, Step
 from limpet_bench.sessions.plans import Setting
 from limpet_bench.sessions.results import LearnerResults
 from limpet_bench.sessions.runner import Ending, run_sessions
