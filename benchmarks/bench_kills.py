@@ -22,9 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from limpet_bench.suite import RECIPES
+from limpet_bench.suites import suite_named
 from machine import describe
 from task_pool import write_json
 
@@ -37,7 +35,7 @@ OF_MACHINE = ("seconds", "images_per_second", "waiting")
 
 def smaller(name: str) -> dict[str, Any]:
     """Return a suite as it comes, at a size for the CPU."""
-    content: dict[str, Any] = yaml.safe_load(RECIPES[name].read_text(encoding="utf-8"))
+    content: dict[str, Any] = suite_named(name).model_dump(mode="json", exclude_defaults=True)
     content |= {"name": name, "data": DATA, "seeds": [0], "recipe": content["recipe"] | RECIPE, "published": []}
     content.pop("by_data", None)
     if content.get("track") == "sessions":
@@ -53,7 +51,7 @@ def smaller(name: str) -> dict[str, Any]:
 
 def bench(folder: Path) -> subprocess.Popen[bytes]:
     """Start the command in a folder, with worker processes of its own."""
-    words = [sys.executable, "-m", "limpet", "bench", "suite.yaml", "--processes", "2", "--out", "board"]
+    words = ["limpet-bench", "run", "suite.py", "--processes", "2", "--out", "board"]
     words += ["--cache", "cells"]
     with (folder / "log").open("ab") as log:
         return subprocess.Popen(words, cwd=folder, stdout=log, stderr=log, start_new_session=True)
@@ -97,7 +95,10 @@ def measured(name: str, kills: int, chance: random.Random, folder: Path) -> dict
     places = [folder / name / kind for kind in ("whole", "killed")]
     for place in places:
         place.mkdir(parents=True)
-        (place / "suite.yaml").write_text(json.dumps(smaller(name)), encoding="utf-8")  # JSON is YAML
+        text = (
+            f"from limpet_bench.suite import Suite\n\n\ndef suite() -> Suite:\n    return Suite(**{smaller(name)!r})\n"
+        )
+        (place / "suite.py").write_text(text, encoding="utf-8")
     whole, other = places
     seconds = finished(whole)
     cells = len(list(whole.glob("cells/*/*/cell.json")))

@@ -1,4 +1,4 @@
-"""What each EfficientNet-lite finds at several sizes, on images that benchmarks/image-upgrade.yaml does not search.
+"""What each EfficientNet-lite finds at several sizes, on images that the suite image-upgrade does not search.
 
 Ten training images each of 60 classes of Tiny-ImageNet at 32 pixels, brought to the size, search one another. By this
 the sizes of the suites were chosen: an old model that saves time, and newer ones that find more.

@@ -142,7 +142,7 @@ def embedded(data: str, root: Path, work: Path) -> Sets:
 
 
 def embedded_photographs(root: Path, work: Path) -> Sets:
-    """Embed what image-upgrade.yaml holds with its models, once."""
+    """Embed what benchmarks/suites.py:image_upgrade holds with its models, once."""
     images = load_dataset("tiny-imagenet-32", root, class_share=0.3, image_share=0.06)
     parts, found = images.parts() | {"train": images.to_train_on()}, {}
     for side in IMAGE_MODELS:

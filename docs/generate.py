@@ -528,20 +528,22 @@ def data_sets() -> str:
 
 
 @cache
-def shipped_suites() -> dict[Path, Suite]:
-    """Return the suites that come with limpet, by their files."""
-    from limpet_bench.suite import read_suite
+def shipped_suites() -> dict[str, Suite]:
+    """Return the built-in suites by name."""
+    from limpet_bench.suites import SUITES, suite_named
 
-    return {path: read_suite(path) for path in sorted((ROOT / "bench/src/limpet_bench/suites").glob("*.yaml"))}
+    return {name: suite_named(name) for name in SUITES}
 
 
 def included_suites() -> str:
     parts = [text("docs/reference/included_suites.md.in").rstrip()]
-    for path, suite in shipped_suites().items():
+    from limpet_bench.suites import SUITES
+
+    for name, suite in shipped_suites().items():
         parts += [
-            f"## {path.stem}",
+            f"## {name}",
             f"**{suite.title}.** {suite.description}",
-            code(path.read_text(encoding="utf-8"), "yaml"),
+            code(inspect.getsource(SUITES[name]), "python"),
         ]
     return "\n\n".join(parts) + "\n"
 
@@ -571,9 +573,9 @@ def papers() -> str:
 def reproducing_suites() -> dict[str, list[str]]:
     """Return the names of the suites that reproduce a table or figure, by PAPER/ITEM."""
     found: dict[str, list[str]] = {}
-    for path, suite in shipped_suites().items():
+    for name, suite in shipped_suites().items():
         for item in suite.reproduces:
-            found.setdefault(item, []).append(path.stem)
+            found.setdefault(item, []).append(name)
     return found
 
 

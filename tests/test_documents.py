@@ -37,7 +37,7 @@ from limpet.methods import METHODS
 from limpet.models.published_weights import quietly
 from limpet.models.seeding import seeded
 from limpet.support.extras import installing
-from limpet_bench.suite import read_suite
+from limpet_bench.suites import suite_named
 from reports.browser import BROWSER, started
 from tiny_text_model import write_tiny_model
 
@@ -330,16 +330,16 @@ def write_products(folder: Path) -> None:
 def test_the_commands_of_the_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As printed, but with one seed, which is enough to see it run."""
     monkeypatch.chdir(tmp_path)
-    suite, chain = blocks("docs/tutorials/suite.md", "yaml")
-    (tmp_path / "mine.yaml").write_text(suite.replace("seeds: [0, 1]", "seeds: [0]"), encoding="utf-8")
+    suite, chain = blocks("docs/tutorials/suite.md", "python")
+    (tmp_path / "mine.py").write_text(suite.replace("seeds=[0, 1]", "seeds=[0]"), encoding="utf-8")
     page = "docs/tutorials/suite.md"
     done = ran(page, [[*line, "--processes", "1"] for line in commands(page)])
     assert [one.code for one in done] == [0, 0], done
     assert "bct, half the weight" in done[0].said and "10 steps to run" in done[0].said
     board = json.loads(Path("runs/bench/mine/results.json").read_text(encoding="utf-8"))
     assert len(board["rows"]) == 2 and Path("runs/bench/mine/leaderboard.html").exists()
-    (tmp_path / "chain.yaml").write_text(chain, encoding="utf-8")
-    assert read_suite(tmp_path / "chain.yaml").by_scenario["2-to-3"].predecessor == "1-to-2"
+    (tmp_path / "chain.py").write_text(chain, encoding="utf-8")
+    assert suite_named(tmp_path / "chain.py").by_scenario["2-to-3"].predecessor == "1-to-2"
 
 
 def write_logs(folder: Path) -> None:
@@ -429,10 +429,8 @@ def test_no_command_stands_where_nothing_runs_it() -> None:
     run = {tuple(line) for page in RUN for line in commands(page)}
     for page in set(TEXTS) - RUN:
         assert {tuple(line) for line in commands(page)} <= run, page
-    with_suites = {page for page in TEXTS if blocks(page, "yaml")}
-    assert with_suites <= {"docs/tutorials/suite.md"} | SUITES
     languages = {language for text in TEXTS.values() for language in re.findall(r"^```(\w+)\n", text, flags=re.M)}
-    assert languages <= {"bash", "console", "python", "pycon", "rust", "sql", "text", "yaml", "toml"}
+    assert languages <= {"bash", "console", "python", "pycon", "rust", "sql", "text", "toml"}
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from limpet_bench.suite import RECIPES, recipe_named
+from limpet_bench.suites import SUITES, suite_named
 
-suite_named = cache(recipe_named)
 ROOT = Path(__file__).parent.parent
 PAPERS: dict[str, Any] = yaml.safe_load((ROOT / "docs/reference/papers.yaml").read_text(encoding="utf-8"))
 ITEMS = {f"{paper}/{name}": item for paper, content in PAPERS.items() for name, item in content["items"].items()}
@@ -24,7 +22,7 @@ COUNTED = {"ndpp": (5, 6), "hbct": (6, 7), "cvs": (8, 9), "advbct": (3, 6), "mix
 def reproduced() -> dict[str, list[str]]:
     """Suites at full size by what they reproduce."""
     found: dict[str, list[str]] = {}
-    for name in RECIPES:
+    for name in SUITES:
         for item in suite_named(name).reproduces:
             found.setdefault(item, []).append(name)
     return found

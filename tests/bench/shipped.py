@@ -1,5 +1,5 @@
 """The suites that come with limpet, read once for all tests; nothing changes them."""
 
-from limpet_bench.suite import RECIPES, recipe_named
+from limpet_bench.suites import SUITES, suite_named
 
-EVERY = {name: recipe_named(name) for name in RECIPES}
+EVERY = {name: suite_named(name) for name in SUITES}

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from api_server import ApiServer, serving
 from limpet.data.text_set import TextData
@@ -20,6 +19,8 @@ from limpet_bench.executor import run_tasks
 from limpet_bench.tasks import Task
 from tiny_text_model import some_texts
 
+from .writing import write_suite
+
 SUITE = {
     "title": "Behind an API", "track": "features", "seeds": [0, 1],
     "recipe": {"epochs": 1, "batch_size": 16}, "methods": {"independent": {}, "p2s": {}}, "gate_metric": "map",
@@ -28,7 +29,7 @@ SUITE = {
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
-    """A server of every model, and suite.yaml with two of them over 60 texts."""
+    """A server of every model, and suite.py with two of them over 60 texts."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "of_the_user"))
     monkeypatch.chdir(tmp_path)
 
@@ -39,7 +40,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServe
     monkeypatch.setitem(TEXT_DATASETS, "own", Dataset(thirds, "own texts", "."))
     with serving() as old, serving(model="words-2") as new:
         frozen = {"old": old.name, "new": new.name}
-        (tmp_path / "suite.yaml").write_text(yaml.safe_dump({**SUITE, "data": {"own": {}}, "frozen": frozen}))
+        write_suite(tmp_path / "suite.py", {**SUITE, "data": {"own": {}}, "frozen": frozen})
         old.others = new  # type: ignore[attr-defined]
         monkeypatch.setenv("LIMPET_API_HOSTS", "127.0.0.1")
         yield old
@@ -51,7 +52,7 @@ def texts_of(*servers: ApiServer) -> list[str]:
 
 def test_models_of_a_suite_are_asked_once(server: ApiServer, capsys: pytest.CaptureFixture[str]) -> None:
     new: ApiServer = server.others  # type: ignore[attr-defined]
-    run = ["run", "suite.yaml", "--data-root", ".", "--report", "none", "--processes", "1", "--json"]
+    run = ["run", "suite.py", "--data-root", ".", "--report", "none", "--processes", "1", "--json"]
     assert main([*run, "--api-max-tokens", "40"]) == 2
     said = capsys.readouterr().err
     assert "--api-max-tokens" in said and "Traceback" not in said

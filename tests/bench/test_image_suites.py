@@ -11,14 +11,15 @@ import pytest
 from limpet.data.datasets import DATASETS
 from limpet_bench.cache import TaskCache
 from limpet_bench.run import Bench
-from limpet_bench.suite import Suite, read_suite
+from limpet_bench.suite import Suite
+from limpet_bench.suites import suite_named
 from limpet_bench.tasks import Planner, in_order
 
 from .test_toy_runs import stand_in
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 NAMES = ("image-upgrade", "image-chain")
-SUITES = {name: read_suite(BENCHMARKS / f"{name}.yaml") for name in NAMES}
+SUITES = {name: suite_named(f"{BENCHMARKS}/suites.py:{name.replace('-', '_')}") for name in NAMES}
 STAND_IN = """
 import torch
 from torch import nn

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 from limpet.adapters import build_adapter
 from limpet.adapters.storage import GALLERY_ADAPTER
@@ -24,6 +23,8 @@ from limpet_bench.leaderboard import Leaderboard
 from limpet_bench.reports.leaderboard_tables import footnotes, summary
 from limpet_bench.suite import suite_from
 from tiny_text_model import some_texts, write_tiny_model
+
+from .writing import write_suite
 
 ROWS: dict[str, dict[str, Any]] = {
     "p2s": {},
@@ -53,8 +54,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Any:
     models = {side: str(write_tiny_model(root / side, seed=seed)) for seed, side in enumerate(("old", "new"))}
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(TEXT_DATASETS, "own", Dataset(divided, "own texts", "."))
-        (root / "suite.yaml").write_text(yaml.safe_dump({**SUITE, "frozen": models}))
-        words = ["run", root / "suite.yaml", "--data-root", root, "--report", "none", "--processes", "1", "--out",
+        write_suite(root / "suite.py", {**SUITE, "frozen": models})
+        words = ["run", root / "suite.py", "--data-root", root, "--report", "none", "--processes", "1", "--out",
                  root / "out", "--cache", root / "cache"]  # fmt: skip
         assert main(list(map(str, words))) == 0
     return json.loads((root / "out" / "results.json").read_text()), models, root / "cache"

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 from PIL import Image
 
 from limpet import open_release
@@ -15,6 +14,8 @@ from limpet.errors import ConfigError
 from limpet.models.release import load_record
 from limpet_bench.cli import main
 from limpet_bench.suite import suite_from
+
+from .writing import write_suite
 
 FILE = """
 import torch
@@ -74,8 +75,8 @@ def trained(shop: Path) -> list[Path]:
 def test_a_suite_starts_from_it_and_runs_nothing_twice(
     suite: dict[str, object], shop: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (shop / "suite.yaml").write_text(yaml.safe_dump(suite))
-    words = ["run", "suite.yaml", "--processes", "1", "--out", "out"]
+    write_suite(shop / "suite.py", suite)
+    words = ["run", "suite.py", "--processes", "1", "--out", "out"]
     assert main(words) == 0, capsys.readouterr().err
     start = open_release("encoder.py:own")
     records = [load_record(folder) for folder in trained(shop)]
@@ -98,13 +99,13 @@ def test_a_suite_starts_from_it_and_runs_nothing_twice(
 )
 def test_what_the_model_says_itself_is_refused(changes: dict[str, object], said: str, shop: Path) -> None:
     with pytest.raises(ConfigError, match=said):
-        suite_from({**UPGRADES, **changes}, "suite.yaml")
+        suite_from({**UPGRADES, **changes}, "suite.py")
 
 
 def test_the_old_model_may_start_from_nothing(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old = {"starts_from": "", "model": {"backbone": "convnet", "backbone_options": {"filters": 4}, "image_size": 16}}
     suite = {**UPGRADES, "old": old, "figures": {}, "accuracy": False}
-    (shop / "suite.yaml").write_text(yaml.safe_dump(suite))
-    assert main(["run", "suite.yaml", "--processes", "1", "--out", "out"]) == 0, capsys.readouterr().err
+    write_suite(shop / "suite.py", suite)
+    assert main(["run", "suite.py", "--processes", "1", "--out", "out"]) == 0, capsys.readouterr().err
     records = [load_record(folder) for folder in trained(shop)]
     assert {record.encoder.name for record in records} == {"convnet", "file encoder.py:own"}

@@ -30,7 +30,8 @@ from limpet.data.scenarios import SCENARIOS
 from limpet.support.documents import read_yaml
 from limpet.training.experiment import Experiment
 from limpet_bench.sessions.plans import PLANS
-from limpet_bench.suite import RECIPES, Suite, suite_from
+from limpet_bench.suite import Suite, suite_from
+from limpet_bench.suites import SUITES
 
 from .shipped import EVERY
 
@@ -63,7 +64,7 @@ class Stated(BaseModel):
 
     def suites_of(self, paper: str) -> list[str]:
         """Return the names of the suites that this is about."""
-        own = [name for name in RECIPES if name.startswith(f"{paper}-") and not is_small(name)]
+        own = [name for name in SUITES if name.startswith(f"{paper}-") and not is_small(name)]
         return [name for name in own if fits(name, self.suites or ("*",)) and not fits(name, self.but)]
 
 
@@ -164,7 +165,7 @@ def test_suites_say_what_their_paper_states(paper: str, stated: Stated) -> None:
     assert compared, f"no run fits {stated.of}"
 
 
-@pytest.mark.parametrize("name", [name for name in RECIPES if name.split("-")[0] in PAPERS and not is_small(name)])
+@pytest.mark.parametrize("name", [name for name in SUITES if name.split("-")[0] in PAPERS and not is_small(name)])
 def test_every_suite_of_a_paper_is_held_against_what_it_states(name: str) -> None:
     asked = {stated.setting for stated in PAPERS[name.split("-")[0]] if name in stated.suites_of(name.split("-")[0])}
     assert asked >= {

@@ -30,13 +30,15 @@ from limpet_bench.run import planned_trials
 from limpet_bench.sessions.plans import PLANS
 from limpet_bench.settings import FETCHED, experiment_on, weights_digest
 from limpet_bench.steps import embedded_of, joined
-from limpet_bench.suite import RECIPES, Suite, recipe_named, suite_from
+from limpet_bench.suite import Suite, suite_from
+from limpet_bench.suites import SUITES, suite_named
 from limpet_bench.tasks import Planner, Row, Task, in_order
 
 from .conftest import SIDE
 from .shipped import EVERY
+from .writing import write_suite
 
-FULL = tuple(name for name in RECIPES if not name.endswith("-small") and name not in ("frozen-text", "text-upgrade"))
+FULL = tuple(name for name in SUITES if not name.endswith("-small") and name not in ("frozen-text", "text-upgrade"))
 
 
 def experiments(suite: Suite) -> Iterator[tuple[str, str, str, Experiment]]:
@@ -77,19 +79,45 @@ def test_every_results_table_has_its_suite() -> None:
 
 def test_an_unknown_suite_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(ConfigError, match=r"Unknown suite 'omniglot-smal'\. Did you mean 'omniglot-small'"):
-        recipe_named("omniglot-smal")
-    with pytest.raises(ConfigError, match=r"There is no file 'mine\.yaml'"):
-        recipe_named("mine.yaml")
+        suite_named("omniglot-smal")
+    with pytest.raises(ConfigError, match=r"There is no file 'mine\.py'"):
+        suite_named("mine.py")
 
 
 def test_a_suite_of_your_own_is_read_by_path(tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text("data: {omniglot: {}}\nmethods: {p2s: {}}\n")
-    assert recipe_named(path).name == "mine"
-    assert recipe_named(str(path)).methods.keys() == {"p2s"}
+    path = write_suite(tmp_path / "mine.py", {"data": {"omniglot": {}}, "methods": {"p2s": {}}})
+    assert (suite_named(path).name, suite_named(path).title) == ("mine", "mine")
+    assert suite_named(str(path)).methods.keys() == {"p2s"}
+    assert suite_named(f"{path}:suite") == suite_named(path)
+    with pytest.raises(ConfigError, match="Did you mean 'suite'"):
+        suite_named(f"{path}:suit")
 
 
-@pytest.mark.parametrize("name", RECIPES)
+FILES = {
+    "nothing that builds one": ("def suite(): ...", "no functions that return a suite"),
+    "two that build one": (
+        "from limpet_bench.suite import Suite\ndef one() -> Suite: ...\ndef two() -> Suite: ...",
+        "2 functions that return a suite",
+    ),
+    "no Python": ("def (:", "cannot be imported: SyntaxError"),
+    "an error when it is imported": ("1 / 0", "cannot be imported: ZeroDivisionError"),
+    "an error when it builds": (
+        "from limpet_bench.suite import Suite\ndef suite() -> Suite: raise KeyError('x')",
+        "raises KeyError",
+    ),
+    "no suite": ("from limpet_bench.suite import Suite\ndef suite() -> Suite: return 1", "returns int"),
+}
+
+
+@pytest.mark.parametrize("what", FILES)
+def test_a_file_without_a_suite_is_refused(what: str, tmp_path: Path) -> None:
+    text, said = FILES[what]
+    (tmp_path / "mine.py").write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        suite_named(tmp_path / "mine.py")
+
+
+@pytest.mark.parametrize("name", SUITES)
 def test_everything_a_suite_names_can_be_built(name: str) -> None:
     """Methods with their options, encoders, recipes, heads, spaces: none is refused, and no weights are needed."""
     suite = EVERY[name]
@@ -106,7 +134,7 @@ def test_everything_a_suite_names_can_be_built(name: str) -> None:
     assert seen >= len(suite.data) * len(suite.conditions) * len(trained)
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", SUITES)
 def test_options_of_data_scenarios_and_plans_are_known(name: str) -> None:
     suite = EVERY[name]
     sets: Mapping[str, Any] = TEXT_DATASETS if suite.track == "features" else DATASETS
@@ -127,7 +155,7 @@ def test_options_of_data_scenarios_and_plans_are_known(name: str) -> None:
         bound(DATASETS[asked.data or name_of_test].read, asked.options, name_of_test)
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", SUITES)
 def test_scenarios_that_change_the_architecture_train_two(name: str) -> None:
     suite = EVERY[name]
     for data in suite.data if suite.track == "images" else ():

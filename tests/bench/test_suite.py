@@ -10,17 +10,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 from limpet.data.datasets import Dataset, load_dataset
 from limpet.data.text_set import TextData, TextSet
 from limpet.data.texts import TEXT_DATASETS, load_texts
 from limpet.errors import ConfigError, DataError
-from limpet.support.documents import parsed_yaml
 from limpet_bench.cli import main
 from limpet_bench.run import planned_trials
-from limpet_bench.suite import SESSION_SCORES, Entry, Overrides, Suite, read_suite, suite_from
+from limpet_bench.suite import SESSION_SCORES, Entry, Suite, suite_from
+from limpet_bench.suites import suite_named
 from limpet_bench.tasks import Planner, refuse_without_validation
+
+from .writing import write_suite
 
 PLANS = {"disjoint": {"sessions": 3, "validation": 1}}
 SUITE = {"name": "s", "title": "s", "methods": {"p2s": {}}}
@@ -38,18 +39,18 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown setting of the old model": ({"old": {"recipee": {}}}, "'old.recipee' .*Did you mean 'recipe'"),
     "an unknown track": ({"track": "sounds"}, "The setting 'track'"),
     "a list of methods": ({"methods": ["p2s"]}, r"The setting 'methods' .* is \[p2s\]\.\nExpected: a mapping"),
-    "methods in a list": ({"methods": ["p2s", "bct"]}, r"Expected: a mapping: \{p2s: \{\}, bct: \{\}\}"),
+    "methods in a list": ({"methods": ["p2s", "bct"]}, r"Expected: a mapping: \{'p2s': \{\}, 'bct': \{\}\}"),
     "methods in a word": ({"methods": "p2s"}, r"is p2s\.\nExpected: a mapping, such as \{name: value\}"),
     "a row of a number": ({"methods": {"p2s": 0.5}}, r"'methods\.p2s' .* is 0\.5\.\nExpected: a mapping, such as"),
     "a single seed": ({"seeds": 3}, r"'seeds' .* is 3\.\nExpected: a list such as \[0, 1, 2\]"),
     "a single metric": ({"metrics": "map"}, r"'metrics' .* is map\.\nExpected: a list such as \[recall@1, map\]"),
     "a single value to choose": ({"tuning": {"budget": 1, "search": {"options.weight": 0.3}}},
                                  r"is 0\.3\.\nExpected: a list such as \[0\.3\]"),
-    "an option beside the method": ({"methods": {"bct": {"weight": 0.5}}}, r"Next: write options: \{weight: 0\.5\};"),
+    "an option beside the method": ({"methods": {"bct": {"weight": 0.5}}}, r"Next: write options: \{'weight': 0\.5\};"),
     "an option beside a label": ({"methods": {"half": {"method": "bct", "weight": 0.5}}},
-                                 r"'methods\.half\.weight' .*\n.*\nNext: write options: \{weight: 0\.5\};"),
-    "epochs beside the recipe": ({"epochs": 2}, r"Next: write recipe: \{epochs: 2\};"),
-    "the width beside the model": ({"old": {"dim": 8}}, r"'old\.dim' .*\n.*\nNext: write model: \{dim: 8\};"),
+                                 r"'methods\.half\.weight' .*\n.*\nNext: write options: \{'weight': 0\.5\};"),
+    "epochs beside the recipe": ({"epochs": 2}, r"Next: write recipe: \{'epochs': 2\};"),
+    "the width beside the model": ({"old": {"dim": 8}}, r"'old\.dim' .*\n.*\nNext: write model: \{'dim': 8\};"),
     "what a suite is": ({"metods": {}}, r"Expected: a suite as docs/suites\.md describes it"),
     "an unknown backbone": ({"model": {"backbone": "resnet19"}}, "backbone 'resnet19'. Did you mean 'resnet18'"),
     "an unknown backbone of a row": ({"methods": {"p2s": {"model": {"backbone": "covnet"}}}}, "mean 'convnet'"),
@@ -121,67 +122,13 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("what", WRONG)
 def test_a_wrong_suite_is_refused_when_it_is_read(what, content, tmp_path) -> None:
     parts, said = WRONG[what]
-    path = tmp_path / "suite.yaml"
-    path.write_text(yaml.safe_dump(content(**parts)))
+    path = write_suite(tmp_path / "suite.py", content(**parts))
     with pytest.raises(ConfigError, match=said):
-        read_suite(path)
+        suite_named(path)
 
 
-@pytest.mark.parametrize("content", ["", "- one\n- two\n", "words", "name: [", "\x00", "name: \xff"])
-def test_a_file_that_is_no_mapping_is_refused(content, tmp_path) -> None:
-    path = tmp_path / "suite.yaml"
-    path.write_bytes(content.encode("latin-1"))
-    with pytest.raises(ConfigError, match=r"suite\.yaml"):
-        read_suite(path)
-    with pytest.raises(ConfigError, match="Cannot read"):
-        read_suite(tmp_path / "none.yaml")
-
-
-TWICE = {
-    "a row": (
-        "methods: {p2s: {}, p2s: {}}",
-        r"'methods.p2s' stands twice in .*, both in line 1\..*\n.*\n.*another name",
-    ),
-    "rows of several lines": ("methods:\n  p2s:\n    seed: 1\n  p2s: {}", r"'methods.p2s' .* in lines 2 and 4"),
-    "a part": (
-        "seeds: [0]\nmetrics: [map]\nseeds: [1]",
-        r"'seeds' .* lines 1 and 3\..*\n.*\nNext: leave one out",
-    ),
-    "a scenario": ("scenarios: {open-class: {}, open-class: {}}", "{scenario: extended-class}"),
-    "a key in a list": ("published: [{data: a, data: b}]", "'published.0.data'"),
-    "beside what is merged": (
-        "methods: {p2s: &a {options: {}}, bct: {<<: *a, head: x, head: y}}",
-        "'methods.bct.head'",
-    ),
-}
-
-
-@pytest.mark.parametrize("what", TWICE)
-def test_a_key_that_stands_twice_is_refused_by_name(what: str, tmp_path: Path) -> None:
-    text, said = TWICE[what]
-    (tmp_path / "suite.yaml").write_text(text)
-    with pytest.raises(ConfigError, match=said):
-        read_suite(tmp_path / "suite.yaml")
-
-
-def test_what_a_merge_brings_may_be_said_again(tmp_path: Path) -> None:
-    text = (
-        "a: &a {x: 1, y: 2}\nb: &b {<<: *a, y: 3}\nc: [{<<: *b, x: 4}, *a]\nd: {<<: *a, <<: {z: 5}}\n1: one\n'1': text"
-    )
-    merged = {"x": 1, "y": 3}
-    assert parsed_yaml(text, "here", "a suite") == {
-        "a": {"x": 1, "y": 2}, "b": merged, "c": [{**merged, "x": 4}, {"x": 1, "y": 2}],
-        "d": {"x": 1, "y": 2, "z": 5}, 1: "one", "1": "text"
-    }  # fmt: skip
-
-
-def test_what_is_left_empty_is_an_empty_mapping(content, images) -> None:
-    empty = {"methods": {"p2s": None, "l2": {"options": None}}, "scenarios": {"open-class": None}, "geometry": None}
-    suite = suite_from(content(**empty, old=None, by_data={str(images): None}), "the test")
-    assert suite.methods == {"p2s": Entry(), "l2": Entry()} and suite.scenarios == {"open-class": {}}
-    assert suite.geometry == {} and suite.old == Overrides() == suite.by_data[str(images)]
-    with pytest.raises(ConfigError, match="has no methods"):
-        suite_from(content(methods=None), "the test")
+def test_suite_of_its_own_values_is_the_same(content) -> None:
+    suite = suite_from(content(), "the test")
     assert suite_from(suite.model_dump(), "its own values") == suite
 
 
@@ -232,8 +179,8 @@ def test_a_tuning_without_validation_images_says_how_this_data_could_have_some(c
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=re.escape(said)):
             planned_trials(suite_from(content(data=data, tuning=tuning), "the test"), None)
-    for name, said in (("glyphs", "validation_classes: 60"), ("omniglot", "validation_fraction: 0.2")):
-        with pytest.raises(ConfigError, match=re.escape(f"data_options: {{{name}: {{{said}}}}}")):
+    for name, said in (("glyphs", '"validation_classes": 60'), ("omniglot", '"validation_fraction": 0.2')):
+        with pytest.raises(ConfigError, match=re.escape(f'"data_options": {{"{name}": {{{said}}}}}')):
             refuse_without_validation(name, load_dataset(flat, image_size=12))
     assert len(planned_trials(suite_from(content(tuning=tuning, methods={"p2s": {}}), "the test"), None)) == 2
 
@@ -260,19 +207,11 @@ def test_sets_that_labels_answer_are_measured_as_the_suite_says(content, images)
 
 
 def test_the_command_refuses_it_and_runs_nothing(content, tmp_path, capsys) -> None:
-    (tmp_path / "suite.yaml").write_text(yaml.safe_dump(content(methods={"p2z": {}})))
+    write_suite(tmp_path / "suite.py", content(methods={"p2z": {}}))
     places = ["--cache", str(tmp_path / "tasks"), "--out", str(tmp_path / "out")]
-    assert main(["run", str(tmp_path / "suite.yaml"), *places]) == 2
+    assert main(["run", str(tmp_path / "suite.py"), *places]) == 2
     assert "Did you mean 'p2s'" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["suite.yaml"]
-
-
-def test_name_and_title_come_from_the_file_where_they_are_left_out(content, tmp_path) -> None:
-    values = content()
-    del values["name"], values["title"]
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(values))
-    found = read_suite(tmp_path / "mine.yaml")
-    assert (found.name, found.title) == ("mine", "mine")
+    assert [path.name for path in tmp_path.iterdir()] == ["suite.py"]
 
 
 @pytest.fixture

@@ -25,7 +25,8 @@ from limpet_bench.figure_values import BarChart, Lines, Matrices, NumberTable
 from limpet_bench.leaderboard import Leaderboard
 from limpet_bench.ranking import leaderboard_of
 from limpet_bench.run import Bench
-from limpet_bench.suite import RECIPES, Suite, suite_from
+from limpet_bench.suite import Suite, suite_from
+from limpet_bench.suites import SUITES
 
 from .shipped import EVERY
 
@@ -154,7 +155,7 @@ def searched_options(values: Mapping[str, Any], size: int | list[int]) -> dict[s
     return options | {"image_size": size}
 
 
-NAMES = [name for name in RECIPES if EVERY[name].track != "features"]
+NAMES = [name for name in SUITES if EVERY[name].track != "features"]
 """Heads over frozen models of texts are run by tests of their own."""
 
 

@@ -11,12 +11,13 @@ import pytest
 
 from limpet.methods import METHODS, build_method
 from limpet_bench.run import space_of, trials_of
-from limpet_bench.suite import RECIPES, Suite
+from limpet_bench.suite import Suite
+from limpet_bench.suites import SUITES
 
 from .shipped import EVERY
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "tuning_grids.py"
-TUNED = [name for name in RECIPES if EVERY[name].tuning is not None]
+TUNED = [name for name in SUITES if EVERY[name].tuning is not None]
 SINGLE_UPGRADES = {name for name, kind in METHODS.items() if kind.balance is not None and not kind.sessions_only}
 
 

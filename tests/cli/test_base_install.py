@@ -16,6 +16,8 @@ from bare_python import Done, run_without
 from limpet.cli import COMMANDS
 from limpet.support.extras import EXTRAS, extra_of, installing
 
+from ..bench.writing import write_suite
+
 CORE = {"numpy", "scipy", "threadpoolctl", "safetensors", "pydantic", "PyYAML", "jsonargparse", "cyclopts", "tomli_w",
         "rich", "pyarrow"}  # fmt: skip
 DRAWN_BY_OTHERS = {"markupsafe", "lightning", "lightning_utilities", "sympy", "lancedb", "datasets", "pandas"}
@@ -81,7 +83,7 @@ def test_what_other_commands_computed_is_there_too(files: Path, made: Path, tmp_
         "model": {"dim": 4, "image_size": 8, "backbone_options": {"filters": 2}},
         "recipe": {"epochs": 1, "batch_size": 8},
     }
-    (tmp_path / "small.yaml").write_text(json.dumps(suite))  # JSON is YAML
+    write_suite(tmp_path / "small.py", suite)
     sessions = [
         "--plan-options.sessions",
         2,
@@ -101,7 +103,7 @@ def test_what_other_commands_computed_is_there_too(files: Path, made: Path, tmp_
         ["adapt", "--old", old, "--new", new, *named, "--adapter", "ridge", *quick, "--out", tmp_path / "link"],
         ["limpet-bench", "sessions", "disjoint", "--data", made / "photos", *sessions, *fast,
          "--out", tmp_path / "sessions"],
-        ["limpet-bench", "run", tmp_path / "small.yaml", *cells, "--out", tmp_path / "board"],
+        ["limpet-bench", "run", tmp_path / "small.py", *cells, "--out", tmp_path / "board"],
         ["evaluate", "--old", old, "--new", new, *named, *quick, "--out", evidence],
         ["gallery", "create", "--gallery", live, "--embeddings", old, "--model", "a"],
         ["gallery", "rehearse", "--gallery", live, "--vectors", new, "--model", "b", "--report", evidence,

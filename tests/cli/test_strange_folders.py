@@ -27,6 +27,8 @@ from limpet.training.fine_tuning import load_fine_tuned
 from limpet_bench.cli import main as bench
 from option_names import commands, option_names
 
+from ..bench.writing import write_suite
+
 TEXTS = "id,text\n" + "".join(f"p{row},a text number {row}\n" for row in range(30))
 OF_IMAGES = {"embed images", "gallery create", "gallery prepare", "embed stored"}
 """Commands that open a release and no text model."""
@@ -218,8 +220,8 @@ def test_a_suite_names_no_server_that_is_not_listed(
         "methods": {"independent": {}}, "gate_metric": "map", "data": {"clinc150": {}},
         "frozen": {"old": server.name, "new": server.name},
     }  # fmt: skip
-    Path("suite.yaml").write_text(yaml.safe_dump(suite))
+    write_suite(Path("suite.py"), suite)
     for command in (["run"], ["plan"]):
-        assert bench([*command, "suite.yaml", "--cache", "cache"]) == 2
+        assert bench([*command, "suite.py", "--cache", "cache"]) == 2
         assert "LIMPET_API_HOSTS" in capsys.readouterr().err
     assert not server.requests and not connects

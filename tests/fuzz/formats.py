@@ -48,7 +48,6 @@ from limpet_bench.datasets.ijbc import FaceTruth
 from limpet_bench.datasets.intents import official_json
 from limpet_bench.datasets.record_io import RecordFile
 from limpet_bench.datasets.revisited import RevisitedTruth
-from limpet_bench.suite import read_suite
 
 SPACE = Hypersphere(4)
 CHANGES: Mapping[str, Sequence[Mutation]] = {
@@ -248,19 +247,6 @@ SETTINGS = {
     "scenario: extended-class\nscenario_options: {<<: *a, old_fraction: 0.5}\n",
     "embed": "release: [a, b]\ndata: photos\nout: there\n",
 }
-SUITE = """name: mine
-title: A suite
-data: {glyphs: {classes: 12, fonts: 4}}
-scenarios: {extended-class: {old_fraction: 0.5}, data: {scenario: extended-data}}
-methods: {independent: {}, p2s: {}, strong: {method: bct, options: {weight: 2.0}}}
-seeds: [0, 1]
-metrics: [recall@1, map]
-model: &m {backbone: convnet, dim: 16, backbone_options: {filters: 8}}
-old: {model: {<<: *m, dim: 16}, recipe: {epochs: 1}}
-recipe: {epochs: 2, batch_size: 32, learning_rate: 0.05}
-"""
-
-
 KNOWN = {"train": known_options(train), "embed": known_options(images)}
 
 
@@ -361,5 +347,4 @@ FORMATS: Mapping[str, Format] = {
     "release": Format(_make_release, load_release, _sign_release),
     "parquet into a gallery": Format(_make_parquet, _import_parquet),
     "settings": Format(_make_settings, _read_settings),
-    "suite": Format(lambda folder: (folder / "a.yaml").write_text(SUITE), lambda folder: read_suite(folder / "a.yaml")),
 }

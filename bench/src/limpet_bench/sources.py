@@ -176,12 +176,16 @@ def refuse_other_channels(data: Settings, root: Path | None, wanted: int, what: 
     name, channels = data["name"], open_images(data, root).query.shape[0]
     if channels == wanted:
         return
-    own = f", or let the data have them: {name}: {{channels: {wanted}}}" if "channels" in option_names(name) else ""
+    own = (
+        f', or let the data have them: data={{"{name}": {{"channels": {wanted}}}}}'
+        if "channels" in option_names(name)
+        else ""
+    )
     raise ConfigError(
         f"The images of '{name}' have {channels} channel{'s' if channels > 1 else ''}, and the model '{what}' takes "
         f"{wanted}.",
         expected="one number for both: 3 for colour, 1 for grey",
-        to_do=f"write in the suite: model: {{channels: {channels}}}{own}.",
+        to_do=f'write in the suite: model={{"channels": {channels}}}{own}.',
         intact="Nothing was run.",
     )
 
@@ -205,7 +209,7 @@ def refuse_unknown_classes(name: str, data: Settings, trained_on: Settings, root
             f"The suite measures accuracy, and the images to search in '{name}' have "
             f"{'no class that models are trained on' if named else 'no classes'}.",
             expected="test images of classes that are trained on, by the same names",
-            to_do="write in the suite: accuracy: false; or search images of the classes of training.",
+            to_do="write in the suite: accuracy=False; or search images of the classes of training.",
         )
 
 

@@ -1,4 +1,4 @@
-"""A suite: what one YAML file says, what of it is refused, and the suites that come with limpet."""
+"""A suite: what is compared, and what of it is refused."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import dataclasses
 import json
 import re
 from collections.abc import Iterator, Mapping
-from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args, get_origin
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -26,7 +25,6 @@ from limpet.methods import METHODS, build_method
 from limpet.models.backbones import BACKBONES
 from limpet.models.heads import HEADS
 from limpet.models.specs import EncoderSpec, encoder_spec
-from limpet.support.documents import read_yaml
 from limpet.support.options import bound, option_types
 from limpet.training.experiment import Experiment, Geometry, Recipe
 from limpet_bench.figures import ACCURACY, FIGURES, Figure, check_known
@@ -37,29 +35,6 @@ Values = dict[str, Any]
 
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _empty_is_a_mapping(cls, given: Any) -> Any:
-        """Take what is left empty in YAML, as in ``p2s:``, for {} wherever a mapping belongs."""
-        if not isinstance(given, Mapping):
-            return given
-        kinds = {name: field.annotation for name, field in cls.model_fields.items()}
-        return {name: _filled(value, kinds.get(name)) for name, value in given.items()}
-
-
-def _filled(value: Any, kind: Any) -> Any:
-    """Return {} for None where the type is that of a mapping, and so for the values of a mapping of mappings."""
-    if not _is_mapping(kind):
-        return value
-    inner = get_args(kind)[-1] if get_origin(kind) is dict else None
-    if isinstance(value, Mapping) and _is_mapping(inner):
-        return {name: {} if one is None else one for name, one in value.items()}
-    return {} if value is None else value
-
-
-def _is_mapping(kind: Any) -> bool:
-    return get_origin(kind) is dict or (isinstance(kind, type) and issubclass(kind, _Part))
 
 
 class Overrides(_Part):
@@ -209,8 +184,8 @@ class Suite(_Part):
     """Methods x scenarios x data sets x seeds.
 
     Args:
-        name: Its name.
-        title: Headline of its leaderboard.
+        name: Its name; that of its function or file when left out.
+        title: Headline of its leaderboard; its name when left out.
         description: What it compares, and what it reproduces.
         track: "images" trains models on images; "features" trains heads over frozen models of texts or of images;
             "sessions" trains learners through sessions, see `limpet_bench.sessions.runner.run_sessions`.
@@ -242,8 +217,8 @@ class Suite(_Part):
         published: What the papers print, for the page; not used in computing.
     """
 
-    name: str
-    title: str
+    name: str = ""
+    title: str = ""
     description: str = ""
     track: Literal["images", "features", "sessions"] = "images"
     data: dict[str, Values]
@@ -274,6 +249,11 @@ class Suite(_Part):
     figures: dict[str, Figure] = {}
     reproduces: tuple[str, ...] = ()
     published: list[Values] = []
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_of_track(cls, given: Any) -> Any:
+        return {**DEFAULTS.get(str(given.get("track")), {}), **given} if isinstance(given, Mapping) else given
 
     @property
     def conditions(self) -> dict[str, Values]:
@@ -651,7 +631,7 @@ def _check_sessions(suite: Suite) -> None:
         refuse(
             remembers and suite.budget_of(label) is None,
             f"The learner '{label}' replays images of earlier sessions, and the suite has no memory for it.",
-            "how many images it may keep: budget: 1000",
+            "how many images it may keep: budget=1000",
         )
         refuse(
             own is not None and not remembers,
@@ -691,7 +671,7 @@ INNER: dict[str, list[str]] = {
 """Settings that stand one level below others, where people look for them first."""
 
 
-def refusal(error: ValidationError, content: Mapping[str, object], where: str) -> ConfigError:
+def refusal(error: ValidationError, where: str) -> ConfigError:
     """Say what is wrong first, what would be right, and which name may have been meant."""
     errors = error.errors()
     first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])  # before what is missing then
@@ -710,9 +690,9 @@ def refusal(error: ValidationError, content: Mapping[str, object], where: str) -
         return ConfigError(f"The setting '{name}' in {where} is {_written(given)}.", _mapping(given), to_do)
     meant = ""
     if first["type"] == "extra_forbidden":
-        belongs = _belongs(place, content, beside)
+        belongs = _belongs(place, beside)
         meant = nearest(place[-1], beside) if not belongs else ""
-        to_do = f"write {belongs}: {{{place[-1]}: {_written(given)}}}; nothing was run." if belongs else to_do
+        to_do = f"write {belongs}: {{{place[-1]!r}: {_written(given)}}}; nothing was run." if belongs else to_do
     return ConfigError(f"The setting '{name}' in {where}: {said[:1].lower()}{said[1:]}.{meant}", expected, to_do)
 
 
@@ -723,12 +703,12 @@ def _mapping(given: Any) -> str:
     ('a mapping: {p2s: {}, bct: {}}', 'a mapping, such as {name: value}, or {} for nothing')
     """
     if isinstance(given, list) and given and all(isinstance(name, str) for name in given):
-        return f"a mapping: {{{', '.join(f'{name}: {{}}' for name in given)}}}"
+        return f"a mapping: {{{', '.join(f'{name!r}: {{}}' for name in given)}}}"
     return "a mapping, such as {name: value}, or {} for nothing"
 
 
 def _written(value: Any) -> str:
-    """Write a value about as YAML has it, shortened.
+    """Write a value, shortened.
 
     >>> _written(["p2s", 2]), _written(True)
     ('[p2s, 2]', 'true')
@@ -742,13 +722,10 @@ def _written(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _belongs(place: tuple[str, ...], content: Mapping[str, Any], beside: list[str]) -> str:
+def _belongs(place: tuple[str, ...], beside: list[str]) -> str:
     """Return the setting that an unknown name belongs into, such as "options" for those of a method; or ""."""
-    if place[0] == "methods" and len(place) == 3:
-        row = content["methods"][place[1]]
-        method = row.get("method") or place[1]
-        if method in METHODS and place[-1] in option_types(METHODS[method]):
-            return "options"
+    if place[0] == "methods" and len(place) == 3 and any(place[-1] in option_types(one) for one in METHODS.values()):
+        return "options"
     return next((part for part, names in INNER.items() if part in beside and place[-1] in names), "")
 
 
@@ -769,25 +746,6 @@ def _known_beside(place: tuple[str, ...]) -> list[str]:
     return list(part.model_fields) if len(place) == depth else []
 
 
-FREE_NAMES = {
-    "methods": "{method: p2s}",
-    "scenarios": "{scenario: extended-class}",
-    "test_sets": "{data: omniglot}",
-}
-"""Parts of a suite whose names are free, and how an entry then says what it is of."""
-
-
-def read_suite(path: Path) -> Suite:
-    """Read a suite from a YAML file.
-
-    Raises:
-        ConfigError: The file cannot be read, something in it is unknown or of another type, or a key
-            stands twice.
-    """
-    content = read_yaml(path, "a YAML mapping of a suite, such as 'name: mine'", free_names=FREE_NAMES)
-    return suite_from({"name": path.stem, "title": path.stem, **content}, str(path))
-
-
 def suite_from(content: Mapping[str, object], where: str) -> Suite:
     """Build a suite from plain values, and refuse what nobody knows before anything is run.
 
@@ -795,42 +753,8 @@ def suite_from(content: Mapping[str, object], where: str) -> Suite:
         ConfigError: A setting, method, data set, scenario or metric is unknown, or a value is of another type.
     """
     try:
-        suite = Suite.model_validate({**DEFAULTS.get(str(content.get("track")), {}), **content})
+        suite = Suite.model_validate(content)
     except ValidationError as error:
-        raise refusal(error, content, where) from error
+        raise refusal(error, where) from error
     check_suite(suite)
     return suite
-
-
-SUFFIXES = (".yaml", ".yml")
-
-RECIPES: dict[str, Path] = {
-    path.stem: path for path in sorted(Path(str(resources.files("limpet_bench.suites"))).glob("*.yaml"))
-}
-"""Where the suite of every name is."""
-
-
-def recipe_named(name_or_path: str | Path) -> Suite:
-    """Read a suite that comes with limpet, by name, or one of your own, by path.
-
-    Args:
-        name_or_path: A name of `RECIPES`; or a YAML file, which is known by its ending or because it is there.
-
-    Raises:
-        ConfigError: There is no such suite, and the nearest name is suggested; or the file is no suite.
-
-    >>> recipe_named("omniglot-small").title
-    'Thirteen methods on a quarter of Omniglot'
-    """
-    path = Path(name_or_path)
-    if str(name_or_path) in RECIPES:
-        return read_suite(RECIPES[str(name_or_path)])
-    if path.is_file():
-        return read_suite(path)
-    if path.suffix in SUFFIXES or path.is_dir():
-        raise ConfigError(
-            f"There is no file '{path}'." if not path.is_dir() else f"'{path}' is a folder.",
-            expected="the YAML file of a suite, or the name of one that comes with limpet",
-            to_do="`limpet-bench suites` lists names.",
-        )
-    raise unknown_name("suite", str(name_or_path), RECIPES, listing="limpet-bench suites")

@@ -242,7 +242,7 @@ def search_of(name: str, source: Values, asked: EvaluationSet, part: str, root: 
         raise ConfigError(
             f"The images to search in '{name}' have no labels that say who answers what.",
             expected="a protocol with a ground truth",
-            to_do=f"name it in the suite: test_sets: {{{name}: {{protocol: ...}}}}; or hold classes out of training.",
+            to_do=f'name it: test_sets={{"{name}": {{"protocol": ...}}}}; or hold classes out of training.',
         )
     metrics, gate = asked.metrics or protocol.metrics, asked.gate_metric or protocol.gate_metric
     protocol.check_metrics((*metrics, gate))
@@ -574,7 +574,7 @@ def refuse_without_validation(name: str, data: RetrievalData) -> None:
     known = option_names(name)
     option = next((option for option in VALIDATION_OPTIONS if option in known), None)
     if option is not None:
-        to_do = f"write in the tuning: data_options: {{{name}: {{{option}: {VALIDATION_OPTIONS[option]}}}}}"
+        to_do = f'write in the tuning: "data_options": {{"{name}": {{"{option}": {VALIDATION_OPTIONS[option]}}}}}'
     elif Path(name).is_dir():
         to_do = f"put images of further classes into {Path(name) / 'val'}/CLASS, beside train/CLASS and test/CLASS"
     else:

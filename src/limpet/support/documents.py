@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,13 +76,12 @@ def _cut(text: str) -> str:
     return text if len(text) <= 24 else f"{text[:20]}..."
 
 
-def read_yaml(path: Path, expected: str, *, free_names: Mapping[str, str] | None = None) -> dict[Any, Any]:
+def read_yaml(path: Path, expected: str) -> dict[Any, Any]:
     """Read a YAML file that holds a mapping.
 
     Args:
         path: The file.
         expected: What it should be, for messages.
-        free_names: Parts of it whose names are free, and how an entry then says what it is of, for messages.
 
     Raises:
         ConfigError: The file cannot be read, is no YAML, no mapping, too large or too deep, or a key stands twice.
@@ -96,20 +94,19 @@ def read_yaml(path: Path, expected: str, *, free_names: Mapping[str, str] | None
         raise ConfigError(f"Cannot read '{path}': {error.strerror}.", expected=expected) from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"'{path}' is no text in UTF-8.", expected=expected) from error
-    content = parsed_yaml(text, f"'{path}'", expected, free_names=free_names)
+    content = parsed_yaml(text, f"'{path}'", expected)
     if not isinstance(content, dict):
         raise ConfigError(f"'{path}' holds {type(content).__name__}.", expected=expected)
     return content
 
 
-def parsed_yaml(text: str, where: str, expected: str, *, free_names: Mapping[str, str] | None = None) -> Any:
+def parsed_yaml(text: str, where: str, expected: str) -> Any:
     """Return what a YAML document holds, as plain values; a key that is written twice is refused.
 
     Args:
         text: The document.
         where: What to call it in a message.
         expected: What it should be, for messages.
-        free_names: See `read_yaml`.
 
     Raises:
         ConfigError: It is no YAML, or one of the things above.
@@ -120,7 +117,7 @@ def parsed_yaml(text: str, where: str, expected: str, *, free_names: Mapping[str
             node = loader.get_single_node()
             if node is None:
                 return None
-            _Walk(where, free_names or {}).over(node, (), ())
+            _Walk(where).over(node, (), ())
             return loader.construct_document(node)
         finally:
             loader.dispose()
@@ -176,11 +173,10 @@ class _Walk:
 
     Args:
         where: What to call the document in a message.
-        free_names: See `read_yaml`.
     """
 
-    def __init__(self, where: str, free_names: Mapping[str, str]) -> None:
-        self.where, self.free_names, self.left = where, free_names, VALUE_LIMIT
+    def __init__(self, where: str) -> None:
+        self.where, self.left = where, VALUE_LIMIT
 
     def over(self, node: yaml.Node, place: tuple[str, ...], above: tuple[yaml.Node, ...]) -> None:
         """Refuse a key that stands twice in one mapping, and what never ends; what `<<` brings may be said again."""
@@ -206,12 +202,10 @@ class _Walk:
 
     def _repeated(self, place: tuple[str, ...], first: int, again: int) -> ConfigError:
         lines = f"both in line {first}" if first == again else f"in lines {first} and {again}"
-        as_another = self.free_names.get(place[0]) if len(place) == 2 else None
-        hint = f"or give one another name, which is free: 'another name': {as_another}" if as_another else ""
         return ConfigError(
             f"The key '{'.'.join(place)}' stands twice in {self.where}, {lines}.",
             expected="every key once: of two, only the last would count",
-            to_do=f"leave one out, {hint}." if hint else "leave one out.",
+            to_do="leave one out.",
         )
 
 

@@ -22,8 +22,10 @@ from limpet_bench.cli.bench import Clock, failure_sentences, steps_progress
 from limpet_bench.executor import Progress
 from limpet_bench.leaderboard import BenchRuns
 from limpet_bench.run import estimate
-from limpet_bench.suite import recipe_named
+from limpet_bench.suites import suite_named
 from limpet_bench.tasks import Task
+
+from ..writing import values_of, write_suite
 
 
 @pytest.fixture
@@ -42,9 +44,7 @@ def suite(tmp_path: Path) -> Path:
         "model": {"dim": 4, "channels": 1, "image_size": 8, "backbone_options": {"filters": 2}},
         "recipe": {"epochs": 1, "batch_size": 4},
     }
-    path = tmp_path / "mine.yaml"
-    path.write_text(json.dumps(content))  # JSON is YAML
-    return path
+    return write_suite(tmp_path / "mine.py", content)
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ Fails = Callable[..., str]
 def test_an_unknown_suite_is_answered_with_the_nearest_name(fails: Fails, tmp_path: Path) -> None:
     said = fails("run", "omniglot-smal")
     assert "Did you mean 'omniglot-small'?" in said and "Expected: one of" in said and "Next: " in said
-    said = fails("run", tmp_path / "absent.yaml")
+    said = fails("run", tmp_path / "absent.py")
     assert "There is no file" in said and "Next: `limpet-bench suites` lists names" in said
     assert "is a folder" in fails("run", tmp_path)
     assert "SUITE" in fails("run", "--seeds", 0)
@@ -69,17 +69,17 @@ def test_a_plan_finds_a_clash_of_channels_before_anything_is_run(
     fails: Fails, suite: Path, places: list[str], tmp_path: Path
 ) -> None:
     """Of the data that models are trained on, of a test set, and of the images of sessions."""
-    content = json.loads(suite.read_text())
+    content = values_of(suite)
     data = next(iter(content["data"]))
     colours = {**content, "data": {data: {"image_size": 8}}}
     test_set = {**content, "test_sets": {"colours": {"data": data, "options": {"image_size": 8}}}}
     sessions = {"track": "sessions", "plans": {"disjoint": {"sessions": 2, "validation": 1}}, "test_images": 1}
     for changed in (colours, test_set, {**colours, **sessions, "methods": {"finetune": {}}}):
-        suite.write_text(json.dumps(changed))
+        write_suite(suite, changed)
         for word in ("plan", "run"):
             said = fails(word, suite, *places)
             assert f"The images of '{data}' have 3 channels, and the model '" in said and "takes 1" in said
-            assert f"model: {{channels: 3}}, or let the data have them: {data}: {{channels: 1}}" in said
+            assert f'model={{"channels": 3}}, or let the data have them: data={{"{data}": {{"channels": 1}}}}' in said
     assert not (tmp_path / "tasks").exists() and not (tmp_path / "out").exists()
 
 
@@ -110,9 +110,9 @@ def test_a_file_in_the_place_of_a_folder_is_refused_before_anything_is_run(
     option: str, below: str, suite: Path, fails: Fails, places: list[str]
 ) -> None:
     said = fails("run", suite, *places, f"--{option}", suite / below)
-    assert f"--{option}" in said and "mine.yaml' is a file" in said
+    assert f"--{option}" in said and "mine.py' is a file" in said
     assert f"Expected: a folder, or a name that is free Next: choose another: --{option} FOLDER" in said
-    assert not (suite.parent / "tasks").exists() and json.loads(suite.read_text())["title"] == "Mine"
+    assert not (suite.parent / "tasks").exists() and values_of(suite)["title"] == "Mine"
 
 
 def test_a_cache_that_cannot_be_written_is_told_with_another_way_out(suite: Path, fails: Fails, places) -> None:
@@ -153,7 +153,7 @@ def test_a_plan_says_what_is_left_and_changes_nothing(suite: Path, planned) -> N
 
 def test_a_plan_counts_what_failed_and_leaves_it_so(suite: Path, planned, tmp_path: Path) -> None:
     cache = TaskCache(tmp_path / "tasks")
-    bad = next(task for task in estimate(recipe_named(suite), cache, None).unfinished if task.label.startswith("l2"))
+    bad = next(task for task in estimate(suite_named(suite), cache, None).unfinished if task.label.startswith("l2"))
     cache.fail(bad, "the loss is not finite")
     document, told = planned()
     assert document["failed"] == 3  # the model, its embeddings and their score
@@ -213,7 +213,7 @@ def test_the_board_of_another_suite_is_never_overwritten(
 def failing(suite: Path, tmp_path: Path) -> tuple[TaskCache, list[Task]]:
     """The old model failed, so nothing of the suite can be run; and a model of another suite did."""
     cache = TaskCache(tmp_path / "tasks")
-    old = next(task for task in estimate(recipe_named(suite), cache, None).unfinished if task.label.startswith("old"))
+    old = next(task for task in estimate(suite_named(suite), cache, None).unfinished if task.label.startswith("old"))
     other = Task("train", {"of": "another suite"})
     cache.fail(old, "the loss is not finite"), cache.fail(other, "no room")
     return cache, [old, other]

@@ -66,18 +66,18 @@ class Steps(Options):
         """Return what was asked for of a suite.
 
         Args:
-            name: A built-in suite, or a YAML file.
+            name: A built-in suite, or a Python file with a function that returns one.
 
         Raises:
             ConfigError: There is no such suite, or an option cannot be; nothing was run.
         """
         from limpet_bench.cache import TaskCache
         from limpet_bench.run import Bench
-        from limpet_bench.suite import recipe_named
+        from limpet_bench.suites import suite_named
 
         wrong = min(self.seeds, default=0) < 0 or len(set(self.seeds)) < len(self.seeds)
         refuse(wrong, f"--seeds {' '.join(map(str, self.seeds))}.", "whole numbers of at least 0, each once")
-        suite = recipe_named(name)
+        suite = suite_named(name)
         if self.seeds:
             suite = suite.model_copy(update={"seeds": tuple(self.seeds)})
         out = self.out or Path("runs/bench") / suite.name
@@ -128,13 +128,13 @@ def run(
     reruns only the steps that depend on it. The exit code is 1 if a step failed.
 
     Args:
-        suite: A built-in suite, which `limpet-bench suites` lists, or a YAML file.
+        suite: A built-in suite, which `limpet-bench suites` lists, or a Python file with a function that returns one.
         report: Whether to write the page leaderboard.html: html or none. When left out it is written where its packages
             are installed (`pip install '.[report]'`).
 
     Examples:
         limpet-bench run omniglot-small
-        limpet-bench run mine.yaml --seeds 0 1 2
+        limpet-bench run mine.py --seeds 0 1 2
     """
     check_report(report)
     asked = steps.of(suite)
@@ -154,11 +154,11 @@ def plan(suite: str, /, *, steps: Steps = Steps()) -> int:
     It takes the options of `limpet-bench run`.
 
     Args:
-        suite: A built-in suite, which `limpet-bench suites` lists, or a YAML file.
+        suite: A built-in suite, which `limpet-bench suites` lists, or a Python file with a function that returns one.
 
     Examples:
         limpet-bench plan omniglot-small
-        limpet-bench plan mine.yaml --processes 8
+        limpet-bench plan mine.py --processes 8
     """
     from limpet_bench.executor import blocked_by
 
@@ -253,9 +253,9 @@ def suites() -> int:
     Examples:
         limpet-bench suites
     """
-    from limpet_bench.suite import RECIPES, recipe_named
+    from limpet_bench.suites import SUITES, suite_named
 
-    built_in = {name: recipe_named(name) for name in RECIPES}
+    built_in = {name: suite_named(name) for name in SUITES}
     if as_json():
         print_json({"suites": {name: suite.model_dump(mode="json") for name, suite in built_in.items()}})
         return 0
