@@ -53,10 +53,10 @@ def texts_of(*servers: ApiServer) -> list[str]:
 def test_models_of_a_suite_are_asked_once(server: ApiServer, capsys: pytest.CaptureFixture[str]) -> None:
     new: ApiServer = server.others  # type: ignore[attr-defined]
     run = ["run", "suite.py", "--data-root", ".", "--report", "none", "--processes", "1", "--json"]
-    assert main([*run, "--api-max-tokens", "40"]) == 2
+    assert main([*run, "--api.max-tokens", "40"]) == 2
     said = capsys.readouterr().err
-    assert "--api-max-tokens" in said and "Traceback" not in said
-    assert main([*run, "--cache", "one", "--api-price", "1000"]) == 0
+    assert "--api.max-tokens" in said and "Traceback" not in said
+    assert main([*run, "--cache", "one", "--api.price", "1000"]) == 0
     printed = capsys.readouterr()
     board = json.loads(printed.out)
     assert {row["label"] for row in board["rows"]} == {"independent", "p2s"} and "tokens" in printed.err

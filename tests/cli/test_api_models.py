@@ -47,7 +47,7 @@ def run(words: str, *more: str) -> int:
 
 
 def test_texts_are_embedded_once_and_paid_once(server: ApiServer, capsys: pytest.CaptureFixture[str]) -> None:
-    embed = f"embed texts products.csv --text-model {server.name} --api-price 1000"
+    embed = f"embed texts products.csv --text-model {server.name} --api.price 1000"
     assert run(f"{embed} --out one --json") == 0
     first = capsys.readouterr()
     (made,) = json.loads(first.out)["embeddings"]
@@ -63,8 +63,8 @@ def test_texts_are_embedded_once_and_paid_once(server: ApiServer, capsys: pytest
 
 
 def test_a_budget_stops_and_says_what_is_kept(server: ApiServer, capsys: pytest.CaptureFixture[str]) -> None:
-    embed = f"embed texts products.csv --text-model {server.name} --batch-size 20 --out made --api-cache kept.sqlite"
-    assert run(f"{embed} --api-price 1000 --api-max-cost 0.25") == 2
+    embed = f"embed texts products.csv --text-model {server.name} --batch-size 20 --out made --api.cache kept.sqlite"
+    assert run(f"{embed} --api.price 1000 --api.max-cost 0.25") == 2
     said = " ".join(capsys.readouterr().err.split())
     assert "budget of 250 tokens" in said and "kept in 'kept.sqlite': the same command goes on" in said
     assert not Path("made").exists(), "half of the embeddings are no embeddings"
@@ -81,26 +81,26 @@ def test_from_two_models_to_a_gallery(server: ApiServer, capsys: pytest.CaptureF
     adapt = f"adapt --old products.npz --old-model ada {texts} {model} --adapter ridge --direction new_to_old"
     assert run(f"{adapt} --resamples 50 --report none --out link") == 1  # without labels, agreement alone
     server.noise = 0.005  # more than hosted models have it: it is the same model all the same
-    assert run(f"embed texts products.csv {model} --adapter link/adapter --api-cache other --out mapped") == 0
+    assert run(f"embed texts products.csv {model} --adapter link/adapter --api.cache other --out mapped") == 0
     assert run(f"embed texts products.csv {model} --out new") == 0
     gallery = "--gallery memory:live"
     assert run(f"gallery create {gallery} --embeddings products.npz --model ada") == 0
     assert run(f"gallery prepare {gallery} --embeddings new/words-1 --adapter link/adapter") == 0
     capsys.readouterr()
-    fresh = "--api-cache fresh"  # as on another machine
-    assert run(f"gallery plan {gallery} {texts} {model} {fresh} --api-price 1000 --max-cost 0.16 --json") == 0
+    fresh = "--api.cache fresh"  # as on another machine
+    assert run(f"gallery plan {gallery} {texts} {model} {fresh} --api.price 1000 --max-cost 0.16 --json") == 0
     plan = json.loads(capsys.readouterr().out)
     assert plan["tokens_per_item"] == pytest.approx(4, rel=0.2) and plan["rows_within_budget"] in range(30, 50)
     assert plan["cost"] == pytest.approx(120 * plan["tokens_per_item"] / 1000)
-    assert run(f"gallery search {gallery} {model} --api-cache third --json --text", "red shoes") == 0
+    assert run(f"gallery search {gallery} {model} --api.cache third --json --text", "red shoes") == 0
     hits = json.loads(capsys.readouterr().out)
     assert "p" in json.dumps(hits)
-    limited = f"gallery backfill {gallery} {texts} {model} --api-cache paid --batch 20 --api-max-tokens 200 --json"
+    limited = f"gallery backfill {gallery} {texts} {model} --api.cache paid --batch 20 --api.max-tokens 200 --json"
     assert run(limited) == 0
     done = json.loads(capsys.readouterr().out)
     assert done["stopped"] == "budget" and 0 < done["written"] == done["embedded"] < 120
-    assert run(f"gallery backfill {gallery} {texts} {model} --api-cache paid") == 0
-    assert run(f"gallery doctor {gallery} {texts} {model} --api-cache paid") == 0
+    assert run(f"gallery backfill {gallery} {texts} {model} --api.cache paid") == 0
+    assert run(f"gallery doctor {gallery} {texts} {model} --api.cache paid") == 0
 
 
 def test_a_model_that_changed_is_refused_until_it_is_accepted(
@@ -111,7 +111,7 @@ def test_a_model_that_changed_is_refused_until_it_is_accepted(
     server.weights = "words-2"
     assert run(f"{embed} --out after") == 2
     assert "is not the model that it was" in " ".join(capsys.readouterr().err.split())
-    assert run(f"{embed} --out after --api-accept-change") == 0
+    assert run(f"{embed} --out after --api.accept-change true") == 0
     before, after = (load_embeddings(Path(f"{one}/words-1/embeddings.safetensors")) for one in ("before", "after"))
     assert before.fingerprint != after.fingerprint
 
@@ -140,8 +140,30 @@ def test_a_head_is_given_the_model_that_it_was_trained_over(
     train_head(old, new.replace(**labels), experiment, tmp_path / "head", frozen_model={"model": server.name})
     server.noise = 0.001
     head = f"embed texts products.csv --release {tmp_path / 'head'} --text-model {server.name}"
-    assert run(f"{head} --api-cache other --out mapped") == 0
+    assert run(f"{head} --api.cache other --out mapped") == 0
     assert "tokens in" in capsys.readouterr().err
     server.weights = "words-2"
-    assert run(f"{head} --api-cache third --out changed") == 2
+    assert run(f"{head} --api.cache third --out changed") == 2
     assert "is not the model that it was" in " ".join(capsys.readouterr().err.split())
+
+
+def test_profiles_of_a_file_are_settings_of_an_api(server: ApiServer, capsys: pytest.CaptureFixture[str]) -> None:
+    embed = f"embed texts products.csv --text-model {server.name} --out made"
+    Path("limpet.toml").write_text("[api.default]\nprice = 1000\nmax-cost = 0.1\n[api.rich]\nprice = 1000\n")
+    assert run(embed) == 2
+    assert "budget of 100 tokens" in " ".join(capsys.readouterr().err.split())
+    assert run(f"{embed} --api-profile poor") == 2
+    assert "rich" in capsys.readouterr().err
+    assert run(f"{embed} --api.max-csot 1") == 2
+    assert "Did you mean 'max_cost'?" in capsys.readouterr().err
+    assert run(f"{embed} --api-profile rich --api.max-tokens 10000") == 0
+    assert "which cost" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("setting", ["allow-http = true", "key-variable = 'GITHUB_TOKEN'"])
+def test_a_file_that_was_only_found_weakens_no_protection(
+    setting: str, server: ApiServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("limpet.toml").write_text(f"[api.default]\n{setting}\n")
+    assert run(f"embed texts products.csv --text-model {server.name} --out made") == 2
+    assert "--config" in capsys.readouterr().err and not server.requests

@@ -47,7 +47,7 @@ def test_json_without_nan_gives_the_same_back(kind, found, labelled, adapter) ->
     again = json.loads(json.dumps(written, allow_nan=False))
     assert again == written == AdaptResults.parse(again).to_dict()
     assert set(written) == {
-        "schema_version", "limpet", "versions", "kind", "long_texts", "title", "data", "models", "suspects", "protocol", "systems",
+        "schema_version", "limpet", "versions", "kind", "title", "data", "models", "suspects", "protocol", "systems",
         "candidates", "best_adapter", "best_head", "best", "learning_curve", "score_map", "recommendation", "two_stage",
     }  # fmt: skip
     assert written["suspects"] == {

@@ -295,45 +295,24 @@ class Api(Options):
     """A text model behind an API, openai:MODEL@BASE_URL.
 
     Args:
-        api_key_variable: Environment variable that holds the key.
-        api_cache: File that keeps every vector that was paid for, by its text and model; one for all commands of a user
-            when left out.
-        api_price: Of a million tokens, in any currency.
-        api_max_cost: With it: spend at most so much in this command.
-        api_max_tokens: Spend at most so many tokens in this command.
-        api_requests_per_minute: Send at most so many requests a minute.
-        api_tokens_per_minute: Send at most so many tokens a minute.
-        api_characters: Of the texts of one request, at most; --batch-size says how many texts.
-        api_timeout: Seconds to wait for an answer.
-        api_retries: How often a request is sent again after a failure that may pass.
-        api_allow_http: Send texts and key unencrypted to another machine.
-        api_accept_change: Take a model that changed behind its name for another one, with a fingerprint of its own.
+        api: Settings of the API by name, such as --api.max-cost 5: key-variable, the environment variable with the key;
+            cache, the file that keeps paid vectors; price per million tokens; max-cost and max-tokens of this command;
+            requests-per-minute, tokens-per-minute; characters of a request; timeout in seconds; retries; allow-http;
+            accept-change, to take a model that changed behind its name for a new one.
+        api_profile: Table of limpet.toml with such settings, [api.NAME]; [api.default], if there is one, when left out.
     """
 
-    api_key_variable: str = "OPENAI_API_KEY"
-    api_cache: Path | None = None
-    api_price: float | None = None
-    api_max_cost: float | None = None
-    api_max_tokens: int | None = None
-    api_requests_per_minute: float | None = None
-    api_tokens_per_minute: float | None = None
-    api_characters: int = 100_000
-    api_timeout: float = 60.0
-    api_retries: int = 6
-    api_allow_http: bool = False
-    api_accept_change: bool = False
+    api: Annotated[Named, RARE] = field(default_factory=dict)
+    api_profile: Annotated[str | None, RARE] = None
 
     @cached_property
     def settings(self) -> ApiSettings:
         """The same for every model that the command opens, so that its limits hold for all of them together."""
-        from limpet.models.api.meter import Limits, Meter
-        from limpet.models.api.settings import ApiSettings
+        from limpet.cli.settings import api_profile
+        from limpet.models.api.settings import api_settings
 
-        given = {name.removeprefix("api_"): getattr(self, name) for name in self.__dataclass_fields__}
-        limits = Limits(**{name: given.pop(name) for name in Limits.__dataclass_fields__})
-        return ApiSettings(
-            **{**given, "cache": self.api_cache or user_cache() / "api.sqlite"}, meter=Meter(limits), tell=console.print
-        )
+        given = {**api_profile(self.api_profile), **self.api}
+        return api_settings(given, cache=user_cache() / "api.sqlite", tell=console.print)
 
     def tell(self) -> None:
         """Say what was spent, where something was asked for."""

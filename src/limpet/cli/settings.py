@@ -146,7 +146,22 @@ def read(path: Path, *, named: bool) -> dict[str, Any]:
     document = read_toml(path)
     for value in _texts(document):
         _refuse_text(value, path, named)
+    for name, profile in _profiles_of(document):
+        variable = str(profile.get("key-variable", profile.get("key_variable", "_API_KEY")))
+        unsafe = profile.get("allow-http", profile.get("allow_http")) or not variable.endswith("_API_KEY")
+        if unsafe and not named:
+            raise ConfigError(
+                f"[api.{name}] in '{path}' sends texts and key unencrypted, or another secret than the key of an API.",
+                expected="such settings in files that you name",
+                to_do=f"give them as options, or name the file: `--config {shlex.quote(str(path))}`.",
+            )
     return document
+
+
+def _profiles_of(document: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    profiles = document.get("api")
+    found = profiles.items() if isinstance(profiles, dict) else ()
+    return [(name, profile) for name, profile in found if isinstance(profile, dict)]
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -219,11 +234,11 @@ def sources(config: str | None, path: str, table: str = "") -> list[Callable[...
     Raises:
         ConfigError: See `document`; or the file has a table or a name that nothing reads.
     """
-    global _api
+    global _profiles
     from limpet.cli import COMMANDS as FAMILIES
 
     content, source = document(config)
-    _api = content.pop("api", {}), source
+    _profiles = {"api": content.pop("api", {})}, source
     shared = {name: content.pop(name) for name in SHARED if name in content}
     for name, value in content.items():
         if name not in FAMILIES and name != BENCH:
@@ -271,16 +286,25 @@ def _leaves(values: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[
             yield keys, value
 
 
-_api: tuple[Any, str] | None = None
+_profiles: tuple[dict[str, Any], str] | None = None
+"""The tables below [api] of the settings that this command reads, and their file."""
 
 
-def api_profile(name: str) -> Keywords:
-    """Return the settings of ``[api.NAME]``, by the names of `limpet.models.api.settings.ApiSettings` and `Limits`.
+def api_profile(name: str | None) -> Keywords:
+    """Return the settings of ``[api.NAME]``, for `limpet.models.api.settings.api_settings`.
+
+    Args:
+        name: None for ``[api.default]``, which need not be there.
 
     Raises:
         ConfigError: There is no such table.
     """
-    known, source = _api or (document()[0].get("api", {}), FILE)
-    if name not in known or not isinstance(known[name], dict):
-        raise unknown_name("API profile", name, known, listing=f"[api.{name}] in {source}")
-    return {key.replace("-", "_"): value for key, value in known[name].items()}
+    content, source = _profiles or (document()[0], FILE)
+    known = content.get("api", {})
+    refuse(not isinstance(known, dict), f"'api' in '{source}' is {brief(known)}.", "tables: [api.NAME]")
+    if name is None and "default" not in known:
+        return {}
+    found = known.get(name or "default")
+    if not isinstance(found, dict):
+        raise unknown_name(f"API profile of '{source}'", str(name), known)
+    return {key.replace("-", "_"): value for key, value in found.items()}

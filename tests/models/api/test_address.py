@@ -39,9 +39,9 @@ def test_what_people_write(place: str, model: str, url: str) -> None:
         (f"m@https://{64 * 'a'}.org", "names no host"),
         ("m@https://example.org/\x7f", "does not say at which server"),
         ("m@https://example.org/v1/embeddings", "leave /embeddings out"),
-        ("m@http://example.org/v1", "--api-allow-http"),
-        ("m@http://10.0.0.1/v1", "--api-allow-http"),
-        ("m@http://localhost.example.org/v1", "--api-allow-http"),
+        ("m@http://example.org/v1", "--api.allow-http"),
+        ("m@http://10.0.0.1/v1", "--api.allow-http"),
+        ("m@http://localhost.example.org/v1", "--api.allow-http"),
     ],
 )
 def test_what_is_refused(place: str, said: str) -> None:

@@ -93,7 +93,7 @@ def test_pauses_grow_and_end_with_what_to_do(
     with logged(logging.WARNING, "limpet") as log, pytest.raises(ApiError) as caught:
         client(server, settings(retries=8)).embed(TEXTS)
     assert hours.slept == [0.5, 1, 2, 4, 8, 16, 30, 30]
-    assert "answered with status 500, 9 times in a row" in str(caught.value) and "--api-retries" in str(caught.value)
+    assert "answered with status 500, 9 times in a row" in str(caught.value) and "--api.retries" in str(caught.value)
     assert "trying again in 0.5 s" in log.text
 
 
@@ -229,6 +229,6 @@ def test_the_key_itself_in_place_of_its_variable_is_not_repeated() -> None:
     with pytest.raises(ConfigError, match="no name of an environment variable") as caught:
         ApiSettings(key_variable="sk-proj-1234")
     assert "1234" not in str(caught.value)
-    with pytest.raises(ConfigError, match="that --api-key-variable names is not set") as caught:
+    with pytest.raises(ConfigError, match=r"that --api\.key-variable names is not set") as caught:
         ApiSettings(key_variable="abcd1234").key()
     assert "abcd1234" not in str(caught.value)

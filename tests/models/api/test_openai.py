@@ -141,7 +141,7 @@ def test_a_model_that_changed_behind_its_name_is_noticed(
     server.weights = "words-2"
     with pytest.raises(ApiError, match=r"is not the model that it was.*cosine of -?0\.\d+") as caught:
         opened(server, settings(**kept), known=known)
-    assert "--api-accept-change" in str(caught.value)
+    assert "--api.accept-change" in str(caught.value)
     after = opened(server, settings(**kept, accept_change=True), known=known)
     assert after.fingerprint != before.fingerprint
     np.testing.assert_array_equal(

@@ -106,7 +106,7 @@ class VectorCache:
         return DataError(
             f"The cache '{self.path}' cannot be used: {error}.",
             expected="a file that limpet made, which can be read and written, on a disk with room",
-            to_do="free its disk, or remove the file or name another --api-cache: then its texts are paid for again.",
+            to_do="free its disk, or remove the file or name another --api.cache: then its texts are paid for again.",
             intact="Everything else is intact.",
         )
 

@@ -182,7 +182,7 @@ class ApiClient:
             raise ApiError(
                 f"{where} refuses access to '{model}' (status {status}). {sent}.",
                 expected="a key with the right to this model",
-                to_do=f"export {KEY_VARIABLE}=…; or another variable, with --api-key-variable NAME. {self._kept()}",
+                to_do=f"export {KEY_VARIABLE}=…; or another variable, with --api.key-variable NAME. {self._kept()}",
             )
         said = self._said(response)
         if status == 404:
@@ -195,7 +195,7 @@ class ApiClient:
             raise TooMuchAtOnceError(
                 f"{where} finds the request too large (status 413){said}.",
                 expected="texts that it takes",
-                to_do=f"fewer or shorter ones at a time: --batch-size, --api-characters. {self._kept()}",
+                to_do=f"fewer or shorter ones at a time: --batch-size, --api.characters. {self._kept()}",
             )
         if _code(response) == "insufficient_quota":
             raise ApiError(
@@ -260,7 +260,7 @@ class ApiClient:
         return BudgetError(
             f"The budget of {meter.limits.tokens:,} tokens allows no further request: {meter.tokens:,} are spent"
             f"{money}.",
-            expected="a larger --api-max-tokens or --api-max-cost, for what is left",
+            expected="a larger --api.max-tokens or --api.max-cost, for what is left",
             to_do=f"raise it. {self._kept()}",
         )
 
@@ -271,8 +271,8 @@ class ApiClient:
         return ApiError(
             f"{self.address.url} {passing.what}{asks}.",
             expected="an answer",
-            to_do="try again later; more slowly, with --api-requests-per-minute or --api-tokens-per-minute; or with "
-            f"more patience, --api-retries and --api-timeout. {self._kept()}",
+            to_do="try again later; more slowly, with --api.requests-per-minute or --api.tokens-per-minute; or with "
+            f"more patience, --api.retries and --api.timeout. {self._kept()}",
         )
 
     def _kept(self) -> str:

@@ -52,10 +52,10 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            option = f"--api-{name.replace('_', '-')} {value}."
+            option = f"--api.{name.replace('_', '-')} {value}."
             refuse(value is not None and not 0 < value < math.inf, option, "a number above 0")
-        refuse(self.max_cost is not None and self.price is None, "--api-max-cost without a price.",
-               "--api-price, that of a million tokens, too")  # fmt: skip
+        refuse(self.max_cost is not None and self.price is None, "--api.max-cost without a price.",
+               "--api.price, that of a million tokens, too")  # fmt: skip
 
     @property
     def tokens(self) -> int | None:

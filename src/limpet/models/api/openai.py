@@ -117,7 +117,7 @@ class OpenAiModel:
             expected=f"at least {AGREEMENT}, as one and the same model has; its vectors must not be mixed with those "
             "of before",
             to_do="ask for the former model by a name that stays with it; or upgrade to this one like to any other, "
-            "with --api-accept-change, which gives it a fingerprint of its own. No vector of it was kept.",
+            "with --api.accept-change true, which gives it a fingerprint of its own. No vector of it was kept.",
         )
 
 

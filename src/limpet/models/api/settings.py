@@ -6,14 +6,16 @@ import ipaddress
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from limpet.errors import ConfigError, reason, refuse, without_secrets
-from limpet.models.api.meter import Meter
+from limpet.errors import ConfigError, reason, refuse, unknown_name, without_secrets
+from limpet.models.api.meter import Limits, Meter
 from limpet.support.logs import logger
+from limpet.support.options import bound, option_types
 
 FORM = "openai:MODEL@BASE_URL, such as openai:text-embedding-3-small@https://api.openai.com/v1"
 _log = logger("api")
@@ -64,7 +66,7 @@ class Endpoint:
             raise ConfigError(
                 f"'{url}' is on another machine, and http would send texts and key there for everyone to read.",
                 expected="https, or a server on this machine",
-                to_do="write https://; or, in a network that you trust, --api-allow-http.",
+                to_do="write https://; or, in a network that you trust, --api.allow-http true.",
                 intact="Nothing was sent.",
             )
         return cls(found["model"], url)
@@ -102,7 +104,7 @@ def _checked(parts: SplitResult) -> str:
         raise ConfigError(
             "The URL of the server holds a name, a password or a query.",
             expected=f"a URL without: {FORM}",
-            to_do="put the key into the environment variable OPENAI_API_KEY, or another one that --api-key-variable "
+            to_do="put the key into the environment variable OPENAI_API_KEY, or another one that --api.key-variable "
             "names; it is written nowhere.",
         )
     try:
@@ -153,6 +155,29 @@ def refuse_unlisted(url: str, named: str, file: str | Path) -> None:
     )
 
 
+def api_settings(options: Mapping[str, Any], *, cache: Path, tell: Callable[[str], object]) -> ApiSettings:
+    """Return settings from options by name: those of `ApiSettings`, and of `limpet.models.api.meter.Limits`.
+
+    Args:
+        options: Their values.
+        cache: The file for vectors where the options name none.
+        tell: See `ApiSettings`.
+
+    Raises:
+        ConfigError: A name is unknown, or a value is of another type or out of range.
+    """
+    of_limits = option_types(Limits)
+    known = [name for name in option_types(ApiSettings) if name not in ("meter", "tell")]
+    for name in options:
+        if name not in known and name not in of_limits:
+            raise unknown_name("setting of an API", name, (*known, *of_limits))
+    own = {name: value for name, value in options.items() if name in known}
+    place = Path(str(own.pop("cache", cache)))
+    own = bound(ApiSettings, own, "API")
+    limits = Limits(**bound(Limits, {name: options[name] for name in options if name in of_limits}, "API"))
+    return ApiSettings(**own, cache=place, meter=Meter(limits), tell=tell)
+
+
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -186,12 +211,12 @@ class ApiSettings:
     tell: Callable[[str], object] = _log.info
 
     def __post_init__(self) -> None:
-        refuse(not 0 < self.timeout < math.inf, f"--api-timeout {self.timeout}.", "more than 0 seconds")
-        refuse(self.characters < 1, f"--api-characters {self.characters}.", "at least 1")
-        refuse(self.retries < 0, f"--api-retries {self.retries}.", "at least 0")
+        refuse(not 0 < self.timeout < math.inf, f"--api.timeout {self.timeout}.", "more than 0 seconds")
+        refuse(self.characters < 1, f"--api.characters {self.characters}.", "at least 1")
+        refuse(self.retries < 0, f"--api.retries {self.retries}.", "at least 0")
         if not _VARIABLE.fullmatch(self.key_variable):  # perhaps the key itself, so it is not repeated
             raise ConfigError(
-                "--api-key-variable was given something that is no name of an environment variable.",
+                "--api.key-variable was given something that is no name of an environment variable.",
                 expected=f"a name such as {KEY_VARIABLE}; never the key itself",
                 to_do=f"export {KEY_VARIABLE}=…, and leave the option out.",
                 intact="Nothing was sent.",
@@ -212,7 +237,7 @@ class ApiSettings:
         key = os.environ.get(self.key_variable, "").strip()
         if not key and self.key_variable != KEY_VARIABLE:
             raise ConfigError(
-                "The environment variable that --api-key-variable names is not set.",
+                "The environment variable that --api.key-variable names is not set.",
                 expected="the name of one that holds the key",
                 to_do="export it, or correct the name.",
                 intact="Nothing was sent.",
