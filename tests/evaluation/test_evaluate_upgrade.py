@@ -196,7 +196,8 @@ def test_a_chain_guards_the_first_hit() -> None:
     )
     told = chain_finding(guarded)
     assert told.verdict == "mixed" and told.next_steps[0].startswith("Decide what counts")
-    assert told.sentences[1] == "Queries of new on the gallery of old are clearly worse at the first hit (recall@1)."
+    worse = "Queries of new on the gallery of old are clearly worse at the first hit (recall@1)."
+    assert worse in told.sentences
     assert free.compatible and free.pairs[0].verdict == "compatible" and free.pairs[0].worse == ()
     with pytest.raises(ConfigError, match="compatible is True"):
         ChainResults.parse(guarded.to_dict() | {"compatible": True})

@@ -48,6 +48,7 @@ def test_json_without_nan_gives_the_same_back(kind, found, labelled, adapter) ->
     assert again == written == AdaptResults.parse(again).to_dict()
     assert set(written) == {
         "schema_version", "limpet", "versions", "kind", "title", "data", "models", "suspects", "protocol", "systems",
+        "long_texts",
         "candidates", "best_adapter", "best_head", "best", "learning_curve", "score_map", "recommendation", "two_stage",
     }  # fmt: skip
     assert written["suspects"] == {
