@@ -37,6 +37,7 @@ LISTS = ROOT / "tools" / "mutants"
 TABLE = ROOT / "tools" / "mutants.txt"
 KEPT = ROOT / "build" / "mutants.json"
 LIMIT = 600  # seconds for the tests of one fault
+AT_ONCE = 40  # tests that are run without a fault in one process
 OPTIONS = (
     "-q",
     "--no-header",
@@ -193,11 +194,6 @@ def failed_tests(output: str) -> list[str]:
     return [line.split(" ", 1)[1].partition(" - ")[0] for line in lines]
 
 
-def function_of(test: str) -> str:
-    """Return the node id of a test without its parameters."""
-    return test.partition("[")[0]
-
-
 def try_fault(fault: Fault, tree: Path) -> Outcome:
     """Plant one fault in a copy of the tree, run its tests, and undo it."""
     path = tree / fault.file
@@ -222,15 +218,19 @@ def try_fault(fault: Fault, tree: Path) -> Outcome:
 
 
 def failing_without_faults(outcomes: Iterable[Outcome], tree: Path) -> set[str]:
-    """Run the tests that killed faults on an unchanged copy, all parameters of each; return those that fail."""
-    tests = sorted({function_of(outcome.by) for outcome in outcomes})
-    if not tests:
-        return set()
-    code, output = run_tests(tree, tests, "-m", "not gpu and not optional")
-    if code == 0:
-        return set()
-    found = {function_of(test) for test in failed_tests(output)}
-    return found if code == 1 and found else set(tests)
+    """Run the tests that killed faults on an unchanged copy; return the node ids of those that fail."""
+    tests = sorted({outcome.by for outcome in outcomes})
+    parts = [tests[start : start + AT_ONCE] for start in range(0, len(tests), AT_ONCE)]
+    found: set[str] = set()
+    for part in parts:
+        code, output = run_tests(tree, part, "-m", "not gpu and not optional")
+        if code in (0, 1):
+            found |= set(failed_tests(output))
+        elif len(part) > 1:
+            parts += [[test] for test in part]  # one of them cannot be run by its name
+        else:
+            found |= set(part)
+    return found
 
 
 def table(faults: Sequence[Fault], outcomes: dict[str, Outcome]) -> str:
@@ -309,7 +309,7 @@ def main() -> int:
         failing = failing_without_faults((outcomes[fault.name] for fault in open_), Path(folder) / "0")
         for fault in open_:
             outcome = outcomes[fault.name]
-            if function_of(outcome.by) in failing:
+            if outcome.by in failing:
                 outcomes[fault.name] = replace(outcome, result=ERROR, by=f"fails without the fault, too: {outcome.by}")
                 del kept[keys[fault.name]]
             else:
