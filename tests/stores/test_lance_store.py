@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import lance
 import numpy as np
 import pytest
 
-from limpet.errors import GalleryError, StoreError
+from limpet.errors import GalleryError, LastingStoreError, StoreError
 from limpet.stores import open_store
 from limpet.stores.base import Changes, Committed, Fill, NewGeneration, Rows, Store, Upsert
 from limpet.stores.filters import Condition
@@ -25,6 +26,7 @@ from limpet.stores.lance import history as lance_history
 from limpet.stores.lance import rows as lance_rows
 from limpet.stores.lance.places import TableVersion, TableVersions, edit_of_generation, edit_of_remainder
 from limpet.stores.lance.store import LanceStore
+from limpet.stores.lance.tables import LanceTables
 from limpet.stores.planning import Appended, CommitPlan
 from limpet.support.disk import Disk
 
@@ -733,3 +735,56 @@ def test_commits_of_another_start_of_the_machine_are_no_older_than_this_one(
     with pytest.raises(GalleryError, match="not there any more"):
         found(again, at=pointer)
     again.close()
+
+
+def test_no_name_is_synced_before_what_it_names(store: LanceStore, disk: Watched, monkeypatch: Any) -> None:
+    synced, sync = list[list[bool]](), disk.sync
+
+    def watched(paths: Iterable[Path]) -> None:
+        files = list(paths)
+        synced.append([path.is_dir() for path in files])
+        sync(files)
+
+    monkeypatch.setattr(disk, "sync", watched)
+    commit(store, Changes(create=[NewGeneration(G3, WIDTH, {})]))
+    commit(store, written(names(5, 100)))
+    assert any(any(folders) and not all(folders) for folders in synced)
+    assert all(folders == sorted(folders) for folders in synced)
+
+
+def test_a_table_whose_manifest_was_altered_is_not_opened(store: LanceStore, folder: Path) -> None:
+    place = places_of(store).tables[G1]
+    manifest = store._tables._manifest(place)
+    sound = manifest.read_bytes()
+    store.close()
+    earlier = max(one for one in manifest.parent.glob("*.manifest") if one != manifest)
+    manifest.write_bytes(earlier.read_bytes())
+    with closing(open_store(str(folder))) as again:
+        with pytest.raises(LastingStoreError):
+            found(again)
+        assert again.damage()
+        manifest.write_bytes(sound)
+    with closing(open_store(str(folder))) as again:
+        assert len(found(again)) == 20 and not again.damage()
+
+
+def test_tables_are_cleared_only_by_who_is_certain_to_write(store: LanceStore, folder: Path) -> None:
+    def uncertain() -> None:
+        raise GalleryError("Somebody else writes.", expected="one writer")
+
+    tables = LanceTables(folder, Disk(), uncertain)
+    try:
+        with pytest.raises(GalleryError, match="Somebody else"):
+            tables.clear([])
+        assert len(found(store)) == 20
+    finally:
+        tables.close()
+
+
+def test_history_forgets_no_commit_that_a_reader_holds(store: LanceStore) -> None:
+    for number in range(3):
+        commit(store, written(names(2, 100 + number)))
+    held, *others, last = sorted(store._history.named())
+    forgotten = store._history.forget(0.0, 1, {held})
+    assert held not in forgotten and set(forgotten) == set(others[:-1])
+    assert {held, last} <= set(store._history.named())

@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import grimp
@@ -248,3 +249,22 @@ def test_stores_never_import_each_other() -> None:
         above = graph.find_upstream_modules(package, as_package=True)
         others = {module for module in above if module.startswith(tuple(f"{other}." for other in packages - {package}))}
         assert not others, f"what {package} shares with {others} belongs in a module of its own"
+
+
+class Recorder(Disk):
+    """Remembers what was synced."""
+
+    def __init__(self) -> None:
+        self.synced = set[Path]()
+
+    def sync(self, paths: Iterable[Path]) -> None:
+        files = list(paths)
+        self.synced |= set(files)
+        super().sync(files)
+
+
+@pytest.mark.parametrize("kind", ["memory:", "lance:"])
+def test_a_new_gallery_syncs_its_folder_and_those_above_that_were_made_for_it(kind: str, tmp_path: Path) -> None:
+    disk = Recorder()
+    open_store(f"{kind}{tmp_path / 'new' / 'gallery'}", create=True, disk=disk).close()
+    assert {tmp_path / "new" / "gallery", tmp_path / "new"} <= disk.synced

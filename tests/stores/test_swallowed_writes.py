@@ -48,7 +48,7 @@ while True:  # every write of such a file, one after the other
     try:
         steps[sys.argv[2]]()
     except LimpetError as error:
-        assert faults.struck() and "as it was" in str(error), error
+        assert faults.struck() and error.intact, error
     else:
         break
     finally:
