@@ -127,7 +127,8 @@ def condition_of(suite: Suite, name: str) -> dict[str, Any]:
     if suite.track == "sessions":
         return with_defaults(PLANS[name], suite.plans[name])
     scenario = SCENARIOS[suite.scenario_of(name)]
-    return with_defaults(scenario.split, {"old_fraction": scenario.old_fraction, **suite.scenarios[name]})
+    options = {"old_fraction": scenario.old_fraction, **suite.scenarios[name], "scenario": suite.scenario_of(name)}
+    return with_defaults(scenario.split, options)
 
 
 def looked_up(values: Mapping[str, Any], name: str) -> Any:

@@ -8,7 +8,7 @@ import pytest
 
 from limpet.errors import ConfigError, DataError
 from limpet_bench.leaderboard import BenchRuns, CellMean, Entry, Front, SeedMean, Standings
-from limpet_bench.ranking import leaderboard_of
+from limpet_bench.ranking import combined_over_test_sets, leaderboard_of
 
 NAN = float("nan")
 SUITE = {"name": "small", "title": "A suite", "description": "Runs", "metric": "map", "kind": "images"}
@@ -195,3 +195,13 @@ def test_nemenyi_tells_nobody_apart_where_friedman_finds_no_difference() -> None
     assert apart == 5.0 > found.nemenyi.critical_difference
     assert found.friedman.p_value > 0.05
     assert [len(group) for group in found.nemenyi.groups] == [10]
+
+
+def test_p_metrics_of_several_test_sets_are_the_mean_of_each_ones_own() -> None:
+    """Of the mean scores, P_comp would be 0.4375: a set on which the old model is weak would count for more."""
+    scores = {"self_old": 0.5, "self_independent": 0.75, "self_new": 0.75, "cross": 0.75}
+    rows = [run("a", "bct", 0, 0.4375), run("b", "bct", 0, 0.75, scores=scores, p_up=0.0, p_comp=1.0)]
+    rows[0]["scores"]["self_independent"], rows[0]["scores"]["self_new"] = 1.0, 0.5
+    (found,) = combined_over_test_sets(BenchRuns.model_validate({"suite": SUITE, "machine": "", "rows": rows}).rows)
+    assert (found.data, found.tests) == ("a and b", ["a", "b"])
+    assert (found.p_up, found.p_comp) == (pytest.approx(-0.25), pytest.approx(0.625))

@@ -204,3 +204,11 @@ def test_trials_of_heads_read_only_texts_to_fit_on() -> None:
     assert {name: part.digest() for name, part in found.parts().items()} == {
         name: part.digest() for name, part in other.parts().items()
     }
+
+
+def test_trials_search_what_tuning_sets_apart_and_never_the_evaluation(small: Any, images: Path) -> None:
+    name = str(images)
+    suite = small(methods={"p2s": {}}, tuning={"budget": 2, "search": RATES, "data_options": {name: {"image_size": 8}}})
+    tasks = in_order([row.score for row in planned_trials(suite, None)])
+    assert {task.settings["part"] for task in tasks if task.kind == "embed"} == {"validation"}
+    assert {task.settings["data"]["options"]["image_size"] for task in tasks} == {8}
