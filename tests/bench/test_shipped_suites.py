@@ -161,6 +161,7 @@ def test_scenarios_that_change_the_architecture_train_two(name: str) -> None:
     for data in suite.data if suite.track == "images" else ():
         for condition in suite.scenarios:
             scenario = SCENARIOS[suite.scenario_of(condition)]
+            assert "backbone" not in condition or suite.scenario_of(condition).startswith("enlarged-backbone")
             found = [
                 experiment.model.backbone
                 for experiment in (old_of(suite, data, condition), new_of(suite, data, condition))
