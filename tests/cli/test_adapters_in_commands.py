@@ -192,7 +192,8 @@ def test_a_refusal_of_raw_files_says_how_to_name_them(
     assert f"{fit} {files[0]} --new {files[1]} --old-model 'the old' --new-model another`" in said
     said = fails(*words, "--old-model", "the new", "--new-model", "the old")
     assert "exchange --old and --new" in said and "say so" not in said
-    stored = ["--new", frozen / "new" / "wordllama" / "gallery.safetensors", "--old-model", "the old"]
+    mapped = frozen / "new" / "wordllama" / "gallery.safetensors"
+    words, stored = [mapped if word == files[1] else word for word in words], ["--old-model", "the old"]
     said = fails(*words, *stored)
     assert "say so" not in said and "give the embeddings of its models, or fit" in said
     said = fails(*words, *stored, "--new-model", "the new")
@@ -275,18 +276,18 @@ def test_embeddings_of_another_model_are_refused_by_name(fails: Fails, frozen: P
     ("words", "message"),
     [
         (["stored", "new", "--release", "x"], "--release and --adapter were given"),
-        (["images", "glyphs", "--release", "x"], "Unknown option '--adapter' of `limpet embed images`"),
+        (["images", "glyphs", "--release", "x"], "Unknown option: --adapter."),
         (["texts", "clinc150"], "--adapter was given with 0 text models"),
         (["texts", "clinc150", "--text-model", "wordllama", "other"], "--adapter was given with 2 text models"),
-        (["stored", "new", "--text-model", "wordllama"], "Unknown option '--text-model' of `limpet embed stored`"),
-        ([], "nothing that says what to do"),
+        (["stored", "new", "--text-model", "wordllama"], "Unknown option: --text-model."),
+        ([], "Unknown command"),
     ],
 )
 def test_what_does_not_go_with_an_adapter_is_refused(
     fails: Fails, frozen: Path, tmp_path: Path, words: list[str], message: str
 ) -> None:
     said = fails("embed", *words, "--adapter", frozen / "new_to_old", "--out", tmp_path / "out")
-    assert message in said and "Expected:" in said and not (tmp_path / "out").exists()
+    assert message in said and not (tmp_path / "out").exists()
 
 
 def test_stored_embeddings_are_never_replaced(fails: Fails, frozen: Path) -> None:

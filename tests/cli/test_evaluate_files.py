@@ -174,11 +174,10 @@ def test_labels_are_the_same_as_numbers_and_as_texts(files: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--old old.npz", "No embeddings of the new model were given. Expected: --new PATH, or --new-query FILE"),
+        ("--old old.npz", "No embeddings of the new model were given. Expected: --new PATH, or --new QUERIES"),
         ("--new new.npz", "No embeddings of the old model were given"),
-        ("--old old.npz --new new.npz --old-query old.npz", "--old and --old-query were given"),
-        ("--old-query old.npz --new new.npz", "--old-query was given without its other side"),
-        ("--old old.npz --new-query new.npz --new-gallery fewer.npz", "follow different protocols"),
+        ("--old old.npz old.npz old.npz --new new.npz", "--old was given 3 places"),
+        ("--old old.npz --new new.npz fewer.npz", "follow different protocols"),
         ("--old old.npz --new new.npz --old-model m --new-model m", "declared:m: these are the same model"),
         ("--old old.safetensors --new new.safetensors --similarity cosine", "Next: leave --similarity out"),
         ("--old named.npz --new new.npz", "has arrays embedding, item, kind, ids. Expected: an array 'vectors'"),
@@ -236,8 +235,8 @@ def test_protocols_and_ground_truths_that_do_not_fit(refused: Fails, words: str,
 
 def test_labels_on_one_side_only(refused: Fails) -> None:
     said = refused(
-        "--old-query", "old.npz", "--old-gallery", "unlabelled_old.npz", "--new-query", "new.npz",
-        "--new-gallery", "unlabelled.npz", "--protocol", "gldv2",
+        "--old", "old.npz", "unlabelled_old.npz", "--new", "new.npz",
+        "unlabelled.npz", "--protocol", "gldv2",
     )  # fmt: skip
     assert "Neither labels of the gallery nor a solution say which images answer" in said
 

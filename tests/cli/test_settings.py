@@ -44,7 +44,7 @@ def test_the_nearest_file_counts_and_words_and_the_environment_override_it(
     assert evaluated(*FILES, "--resamples", "50")["seed"] == 1
     (folder.parent / "limpet.toml").write_text('[evaluate]\nseed = 2\nresamples = 60\nold = "old.npz"\n')
     found = evaluated("--new", "new.npz")
-    assert (found["seed"], found["resamples"], found["old"]) == (2, 60, "old.npz")
+    assert (found["seed"], found["resamples"], found["old"]) == (2, 60, ["old.npz"])
     monkeypatch.setenv("LIMPET_EVALUATE_SEED", "3")
     assert evaluated("--new", "new.npz")["seed"] == 3
     assert evaluated("--new", "new.npz", "--seed", "4")["seed"] == 4

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
@@ -32,20 +32,23 @@ Role = Literal["old", "new", "independent"]
 
 
 class Given(NamedTuple):
-    """What was said of one model: its embeddings, whole or in two files, its name, its release, how they compare."""
+    """What was said of one model: where its embeddings are, its name, its release, how they compare."""
 
     role: Role
-    whole: Place | None
-    query: Place | None
-    gallery: Place | None
+    places: tuple[Place, ...]
     model: str | None
     release: Path | None
     similarity: Similarity | None
 
     @property
     def place(self) -> Place | None:
-        """Where its embeddings are."""
-        return self.whole or self.gallery
+        """Where its embeddings are; those of its gallery, where that is another place than its queries."""
+        return self.places[-1] if self.places else None
+
+    @property
+    def whole(self) -> Place | None:
+        """Where queries and gallery are together."""
+        return self.places[0] if len(self.places) == 1 else None
 
     @property
     def name(self) -> str:
@@ -57,32 +60,25 @@ class Given(NamedTuple):
         """Open its queries and gallery; None where it was not given.
 
         Raises:
-            ConfigError: It was given twice, or half; or a file is missing.
+            ConfigError: More than two places were given, or a file is missing.
             DataError: A file is damaged or breaks a promise of `EmbeddingSet`.
         """
-        both = (("query", self.query), ("gallery", self.gallery))
-        apart = [f"--{self.role}-{side}" for side, place in both if place is not None]
         refuse(
-            self.whole is not None and bool(apart),
-            f"--{self.role} and {' and '.join(apart)} were given.",
-            f"--{self.role} PATH for what `limpet embed` wrote, or --{self.role}-query FILE --{self.role}-gallery FILE",
+            len(self.places) > 2,
+            f"--{self.role} was given {len(self.places)} places.",
+            f"--{self.role} PATH for what `limpet embed` wrote, or --{self.role} QUERIES GALLERY",
         )
+        if not self.places:
+            return None
         if self.whole is not None:
             return reading.sides(self.whole, self.model, self.similarity)
-        if not apart:
-            return None
-        if self.query is None or self.gallery is None:
-            raise ConfigError(
-                f"{apart[0]} was given without its other side.",
-                expected=f"--{self.role}-query FILE and --{self.role}-gallery FILE",
-                to_do="give both; the same file twice means that every item is a query among all others.",
-            )
-        plain = [place.nameless or place.path.suffix != ".safetensors" for place in (self.query, self.gallery)]
-        name = self.model or (str(self.gallery) if any(plain) else None)  # one model made both
-        found = reading.file(self.gallery, name if plain[1] else None, self.similarity)
-        if self.query == self.gallery:
+        query, gallery = self.places
+        plain = [place.nameless or place.path.suffix != ".safetensors" for place in self.places]
+        name = self.model or (str(gallery) if any(plain) else None)  # one model made both
+        found = reading.file(gallery, name if plain[1] else None, self.similarity)
+        if query == gallery:
             return Sides(found, found)
-        return Sides(reading.file(self.query, name if plain[0] else None, self.similarity), found)
+        return Sides(reading.file(query, name if plain[0] else None, self.similarity), found)
 
     def needed(self, reading: Reading) -> Sides:
         """Open a model that cannot be left out."""
@@ -90,7 +86,7 @@ class Given(NamedTuple):
         if found is None:
             raise ConfigError(
                 f"No embeddings of the {self.role} model were given.",
-                expected=f"--{self.role} PATH, or --{self.role}-query FILE and --{self.role}-gallery FILE",
+                expected=f"--{self.role} PATH, or --{self.role} QUERIES GALLERY",
             )
         return found
 
@@ -117,16 +113,10 @@ class Models(Options):
 
     Args:
         old: Embeddings by the old model: what `limpet embed` wrote (folder or file); .npz, .npy or .parquet; or the
-            URL of a table or collection, such as postgresql://USER@HOST/DATABASE?table=items&vector=emb.
-        new: The same items by the new model.
+            URL of a table or collection, such as postgresql://USER@HOST/DATABASE?table=items&vector=emb. Two places
+            are queries and gallery; the same place twice makes every item a query among all others.
+        new: The same items by the new model, likewise.
         independent: The same items by the new recipe trained without alignment, for P_up and P_comp.
-        old_query: Queries alone, in place of --old; with --old-gallery. The same file twice makes every item a query
-            among all others.
-        old_gallery: The gallery that goes with them.
-        new_query: The same for the new model.
-        new_gallery: The same.
-        independent_query: The same for the independent model.
-        independent_gallery: The same.
         old_model: Name of the old model, for .npz, .npy and .parquet files and URLs, which carry none; their path, or
             table and column, when left out.
         new_model: The same of the new model. An adapter knows them by the names that `limpet adapt` was given.
@@ -143,15 +133,9 @@ class Models(Options):
             over the old one with more dimensions.
     """
 
-    old: Place | None = None
-    new: Place | None = None
-    independent: Place | None = None
-    old_query: Annotated[Place | None, RARE] = None
-    old_gallery: Annotated[Place | None, RARE] = None
-    new_query: Annotated[Place | None, RARE] = None
-    new_gallery: Annotated[Place | None, RARE] = None
-    independent_query: Annotated[Place | None, RARE] = None
-    independent_gallery: Annotated[Place | None, RARE] = None
+    old: list[Place] = field(default_factory=list)
+    new: list[Place] = field(default_factory=list)
+    independent: list[Place] = field(default_factory=list)
     old_model: Annotated[str | None, RARE] = None
     new_model: Annotated[str | None, RARE] = None
     independent_model: Annotated[str | None, RARE] = None
@@ -172,17 +156,9 @@ class Models(Options):
         """Return what was said of the old, the new and the independent model."""
         alike = self.similarity
         return (
-            Given("old", self.old, self.old_query, self.old_gallery, self.old_model, self.old_release, alike),
-            Given("new", self.new, self.new_query, self.new_gallery, self.new_model, self.new_release, alike),
-            Given(
-                "independent",
-                self.independent,
-                self.independent_query,
-                self.independent_gallery,
-                self.independent_model,
-                None,
-                alike,
-            ),
+            Given("old", tuple(self.old), self.old_model, self.old_release, alike),
+            Given("new", tuple(self.new), self.new_model, self.new_release, alike),
+            Given("independent", tuple(self.independent), self.independent_model, None, alike),
         )
 
 
