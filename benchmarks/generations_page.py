@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from html import escape
 from importlib import resources
 from typing import Any
 
@@ -12,9 +13,9 @@ from numpy.typing import NDArray
 from all_methods_tables import Document, Record, Task, markdown
 from generations_tasks import CHAINS, METRICS, SCORE, TRAIN, geometry_of, independent_of, training_task
 from limpet.evaluation.compatibility import average_compatibility, p_comp
-from limpet.reports.charts.matrix import heat_key, heat_map, heat_range, marked_by_criterion
 from limpet.reports.formats import score, signed
-from limpet.reports.svg import clean
+from limpet.reports.plots.heat import heat_key, heat_map, heat_range, marked_by_criterion
+from limpet.reports.plots.rendering import svg
 from limpet.support.wording import metric_name
 
 Matrix = NDArray[np.float64]
@@ -199,16 +200,16 @@ def html_page(document: Document) -> str:
     shares = results.p_comp("map")
     if shares:
         sections.append(section("P_comp (raw, mAP)", "P_comp", shares, share, p_comp_note()))
-    lead = "".join(f'<p class="lead">{clean(paragraph)}</p>' for paragraph in introduction(results))
+    lead = "".join(f'<p class="lead">{escape(paragraph)}</p>' for paragraph in introduction(results))
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         '<meta name="color-scheme" content="light dark"><title>Five generations in a row</title>\n'
         f'<style>{style}{LAYOUT}</style></head>\n<body><header class="top">'
         '<p class="overline">Sequential upgrades on Omniglot</p><h1>Five generations in a row</h1></header>\n<main>'
-        f'<section><p class="headline">{clean(headline(results))}</p></section><section>{lead}</section>\n'
+        f'<section><p class="headline">{escape(headline(results))}</p></section><section>{lead}</section>\n'
         f"{''.join(sections)}</main>\n"
-        f"<footer>{clean(document['command'])} · {clean(document['machine'])}</footer></body></html>\n"
+        f"<footer>{escape(document['command'])} · {escape(document['machine'])}</footer></body></html>\n"
     )
 
 
@@ -226,12 +227,12 @@ def section(title: str, what: str, matrices: Mapping[str, Matrix], form: Any, no
     figures = "".join(figures_of(what, matrices, form, limits))
     means = "compatible: above that gallery's own generation" if form is score else "above 0: compatible"
     keys = "".join(
-        f'<div class="{kind}">{heat_key(limits, what, mark_means=means, width=width, own=form is score).svg()}</div>'
+        f'<div class="{kind}">{svg(heat_key(limits, what, mark_means=means, width=width, own=form is score))}</div>'
         for kind, width in (("wide", 640), ("narrow", 350))
     )
-    told = f'<p class="lead">{clean(note)}</p>' if note else ""
+    told = f'<p class="lead">{escape(note)}</p>' if note else ""
     return (
-        f'<section><h2>{clean(title)}</h2>{told}<div class="key-of">{keys}</div>'
+        f'<section><h2>{escape(title)}</h2>{told}<div class="key-of">{keys}</div>'
         f'<div class="maps">{figures}</div></section>\n'
     )
 
@@ -246,4 +247,4 @@ def figures_of(what: str, matrices: Mapping[str, Matrix], form: Any, limits: tup
             marked = matrix > 0
             caption = f"mean <b>{signed(float(np.nanmean(matrix)))}</b>"
         drawing = heat_map(titled(chain), matrix, names, limits, what=what, marked=marked, form=form)
-        yield f"<figure>{drawing.svg()}<figcaption>{caption}</figcaption></figure>"
+        yield f"<figure>{svg(drawing)}<figcaption>{caption}</figcaption></figure>"

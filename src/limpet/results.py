@@ -24,7 +24,7 @@ from limpet.support.reporting import report_of
 from limpet.version import __version__
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from altair import LayerChart
 
 _FILE_NAME = "results.json"
 
@@ -201,11 +201,11 @@ class Results(Part):
         """Return what these results say and their tables in Markdown, for papers, READMEs and pull requests."""
         return report_of(type(self)).markdown(self)
 
-    def plot(self) -> Figure:
-        """Return the chief chart of such results; its `savefig` writes .svg, .png and .pdf.
+    def plot(self) -> LayerChart:
+        """Return the chief chart of such results, for notebooks; its `save` writes .html, .svg, .png and .pdf.
 
         Raises:
-            ConfigError: Matplotlib is missing, or nothing was measured that could be drawn.
+            ConfigError: Altair is missing, or nothing was measured that could be drawn.
         """
         return report_of(type(self)).plot(self)
 

@@ -175,7 +175,7 @@ def test_without_torch_and_lance_vectors_are_evaluated_mapped_and_kept(
     ]  # fmt: skip
     refused: dict[str, list[Any]] = {
         "needs torch": ["train", "--data", files, "--method", "independent", "--out", tmp_path / "no"],
-        "needs torch and matplotlib and pylance": ["demo", "--out", tmp_path / "no"],
+        "needs torch and altair and pylance and matplotlib": ["demo", "--out", tmp_path / "no"],
         "kind 'lance' need pylance": ["gallery", "create", tmp_path / "no", "--embeddings", old, "--model", "a"],
         "'residual_mlp' needs torch": ["adapt", "--old", old, "--new", new, "--adapter", "residual_mlp", "--out", "no"],
         "method 'p2s' needs torch": ["adapt", "--old", old, "--new", new, "--method", "p2s", "--out", tmp_path / "no"],
@@ -187,7 +187,7 @@ def test_without_torch_and_lance_vectors_are_evaluated_mapped_and_kept(
         assert one.code in ((0, 1) if verdict else (0,)), (words, one)
     told = dict(zip(refused, done[len(works) :], strict=True))
     for words, one in told.items():
-        extra = "gallery" if "lance'" in words else "train,report,gallery" if "matplotlib" in words else "train"
+        extra = "gallery" if "lance'" in words else "train,report,gallery,demo" if "matplotlib" in words else "train"
         assert one.code == 2 and words in one.said and installing(*extra.split(",")) in one.said, (words, one)
     assert not (tmp_path / "no").exists()
     adapted = done[works.index(next(one for one in works if one[0] == "adapt" and "--old" in one))]

@@ -13,8 +13,8 @@ import pytest
 from limpet.cli import main
 from option_names import commands
 
-HEAVY = {"torch", "scipy", "sklearn", "matplotlib", "transformers", "pandas", "lightning_fabric", "lancedb", "faiss",
-         "lance", "PIL", "pyarrow", "psycopg", "jinja2"}  # fmt: skip
+HEAVY = {"torch", "scipy", "sklearn", "altair", "vl_convert", "transformers", "pandas", "lightning_fabric", "lancedb",
+         "faiss", "lance", "PIL", "pyarrow", "psycopg", "jinja2"}  # fmt: skip
 PARSING = {"pydantic", "rich", "cyclopts", "jsonargparse", "yaml"}
 WATCHED = HEAVY | PARSING | {"numpy"}
 

@@ -162,5 +162,5 @@ def test_the_glyphs_that_are_kept_between_calls_cannot_be_changed(bank: GlyphBan
 
 def test_without_matplotlib_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ConfigError, match=r"pip install '\.\[report\]'"):
+    with pytest.raises(ConfigError, match=r"pip install '\.\[demo\]'"):
         font_files()

@@ -42,7 +42,7 @@ from .changes import Change, changed
 MakeChain = Callable[..., ChainResults]
 MakeCombination = Callable[..., CombinationResults]
 
-WRONG_CELL = "stroke:var(--bad);stroke-width:2.6"
+WRONG_CELL = 'stroke="var(--bad)" stroke-width="2.6"'
 
 
 @pytest.fixture(scope="module")

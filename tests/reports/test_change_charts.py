@@ -8,8 +8,8 @@ import pytest
 from limpet.evaluation.agreement import Agreement
 from limpet.evaluation.class_change import ClassChangeSummary, class_change
 from limpet.evaluation.results import Evaluation
-from limpet.reports.charts.bars import agreements
 from limpet.reports.evaluation import agreement_finding, class_finding, flips, p_words
+from limpet.reports.readings import agreements
 
 from .changes import changed
 

@@ -21,8 +21,8 @@ from limpet.galleries.rehearsal.results import (
     Timing,
     TwoStages,
 )
-from limpet.reports.charts.bars import first_hit_bars
-from limpet.reports.charts.lines import rehearsal_curves
+from limpet.reports.plots.bars import first_hit_bars
+from limpet.reports.plots.lines import rehearsal_curves
 from limpet.reports.rehearsal import (
     latency_rows,
     next_step,
@@ -39,7 +39,8 @@ from limpet.reports.rehearsal import (
 )
 
 from .pages import Page
-from .reading import assert_page_ready, lines, points
+from .specs import assert_page_ready, points, told
+from .specs import rows as rows_of
 
 SHARES = (0.0, 0.5, 1.0)
 LABELLED = {"map": (0.5, 0.55, 0.7), "recall@1": (0.6, 0.65, 0.8)}
@@ -206,31 +207,26 @@ def test_without_labels_nothing_is_called_right() -> None:
 def test_the_band_of_a_score_stays_within_the_range_of_scores() -> None:
     wide = ((0.1, -0.9, 0.95), (0.15, -0.5, 0.9), (0.3, 0.2, 0.8))
     curves = {"id": OrderCurve.of(SHARES, {**LABELLED, **ALIKE}, {"map": wide, "recall@1": RISES})}
-    (band,) = rehearsal_curves(rehearsed(curves=curves), "map", width=520).axes.collections
-    heights = band.get_paths()[0].vertices[:, 1]
-    assert heights.min() == 0 and heights.max() == 1
+    band = rows_of(rehearsal_curves(rehearsed(curves=curves), "map", width=520), "likely")
+    assert min(row["y"] for row in band) == 0 and max(row["y2"] for row in band) == 1
 
 
 def test_charts_hold_their_numbers() -> None:
     results = rehearsed()
     chart = rehearsal_curves(results, "map", width=520)
     assert_page_ready(chart)
-    assert "Today 0.400. random: 0.500 at 0\xa0%, 0.550 at 50\xa0%, 0.700 at 100\xa0%; on average 0.575." in chart.told
+    assert "Today 0.400. random: 0.500 at 0\xa0%, 0.550 at 50\xa0%, 0.700 at 100\xa0%; on average 0.575." in told(chart)
     for name, found in results.curves.items():
         expected = list(zip(found.shares, found.values["map"], strict=True))
-        assert points(lines(chart, name)[0]) == expected == [points(mark)[0] for mark in lines(chart, f"at {name}")]
-    for metric, bands in (("map", 1), ("recall@1", 1), ("overlap@10 with old", 0)):
-        areas = rehearsal_curves(results, metric).axes.collections
-        assert [area.get_label() for area in areas] == ["likely"] * bands
+        assert points(chart, name) == expected == points(chart, f"at {name}")
+    for metric, banded in (("map", True), ("recall@1", True), ("overlap@10 with old", False)):
+        assert bool(rows_of(rehearsal_curves(results, metric), "likely")) == banded
     for width in (640.0, 350.0):
         bars = first_hit_bars(results, width=width)
         assert_page_ready(bars)
         swapped = "after the swap: 20\xa0% wrong before, right now, 10\xa0% right before, wrong now, 20\xa0% another"
-        assert swapped in bars.told
-        widths = [patch.get_width() for patch in bars.axes.patches]
-        assert widths[:2] == [0.2, 0.1] and sum(widths[:4]) == pytest.approx(1) == sum(widths[4:8])
-    (stepped,) = lines(rehearsal_curves(rehearsed(linked="none"), "map"), "random")
-    level, corner, end = points(stepped)[-3:]
+        assert swapped in told(bars)
+    level, corner, end = points(rehearsal_curves(rehearsed(linked="none"), "map"), "random")[-3:]
     assert corner[0] == end[0] and corner[1] == level[1] != end[1]
 
 

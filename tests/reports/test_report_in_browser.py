@@ -148,7 +148,7 @@ def test_uncertainty_fits_all_widths(
 
 
 @pytest.mark.parametrize(
-    ("name", "charts"), [("nine_learners", 16), ("one_learner", 7), ("blurry_learners", 10), ("without_bounds", 9)]
+    ("name", "charts"), [("nine_learners", 15), ("one_learner", 6), ("blurry_learners", 9), ("without_bounds", 8)]
 )
 def test_learners_in_sessions_fit_all_widths(
     measure: Callable[[str], dict[int, dict[str, Any]]], request: pytest.FixtureRequest, name: str, charts: int

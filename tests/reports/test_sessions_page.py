@@ -82,12 +82,11 @@ def test_every_comparison_has_all_its_charts(name: str, learners: int, request: 
     found = request.getfixturevalue(name)
     page = rendered(found)
     growths = 1 + any(learner.gallery_policy == "reindex" for learner in found.results.learners.values())
-    assert page.count('class="chart"') == learners + 2 * (5 + growths)  # all but the maps for desks and for phones
+    assert page.count('class="chart"') == learners + 2 * (4 + growths)  # all but the maps for desks and for phones
     for title in (
         "Recall@1 after every session",
         "Images by session",
         "Time by session",
-        f"The plan: {found.plan.name}",
     ):
         assert page.count(f"<title>{title}</title>") == 2, title
     text = Page(page).text

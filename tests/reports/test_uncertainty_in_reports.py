@@ -1,20 +1,17 @@
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
-import numpy as np
 import pytest
 
 from limpet.errors import ConfigError
 from limpet.evaluation.evaluate import evaluate
 from limpet.evaluation.results import Evaluation, EvaluationResults
-from limpet.evaluation.uncertainty import Group, Histogram, choose_disk, ring_radius
-from limpet.reports.disk_plot import disk_plot
+from limpet.evaluation.uncertainty import Group, Histogram, choose_disk
 from limpet.reports.evaluation import render_report, uncertainty_finding
 
 from .changes import changed
@@ -73,28 +70,6 @@ def test_a_written_document_reads_as_it_was(measured: EvaluationResults, tmp_pat
 
     with pytest.raises(ConfigError, match=r"uncertainty\.old\.groups\.seen\.mean"):
         changed(measured, without_mean)
-
-
-def test_marks_stand_where_the_disk_says(hyperbolic: SimpleNamespace) -> None:
-    disk = hyperbolic.disk
-    drawing = disk_plot("hbct", disk, width=560)
-    (rim,) = elements(drawing, "circle", "rim")
-    centre = [float(str(rim.get(name))) for name in ("cx", "cy")]
-    colours = (0, 1, 2, 3, 4, 6)
-    outermost = next(float(text.split()[1]) for text in words(drawing) if text.startswith("uncertainty"))
-    scale = float(str(rim.get("r"))) / ring_radius(outermost)
-    shapes = set()
-    for number, group in enumerate(disk.classes):
-        for kind, places in (("old", group.old), ("new", group.new)):
-            marks = elements(drawing, "path", f"spot {kind} series-{colours[number]}")
-            found = [list(map(float, re.findall(r"-?[\d.]+", str(mark.get("transform")))[:2])) for mark in marks]
-            np.testing.assert_allclose(found, centre + scale * places * [1, -1], atol=0.07)
-            assert (np.linalg.norm(np.array(found) - centre, axis=1) <= float(str(rim.get("r")))).all()
-            shapes |= {(number, mark.get("d")) for mark in marks}
-    assert len({d for _, d in shapes}) == len(shapes) == len(disk.classes)  # classes differ beyond colour
-    rings = [float(str(ring.get("r"))) / scale for ring in elements(drawing, "circle", "ring")]
-    labels = [float(text) for text in words(drawing) if not text.startswith("uncertainty")]
-    np.testing.assert_allclose(rings, [ring_radius(label) for label in labels], atol=2e-4)
 
 
 def test_text_of_classes_is_escaped(measured: EvaluationResults, hyperbolic: SimpleNamespace) -> None:

@@ -4,8 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import altair as alt
 import pytest
-from matplotlib.figure import Figure
 
 from limpet.results import Results
 from limpet.support.reporting import Report, register_loader, register_report, report_of
@@ -39,11 +39,11 @@ def test_results_are_reported_where_only_their_module_was_imported() -> None:
 
 
 def test_register_report_serves_a_class_and_its_subclasses() -> None:
-    figure = Figure()
-    register_report(Measured, Report(lambda results: results.KIND, lambda results: figure))
+    chart = alt.layer(alt.Chart().mark_point())
+    register_report(Measured, Report(lambda results: results.KIND, lambda results: chart))
     assert Measured.of().to_markdown() == "measured"
     assert MeasuredTwice.of().to_markdown() == "measured twice"
-    assert MeasuredTwice.of().plot() is figure
+    assert MeasuredTwice.of().plot() is chart
 
 
 def test_register_loader_runs_when_a_report_is_first_asked_for() -> None:
@@ -51,7 +51,7 @@ def test_register_loader_runs_when_a_report_is_first_asked_for() -> None:
         KIND = "loaded"
         WRITER = "“limpet load”"
 
-    register_loader(lambda: register_report(Loaded, Report(lambda results: "loaded", lambda results: Figure())))
+    register_loader(lambda: register_report(Loaded, Report(lambda results: "loaded", lambda results: alt.layer())))
     assert Loaded.of().to_markdown() == "loaded"
 
 

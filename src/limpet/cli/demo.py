@@ -52,7 +52,7 @@ def demo(*, settings: Settings = Settings(), out: Path = Path("runs/demo"), all:
     Examples:
         limpet demo --out runs/demo
     """
-    require("`limpet demo`", "train", "report", "gallery")
+    require("`limpet demo`", "train", "report", "gallery", "demo")
     from limpet.models.card import write_card  # help is printed without these
     from limpet.reports.evaluation import summary_rows
     from limpet.reports.markdown import markdown_table

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from limpet.evaluation.intervals import FEW
 from limpet.linking.recommend import Action, place
-from limpet.reports.charts.forest import KINDS, REFERENCES, candidate_dots, kind_swatch, with_interval
-from limpet.reports.charts.lines import learning_curve, score_map_plot, thresholds
 from limpet.reports.formats import MISSING, interval, percent, plain_text, score, signed
 from limpet.reports.markdown import Table, markdown_of
 from limpet.reports.page import Drawing, in_both_widths, page_template, write_page
-from limpet.reports.words import OLD, REEMBEDDED, Finding, first_hit_cell, first_hits
+from limpet.reports.plots.style import KINDS
+from limpet.reports.plots.swatches import kind_swatch
+from limpet.reports.readings import REFERENCES, thresholds
+from limpet.reports.words import OLD, REEMBEDDED, Finding, first_hit_cell, first_hits, with_interval
 from limpet.support.wording import listed, metric_name
 
 if TYPE_CHECKING:
@@ -414,6 +415,9 @@ def _steps(results: AdaptResults) -> list[tuple[str, str, bool]]:
 
 
 def _charts(results: AdaptResults) -> dict[str, Drawing]:
+    from limpet.reports.plots.forest import candidate_dots
+    from limpet.reports.plots.lines import learning_curve, score_map_plot
+
     charts = {"dots": in_both_widths(lambda width: candidate_dots(results, width=width))}
     curve, score_map = results.learning_curve, results.score_map
     if curve is not None and curve.points:

@@ -11,8 +11,6 @@ import numpy as np
 
 from limpet.errors import ConfigError
 from limpet.evaluation.compatibility import TRAINED_SHARE, violations
-from limpet.reports.charts.forest import Gain, gain_plot
-from limpet.reports.charts.matrix import WRONG, heat_key, heat_map, heat_range
 from limpet.reports.formats import MISSING, interval, percent, plain_text, score, signed
 from limpet.reports.markdown import Table, markdown_of
 from limpet.reports.page import PHONE, in_both_widths, page_template, rule_rows, write_page
@@ -20,9 +18,10 @@ from limpet.reports.words import CLICKS, MARKS, TERMS, Finding, first_hit_cell, 
 from limpet.support.wording import listed, metric_name
 
 if TYPE_CHECKING:
+    import altair as alt
+
     from limpet.evaluation.chain import ChainResults
     from limpet.evaluation.compatibility import Baseline, Variant
-    from limpet.reports.charts.canvas import Chart
 
 _SHOWN = 6  # violations that are told one by one
 
@@ -284,6 +283,8 @@ def _judged_by(results: ChainResults) -> list[tuple[str, str]]:
 
 
 def _charts(results: ChainResults) -> dict[str, Any]:
+    from limpet.reports.plots.heat import WRONG, heat_key, heat_range
+
     what, matrix = metric_name(results.metric), _array(results.matrix)
     limits = heat_range([matrix]) or (0.0, 1.0)
     found: dict[str, Any] = {
@@ -321,7 +322,9 @@ def _width(models: int, most: float) -> float:
     return min(most, 80.0 + 110.0 * models)
 
 
-def _matrix(results: ChainResults, matrix: Any, limits: tuple[float, float], width: float) -> Chart:
+def _matrix(results: ChainResults, matrix: Any, limits: tuple[float, float], width: float) -> alt.LayerChart:
+    from limpet.reports.plots.heat import WRONG, heat_map
+
     crowded = len(results.models) > _CROWDED * width / PHONE
     return heat_map(
         "",
@@ -336,7 +339,9 @@ def _matrix(results: ChainResults, matrix: Any, limits: tuple[float, float], wid
     )
 
 
-def _p_comp(results: ChainResults, values: Any, limits: tuple[float, float], width: float) -> Chart:
+def _p_comp(results: ChainResults, values: Any, limits: tuple[float, float], width: float) -> alt.LayerChart:
+    from limpet.reports.plots.heat import heat_map
+
     numbers = _numbers(results)
     digits = 3 if len(values) <= _CROWDED else 2 if width > PHONE else 1
     return heat_map(
@@ -351,7 +356,9 @@ def _p_comp(results: ChainResults, values: Any, limits: tuple[float, float], wid
     )
 
 
-def _gains(results: ChainResults, width: float) -> Chart:
+def _gains(results: ChainResults, width: float) -> alt.LayerChart:
+    from limpet.reports.plots.forest import Gain, gain_plot
+
     names, numbers = results.models, dict(zip(results.models, _numbers(results), strict=True))
     called = numbers if _by_number(names) else {name: name for name in names}
     gains = [

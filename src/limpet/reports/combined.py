@@ -6,13 +6,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from limpet.reports.charts.forest import SYSTEMS, Gain, gain_plot, set_swatch, sets_plot
 from limpet.reports.formats import MISSING, interval, plain_text, score, signed
 from limpet.reports.markdown import Table, markdown_of
 from limpet.reports.page import in_both_widths, page_template, rule_rows, write_page
+from limpet.reports.plots.swatches import set_swatch
 from limpet.reports.words import (
     CLICKS,
     MARKS,
+    SYSTEMS,
     TERMS,
     Finding,
     first_hit_cell,
@@ -25,9 +26,10 @@ from limpet.reports.words import (
 from limpet.support.wording import INDEPENDENT, listed, metric_name
 
 if TYPE_CHECKING:
+    import altair as alt
+
     from limpet.evaluation.compatibility import PMetrics
     from limpet.evaluation.test_sets import CombinationResults, SetScores
-    from limpet.reports.charts.canvas import Chart
 
 TERMS_OF_SETS = {
     "old, new, independent": TERMS["old, new, independent"],
@@ -166,6 +168,8 @@ def write_combined_report(results: CombinationResults, folder: str | Path) -> Pa
 
 def render_combined_report(results: CombinationResults) -> str:
     """Return the page as text; see `write_combined_report`."""
+    from limpet.reports.plots.forest import sets_plot
+
     values = {"marks": MARKS, "metric_note": metric_note, "swatch": set_swatch}
     page: str = page_template("combined.html", values=values).render(
         document=results,
@@ -199,6 +203,8 @@ def _systems(results: CombinationResults) -> dict[str, str]:
     }
 
 
-def _gains(results: CombinationResults, width: float) -> Chart:
+def _gains(results: CombinationResults, width: float) -> alt.LayerChart:
+    from limpet.reports.plots.forest import Gain, gain_plot
+
     gains = [Gain(name, record.gain, record.interval, record.verdict) for name, record in results.sets.items()]
     return gain_plot("Cross-test minus self-test of the old model, set by set", gains, "difference", width=width)

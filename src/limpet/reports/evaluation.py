@@ -14,35 +14,27 @@ from limpet.evaluation.intervals import FEW
 from limpet.evaluation.protocols import PROTOCOLS
 from limpet.evaluation.results import Evaluation, EvaluationResults, System
 from limpet.evaluation.uncertainty import Histogram, PoincareDisk
-from limpet.reports.charts.bars import (
+from limpet.reports.formats import MISSING, interval, percent, plain_text, probability, score, signed
+from limpet.reports.markdown import Table, markdown_of
+from limpet.reports.page import Drawing, drawn_both, page_template, protocol_rows, write_page
+from limpet.reports.pictures import Picture, data_uris
+from limpet.reports.plots.swatches import class_swatch, curve_swatch, group_swatch, system_swatch
+from limpet.reports.readings import (
+    GROUPS,
     NAMED,
-    agreement_bars,
+    ORDERS,
     agreement_rows,
     agreements,
     class_changes,
-    class_plot,
     class_range,
     class_rows,
-    score_bars,
-)
-from limpet.reports.charts.forest import difference_plot, measured
-from limpet.reports.charts.lines import (
-    GROUPS,
-    ORDERS,
-    curve_plot,
+    class_words,
     curve_range,
-    group_swatch,
     histogram_rows,
+    trade_off_points,
     uncertainties,
-    uncertainty_plot,
     uncertainty_range,
 )
-from limpet.reports.charts.plane import trade_off, trade_off_points
-from limpet.reports.disk_plot import class_swatch, class_words, disk_plot
-from limpet.reports.formats import MISSING, interval, percent, plain_text, probability, score, signed
-from limpet.reports.markdown import Table, markdown_of
-from limpet.reports.page import PHONE, Drawing, page_template, protocol_rows, write_page
-from limpet.reports.pictures import Picture, data_uris
 from limpet.reports.words import (
     CLICKS,
     MARKS,
@@ -50,6 +42,7 @@ from limpet.reports.words import (
     Finding,
     first_hit_cell,
     first_hits,
+    measured,
     metric_note,
     net_first_hits,
     places,
@@ -667,12 +660,7 @@ def render_report(
         classes=_classes(judged),
         agreement=_agreement(evaluations),
         uncertainty=_uncertainty(evaluations),
-        disks={
-            name: Drawing(
-                disk_plot(name, disk, width=600 if (len(placed) == 1) else 340), disk_plot(name, disk, width=PHONE)
-            )
-            for name, disk in placed.items()
-        },
+        disks=_disks(placed),
         placed=placed,
         summary=summary_rows(results, typeset=True),
         mixed={name: mixing_rows(record, typeset=True) for name, record in evaluations.items() if record.mixing},
@@ -693,25 +681,27 @@ def render_report(
 
 def _charts(evaluations: Mapping[str, Evaluation]) -> dict[str, Any]:
     """Draw everything that the evaluations have numbers for."""
+    from limpet.reports.plots.bars import score_bars
+    from limpet.reports.plots.forest import difference_plot
+    from limpet.reports.plots.lines import curve_plot
+    from limpet.reports.plots.scatter import trade_off
+
     rows = measured(evaluations)
     if not rows:
         return {"curves": {}}
     limits, one = curve_range(rows), len(rows) == 1
+    wide, high, tall = (640, 300, 320) if one else (340, 250, 400)
     curves = {
-        name: Drawing(
-            curve_plot(name, record, limits, width=640 if one else 340, height=300 if one else 250) or "",
-            curve_plot(name, record, limits, width=PHONE) or "",
-        )
+        name: drawn_both(curve_plot, name, record, limits, wide={"width": wide, "height": high})
         for name, record in rows.items()
         if limits and record.upgrade_curve
     }
     placed = trade_off_points(rows)
     mapped = [name for name in rows if name not in curves and "query" in (rows[name].mapped or {})]
     return {
-        "bars": Drawing(score_bars(rows), score_bars(rows, width=PHONE)),
-        "differences": Drawing(difference_plot(rows), difference_plot(rows, width=PHONE)),
-        "trade_off": placed
-        and Drawing(trade_off(rows, height=320 if one else 400) or "", trade_off(rows, width=PHONE, height=320) or ""),
+        "bars": drawn_both(score_bars, rows),
+        "differences": drawn_both(difference_plot, rows, wide={"width": 400}),
+        "trade_off": placed and drawn_both(trade_off, rows, wide={"height": tall}, narrow={"height": 320}),
         "unplaced": [name for name in rows if name not in placed],
         "curves": curves,
         "without_curve": [
@@ -719,6 +709,14 @@ def _charts(evaluations: Mapping[str, Evaluation]) -> dict[str, Any]:
         ],
         "mapped": mapped,
     }
+
+
+def _disks(placed: Mapping[str, PoincareDisk]) -> dict[str, Drawing]:
+    """Draw the disk of every model."""
+    from limpet.reports.plots.scatter import disk_plot
+
+    width = 600 if len(placed) == 1 else 340
+    return {name: drawn_both(disk_plot, name, disk, wide={"width": width}) for name, disk in placed.items()}
 
 
 def _could_turn(record: Evaluation) -> bool:
@@ -729,15 +727,14 @@ def _could_turn(record: Evaluation) -> bool:
 
 def _classes(evaluations: Mapping[str, Evaluation]) -> dict[str, Any] | None:
     """Draw the change per class of every model; a single class has no picture. None where no classes are known."""
+    from limpet.reports.plots.bars import class_plot
+
     changes = class_changes(evaluations)
     if not changes:
         return None
     limits = class_range(changes)
     charts = {
-        name: Drawing(
-            class_plot(name, change, limits, width=640, height=330),
-            class_plot(name, change, limits, width=PHONE, height=280),
-        )
+        name: drawn_both(class_plot, name, change, limits, wide={"height": 330}, narrow={"height": 280})
         if change.classes > 1
         else None
         for name, change in changes.items()
@@ -747,32 +744,30 @@ def _classes(evaluations: Mapping[str, Evaluation]) -> dict[str, Any] | None:
 
 def _agreement(evaluations: Mapping[str, Evaluation]) -> dict[str, Any] | None:
     """Draw the agreement of every model with today's results; None where labels say more."""
+    from limpet.reports.plots.bars import agreement_bars
+
     found = agreements(evaluations)
     if not found:
         return None
     width = 640 if len(found) == 1 else 520
-    charts = {
-        name: Drawing(agreement_bars(name, alike, width=width), agreement_bars(name, alike, width=PHONE))
-        for name, alike in found.items()
-    }
+    charts = {name: drawn_both(agreement_bars, name, alike, wide={"width": width}) for name, alike in found.items()}
     return {"found": found, "charts": charts}
 
 
 def _uncertainty(evaluations: Mapping[str, Evaluation]) -> dict[str, Any] | None:
     """Draw the uncertainty of every model that knows it; None where none does."""
+    from limpet.reports.plots.histogram import uncertainty_plot
+
     found = uncertainties(evaluations)
     if not found:
         return None
     limits, few = uncertainty_range(found), len(found) <= 2
+    size = {"width": 540, "height": 270} if few else {"width": 340, "height": 250}
     return {
         "histograms": found,
         "few": few,
         "charts": {
-            name: Drawing(
-                uncertainty_plot(name, histogram, limits, width=540 if few else 340, height=270 if few else 250),
-                uncertainty_plot(name, histogram, limits, width=PHONE),
-            )
-            for name, histogram in found.items()
+            name: drawn_both(uncertainty_plot, name, histogram, limits, wide=size) for name, histogram in found.items()
         },
         "finding": uncertainty_finding(found["old"]) if "old" in found else "",
     }
@@ -820,6 +815,8 @@ def _template() -> Any:
         "agreement_rows": agreement_rows,
         "metric_rows": metric_rows,
         "histogram_rows": histogram_rows,
+        "system_swatch": system_swatch,
+        "curve_swatch": curve_swatch,
         "group_swatch": group_swatch,
         "class_swatch": class_swatch,
         "class_words": class_words,

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from limpet.embeddings.storage import write_atomically
 from limpet.errors import ConfigError
 from limpet.reports import formats
-from limpet.support.extras import installing
+from limpet.support.extras import installed, installing
 from limpet.support.wording import INDEPENDENT, metric_name
 
 if TYPE_CHECKING:
     from types import CodeType
 
+    from altair import LayerChart
     from jinja2 import BytecodeCache
     from jinja2.bccache import Bucket
 
     from limpet.evaluation.results import Evaluation, ProtocolRecord
-    from limpet.reports.charts.canvas import Chart
 
 FILE_NAME = "report.html"
 PHONE = 350  # pixels that a chart has on a phone
@@ -28,25 +28,42 @@ EXTRA = installing("report")
 
 
 def pages_can_be_written() -> bool:
-    """Return whether Jinja2 and Matplotlib are installed."""
-    try:
-        import jinja2  # noqa: F401
-        import matplotlib  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    """Return whether the extra `report` is installed."""
+    return installed("report")
 
 
 class Drawing(NamedTuple):
-    """One chart for desks and for phones: as SVG, or what writes itself so."""
+    """One chart as SVG, for desks and for phones."""
 
-    wide: Chart | str
-    narrow: Chart | str
+    wide: str
+    narrow: str
 
 
-def in_both_widths(draw: Callable[[float], Chart | str | None], wide: float = 640) -> Drawing:
-    """Draw a chart for desks, so many pixels wide, and for phones."""
-    return Drawing(draw(wide) or "", draw(PHONE) or "")
+def in_both_widths(draw: Callable[[float], LayerChart], wide: float = 640) -> Drawing:
+    """Compile a chart for desks, so many pixels wide, and for phones."""
+    from limpet.reports.plots.rendering import svg
+
+    return Drawing(svg(draw(wide)), svg(draw(PHONE)))
+
+
+def drawn_both(
+    draw: Callable[..., LayerChart | None],
+    *values: Any,
+    wide: Mapping[str, float] | None = None,
+    narrow: Mapping[str, float] | None = None,
+) -> Drawing:
+    """Compile a chart of values for desks and for phones.
+
+    Args:
+        draw: Returns the chart of a width.
+        values: What it draws.
+        wide: Its other sizes for desks, or another width than 640 pixels.
+        narrow: Its other sizes for phones.
+    """
+    from limpet.reports.plots.rendering import svg
+
+    charts = (draw(*values, **{"width": width, **(sizes or {})}) for width, sizes in ((640, wide), (PHONE, narrow)))
+    return Drawing(*("" if chart is None else svg(chart) for chart in charts))
 
 
 def write_page(page: str, folder: str | Path, name: str = FILE_NAME) -> Path:
@@ -74,8 +91,8 @@ def page_template(
     """
     if not pages_can_be_written():
         raise ConfigError(
-            "The report is written with Jinja2 and Matplotlib, which are not both installed.",
-            expected="Jinja2 and Matplotlib",
+            "The report is written with Altair, vl-convert and Jinja2, which are not all installed.",
+            expected="the extra 'report'",
             to_do=f"{EXTRA}; results.json holds all numbers without it.",
         )
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from limpet.reports.charts.bars import CHANGES, change_swatch, changes_of, first_hit_bars, stage
-from limpet.reports.charts.lines import order_swatch, rehearsal_curves
 from limpet.reports.formats import MISSING, percent_of, score, signed
 from limpet.reports.markdown import Table, markdown_of
 from limpet.reports.page import Drawing, in_both_widths, page_template, write_page
+from limpet.reports.plots.swatches import change_swatch, order_swatch
+from limpet.reports.readings import CHANGES, changes_of, stage
 from limpet.reports.words import Finding, first_hits
 from limpet.support.wording import metric_name
 
@@ -450,6 +450,9 @@ def _numbers(results: Rehearsal) -> list[tuple[str, str, bool]]:
 
 
 def _charts(results: Rehearsal, metrics: tuple[str, ...]) -> dict[str, Drawing]:
+    from limpet.reports.plots.bars import first_hit_bars
+    from limpet.reports.plots.lines import rehearsal_curves
+
     def curves(metric: str) -> Drawing:
         return in_both_widths(lambda width: rehearsal_curves(results, metric, width=width), 520)
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from limpet.evaluation.first_hits import FirstHits
 from limpet.evaluation.metrics import HANGS
-from limpet.evaluation.results import Evaluation, ProtocolRecord
+from limpet.evaluation.results import Evaluation, ProtocolRecord, System
 from limpet.evaluation.test_sets import SetScores
 from limpet.evaluation.ties import Ties
-from limpet.reports.formats import MISSING, percent, score, signed
+from limpet.reports.formats import MISSING, interval, percent, score, signed
 from limpet.support.wording import listed, metric_name
+
+if TYPE_CHECKING:
+    from limpet.linking.compare import Score
 
 Judged = Evaluation | SetScores
 """What has a verdict."""
@@ -24,7 +28,7 @@ MARKS = {"compatible": "✓", "inconclusive": "?", "not compatible": "✗", "unl
 
 
 SHAPES = {"compatible": 0, "inconclusive": 1, "not compatible": 3, "unlabelled": 0, "mixed": 2, "not held out": 4}
-"""Numbers of the marks that stand for verdicts in charts, see `svg.marker`."""
+"""Numbers of the marks that stand for verdicts in charts, see `plots.style.SHAPES`."""
 
 
 TERMS = {
@@ -52,6 +56,15 @@ TERMS = {
 
 OLD, REEMBEDDED = "old model as it is", "everything re-embedded"
 """What candidates that link two models are compared with."""
+
+
+SYSTEMS: dict[System, str] = {
+    "self_old": "old queries, old gallery",
+    "cross": "new queries, old gallery: after the swap",
+    "self_new": "new queries, new gallery: re-embedded",
+    "self_independent": "independent model on its own gallery",
+}
+"""What is compared on every test set."""
 
 
 FIRST_HIT = ("recall@1", "cmc@1", "rank@1")
@@ -99,6 +112,16 @@ class Finding:
     def lines(self) -> list[str]:
         """What stands below the headline: what was measured, what to do, and what else to know."""
         return [*self.sentences[:1], *(f"Next: {step}" for step in self.next_steps), *self.sentences[1:]]
+
+
+def measured(evaluations: Mapping[str, Evaluation]) -> dict[str, Evaluation]:
+    """Return the evaluations that have scores."""
+    return {name: record for name, record in evaluations.items() if record.scored}
+
+
+def with_interval(mean: Score) -> str:
+    """Write a mean with its interval."""
+    return f"{score(mean.mean)} {interval(mean.interval)}"
 
 
 def spoken_verdict(record: Judged) -> str:

@@ -15,7 +15,8 @@ from limpet.errors import MissingExtraError
 EXTRAS: Mapping[str, tuple[str, ...]] = {
     "train": ("torch", "lightning_fabric", "PIL"),
     "gallery": ("lance",),
-    "report": ("matplotlib", "jinja2"),
+    "report": ("altair", "vl_convert", "jinja2"),
+    "demo": ("matplotlib",),
     "models": ("transformers",),
     "text": ("sentence_transformers", "tokenizers"),
     "hub": ("huggingface_hub",),
@@ -36,8 +37,8 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
 """What is imported of each extra, by its name: the first extra that has a package is the one to install."""
 
 _CALLED = {"PIL": "pillow", "lance": "pylance", "lightning_fabric": "lightning-fabric", "sklearn": "scikit-learn",
-           "umap": "umap-learn", "jinja2": "Jinja2", "qdrant_client": "qdrant-client",
-           "milvus_lite": "milvus-lite"}  # fmt: skip
+           "umap": "umap-learn", "jinja2": "Jinja2", "vl_convert": "vl-convert-python",
+           "qdrant_client": "qdrant-client", "milvus_lite": "milvus-lite"}  # fmt: skip
 
 
 def extra_of(package: str | None) -> str | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from altair import LayerChart
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Report:
     """
 
     markdown: Callable[[Any], str]
-    plot: Callable[[Any], Figure]
+    plot: Callable[[Any], LayerChart]
 
 
 _reports: dict[type, Report] = {}

@@ -34,7 +34,7 @@ from limpet_bench.reports.leaderboard_tables import (
 )
 
 from ..pages import Page
-from ..reading import words
+from ..specs import axis, words
 
 FILES = (render_leaderboard, leaderboard_text, leaderboard_markdown, leaderboard_latex)
 
@@ -92,8 +92,7 @@ def test_charts_of_cells_stay_in_line(landmarks: Leaderboard) -> None:
     rparis, _, gldv2, *_ = (cell_dots(landmarks, cell) for cell in landmarks.board.cells)
     assert {"rparis, extended-class", "trained on gldv2"} <= set(words(rparis))
     assert "gldv2, extended-class" in words(gldv2) and "trained on" not in " ".join(words(gldv2))
-    first_rows = [next(text for text in chart.axes.texts if text.get_label() == "name") for chart in (rparis, gldv2)]
-    assert len({text.xy[1] for text in first_rows}) == 1
+    assert len({chart.to_dict()["padding"]["top"] for chart in (rparis, gldv2)}) == 1
 
 
 def test_a_metric_of_its_own_is_told_of_every_cell(landmarks: Leaderboard) -> None:
@@ -104,13 +103,13 @@ def test_a_metric_of_its_own_is_told_of_every_cell(landmarks: Leaderboard) -> No
     results = Leaderboard.parse(document)
     assert by_cell(results).columns[1] == "rparis, extended-class, trained on gldv2, mAP"
     assert by_cell(results).columns[3] == "gldv2, extended-class, mAP@100"
-    assert "cross, mAP@100" in words(cell_dots(results, results.board.cells[2]))
+    assert axis(cell_dots(results, results.board.cells[2]))["title"] == "cross, mAP@100"
     text = Page(render_leaderboard(results)).text
     assert "ranked by cross, mAP or mAP@100." in text and "scores in mAP or mAP@100, ±" in text
     assert {(line["data"], line["metric"]) for line in lines_of(results, "mean")} == set(own.items())
     for written in (leaderboard_text, leaderboard_markdown, leaderboard_latex):
         assert "mAP or mAP@100" in written(results)
-    assert "cross" in words(cell_dots(landmarks, landmarks.board.cells[2]))
+    assert axis(cell_dots(landmarks, landmarks.board.cells[2]))["title"] == "cross"
 
 
 def test_settings_stand_beside_options(landmarks: Leaderboard) -> None:

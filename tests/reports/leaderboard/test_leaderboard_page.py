@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from limpet_bench.reports.leaderboard_rank_plot import rank_diagram
 
 from ..browser import BROWSER
 from ..pages import Page
-from ..reading import assert_page_ready, lines, points, values, words
+from ..specs import assert_page_ready, axis, points, rows, told, words
 
 LONG = {
     f"{method}_with_a_long_name_and_no_place_to_break_{number}": (method, 0.5 + 0.06 * number, -0.01 * (number % 7))
@@ -43,8 +42,8 @@ def test_every_number_of_every_run_is_on_the_page(results: Leaderboard) -> None:
             assert f"{number:.3f}" in page.text
     for entry in results.board.labels:
         assert f"{entry.rank:.2f}" in page.text
-    for told in ("RuntimeError: the loss is not finite", results.command, "two cores", "1 h 10 min", "0, 1, 2"):
-        assert told in page.text
+    for said in ("RuntimeError: the loss is not finite", results.command, "two cores", "1 h 10 min", "0, 1, 2"):
+        assert said in page.text
     assert "weight: 2" in page.text and "0.286" in page.text  # a trial
 
 
@@ -96,14 +95,13 @@ def test_the_diagram_joins_what_is_not_told_apart(make_board: Callable[..., Lead
     results = make_board(labels, cells=[(f"data {place}", "open-class") for place in range(6)], noise=0.0)
     for width in (900.0, 350.0):
         drawn = rank_diagram(results, width=width)
-        assert drawn is not None and drawn.count('class="joined"') == 2
-        assert "Not told apart: a, b; b, c." in drawn
-        assert all(f">{name}</text>" in drawn for name in labels)
-    wide = rank_diagram(results, width=900) or ""
-    bars = [
-        (float(a), float(b)) for a, b in re.findall(r'class="joined" x1="([\d.]+)" y1="[\d.]+" x2="([\d.]+)"', wide)
-    ]
-    assert bars[0][0] < bars[1][0] < bars[0][1] < bars[1][1]
+        assert drawn is not None and len(rows(drawn, "joined")) == 2
+        assert_page_ready(drawn)
+        assert "Not told apart: a, b; b, c." in told(drawn) and set(labels) <= set(words(drawn))
+    wide = rank_diagram(results, width=900)
+    assert wide is not None
+    first, second = rows(wide, "joined")
+    assert first["x"] < second["x"] < first["x2"] < second["x2"]
 
 
 def test_failed_runs_and_far_labels_are_drawn_as_such(
@@ -111,13 +109,12 @@ def test_failed_runs_and_far_labels_are_drawn_as_such(
 ) -> None:
     cell = results.board.cells[0]
     chart, name = cell_dots(results, cell), results.board.ranked_by
-    labels = [entry.label for entry in results.board.labels if "independent" not in entry.label]  # which is an arrow
-    assert words(chart).count("◂ off the scale") == 1 and len(values(chart, "best")) == 1
-    assert sorted(values(chart, "best") + values(chart, "mean")) == sorted(
-        cell.labels[label].means[name].mean for label in labels
-    )
-    seeds = [[x for x, _ in points(line)] for line in lines(chart, "dots")]
-    assert seeds == [[run.numbers[name] for run in results.runs_of(cell, label)] for label in labels]
+    labels = [entry.label for entry in results.board.labels if "independent" not in entry.label]  # off the scale
+    marks = rows(chart, "marks")
+    assert words(chart).count("← off the scale") == 1 and [row["kind"] for row in marks].count("best") == 1
+    assert [row["x"] for row in marks] == [cell.labels[label].means[name].mean for label in labels]
+    seeds = [run.numbers[name] for label in labels for run in results.runs_of(cell, label)]
+    assert [x for x, _ in points(chart, "seeds")] == seeds
     assert_page_ready(chart)
     broken = make_board(fail={("bct", "glyphs", "open-class")}, cells=[("glyphs", "open-class")])
     assert "failed" in words(cell_dots(broken, broken.board.cells[0]))
@@ -125,13 +122,13 @@ def test_failed_runs_and_far_labels_are_drawn_as_such(
 
 def test_the_front_is_drawn_through_its_labels(results: Leaderboard, make_board: Callable[..., Leaderboard]) -> None:
     chart = pareto_plot(results)
-    assert chart is not None and len(lines(chart, "front")) == 1 and "advbct" in words(chart, "name")
+    assert chart is not None and rows(chart, "front") and "advbct" in words(chart, "name")
     assert_page_ready(chart)
-    assert len(lines(chart, "deviation")) == 2 * len(pareto_points(results))
-    corners, front = set(points(lines(chart, "front")[0])), results.board.front
+    assert len(rows(chart, "deviations")) == 2 * len(pareto_points(results))
+    corners, front = set(points(chart, "front")), results.board.front
     assert front is not None
     places = [tuple(mean.mean for mean in pareto_points(results)[name]) for name in front.labels]
-    assert {place for place in places if place[0] > chart.axes.get_xlim()[0]} <= corners
+    assert {place for place in places if place[0] > axis(chart)["domain"][0]} <= corners
     assert "mixbct" not in pareto_points(results)  # failed somewhere
     many = make_board(LONG)
     crowded = pareto_plot(many)

@@ -1,1 +1,1 @@
-"""What pictures of embeddings show, as plain numbers: `limpet.reports.charts` draws them."""
+"""What pictures of embeddings show, as plain numbers: `limpet_bench.reports.charts` draws them."""

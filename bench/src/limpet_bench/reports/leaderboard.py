@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from limpet.reports.formats import MISSING, plain_text, probability, score, signed
 from limpet.reports.markdown import Table, in_markdown
-from limpet.reports.page import in_both_widths, page_template, plain, write_page
+from limpet.reports.page import drawn_both, page_template, plain, write_page
+from limpet.reports.plots.rendering import svg
 from limpet.reports.words import first_hit_cell
-from limpet_bench.reports import leaderboard_rank_plot
 from limpet_bench.reports.charts.pareto import numbered, pareto_plot, pareto_points
 from limpet_bench.reports.charts.standings import cell_dots
+from limpet_bench.reports.leaderboard_rank_plot import rank_diagram
 from limpet_bench.reports.leaderboard_tables import (
     BEST,
     SECOND,
@@ -503,7 +504,6 @@ def _aligned(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]
 
 FILE_NAME = "leaderboard.html"
 
-STYLE = leaderboard_rank_plot.STYLE
 _STANDING = {BEST: "best", SECOND: "second", 0: ""}
 
 
@@ -518,7 +518,6 @@ def render_leaderboard(results: Leaderboard) -> str:
     board = results.board
     page: str = page_template(FILE_NAME, package="limpet_bench", values={"standing": _STANDING}).render(
         document=results,
-        style=STYLE,
         headline=headline(results),
         sentences=sentences(results),
         steps=steps(results),
@@ -567,12 +566,12 @@ def _data_sets(results: Leaderboard) -> list[str]:
 
 def _charts(results: Leaderboard) -> dict[str, Any]:
     charts: dict[str, Any] = {
-        "cells": {cell_name(cell, results): cell_dots(results, cell) for cell in results.board.cells}
+        "cells": {cell_name(cell, results): svg(cell_dots(results, cell)) for cell in results.board.cells}
     }
     if results.board.nemenyi is not None:
-        charts["ranks"] = in_both_widths(lambda width: leaderboard_rank_plot.rank_diagram(results, width=width), 900)
+        charts["ranks"] = drawn_both(rank_diagram, results, wide={"width": 900})
     if results.board.front is not None:
-        charts["pareto"] = in_both_widths(lambda width: pareto_plot(results, width=width), 640)
+        charts["pareto"] = drawn_both(pareto_plot, results)
     return charts
 
 

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from limpet.reports.charts.canvas import Chart
-from limpet.reports.charts.figures import on_white
+from typing import TYPE_CHECKING
+
+from limpet.support.extras import needing
 from limpet.support.reporting import Report, register_report
 from limpet_bench.leaderboard import Leaderboard
-from limpet_bench.reports.charts.pareto import pareto_plot
-from limpet_bench.reports.charts.recall import recall_lines
-from limpet_bench.reports.charts.standings import cell_dots
 from limpet_bench.reports.leaderboard import leaderboard_markdown
 from limpet_bench.reports.sessions import sessions_markdown
 from limpet_bench.sessions.results import SessionsResults
 
+if TYPE_CHECKING:
+    import altair as alt
 
-def _board(results: Leaderboard) -> Chart:
-    return pareto_plot(results) or cell_dots(results, results.board.cells[0], width=640)
+
+def chart_of(results: Leaderboard | SessionsResults) -> alt.LayerChart:
+    """Return the chief chart of results; Altair is imported when the first one is asked for.
+
+    Raises:
+        ConfigError: Altair is missing, or the results hold nothing to draw.
+    """
+    with needing("A chart"):
+        from limpet_bench.reports.charts.chief import chief_chart
+    return chief_chart(results)
 
 
-register_report(Leaderboard, Report(leaderboard_markdown, lambda results: on_white(lambda: _board(results))))
-register_report(SessionsResults, Report(sessions_markdown, lambda results: on_white(lambda: recall_lines(results))))
+register_report(Leaderboard, Report(leaderboard_markdown, chart_of))
+register_report(SessionsResults, Report(sessions_markdown, chart_of))

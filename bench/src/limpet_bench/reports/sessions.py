@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from limpet.errors import ConfigError
-from limpet.reports.charts.matrix import heat_key
 from limpet.reports.formats import percent, plain_text, score
 from limpet.reports.markdown import Table, markdown_of
 from limpet.reports.page import in_both_widths, page_template, write_page
+from limpet.reports.plots.heat import heat_key
+from limpet.reports.plots.rendering import svg
 from limpet.reports.words import Finding
 from limpet.support.wording import listed
-from limpet_bench.reports import plan_picture
 from limpet_bench.reports.charts.costs import (
     KINDS,
     Growth,
@@ -31,7 +31,8 @@ from limpet_bench.reports.charts.recall import learner_swatch, looks, recall_lin
 from limpet_bench.reports.charts.recall_maps import recall_map, recall_range
 
 if TYPE_CHECKING:
-    from limpet.reports.charts.canvas import Chart
+    import altair as alt
+
     from limpet_bench.sessions.plans import Plan
     from limpet_bench.sessions.results import LearnerResults, SessionsResults
 
@@ -309,7 +310,7 @@ def write_sessions_report(results: SessionsResults, plan: Plan, folder: str | Pa
 
     Args:
         results: What was measured.
-        plan: The plan that the learners went through, for its picture.
+        plan: The plan that the learners went through.
         folder: Where to write.
 
     Raises:
@@ -332,13 +333,12 @@ def render_sessions_report(results: SessionsResults, plan: Plan) -> str:
     page: str = page_template("sessions.html", package="limpet_bench").render(
         document=results,
         learners=learners,
-        style=plan_picture.STYLE,
         headline=sessions_headline(position),
         findings=sessions_findings(position),
         terms=_terms(results),
         ranking=_ranking(results, position),
         swatches={name: learner_swatch(look) for name, look in looks(results).items()},
-        charts=_charts(results, learners, plan),
+        charts=_charts(results, learners),
         growths=growths(learners),
         kinds=KINDS,
         layer_swatch=layer_swatch,
@@ -370,34 +370,31 @@ def _ranking(results: SessionsResults, position: Standing) -> Table:
     return columns + ["gap closed"] * (len(rows[0]) > len(columns)), rows
 
 
-def _charts(results: SessionsResults, learners: Mapping[str, LearnerResults], plan: Plan) -> dict[str, Any]:
+def _charts(results: SessionsResults, learners: Mapping[str, LearnerResults]) -> dict[str, Any]:
     limits = recall_range(results)
     grown = growths(learners)
     most = max(max(growth.gallery) for growth in grown)
     return {
         "recall": in_both_widths(lambda width: recall_lines(results, width=width)),
-        "maps": {name: recall_map(name, learner, limits) for name, learner in learners.items()},
+        "maps": {name: svg(recall_map(name, learner, limits)) for name, learner in learners.items()},
         "map_key": in_both_widths(lambda width: heat_key(limits, "recall@1", meanings=_MAP_MEANS, width=width), 640),
         "growth": [in_both_widths(partial(_growth, growth, most), 520) for growth in grown],
         "images": in_both_widths(lambda width: _images(learners, width), 520),
         "seconds": in_both_widths(lambda width: _seconds(learners, width), 520),
-        "plan": in_both_widths(
-            lambda width: plan_picture.plan_picture(f"The plan: {plan.name}", plan, width=width), 640
-        ),
     }
 
 
-def _growth(growth: Growth, most: int, width: float) -> Chart:
+def _growth(growth: Growth, most: int, width: float) -> alt.LayerChart:
     return growth_plot(growth, most, width=width)
 
 
-def _images(learners: Mapping[str, LearnerResults], width: float) -> Chart:
+def _images(learners: Mapping[str, LearnerResults], width: float) -> alt.LayerChart:
     costs = {name: images_of(learner) for name, learner in learners.items()}
     kinds = ("through training steps", "only embedded")
     return cost_columns("Images by session", costs, kinds, count_of, width=width)
 
 
-def _seconds(learners: Mapping[str, LearnerResults], width: float) -> Chart:
+def _seconds(learners: Mapping[str, LearnerResults], width: float) -> alt.LayerChart:
     costs = {name: seconds_by_session(learner) for name, learner in learners.items()}
     kinds = ("of training", "of everything else")
     return cost_columns("Time by session", costs, kinds, duration, width=width)

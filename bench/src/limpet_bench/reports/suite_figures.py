@@ -14,12 +14,14 @@ from functools import singledispatch
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from limpet.reports.charts.canvas import Chart, standalone
-from limpet.reports.charts.lines import GROUPS
+import altair as alt
+
 from limpet.reports.formats import percent_of, plain_text, score
 from limpet.reports.markdown import Table, markdown_table
 from limpet.reports.page import PHONE, Drawing, pages_can_be_written, write_page
-from limpet.reports.svg import tick_label
+from limpet.reports.plots.rendering import save, svg, width_of
+from limpet.reports.plots.style import tick_label
+from limpet.reports.readings import GROUPS
 from limpet.support.wording import metric_name
 from limpet_bench.figure_values import (
     BarChart,
@@ -60,7 +62,7 @@ _WIDE, _BESIDE = 640.0, 400.0  # pixels of a panel alone, and of one of several
 
 
 @singledispatch
-def charts_of(value: FigureValue, *, phone: bool = False) -> list[Chart]:
+def charts_of(value: FigureValue, *, phone: bool = False) -> list[alt.LayerChart]:
     """Return the panels of a figure, all of them as wide as a phone if asked; none where it is a table."""
     return []
 
@@ -98,7 +100,7 @@ def _width(panels: Sequence[object], phone: bool) -> float:
 
 
 @charts_of.register
-def _(value: Lines, *, phone: bool = False) -> list[Chart]:
+def _(value: Lines, *, phone: bool = False) -> list[alt.LayerChart]:
     up, log = ", ".join(map(metric_name, value.up.split(", "))), value.scale == "log"
     across = value.across.rpartition(".")[2].replace("_", " ")
     width = _width(value.panels, phone)
@@ -128,7 +130,7 @@ def _(value: Lines) -> Table:
 
 
 @charts_of.register
-def _(value: BarChart, *, phone: bool = False) -> list[Chart]:
+def _(value: BarChart, *, phone: bool = False) -> list[alt.LayerChart]:
     up = ", ".join(map(metric_name, value.up.split(", ")))
     return [bars_panel(panel, value.title, up, width=_width(value.panels, phone)) for panel in value.panels]
 
@@ -183,7 +185,7 @@ def _(value: NumberTable) -> Table:
 
 
 @charts_of.register
-def _(value: Matrices, *, phone: bool = False) -> list[Chart]:
+def _(value: Matrices, *, phone: bool = False) -> list[alt.LayerChart]:
     limits, title = matrix_range(value), f"{metric_name(value.measure)}, {metric_name(value.metric)}"
     width = min(PHONE if phone else math.inf, max(264.0, 80.0 + 60 * value.generations))
     return [matrix_panel(panel, title, value.measure, limits, width=width) for panel in value.panels]
@@ -216,7 +218,7 @@ def _(value: Matrices) -> Table:
 
 
 @charts_of.register
-def _(value: Planes, *, phone: bool = False) -> list[Chart]:
+def _(value: Planes, *, phone: bool = False) -> list[alt.LayerChart]:
     panels = [max(1, len(panel.found.models) + panel.found.apart) for panel in value.panels]
     width = PHONE if phone else _WIDE if len(value.panels) == 1 else _BESIDE if max(panels) == 1 else 2 * _BESIDE
     return [
@@ -262,7 +264,7 @@ def _(value: Planes) -> Table:
 
 
 @charts_of.register
-def _(value: Quantities, *, phone: bool = False) -> list[Chart]:
+def _(value: Quantities, *, phone: bool = False) -> list[alt.LayerChart]:
     width = PHONE if phone else _WIDE if len(value.panels) == 1 else _BESIDE
     return [
         chart
@@ -309,7 +311,7 @@ def _(value: Quantities) -> Table:
 
 
 @charts_of.register
-def _(value: ResultStrips, *, phone: bool = False) -> list[Chart]:
+def _(value: ResultStrips, *, phone: bool = False) -> list[alt.LayerChart]:
     return [
         strip_panel(value.title, panel.place, panel.found, width=PHONE if phone else strips_width(panel.found))
         for panel in value.panels
@@ -347,7 +349,7 @@ _JUDGED = {True: "✓", False: "✗", None: ""}
 
 
 @charts_of.register
-def _(value: ClassArrivals, *, phone: bool = False) -> list[Chart]:
+def _(value: ClassArrivals, *, phone: bool = False) -> list[alt.LayerChart]:
     return [arrivals_panel(value.title, panel, width=_width(value.panels, phone)) for panel in value.panels]
 
 
@@ -389,6 +391,7 @@ class Figure(NamedTuple):
         charts: Its panels, for desks and for phones.
         table: Its numbers for people.
         wide: Whether a panel takes the whole width.
+        width: Pixels of its widest panel.
         note: Why a part of it is not drawn; empty where nothing is missing.
     """
 
@@ -396,6 +399,7 @@ class Figure(NamedTuple):
     charts: list[Drawing]
     table: Table
     wide: bool = False
+    width: int = 0
     note: str = ""
 
 
@@ -404,9 +408,11 @@ def page_figures(results: Leaderboard) -> list[Figure]:
     found = []
     for name, value in results.figures.items():
         charts = charts_of(value)
-        drawings = [Drawing(*both) for both in zip(charts, charts_of(value, phone=True), strict=True)]
-        wide = any(chart.width > _BESIDE for chart in charts)
-        found.append(Figure(value.title, drawings, table_of(value), wide, results.figure_notes.get(name, "")))
+        phone = charts_of(value, phone=True)
+        drawings = [Drawing(svg(wide), svg(narrow)) for wide, narrow in zip(charts, phone, strict=True)]
+        width = round(max(map(width_of, charts), default=0))
+        note = results.figure_notes.get(name, "")
+        found.append(Figure(value.title, drawings, table_of(value), width > _BESIDE, width, note))
     return found
 
 
@@ -447,6 +453,6 @@ def write_figures(results: Leaderboard, folder: str | Path) -> list[Path]:
         paths += [write_page(figure_csv(value), place, f"{name}.csv"), write_page(told, place, f"{name}.md")]
         charts = charts_of(value) if pages_can_be_written() else []
         if charts:
-            beside = 1 if any(chart.width > _BESIDE for chart in charts) else 2
-            paths.append(write_page(standalone(charts, value.title, beside=beside), place, f"{name}.svg"))
+            beside = 1 if max(map(width_of, charts)) > _BESIDE else 2
+            paths.append(save(charts, place / f"{name}.svg", title=value.title, beside=beside))
     return paths

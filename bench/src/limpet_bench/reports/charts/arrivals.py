@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import altair as alt
 import numpy as np
 
-from limpet.reports.charts.canvas import CROSS, FAINT, HAIR, REVERSE, SOFT, Chart, round_ticks
-from limpet.reports.charts.shapes import Steps
-from limpet.reports.svg import cut
+from limpet.reports.plots.frame import Frame
+from limpet.reports.plots.style import CROSS, FAINT, HAIR, REVERSE, SOFT, cut, inner_ticks
 from limpet_bench.figure_values import Arrivals
 
 _LINE, _LEFT, _RIGHT = 18.0, 26.0, 40.0
@@ -14,7 +16,7 @@ _KEYS = ((CROSS, "classes that the session introduces"), (REVERSE, "classes of o
 _FROM_START = ((CROSS, "classes of which the session brings most"), (REVERSE, "classes of other sessions"))
 
 
-def arrivals_panel(title: str, found: Arrivals, *, width: float = 640) -> Chart:
+def arrivals_panel(title: str, found: Arrivals, *, width: float = 640) -> alt.LayerChart:
     """Draw the images that every session (downwards) brings of every class (to the right), all on one scale."""
     images, home = np.array(found.images), np.array(found.home)
     sessions, classes = images.shape
@@ -23,39 +25,51 @@ def arrivals_panel(title: str, found: Arrivals, *, width: float = 640) -> Chart:
     keys = list(_FROM_START if known_from_start(found) else _KEYS)
     keys = keys if others_arrive(found) else keys[:1]
     head = _LINE * bool(found.place) + _LINE * len(keys) + 26
-    size = (width, head + sessions * band + 46)
-    chart = Chart(f"{title} {found.place}".strip(), _told(found), size, (_LEFT, head, _RIGHT, 46), (0.0, classes),
-                  (sessions, 0.0))  # fmt: skip
-    ticks = [tick for tick in round_ticks(0, classes, 5) if tick <= classes]
-    chart.x_axis(ticks, "class, in the order of their sessions")
-    if found.place:
-        chart.write(0, chart.height - 14, cut(found.place, width), across="page", up="page", bold=True)
-    for row, (colour, words) in enumerate(keys):
-        down = _LINE * bool(found.place) + _LINE * row
-        x, y = chart.value(0, down + 14)
-        end, top = chart.value(18, down + 4)
-        chart.box(x, y, end - x, top - y, colour, alpha=0.85)
-        chart.write(26, chart.height - down - 14, words, across="page", up="page", size=12, colour=SOFT, label="key")
-    chart.write(0, chart.height - head + 10, "session", across="page", up="page", size=12, colour=SOFT)
-    chart.write(
-        width, chart.height - head + 10, "images", across="page", up="page", size=12, colour=SOFT, align="right"
-    )
     room = 0.82  # of a band that the tallest class takes
-    for session in range(sessions):
-        base = session + 1.0
-        own = home == session + 1
-        chart.line([0, classes], [base, base], HAIR, 1.0, label="base")
-        chart.line([0, classes], [base - room, base - room], FAINT, 1.0, label="top", behind=True)
-        for colour, part in ((CROSS, own), (REVERSE, ~own)):
-            heights = base - room * np.where(part, images[session], 0) / most
-            label = f"session {session + 1}"
-            chart.add(Steps(heights.tolist(), range(classes + 1), colour, 0.85, baseline=base, label=label))
-        middle = chart.height - chart.down(base - room / 2) - 4
-        chart.write(0, middle, str(session + 1), across="page", up="page", size=13, label="session")
-        top = chart.height - chart.down(base - room) - 4
-        chart.write(width, top, f"{most:,}", across="page", up="page", size=11, colour=SOFT, align="right",
-                    label="tick")  # fmt: skip
-    return chart
+    frame = Frame(width, head + sessions * band + 46, (_LEFT, head, _RIGHT, 46), (0.0, classes), (sessions, 0.0))
+    start, end = frame.x_at(0), frame.x_at(width)
+    small: dict[str, Any] = {"size": 12, "colour": SOFT}
+    lefts = [_LINE * bool(found.place) + _LINE * row for row in range(len(keys))]
+    layers: list[alt.Chart | None] = [
+        frame.axes(inner_ticks(0, classes), x_title="class, in the order of their sessions"),
+        frame.text([{"x": start, "y": frame.y_at(14), "text": cut(found.place, width)}], "place", bold=True),
+        *(
+            frame.boxes(
+                [{"x": start, "x2": frame.x_at(18), "y": frame.y_at(down + 4), "y2": frame.y_at(down + 14)}],
+                f"sample {row}", colour=colour, opacity=0.85,
+            )
+            for row, (down, (colour, _)) in enumerate(zip(lefts, keys, strict=True))
+        ),
+        frame.text(
+            [
+                {"x": frame.x_at(26), "y": frame.y_at(down + 14), "text": words}
+                for down, (_, words) in zip(lefts, keys, strict=True)
+            ],
+            "key", **small,
+        ),
+        frame.text([{"x": start, "y": frame.y_at(head - 10), "text": "session"}], "sessions", **small),
+        frame.text([{"x": end, "y": frame.y_at(head - 10), "text": "images"}], "images", align="right", **small),
+        frame.rules(
+            [{"x": 0, "x2": classes, "y": n + 1, "y2": n + 1} for n in range(sessions)], "bases", colour=HAIR, width=1
+        ),
+        frame.rules(
+            [{"x": 0, "x2": classes, "y": n + 1 - room, "y2": n + 1 - room} for n in range(sessions)],
+            "tops", colour=FAINT, width=1,
+        ),
+    ]  # fmt: skip
+    for colour, name in ((CROSS, "own"), (REVERSE, "others")):
+        bars = [
+            {"x": place, "x2": place + 1, "y": session + 1.0, "y2": session + 1.0 - room * int(count) / most}
+            for session in range(sessions)
+            for place, count in enumerate(images[session])
+            if count and (home[place] == session + 1) == (name == "own")
+        ]
+        layers.append(frame.boxes(bars, name, colour=colour, opacity=0.85))
+    names = [{"x": start, "y": n + 1 - room / 2, "text": str(n + 1)} for n in range(sessions)]
+    mosts = [{"x": end, "y": n + 1 - room, "text": f"{most:,}"} for n in range(sessions)]
+    layers.append(frame.text(names, "session", dy=4))
+    layers.append(frame.text(mosts, "most", size=11, colour=SOFT, align="right", dy=4))
+    return frame.chart(f"{title} {found.place}".strip(), _told(found), layers)
 
 
 def known_from_start(found: Arrivals) -> bool:

@@ -5,26 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from limpet.reports.charts.canvas import (
-    CROSS,
-    HAIR,
-    PAPER,
-    REVERSE,
-    SOFT,
-    Chart,
-    swatch,
-)
-from limpet.reports.charts.lines import tick_step
-from limpet.reports.svg import shortened, width_of
+from limpet.reports.plots.frame import Frame, Range
+from limpet.reports.plots.style import CROSS, HAIR, PAPER, REVERSE, SOFT, shortened, width_of
+from limpet.reports.plots.swatches import box, swatch
 
 if TYPE_CHECKING:
+    import altair as alt
+
     from limpet_bench.sessions.results import LearnerResults
-
-Range = tuple[float, float]
-Place = tuple[float, float, float, float]  # left, lower edge, width and height, in values of the axes
-
 
 KINDS = {
     "new": "embedded in this session, for the first time",
@@ -73,7 +63,7 @@ def growths(learners: Mapping[str, LearnerResults]) -> list[Growth]:
     return sorted(found, key=lambda growth: growth.again)
 
 
-def growth_plot(growth: Growth, most: int, *, width: float = 520) -> Chart:
+def growth_plot(growth: Growth, most: int, *, width: float = 520) -> alt.LayerChart:
     """Draw the gallery after every session as a column of layers, a layer per session that embedded it.
 
     Args:
@@ -88,49 +78,52 @@ def growth_plot(growth: Growth, most: int, *, width: float = 520) -> Chart:
     )
     title = f"Growth of the gallery of {', '.join(growth.names)}"
     told = f"{told.capitalize()}. Embedded again in all: {growth.again:,}."
-    chart = Chart(title, told, (width, 252), (0, 20, 0, 42), (0.5, count + 0.5), (0.0, float(most or 1)))
-    span = width / count
-    step, across = tick_step(count, span), min(0.68 * span, 84.0) / span
-    sessions = list(range(1, count + 1))
-    labels = ["" if (n - 1) % step else str(n) for n in sessions]
-    chart.x_axis(sessions, "images in the gallery after session", labels=labels, grid=False)
-    chart.line(chart.x, [0, 0], HAIR, label="base", behind=True)
+    frame = Frame(width, 252, (0, 20, 0, 42), (0.5, count + 0.5), (0.0, float(most or 1)))
+    span, pixels = width / count, frame.inner[1] / (most or 1)
+    across = min(0.68 * span, 84.0) / span
+    inset = {"again": (0.9 / span, 0.9 / pixels)}  # the line around what was embedded again lies inside
+    boxes: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS}
+    numbers, totals = [], []
     for session, rows in enumerate(growth.gallery, start=1):
-        layers = growth.layers(session - 1)
-        below, pixels = 0, chart.down(0) - chart.down(1)
-        inset = (0.9 / (chart.at(2) - chart.at(1)), 0.9 / pixels)
-        for kind, embedded_in, size in layers:
+        below = 0
+        for kind, embedded_in, size in growth.layers(session - 1):
             note = f"session {session}: {size:,} images {KINDS[kind].partition(';')[0]}"
             note += f" ({embedded_in + 1})" if kind == "kept" else ""
+            right, up = inset.get(kind, (0.0, 0.0))
             if size:
-                _layer(chart, kind, (session - across / 2, below, across, size), inset, note)
+                left, bottom, top = session - across / 2, below + up, below + size - up
+                ends = {"x": left + right, "x2": left + across - right, "y": bottom, "y2": max(bottom, top)}
+                boxes[kind].append({**ends, "note": note})
             if kind == "kept" and size * pixels >= 13:
-                number = str(embedded_in + 1)
-                chart.write(
-                    session, below + size / 2, number, shift=(0, -4), size=11.5, align="center", label="layer name"
-                )
+                numbers.append({"x": session, "y": below + size / 2, "text": str(embedded_in + 1)})
             below += size
         half = width_of(f"{rows:,}", 12) / 2
         if 2 * half <= span - 4 or session == count:
-            right = min(chart.at(session), width - half)
-            chart.write(right, rows, f"{rows:,}", across="page", shift=(0, 6), size=12, colour=SOFT, align="center")
-    return chart
+            at = frame.x_at(min(frame.across(session), width - half))
+            totals.append({"x": at, "y": rows, "text": f"{rows:,}"})
+    base = {"x": 0.5, "x2": count + 0.5, "y": 0, "y2": 0}
+    return frame.chart(title, told, [
+        frame.axes(range(1, count + 1), x_title="images in the gallery after session", grid=False),
+        frame.rules([base], "base", colour=HAIR, width=1),
+        *(frame.boxes(boxes[kind], kind, **_LAYERS[kind]) for kind in KINDS),
+        frame.text(numbers, "layer names", size=11.5, align="center", dy=4, halo=False),
+        frame.text(totals, "totals", size=12, colour=SOFT, align="center", dy=-6),
+    ])  # fmt: skip
 
 
-def _layer(chart: Chart, kind: str, place: Place, inset: Range = (0.5, 0.5), note: str = "") -> None:
-    """Draw a layer; the line around what was embedded again lies inside."""
-    if kind == "again":
-        (x, y, width, height), (right, up) = place, inset
-        inside = (x + right, y + up, width - 2 * right, max(0.0, height - 2 * up))
-        chart.box(*inside, PAPER, edge=REVERSE, line=1.8, dashes=(5, 2.5), note=note, label=kind)
-    else:
-        chart.box(*place, CROSS, alpha=0.28 if kind == "kept" else 1.0, edge=PAPER, line=1.0, note=note, label=kind)
+_LAYERS: dict[str, dict[str, Any]] = {
+    "new": {"colour": CROSS, "edge": PAPER, "line": 1.0},
+    "kept": {"colour": CROSS, "opacity": 0.28, "edge": PAPER, "line": 1.0},
+    "again": {"colour": PAPER, "edge": REVERSE, "line": 1.8, "dashes": (5, 2.5)},
+}
 
 
 @cache
 def layer_swatch(kind: str) -> str:
     """Return the look of a layer, for a legend."""
-    return swatch(lambda chart: _layer(chart, kind, (1, 1, 24, 10)))
+    if kind == "again":
+        return swatch(box(PAPER, edge=REVERSE, dashes=(5, 2.5)))
+    return swatch(box(CROSS, 0.28 if kind == "kept" else 1.0))
 
 
 def cost_columns(
@@ -140,7 +133,7 @@ def cost_columns(
     form: Callable[[float], str],
     *,
     width: float = 520,
-) -> Chart:
+) -> alt.LayerChart:
     """Draw what every session cost: a row per learner, a column per session, in two parts above each other.
 
     Args:
@@ -163,30 +156,38 @@ def cost_columns(
     for name, found in costs.items():
         base += 14 + max(16.0, unit * max(map(sum, found)))
         bases[name] = base
-    said, size = f"By session, {kinds[0]} + {kinds[1]}. {told}.", (width, base + 44)
-    chart = Chart(title, said, size, (left, 18, right, 44), (0.5, count + 0.5))
-    span = chart.inner / count
-    step, across = tick_step(count, span), min(0.62 * span, 34.0) / span
-    sessions = list(range(1, count + 1))
-    chart.x_ticks(sessions, ["" if (n - 1) % step else str(n) for n in sessions], grid=False)
+    said = f"By session, {kinds[0]} + {kinds[1]}. {told}."
+    frame = Frame(width, base + 44, (left, 18, right, 44), (0.5, count + 0.5), (base - 18, 0.0))
+    span = frame.inner[0] / count
+    across = min(0.62 * span, 34.0) / span
     words = f"session; the highest column is {form(most)}"
     half = width_of(words, 12) / 2
-    middle = min(max(left + chart.inner / 2, half), width - half)
-    chart.write(middle, base + 36, words, across="page", size=12, colour=SOFT, align="center")
-    chart.write(width, 12, "in all", across="page", size=12, colour=SOFT, align="right")
+    middle = min(max(left + frame.inner[0] / 2, half), width - half)
+    columns: dict[str, list[dict[str, Any]]] = {"filled": [], "hollow": []}
+    names, sums, lines = [], [{"x": frame.x_at(width), "y": frame.y_at(12), "text": "in all"}], []
     for name, found in costs.items():
-        base = bases[name]
-        chart.write(0, base - 2, shortened(name, left - 10, 12.5), across="page", size=12.5, label="name")
-        chart.write(width, base - 2, totals[name], across="page", size=12, colour=SOFT, align="right")
-        chart.line(chart.x, [base, base], HAIR, label="base", behind=True)
+        bottom = frame.y_at(bases[name])
+        names.append({"x": frame.x_at(0), "y": bottom - 2, "text": shortened(name, left - 10, 12.5)})
+        sums.append({"x": frame.x_at(width), "y": bottom - 2, "text": totals[name]})
+        lines.append({"x": 0.5, "x2": count + 0.5, "y": bottom, "y2": bottom})
         for session, (filled, hollow) in enumerate(found, start=1):
             note = f"{name}, session {session}: {form(filled)} {kinds[0]}, {form(hollow)} {kinds[1]}"
-            chart.box(session - across / 2, base, across, -unit * filled, CROSS, note=note, label="filled")
-            if unit * hollow > 1.4:
-                x, wide = session - across / 2 + 0.7 / span, across - 1.4 / span
-                place = (x, base - unit * filled - 0.7, wide, 1.4 - unit * hollow)
-                chart.box(*place, PAPER, edge=CROSS, line=1.4, note=note, label="hollow")
-    return chart
+            x, x2, top = session - across / 2, session + across / 2, bottom - unit * filled
+            columns["filled"].append({"x": x, "x2": x2, "y": top, "y2": bottom, "note": note})
+            if unit * hollow > 1.4:  # the line lies inside
+                gap = 0.7 / span
+                high = {"y": top - unit * hollow + 0.7, "y2": top - 0.7}
+                columns["hollow"].append({"x": x + gap, "x2": x2 - gap, **high, "note": note})
+    title_at = {"x": frame.x_at(middle), "y": frame.y_at(base + 36), "text": words}
+    return frame.chart(title, said, [
+        frame.axes(range(1, count + 1), grid=False),
+        frame.rules(lines, "bases", colour=HAIR, width=1),
+        frame.boxes(columns["filled"], "filled", colour=CROSS),
+        frame.boxes(columns["hollow"], "hollow", colour=PAPER, edge=CROSS, line=1.4),
+        frame.text([title_at], "title", size=12, colour=SOFT, align="center"),
+        frame.text(names, "names", size=12.5),
+        frame.text(sums, "in all", size=12, colour=SOFT, align="right"),
+    ])  # fmt: skip
 
 
 def images_of(learner: LearnerResults) -> list[Range]:

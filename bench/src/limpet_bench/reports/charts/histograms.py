@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import altair as alt
+
 from limpet.evaluation.uncertainty import Histogram
-from limpet.reports.charts.canvas import CROSS, OLD, REVERSE, SERIES, SOFT, Chart, close_ticks, round_ticks
-from limpet.reports.charts.lines import shares
-from limpet.reports.charts.shapes import Steps
 from limpet.reports.formats import percent_of, score
-from limpet.reports.svg import cut, tick_label
+from limpet.reports.plots.frame import Frame
+from limpet.reports.plots.histogram import histogram
+from limpet.reports.plots.style import CROSS, OLD, REVERSE, SERIES, SOFT, close_ticks, cut, round_ticks, tick_label
+from limpet.reports.readings import shares
 from limpet_bench.pictures.embedding_map import OLD as OLD_MODEL
 from limpet_bench.pictures.histograms import Histograms
 
@@ -40,7 +42,7 @@ class _Shape(NamedTuple):
 
 def histogram_panels(
     title: str, found: Histograms, *, place: str = "", width: float = 640, beside: float | None = None
-) -> list[Chart]:
+) -> list[alt.LayerChart]:
     """Draw one chart of all models, or where classes are apart, one of each model.
 
     Args:
@@ -129,7 +131,7 @@ def _panel(
     limits: tuple[float, float],
     width: float,
     most: float | None = None,
-) -> Chart:
+) -> alt.LayerChart:
     told = []
     for shape, edges in shapes:
         mode = shape.values.index(max(shape.values))
@@ -141,36 +143,35 @@ def _panel(
     (ends, across) = close_ticks(*limits)
     up = round_ticks(0.0, max(max(shape.values) for shape, _ in shapes) if most is None else most, 4)
     head = _TOP * bool(name) + _KEY * len(shapes)
-    size = (width, head + 34 + 210)
     lead = "" if words.casefold() in title.casefold() else f"{words}. "
-    chart = Chart(f"{title} {name}".strip(), f"{lead}{' '.join(told)}", size, (34, head + 34, 18, 46), ends,
-                  (up[0], up[-1]))  # fmt: skip
-    chart.x_axis(across, words)
-    chart.y_axis(up, "")
-    if name:
-        chart.write(0, chart.height - 14, cut(name, width), across="page", up="page", bold=True, label="model")
+    frame = Frame(width, head + 244, (34, head + 34, 18, 46), ends, (up[0], up[-1]))
+    start = frame.x_at(0)
+    layers: list[alt.Chart | None] = [
+        frame.axes(across, up, x_title=words),
+        frame.text([{"x": start, "y": frame.y_at(14), "text": cut(name, width)}], "model", bold=True),
+        frame.text([{"x": start, "y": frame.y_at(head + 16), "text": "items in per cent"}], "up", size=12, colour=SOFT),
+    ]
+    keys = []
     for row, (shape, edges) in enumerate(shapes):
-        _draw(chart, shape, shape.values, edges)
-        dashes = (5.0, 3.0) if shape.dashed else None
-        chart.line([shape.mean, shape.mean], [up[0], up[-1]], shape.colour, 1.4, dashes, label=f"mean {shape.name}")
-        down = _TOP * bool(name) + _KEY * row
-        corners = [chart.value(right, down + low) for right, low in ((0, 14), (9, 8), (18, 3), (26, 14))]
-        bottom, heights = corners[0][1], [corners[1][1], corners[2][1], corners[1][1]]
-        places = [chart.value(right, 0)[0] for right in (0, 8, 17, 26)]
-        _draw(chart, shape, heights, places, bottom)
+        dashes = (6.0, 2.8) if shape.dashed else None
+        layers += histogram(frame, shape.name, shape.values, edges, shape.colour, filled=shape.filled, dashes=dashes)
+        mean = {"x": shape.mean, "x2": shape.mean, "y": up[0], "y2": up[-1]}
+        layers.append(frame.rules([mean], f"mean {shape.name}", colour=shape.colour, width=1.4, dashes=dashes))
+        down = _TOP * bool(name) + _KEY * row + 9
+        ends_of = {"x": start, "x2": frame.x_at(26)}
+        if shape.filled:
+            box = {**ends_of, "y": frame.y_at(down - 5), "y2": frame.y_at(down + 5)}
+            layers.append(frame.boxes([box], f"sample {row}", colour=shape.colour, opacity=0.28))
+        else:
+            sample = {**ends_of, "y": frame.y_at(down), "y2": frame.y_at(down)}
+            layers.append(frame.rules([sample], f"sample {row}", colour=shape.colour, width=2.0, dashes=dashes))
         items = f"mean {_number(shape.mean)} of {shape.items:,}"
         items += "" if shape.clipped is None else f", {percent_of(shape.clipped)} clipped"
-        chart.write(34, chart.height - down - 13, cut(f"{shape.name}: {items}", width - 36), across="page", up="page",
-                    size=12, colour=SOFT, label="key")  # fmt: skip
-    chart.write(0, chart.height - head - 16, "items in per cent", size=12, colour=SOFT, across="page", up="page")
-    return chart
+        said = cut(f"{shape.name}: {items}", width - 36)
+        keys.append({"x": frame.x_at(34), "y": frame.y_at(down + 4), "text": said})
+    layers.append(frame.text(keys, "key", size=12, colour=SOFT))
+    return frame.chart(f"{title} {name}".strip(), f"{lead}{' '.join(told)}", layers)
 
 
 def _number(mean: float) -> str:
     return score(mean) if abs(mean) < 10 else tick_label(round(mean, 1))
-
-
-def _draw(chart: Chart, shape: _Shape, values: Sequence[float], edges: Sequence[float], baseline: float = 0.0) -> None:
-    """Draw a distribution as an area, or as a stepped line from the baseline to the baseline."""
-    alpha, line, dashes = (0.28, 1.0, None) if shape.filled else (0.0, 2.0, (6.0, 2.8) if shape.dashed else None)
-    chart.add(Steps(values, edges, shape.colour, alpha, line, dashes, baseline, shape.name))

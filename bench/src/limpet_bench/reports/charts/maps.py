@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
+import altair as alt
 import numpy as np
 
-from limpet.reports.charts.canvas import FAINT, HAIR, INK, PAPER, SERIES, SOFT, Chart, round_ticks
 from limpet.reports.formats import percent_of
-from limpet.reports.svg import cut, tick_label, width_of
+from limpet.reports.plots.frame import Frame
+from limpet.reports.plots.scatter import many_marks
+from limpet.reports.plots.style import (
+    FAINT,
+    HAIR,
+    INK,
+    SERIES,
+    SOFT,
+    area_of,
+    cut,
+    round_ticks,
+    tick_label,
+    width_of,
+)
 from limpet_bench.pictures.embedding_map import OLD, EmbeddingMap
+
+Rows = list[dict[str, Any]]
+Key = list[tuple[str | int, str]]
 
 LAYOUT_NAMES = {"tsne": "t-SNE", "umap": "UMAP", "hyperboloid": "UMAP on a hyperboloid"}
 """What people call a layout."""
@@ -39,7 +55,7 @@ class _Frame(NamedTuple):
         return (self.top + self.bottom) / 2 - self.scale * (y - self.middle[1])
 
 
-def embedding_panels(title: str, found: EmbeddingMap, *, width: float = 640, head: str = "") -> Chart:
+def embedding_panels(title: str, found: EmbeddingMap, *, width: float = 640, head: str = "") -> alt.LayerChart:
     """Draw old embeddings as hollow triangles, new ones as dots and old prototypes as diamonds, a colour for a class.
 
     Old embeddings that are taken for noise are black crosses. The number of a class stands at the middle of its points;
@@ -58,23 +74,43 @@ def embedding_panels(title: str, found: EmbeddingMap, *, width: float = 640, hea
     high = min(across, 420.0 if columns == 1 else 320.0)
     top = _HEAD * bool(head)
     bottom = top + math.ceil(len(panels) / columns) * (_HEAD + high + _GAP)
-    legend = [[(cut(words, width - 20, 12), mark) for mark, words in part] for part in (_key(found), _classes(found))]
-    lines = [_flowing([words for words, _ in part], width) for part in legend]
+    classes: Key = [(number, f"{number + 1}  {name}") for number, name in enumerate(found.classes)]
+    legend = [_key(found), classes]
+    lines = [_flowing([cut(words, width - 20, 12) for _, words in part], width) for part in legend]
     height = bottom + _LINE * sum(1 + part[-1][0] for part in lines if part)
-    chart = Chart(title, _told(found), (width, height), (0, 0, 0, 0), (0.0, width))
-    if head:
-        chart.write(0, 14, cut(head, width), bold=True, label="place")
-    frame = _frame(found, across, high)
+    frame = Frame(width, height, (0, 0, 0, 0), (0.0, width), (height, 0.0))
+    drawn: dict[str, Rows] = {name: [] for name in _LAYERS}
+    unit = _unit(found, across, high)
     for number, model in enumerate(panels):
         right, down = (number % columns) * (across + _GAP), top + (number // columns) * (_HEAD + high + _GAP)
-        place = frame._replace(left=right, right=right + across, top=down + _HEAD, bottom=down + _HEAD + high)
-        _panel(chart, place, found, model)
+        place = unit._replace(left=right, right=right + across, top=down + _HEAD, bottom=down + _HEAD + high)
+        _panel(drawn, place, found, model)
+    keys = []
     for part, places in zip(legend, lines, strict=True):
-        for (words, mark), (line, at) in zip(part, places, strict=True):
-            mark(chart, at + 7, bottom + _LINE * line + 2)
-            chart.write(at + 20, bottom + _LINE * line + 6, words, size=12, colour=SOFT, label="key")
+        for (mark, words), (line, at) in zip(part, places, strict=True):
+            y = bottom + _LINE * line + 2
+            _sample(drawn, mark, at + 7, y)
+            keys.append({"x": at + 20, "y": y + 4, "text": cut(words, width - 20, 12)})
         bottom += _LINE * (1 + places[-1][0]) if places else 0.0
-    return chart
+    headline = [{"x": 0, "y": 14, "text": cut(head, width)}]
+    return frame.chart(title, _told(found), [
+        frame.axes(),
+        frame.rules(drawn["rings"], "rings", colour=FAINT, width=1),
+        frame.boxes(drawn["panels"], "panels", opacity=0.0, edge=HAIR, line=1.0),
+        frame.text(headline, "place", bold=True),
+        frame.text(drawn["models"], "model", bold=True),
+        many_marks(frame, drawn["old"], "old", hollow=True, line=1.1),
+        many_marks(frame, drawn["new"], "new", line=0.0),
+        frame.rules(drawn["noise"], "noise", colour=INK, width=1.8),
+        frame.rules(drawn["origins"], "origins"),
+        many_marks(frame, drawn["prototypes"], "prototypes", edge=INK, line=1.2),
+        frame.text(drawn["distances"], "distances", size=11, colour=SOFT, align="center"),
+        frame.text(drawn["numbers"], "class", size=14, align="center", bold=True),
+        frame.text(keys, "key", size=12, colour=SOFT),
+    ])  # fmt: skip
+
+
+_LAYERS = ("rings", "panels", "models", "old", "new", "noise", "origins", "prototypes", "distances", "numbers")
 
 
 def own_side(found: EmbeddingMap, model: str) -> float | None:
@@ -112,7 +148,7 @@ def _told(found: EmbeddingMap) -> str:
     return " ".join(words)
 
 
-def _frame(found: EmbeddingMap, across: float, high: float) -> _Frame:
+def _unit(found: EmbeddingMap, across: float, high: float) -> _Frame:
     """Return the frame of a panel at the left upper corner, in which all points have room."""
     x = [x for one in found.clusters for x in one.x] + [x for x, _ in found.prototypes.values()]
     y = [y for one in found.clusters for y in one.y] + [y for _, y in found.prototypes.values()]
@@ -128,46 +164,61 @@ def _has_origin(found: EmbeddingMap) -> bool:
     return found.layout == "hyperboloid"
 
 
-def _panel(chart: Chart, frame: _Frame, found: EmbeddingMap, model: str) -> None:
-    wide, high = frame.right - frame.left, frame.bottom - frame.top
+def _panel(drawn: dict[str, Rows], frame: _Frame, found: EmbeddingMap, model: str) -> None:
+    wide = frame.right - frame.left
     name = "old model" if model == OLD else model
-    chart.write(frame.left, frame.top - 8, cut(name, wide), bold=True, label="model")
-    edges = (frame.left + 0.5, frame.top, wide - 1, high)  # a line on the very edge of the drawing would be cut
-    chart.box(*edges, PAPER, alpha=0.0, edge=HAIR, line=1.0, label="panel")
+    drawn["models"].append({"x": frame.left, "y": frame.top - 8, "text": cut(name, wide)})
+    edges = {"x": frame.left + 0.5, "x2": frame.right - 0.5, "y": frame.top, "y2": frame.bottom}  # not to be cut
+    drawn["panels"].append(edges)
     if _has_origin(found):
-        _rings(chart, frame)
+        _rings(drawn, frame)
     small = 2.6 if wide < 280 else 3.2
     noise, shown = set(found.noise), (model,) if found.apart else (OLD, model)
     for one in sorted(found.clusters, key=lambda one: one.model != OLD):
-        if one.model not in shown:
-            continue
-        points = [(frame.across(x), frame.down(y), name) for x, y, name in zip(one.x, one.y, one.ids, strict=True)]
         colour = _colour(found.classes.index(one.name))
-        if one.model == OLD:
-            kept = [(across, down) for across, down, name in points if name not in noise]
-            places = [across for across, _ in kept], [down for _, down in kept]
-            chart.triangles(*places, colour, small + 0.6, line=1.1, label=f"old {one.name}")
-            _crosses(chart, [(across, down) for across, down, name in points if name in noise], small + 0.6)
-        else:
-            places = [across for across, _, _ in points], [down for _, down, _ in points]
-            chart.dots(*places, colour, small, alpha=0.75, label=f"{model} {one.name}")
-    _prototypes(chart, frame, found)
-    _numbers(chart, frame, found, shown)
+        points = [(frame.across(x), frame.down(y), item) for x, y, item in zip(one.x, one.y, one.ids, strict=True)]
+        for x, y, item in points if one.model in shown else ():
+            if one.model != OLD:
+                drawn["new"].append(_dot(x, y, colour, small))
+            elif item in noise:
+                drawn["noise"] += _cross(x, y, small + 0.6)
+            else:
+                drawn["old"].append(_triangle(x, y, colour, small + 0.6))
+    _prototypes(drawn, frame, found)
+    _numbers(drawn, frame, found, shown)
 
 
-def _prototypes(chart: Chart, frame: _Frame, found: EmbeddingMap) -> None:
+def _dot(x: float, y: float, colour: str, radius: float) -> dict[str, Any]:
+    return {"x": x, "y": y, "colour": colour, "shape": "circle", "size": area_of("circle", radius)}
+
+
+def _triangle(x: float, y: float, colour: str, radius: float) -> dict[str, Any]:
+    return {"x": x, "y": y, "colour": colour, "shape": "triangle-up", "size": area_of("triangle-up", radius)}
+
+
+def _cross(x: float, y: float, radius: float) -> Rows:
+    """Return both lines of an upright cross."""
+    return [
+        {"x": x - radius, "x2": x + radius, "y": y, "y2": y},
+        {"x": x, "x2": x, "y": y - radius, "y2": y + radius},
+    ]
+
+
+def _prototypes(drawn: dict[str, Rows], frame: _Frame, found: EmbeddingMap) -> None:
     """Draw old prototypes, those in one place inside each other: similar classes have nearly the same one."""
-    drawn: list[tuple[float, float]] = []
+    places: list[tuple[float, float]] = []
     for name, (x, y) in found.prototypes.items():
         across, down = frame.across(x), frame.down(y)
-        here = sum(math.hypot(across - a, down - d) < _APART for a, d in drawn)
-        drawn.append((across, down))
-        colour, radius = _colour(found.classes.index(name)), max(2.4, 8.0 - 3.4 * here)
-        note = f"old prototype of {name}"
-        chart.mark(across, down, 3, colour, radius, edge=INK, line=1.2, note=note, label="prototype")
+        here = sum(math.hypot(across - a, down - d) < _APART for a, d in places)
+        places.append((across, down))
+        size = area_of("diamond", max(2.4, 8.0 - 3.4 * here))
+        colour, note = _colour(found.classes.index(name)), f"old prototype of {name}"
+        drawn["prototypes"].append(
+            {"x": across, "y": down, "colour": colour, "shape": "diamond", "size": size, "note": note}
+        )
 
 
-def _numbers(chart: Chart, frame: _Frame, found: EmbeddingMap, shown: Sequence[str]) -> None:
+def _numbers(drawn: dict[str, Rows], frame: _Frame, found: EmbeddingMap, shown: Sequence[str]) -> None:
     """Write the number of every class at the middle of its points; those in one place beside each other."""
     places: list[tuple[float, float, list[int]]] = []
     for number, name in enumerate(found.classes, start=1):
@@ -184,17 +235,10 @@ def _numbers(chart: Chart, frame: _Frame, found: EmbeddingMap, shown: Sequence[s
         words = ", ".join(map(str, numbers))
         half = width_of(words, 14) / 2
         x = min(max(x, frame.left + half + 3), frame.right - half - 3)
-        chart.write(x, y + 5, words, size=14, align="center", bold=True, halo=True, label="class")
+        drawn["numbers"].append({"x": x, "y": y + 5, "text": words})
 
 
-def _crosses(chart: Chart, places: Sequence[tuple[float, float]], radius: float) -> None:
-    """Draw upright crosses of two lines each."""
-    for x, y in places:
-        chart.line([x - radius, x + radius], [y, y], INK, 1.8, label="noise")
-        chart.line([x, x], [y - radius, y + radius], INK, 1.8, label="noise")
-
-
-def _rings(chart: Chart, frame: _Frame) -> None:
+def _rings(drawn: dict[str, Rows], frame: _Frame) -> None:
     """Draw circles at round distances from the origin, as far as the frame reaches, and a cross there."""
     x, y = frame.across(0), frame.down(0)
     reach = max(x - frame.left, frame.right - x, y - frame.top, frame.bottom - y)
@@ -202,50 +246,44 @@ def _rings(chart: Chart, frame: _Frame) -> None:
     for radius in round_ticks(0, reach / frame.scale, 6)[1:]:
         across, down = x + frame.scale * radius * np.cos(turns), y + frame.scale * radius * np.sin(turns)
         inside = (across >= frame.left) & (across <= frame.right) & (down >= frame.top) & (down <= frame.bottom)
-        if inside.any():
-            across, down = np.where(inside, across, np.nan), np.where(inside, down, np.nan)
-            chart.line(across.tolist(), down.tolist(), FAINT, 1.0, label="ring", behind=True)
-            up = y - frame.scale * radius
-            if frame.top + 12 < up and frame.left + 8 < x < frame.right - 8:
-                chart.write(
-                    x, up + 4, tick_label(radius), size=11, colour=SOFT, align="center", halo=True, label="tick"
-                )
-    chart.line([x - 5, x + 5], [y, y], SOFT, 1.2, label="origin")
-    chart.line([x, x], [y - 5, y + 5], SOFT, 1.2, label="origin")
+        drawn["rings"] += [
+            {"x": across[n], "x2": across[n + 1], "y": down[n], "y2": down[n + 1]}
+            for n in np.flatnonzero(inside[:-1] & inside[1:]).tolist()
+        ]
+        up = y - frame.scale * radius
+        if inside.any() and frame.top + 12 < up and frame.left + 8 < x < frame.right - 8:
+            drawn["distances"].append({"x": x, "y": up + 4, "text": tick_label(radius)})
+    drawn["origins"] += _cross(x, y, 5)
 
 
 def _colour(number: int) -> str:
     return SERIES[number % _SEVERAL]
 
 
-Mark = Callable[[Chart, float, float], None]
-"""Draws a mark of the legend at a place in pixels."""
-
-
-def _key(found: EmbeddingMap) -> list[tuple[Mark, str]]:
-    """Return what marks mean, each drawn in grey."""
+def _key(found: EmbeddingMap) -> Key:
+    """Return the layers that occur with what their marks mean."""
     models = {one.model for one in found.clusters}
-    shown: list[tuple[bool, Mark, str]] = [
-        (OLD in models, lambda chart, x, y: chart.triangles([x], [y], SOFT, 4.2), "old embedding"),
-        (bool(models - {OLD}), lambda chart, x, y: chart.dots([x], [y], SOFT, 4.0), "new embedding"),
-        (
-            bool(found.prototypes),
-            lambda chart, x, y: chart.mark(x, y, 3, SOFT, 6.0, edge=INK, line=1.4),
-            "old prototype",
-        ),
-        (bool(found.noise), lambda chart, x, y: _crosses(chart, [(x, y)], 4.2), "taken for noise"),
-        (_has_origin(found), lambda chart, x, y: chart.write(x, y + 4, "+", align="center", colour=SOFT), "origin"),
+    shown: list[tuple[bool, str | int, str]] = [
+        (OLD in models, "old", "old embedding"),
+        (bool(models - {OLD}), "new", "new embedding"),
+        (bool(found.prototypes), "prototypes", "old prototype"),
+        (bool(found.noise), "noise", "taken for noise"),
+        (_has_origin(found), "origins", "origin"),
     ]
     return [(mark, words) for has, mark, words in shown if has]
 
 
-def _classes(found: EmbeddingMap) -> list[tuple[Mark, str]]:
-    """Return the colour and the number of every class."""
-
-    def mark(number: int) -> Mark:
-        return lambda chart, x, y: chart.dots([x], [y], _colour(number), 5.0)
-
-    return [(mark(number), f"{number + 1}  {name}") for number, name in enumerate(found.classes)]
+def _sample(drawn: dict[str, Rows], mark: str | int, x: float, y: float) -> None:
+    """Draw the mark of the legend of a layer, in grey, or of a class, in its colour."""
+    if isinstance(mark, int):
+        drawn["new"].append(_dot(x, y, _colour(mark), 5.0))
+    elif mark in ("noise", "origins"):
+        drawn[mark] += _cross(x, y, 4.2)
+    elif mark == "prototypes":
+        size = area_of("diamond", 6.0)
+        drawn[mark].append({"x": x, "y": y, "colour": SOFT, "shape": "diamond", "size": size, "note": "old prototype"})
+    else:
+        drawn[mark].append((_triangle if mark == "old" else _dot)(x, y, SOFT, 4.2))
 
 
 def _flowing(entries: Sequence[str], width: float) -> list[tuple[int, float]]:

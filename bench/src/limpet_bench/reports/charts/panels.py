@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import altair as alt
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.reports.charts.canvas import HAIR, PAPER, SERIES, SOFT, Chart, round_ticks
-from limpet.reports.charts.lines import as_fit
-from limpet.reports.charts.matrix import Limits, heat_map, heat_range, marked_by_criterion
 from limpet.reports.formats import score, signed
-from limpet.reports.svg import cut, tick_label, width_of
+from limpet.reports.plots.frame import Frame, Range
+from limpet.reports.plots.heat import heat_map, heat_range, marked_by_criterion
+from limpet.reports.plots.style import HAIR, INK, PAPER, SERIES, SOFT, cut, round_ticks, shape_of, tick_label, width_of
 from limpet.support.wording import metric_name
 
 if TYPE_CHECKING:
-    from limpet_bench.figure_values import BarPanel, GenerationMatrix, Line, LinePanel, Matrices, Spread
+    from limpet_bench.figure_values import BarPanel, GenerationMatrix, LinePanel, Matrices, Spread
+
+Layers = list[alt.Chart | None]
 
 _LETTERS, _ROW = 12.0, 17.0  # height of letters in a legend, and of its rows
 _NAMED, _MARKED = 12, 30  # so many values have a tick each, and a mark
@@ -62,7 +63,7 @@ def written(measure: str, value: Spread | None) -> str:
     return form(value.mean) + (f" [{form(value.lowest)}, {form(value.highest)}]" if value.seeds > 1 else "")
 
 
-def reach(values: Sequence[Spread | None]) -> Limits | None:
+def reach(values: Sequence[Spread | None]) -> Range | None:
     """Return the lowest and the highest number of all; None where nothing is defined."""
     known = [value for value in values if value is not None]
     return (min(one.lowest for one in known), max(one.highest for one in known)) if known else None
@@ -99,32 +100,42 @@ class _Head(NamedTuple):
         """Pixels that it takes."""
         return 20.0 * bool(self.place) + _ROW * len(self.rows)
 
-    def draw(self, chart: Chart, sample: Callable[[Chart, Look, float, float], None]) -> None:
+    def layers(self, frame: Frame, sample: Callable[[Frame, Look, float, float, str], Layers]) -> Layers:
         """Write it above the axes.
 
         Args:
-            chart: Where.
-            sample: Draws a look in 26 pixels to the right of values of the axes.
+            frame: Of the panel.
+            sample: Draws a look on 26 pixels to the right of a place, given its middle.
         """
-        if self.place:
-            chart.write(0, chart.height - 14, cut(self.place, chart.width), across="page", up="page", bold=True)
+        start = frame.x_at(0)
+        headline = {"x": start, "y": frame.y_at(14), "text": cut(self.place, frame.width)}
+        found: Layers = [frame.text([headline], "place", bold=True)]
+        keys = []
         for row, named in enumerate(self.rows):
             down = 20.0 * bool(self.place) + _ROW * row + 12
             for number, words, at in named:
-                sample(chart, look(number), at, down - 4)
-                chart.write(at + 32, chart.height - down, words, across="page", up="page", size=_LETTERS, colour=SOFT,
-                            label="legend")  # fmt: skip
+                found += sample(frame, look(number), at, down - 4, f"sample {number}")
+                keys.append({"x": frame.x_at(at + 32), "y": frame.y_at(down), "text": words})
+        return [*found, frame.text(keys, "legend", size=_LETTERS, colour=SOFT)]
 
 
-def _line_sample(chart: Chart, drawn: Look, right: float, down: float) -> None:
-    (x, y), (end, _) = chart.value(right, down), chart.value(right + 26, down)
-    chart.line([x, end], [y, y], drawn.colour, 2.0, (6, 3) if drawn.again else None)
-    chart.mark((x + end) / 2, y, drawn.shape, drawn.colour, 4.2, edge=PAPER)
+def _line_sample(frame: Frame, drawn: Look, right: float, down: float, name: str) -> Layers:
+    ends = [{"x": frame.x_at(right + across), "y": frame.y_at(down)} for across in (0, 13, 26)]
+    return [
+        frame.lines(ends[::2], name, colour=drawn.colour, width=2.0, dashes=_dashes(drawn)),
+        frame.marks(
+            ends[1:2], f"mark of {name}", shape=shape_of(drawn.shape), radius=4.2, colour=drawn.colour, edge=PAPER
+        ),
+    ]
 
 
-def _bar_sample(chart: Chart, drawn: Look, right: float, down: float) -> None:
-    (x, y), (end, top) = chart.value(right, down + 5), chart.value(right + 26, down - 5)
-    chart.box(x, y, end - x, top - y, drawn.colour, alpha=_alpha(drawn))
+def _bar_sample(frame: Frame, drawn: Look, right: float, down: float, name: str) -> Layers:
+    box = {"x": frame.x_at(right), "x2": frame.x_at(right + 26), "y": frame.y_at(down - 5), "y2": frame.y_at(down + 5)}
+    return [frame.boxes([box], name, colour=drawn.colour, opacity=_alpha(drawn))]
+
+
+def _dashes(drawn: Look) -> tuple[float, ...] | None:
+    return (6.0, 3.0) if drawn.again else None
 
 
 def _alpha(drawn: Look) -> float:
@@ -133,50 +144,54 @@ def _alpha(drawn: Look) -> float:
 
 def lines_panel(
     panel: LinePanel, title: str, across: str, up: str, *, log: bool = False, width: float = 640, height: float = 320
-) -> Chart:
+) -> alt.LayerChart:
     """Draw lines with the range over seeds as a band; where nothing is defined a line has no mark."""
     names = names_of([(line.label, line.measure) for line in panel.lines])
     head = _Head.of(panel.place, names, width)
     values = sorted({point.at for line in panel.lines for point in line.points}) or [0.0]
-    places = {at: math.log10(at) if log else at for at in values}
-    low, high = places[values[0]], places[values[-1]]
-    room = 0.04 * (high - low) or 0.5
+    low, high = values[0], values[-1]
+    if log:
+        x = (low / 1.1, high * 1.1) if high > low else (low / 3, low * 3)
+    else:
+        room = 0.04 * (high - low) or 0.5
+        x = (low - room, high + room)
     ticks = round_ticks(*(reach([point.value for line in panel.lines for point in line.points]) or (0.0, 1.0)))
     told = "; ".join(
         f"{name}: {', '.join(f'{tick_label(one.at)}: {written(line.measure, one.value)}' for one in line.points)}"
         for name, line in zip(names, panel.lines, strict=True)
     )
-    size, around = (width, height + head.height), (46.0, head.height + 32, 16.0, 46.0)
-    x = (low - room, high + room)
-    chart = Chart(f"{title} {panel.place}".strip(), f"{up}. {told}.", size, around, x, (ticks[0], ticks[-1]))
+    frame = Frame(width, height + head.height, (46.0, head.height + 32, 16.0, 46.0), x, (ticks[0], ticks[-1]), log=log)
     named = values if len(values) <= _NAMED else [tick for tick in round_ticks(low, high) if low <= tick <= high]
-    at = [places.get(value, value) for value in named]
-    chart.x_axis(at, across, labels=as_fit([tick_label(value) for value in named], [chart.at(one) for one in at]))
-    chart.y_axis(ticks, "")
-    chart.write(0, height - 14, up, size=12, colour=SOFT, across="page", up="page")
-    head.draw(chart, _line_sample)
+    above = {"x": frame.x_at(0), "y": frame.y_at(head.height + 14), "text": up}
+    layers: Layers = [
+        frame.axes(named, ticks, x_title=across),
+        frame.text([above], "up", size=12, colour=SOFT),
+        *head.layers(frame, _line_sample),
+    ]
     for number, line in reversed(list(enumerate(panel.lines))):
-        _line(chart, line, look(number), names[number], places, marked=len(values) <= _MARKED)
-    return chart
+        drawn, name = look(number), names[number]
+        known = [(point.at, point.value) for point in line.points if point.value is not None]
+        track = [
+            {"x": at, "y": value.mean, "note": f"{name}, {tick_label(at)}: {written(line.measure, value)}"}
+            for at, value in known
+        ]
+        if any(value.seeds > 1 for _, value in known):
+            band = [{"x": at, "y": value.lowest, "y2": value.highest} for at, value in known]
+            layers.append(frame.band(band, f"range {number}", colour=drawn.colour))
+        layers.append(frame.lines(track, f"line {number}", colour=drawn.colour, width=2.0, dashes=_dashes(drawn)))
+        if len(values) <= _MARKED:
+            shape = shape_of(drawn.shape)
+            layers.append(
+                frame.marks(track, f"marks {number}", shape=shape, radius=4.2, colour=drawn.colour, edge=PAPER)
+            )
+    return frame.chart(f"{title} {panel.place}".strip(), f"{up}. {told}.", layers)
 
 
-def _line(chart: Chart, line: Line, drawn: Look, name: str, places: Mapping[float, float], *, marked: bool) -> None:
-    known = [(places[point.at], point.value, point.at) for point in line.points if point.value is not None]
-    x, dashes = [at for at, _, _ in known], (6.0, 3.0) if drawn.again else None
-    if any(value.seeds > 1 for _, value, _ in known):
-        ends = ([value.lowest for _, value, _ in known], [value.highest for _, value, _ in known])
-        chart.area(x, *ends, drawn.colour, 0.14, label="range")
-    chart.line(x, [value.mean for _, value, _ in known], drawn.colour, 2.0, dashes, label=f"line {name}")
-    for at, value, asked in known if marked else ():
-        note = f"{name}, {tick_label(asked)}: {written(line.measure, value)}"
-        chart.mark(at, value.mean, drawn.shape, drawn.colour, 4.2, edge=PAPER, note=note, label=name)
-
-
-def bars_panel(panel: BarPanel, title: str, up: str, *, width: float = 640) -> Chart:
+def bars_panel(panel: BarPanel, title: str, up: str, *, width: float = 640) -> alt.LayerChart:
     """Draw bars below each other, in groups, with whiskers over the range of seeds and the means to the right."""
     names = names_of([(series.label, series.measure) for series in panel.series])
     head = _Head.of(panel.place, names, width)
-    step = 17.0
+    step, top = 17.0, head.height + 8
     group = 26.0 + step * len(panel.series)
     low, high = reach([value for series in panel.series for value in series.values]) or (0.0, 1.0)
     ticks = round_ticks(min(0.0, low), max(0.0, high))
@@ -187,34 +202,45 @@ def bars_panel(panel: BarPanel, title: str, up: str, *, width: float = 640) -> C
         )
         for place, where in enumerate(panel.groups)
     )
-    size = (width, head.height + 8 + group * len(panel.groups) + 44)
-    around = (2.0, head.height + 8, 58.0, 44.0)
-    chart = Chart(f"{title} {panel.place}".strip(), f"{up}. {told}.", size, around, (ticks[0], ticks[-1]))
-    chart.x_axis(ticks, up)
-    head.draw(chart, _bar_sample)
-    chart.line([0, 0], [chart.top, chart.bottom], HAIR, 1.2, label="zero", behind=True)
-    for place, where in enumerate(panel.groups):
-        top = chart.top + group * place
-        chart.write(0, top + 16, cut(where, width - 8), across="page", bold=True, halo=True, label="group")
-        for number, series in enumerate(panel.series):
-            _bar(chart, series.measure, series.values[place], look(number), top + 22 + step * number, names[number])
-    return chart
+    inner = group * len(panel.groups)
+    frame = Frame(width, top + inner + 44, (2.0, top, 58.0, 44.0), (ticks[0], ticks[-1]), (inner, 0.0))
+    layers: Layers = [
+        frame.axes(ticks, x_title=up),
+        *head.layers(frame, _bar_sample),
+        frame.rules([{"x": 0, "x2": 0, "y": 0, "y2": inner}], "zero", colour=HAIR),
+    ]
+    whiskers: list[dict[str, Any]] = []
+    numbers = []
+    for number, series in enumerate(panel.series):
+        drawn, form, bars = look(number), signed if series.measure in SIGNED else score, []
+        for place, value in enumerate(series.values):
+            down = group * place + 22 + step * number
+            words = form(value.mean if value else None)
+            numbers.append({"x": frame.x_at(width), "y": down + 11, "text": words})
+            if value is not None:
+                note = f"{names[number]}: {written(series.measure, value)}"
+                bars.append({"x": 0, "x2": value.mean, "y": down, "y2": down + 13, "note": note})
+                if value.seeds > 1:
+                    middle = down + 6.5
+                    whiskers.append({"x": value.lowest, "x2": value.highest, "y": middle, "y2": middle})
+                    for end in (value.lowest, value.highest):
+                        whiskers.append({"x": end, "x2": end, "y": middle - 3.5, "y2": middle + 3.5})
+        layers.append(frame.boxes(bars, f"bars {number}", colour=drawn.colour, opacity=_alpha(drawn)))
+    groups = [
+        {"x": frame.x_at(0), "y": group * place + 16, "text": cut(where, width - 8)}
+        for place, where in enumerate(panel.groups)
+    ]
+    layers += [
+        frame.rules(whiskers, "whiskers", colour=INK, width=1.3),
+        frame.text(groups, "groups", bold=True),
+        frame.text(numbers, "numbers", align="right"),
+    ]
+    return frame.chart(f"{title} {panel.place}".strip(), f"{up}. {told}.", layers)
 
 
-def _bar(chart: Chart, measure: str, value: Spread | None, drawn: Look, top: float, name: str) -> None:
-    form = signed if measure in SIGNED else score
-    chart.write(
-        chart.width, top + 11, form(value.mean if value else None), across="page", align="right", label="number"
-    )
-    if value is None:
-        return
-    note = f"{name}: {written(measure, value)}"
-    chart.box(0, top, value.mean, 13, drawn.colour, alpha=_alpha(drawn), note=note, label=name)
-    if value.seeds > 1:
-        chart.whisker((value.lowest, value.highest), top + 6.5, label=f"whisker {name}")
-
-
-def matrix_panel(panel: GenerationMatrix, title: str, measure: str, limits: Limits, *, width: float = 340) -> Chart:
+def matrix_panel(
+    panel: GenerationMatrix, title: str, measure: str, limits: Range, *, width: float = 340
+) -> alt.LayerChart:
     """Draw what queries of every generation score on the galleries of those before, marked where that is compatible.
 
     Args:
@@ -236,6 +262,6 @@ def means_of(panel: GenerationMatrix) -> NDArray[np.float64]:
     return np.array([[np.nan if one is None else one.mean for one in row] for row in panel.values])
 
 
-def matrix_range(found: Matrices) -> Limits:
+def matrix_range(found: Matrices) -> Range:
     """Return the lowest and the highest mean of all panels, so that they share one scale."""
     return heat_range([means_of(panel) for panel in found.panels]) or (0.0, 1.0)

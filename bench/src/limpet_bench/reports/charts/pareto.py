@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from limpet.reports.charts.canvas import GOOD, SOFT, Chart
-from limpet.reports.svg import cut
+from limpet.reports.plots.scatter import COMPARABLE, REACH, TITLE, named_marks, plane, plane_layers
+from limpet.reports.plots.style import GOOD, cut
 from limpet_bench.reports.leaderboard_tables import with_deviation
 
 if TYPE_CHECKING:
+    import altair as alt
+
     from limpet_bench.leaderboard import CellMean, Leaderboard
-from limpet.reports.charts.plane import COMPARABLE, REACH, named_marks, plane
 
 _MANY = 9  # labels whose names have room beside their marks
 
 
-def pareto_plot(results: Leaderboard, *, width: float = 640, height: float = 420) -> Chart | None:
+def pareto_plot(results: Leaderboard, *, width: float = 640, height: float = 420) -> alt.LayerChart | None:
     """Draw P_up over P_comp, means over cells with deviations, and the front; None where no label has both.
 
     Marks beyond P_comp of -1 or 2, or P_up of 1, stand at the edge with their number. Many labels have their place in
@@ -31,26 +32,30 @@ def pareto_plot(results: Leaderboard, *, width: float = 640, height: float = 420
     )
     p_comps, p_ups = zip(*points.values(), strict=True)
     ends = [0.0, *_near_ends(p_comps, COMPARABLE)], [-0.05, *_near_ends(p_ups, REACH)]
-    chart = plane(f"{told}.", *ends, (width, height))
+    frame = plane(*ends, (width, height))
     corners = sorted({(points[name][0].mean, points[name][1].mean) for name in front.labels})
-    (left, right), (low, high) = chart.x, chart.y
+    (left, right), (low, high) = frame.x, frame.y
     border = [(left, corners[0][1])]  # of what the labels of the front beat
     for (reached, kept_there), (_, following) in zip(corners, [*corners[1:], (0.0, low)], strict=True):
         border += [(reached, kept_there), (reached, following)]
-    inside = [(min(max(x, left), right), min(max(y, low), high)) for x, y in border]
-    chart.line([x for x, _ in inside], [y for _, y in inside], GOOD, 1.6, (6, 3), label="front")
+    inside = [{"x": min(max(x, left), right), "y": min(max(y, low), high)} for x, y in border]
+    deviations = []
     for comp, kept in points.values():
-        across = [min(max(end, left), right) for end in _ends(comp)]
-        up = [min(max(end, low), high) for end in _ends(kept)]
         at, above = min(max(comp.mean, left), right), min(max(kept.mean, low), high)
         if comp.deviation is not None:
-            chart.line(across, [above, above], SOFT, label="deviation")
+            start, end = (min(max(end, left), right) for end in _ends(comp))
+            deviations.append({"x": start, "x2": end, "y": above, "y2": above})
         if kept.deviation is not None:
-            chart.line([at, at], up, SOFT, label="deviation")
+            start, end = (min(max(end, low), high) for end in _ends(kept))
+            deviations.append({"x": at, "x2": at, "y": start, "y2": end})
     called = {name: str(place) for place, name in enumerate(points, 1)} if numbered(points) else {}
     means = {name: (p_comp.mean, p_up.mean) for name, (p_comp, p_up) in points.items()}
-    named_marks(chart, [(called.get(name, cut(name, width / 3)), point) for name, point in means.items()])
-    return chart
+    return frame.chart(TITLE, f"{told}.", [
+        *plane_layers(frame),
+        frame.lines(inside, "front", colour=GOOD, width=1.6, dashes=(6, 3)),
+        frame.rules(deviations, "deviations", width=1),
+        *named_marks(frame, [(called.get(name, cut(name, width / 3)), point) for name, point in means.items()]),
+    ])  # fmt: skip
 
 
 def pareto_points(results: Leaderboard) -> dict[str, tuple[CellMean, CellMean]]:

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from limpet.reports.charts.canvas import (
-    INK,
-    PAPER,
-    SERIES,
-    SOFT,
-    Chart,
-    round_ticks,
-    swatch,
-)
 from limpet.reports.formats import score
-from limpet.reports.svg import shortened, width_of
+from limpet.reports.plots.frame import Frame
+from limpet.reports.plots.style import INK, PAPER, SERIES, SOFT, Dashes, round_ticks, shape_of, shortened, width_of
+from limpet.reports.plots.swatches import line, mark, swatch
 
 if TYPE_CHECKING:
+    import altair as alt
+
     from limpet_bench.sessions.results import LearnerResults, SessionsResults
-from limpet.reports.charts.lines import spread, tick_step
-from limpet.reports.charts.shapes import Dashes
 
 _LINE, _TIE, _LETTERS = 16.0, 20.0, 12.5  # from one name to the next, from a line to its name, height of letters
 
@@ -55,16 +49,11 @@ def looks(results: SessionsResults) -> dict[str, Look]:
 @cache
 def learner_swatch(look: Look) -> str:
     """Return the line and the mark of a learner for a legend."""
-
-    def draw(chart: Chart) -> None:
-        chart.line([0, 26], [6, 6], look.colour, 1.8, look.dashes)
-        if look.shape is not None:
-            chart.mark(13, 6, look.shape, look.colour, 4.2, edge=PAPER)
-
-    return swatch(draw)
+    marked = () if look.shape is None else (mark(look.colour, look.shape, radius=4.2),)
+    return swatch(line(look.colour, look.dashes, 1.8), *marked)
 
 
-def recall_lines(results: SessionsResults, *, width: float = 640) -> Chart:
+def recall_lines(results: SessionsResults, *, width: float = 640) -> alt.LayerChart:
     """Draw recall@1 after every session, a line per learner with its name at the end.
 
     Between the bounds, where both are known, lies a band. The learner that comes first of those that are no bounds
@@ -81,36 +70,72 @@ def recall_lines(results: SessionsResults, *, width: float = 640) -> Chart:
     ticks, right = round_ticks(min(ends), max(ends)), max(12.0, room and room + _TIE + 4)
     edge = 8 / (width - 40 - right) * max(1, done - 1)
     x = (1.0 - edge, float(done)) if done > 1 else (0.0, 2.0)
-    chart = Chart(
-        "Recall@1 after every session", f"After sessions 1 to {done}. {told}.",
-        (width, height), (40, 32, right, 44), x, (ticks[0], ticks[-1]),
-    )  # fmt: skip
-    chart.y_axis(ticks, "recall@1; further up is better ↑")
-    sessions, step = range(1, done + 1), tick_step(done, (width - 48 - right) / max(1, done - 1))
-    chart.x_axis(sessions, "after session", labels=["" if (n - 1) % step else str(n) for n in sessions])
-    bounds = results.bounds
+    frame = Frame(width, height, (40, 32, right, 44), x, (ticks[0], ticks[-1]))
+    sessions, bounds = range(1, done + 1), results.bounds
+    layers: list[alt.Chart | None] = [
+        frame.axes(sessions, ticks, x_title="after session", y_title="recall@1; further up is better ↑")
+    ]
     if bounds.lower is not None and bounds.upper is not None:
-        between = (series[bounds.lower], series[bounds.upper])
-        chart.area(sessions, *between, SOFT, 0.1, label="between")
+        between = zip(sessions, series[bounds.lower], series[bounds.upper], strict=True)
+        layers.append(
+            frame.band([{"x": n, "y": a, "y2": b} for n, a, b in between], "between", colour=SOFT, opacity=0.1)
+        )
     led = next((name for name in series if drawn[name].shape is not None), None)
     for name in reversed(series):
-        look, values = drawn[name], series[name]
-        chart.line(sessions, values, look.colour, 3.2 if name == led else 1.8, look.dashes, label=f"track {name}")
-        for number, value in enumerate(values, start=1):
-            if look.shape is not None:
-                note, radius = f"{name}, session {number}: {score(value)}", 5.4 if name == led else 4.6
-                chart.mark(number, value, look.shape, look.colour, radius, edge=PAPER, note=note, label=name)
+        look, first = drawn[name], name == led
+        track = [
+            {"x": number, "y": value, "note": f"{name}, session {number}: {score(value)}"}
+            for number, value in enumerate(series[name], start=1)
+        ]
+        wide, radius = (3.2, 5.4) if first else (1.8, 4.6)
+        layers.append(frame.lines(track, f"track {name}", colour=look.colour, width=wide, dashes=look.dashes))
+        if look.shape is not None:
+            shape = shape_of(look.shape)
+            layers.append(
+                frame.marks(track, f"marks {name}", shape=shape, radius=radius, colour=look.colour, edge=PAPER)
+            )
     if named:
-        places = spread([chart.down(values[-1]) for values in series.values()], _LINE, chart.top, chart.bottom)
+        top, bottom, at = frame.room[1], height - frame.room[3], width - right + _TIE
+        places = spread([frame.down(values[-1]) for values in series.values()], _LINE, top, bottom)
+        ties, names = [], []
         for (name, values), place in zip(series.items(), places, strict=True):
-            beside, up = chart.value(width - right + _TIE - 4, place)
-            start = chart.value(chart.at(done) + 6, 0)[0]
-            chart.line([start, beside], [values[-1], up], drawn[name].colour, 1.0, label="tie")
-            at, words = width - right + _TIE, shortened(name, room, _LETTERS)
-            chart.write(at, up, words, across="page", shift=(0, -4), size=_LETTERS, bold=name == led, label="line name")
-    return chart
+            start, end = frame.x_at(frame.across(done) + 6), frame.x_at(at - 4)
+            ties.append({"x": start, "x2": end, "y": values[-1], "y2": frame.y_at(place), "colour": drawn[name].colour})
+            words = shortened(name, room, _LETTERS)
+            names.append({"x": frame.x_at(at), "y": frame.y_at(place + 4), "text": words, "first": name == led})
+        layers.append(frame.rules(ties, "ties", width=1))
+        for first in (False, True):
+            chosen = [row for row in names if row["first"] == first]
+            layers.append(frame.text(chosen, "first name" if first else "names", size=_LETTERS, bold=first))
+    return frame.chart("Recall@1 after every session", f"After sessions 1 to {done}. {told}.", layers)
 
 
 def recall_series(learner: LearnerResults) -> list[float]:
     """Return recall@1 after every session."""
     return [session.recall["1"] for session in learner.sessions]
+
+
+def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Return the places nearest to those wanted, by least squares, that are a gap apart and within limits.
+
+    They keep their order. Places that are too near each other are pooled about their mean until none are (the pool of
+    adjacent violators, on places less their rank times the gap). They leave the limits only where they cannot fit.
+
+    >>> spread([10.0, 11.0, 50.0], 10.0, 0.0, 100.0)
+    [5.5, 15.5, 50.0]
+    >>> spread([3.0, 2.0], 10.0, 0.0, 100.0)
+    [10.0, 0.0]
+    """
+    order = sorted(range(len(wanted)), key=lambda place: wanted[place])
+    pools: list[tuple[float, int]] = []  # mean and size
+    for rank, place in enumerate(order):
+        pools.append((wanted[place] - rank * gap, 1))
+        while len(pools) > 1 and pools[-2][0] >= pools[-1][0]:
+            (first, n), (second, m) = pools[-2:]
+            pools[-2:] = [((n * first + m * second) / (n + m), n + m)]
+    means = [mean for mean, size in pools for _ in range(size)]
+    last = max(low, high - gap * (len(wanted) - 1))
+    found = [0.0] * len(wanted)
+    for rank, place in enumerate(order):
+        found[place] = min(max(means[rank], low), last) + rank * gap
+    return found

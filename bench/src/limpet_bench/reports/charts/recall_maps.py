@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from limpet.reports.charts.canvas import SOFT, Chart
-from limpet.reports.charts.lines import tick_step
 from limpet.reports.formats import score
-from limpet.reports.svg import width_of
+from limpet.reports.plots.frame import Frame, Range
+from limpet.reports.plots.heat import cells_of, share_of_scale
+from limpet.reports.plots.style import SOFT, width_of
 
 if TYPE_CHECKING:
+    import altair as alt
+
     from limpet_bench.sessions.results import LearnerResults, SessionsResults
-from limpet.reports.charts.matrix import Limits, cell, pixels, share
 
 
-def recall_map(name: str, learner: LearnerResults, limits: Limits, *, width: float = 340) -> Chart:
+def recall_map(name: str, learner: LearnerResults, limits: Range, *, width: float = 340) -> alt.LayerChart:
     """Draw recall@1 of the classes of every session (columns) after every session (rows).
 
     Cells on the diagonal, the classes of the session itself, are outlined; a group of which nothing was asked although
@@ -34,26 +35,30 @@ def recall_map(name: str, learner: LearnerResults, limits: Limits, *, width: flo
         told.append(f"After session {number}, classes {', '.join(known) or 'none'}")
     across = (width - left - 2) / groups
     down = min(0.78 * across, 34.0)
-    bottom = len(rows) * down + 2
-    chart = pixels(f"Recall@1 by class age of {name}", f"{'; '.join(told)}.", (width, bottom + 22))
-    for i in range(0, len(rows), max(1, math.ceil(16 / down))):
-        chart.write(left - 7, (i + 0.5) * down + 6, str(i + 1), size=12, colour=SOFT, align="right", label="row")
-    for j in range(0, groups, tick_step(groups, across)):
-        at = left + (j + 0.5) * across
-        chart.write(at, bottom + 15, str(j + 1), size=12, colour=SOFT, align="center", label="column")
+    inner, count = len(rows) * down, len(rows)
+    frame = Frame(width, inner + 24, (left, 2, 2, 22), (0, groups), (count, 0))
     fits = width_of("0.00", 12.5) <= across - 2
-    for i, row in enumerate(rows):
-        for j, value in enumerate(row):
-            place = (left + j * across + 1, i * down + 3, across - 2, down - 2)
-            if value is not None:
-                words = f"{value:.2f}" if fits else " "
-                cell(chart, place, words, share(value, limits), own=i == j, down=4.5)
-            elif j <= i:
-                cell(chart, place, "", 0.0, own=False)
-    return chart
+    cells = [
+        {"column": j, "row": i, "text": "" if value is None else f"{value:.2f}" if fits else " ",
+         "share": share_of_scale(value or 0.0, limits), "own": i == j and value is not None, "mark": ""}
+        for i, row in enumerate(rows)
+        for j, value in enumerate(row)
+        if value is not None or j <= i
+    ]  # fmt: skip
+    step = max(1, math.ceil((width_of(str(groups), 12) + 4) / across))
+    afters = [
+        {"x": frame.x_at(left - 7), "y": i + 0.5, "text": str(i + 1)} for i in range(0, count, math.ceil(16 / down))
+    ]
+    classes = [{"x": j + 0.5, "y": count, "text": str(j + 1)} for j in range(0, groups, step)]
+    return frame.chart(f"Recall@1 by class age of {name}", f"{'; '.join(told)}.", [
+        frame.axes(),
+        frame.text(afters, "row names", size=12, colour=SOFT, align="right", dy=4),
+        frame.text(classes, "column names", size=12, colour=SOFT, align="center", dy=14),
+        *cells_of(frame, cells, dy=4.5),
+    ])  # fmt: skip
 
 
-def recall_range(results: SessionsResults) -> Limits:
+def recall_range(results: SessionsResults) -> Range:
     """Return the lowest and the highest recall@1 of any group of classes, so that maps share one scale."""
     rows = (row for learner in results.learners.values() for row in learner.recall_by_age)
     values = [value for row in rows for value in row if value is not None]

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from limpet.reports.charts.canvas import (
-    GOOD,
-    INDEPENDENT,
-    INK,
-    OLD,
-    PAPER,
-    SOFT,
-    Chart,
-)
 from limpet.reports.formats import score
-from limpet.reports.svg import cut, width_of
+from limpet.reports.plots.forest import Level, Mark, Row, forest
+from limpet.reports.plots.frame import Range
+from limpet.reports.plots.style import GOOD, INDEPENDENT, INK, OLD, width_of
 from limpet_bench.reports.leaderboard_tables import (
     cell_headline,
     cell_name,
@@ -25,24 +18,25 @@ from limpet_bench.reports.leaderboard_tables import (
 )
 
 if TYPE_CHECKING:
+    import altair as alt
+
     from limpet_bench.leaderboard import Entry, Leaderboard, LeaderboardCell, Standings
-from limpet.reports.charts.forest import Ends, Level, Mark, Row, forest
 
 GIVEN = {"self_old": ("old", OLD, None), "self_independent": ("independent", INDEPENDENT, (5.0, 3.0))}
 """Names, colours and dashes of the models that a cell of a leaderboard is given."""
 
 
-def cell_dots(results: Leaderboard, cell: LeaderboardCell, *, width: float = 340) -> Chart:
+def cell_dots(results: Leaderboard, cell: LeaderboardCell, *, width: float = 340) -> alt.LayerChart:
     """Draw the score that ranks of every label in a cell: each seed, the mean and the deviation.
 
     Lines are the old system and the independent model. Labels are in the order of the leaderboard; one far below the
-    others is an arrow at the edge, one without a score says so.
+    others is named at the edge, one without a score says so.
     """
     board, name = results.board, results.board.ranked_by
     best = min((found.rank for found in cell.labels.values() if found.rank is not None), default=None)
     rows = [_label_row(results, cell, entry, best) for entry in board.labels]
     levels = [
-        Level(words, cell.references[key].mean, colour, dashes=dashes, label=key)
+        Level(words, cell.references[key].mean, colour, dashes=dashes, kind=key)
         for key, (words, colour, dashes) in GIVEN.items()
         if key in cell.references
     ]
@@ -53,16 +47,12 @@ def cell_dots(results: Leaderboard, cell: LeaderboardCell, *, width: float = 340
     names = min(0.36 * width, max(width_of(row.name, 12.5) for row in rows) + 8)
     elsewhere = any(cell_headline(other, results)[1] for other in board.cells)
     axis = measure_name(name) + (f", {metric_names(results, cell)}" if len(results.metrics()) > 1 else "")
-    chart = forest(
+    headline, training = cell_headline(cell, results)
+    return forest(
         f"{measure_name(name)} in {cell_name(cell, results)}", "; ".join(told) + ".", rows, _cell_reach(board, cell),
         axis, width=width, step=24, head=56 + 16 * elsewhere, names=names, numbers=52, about=3, levels=levels,
-        letters=12.5,
+        letters=12.5, above=[(headline, 14, True), (training, 30, False)],
     )  # fmt: skip
-    headline, training = cell_headline(cell, results)
-    chart.write(0, 14, cut(headline, width, 13.5), across="page", bold=True)
-    if training:
-        chart.write(0, 30, cut(training, width, 12.5), across="page", size=12, colour=SOFT)
-    return chart
 
 
 def _label_row(results: Leaderboard, cell: LeaderboardCell, entry: Entry, best: float | None) -> Row:
@@ -73,14 +63,14 @@ def _label_row(results: Leaderboard, cell: LeaderboardCell, entry: Entry, best: 
     seeds = [value for run in results.runs_of(cell, entry.label) if (value := run.numbers.get(name)) is not None]
     ends = None if mean.deviation is None else (mean.mean - mean.deviation, mean.mean + mean.deviation)
     first = found.rank is not None and found.rank == best
-    fill = PAPER if entry.reference is not None else None
+    hollow = entry.reference is not None
     note = f"{entry.label}: {with_deviation(name, mean)}"
     label = "best" if first else "mean"
-    mark = Mark(mean.mean, ends, GOOD if first else INK, radius=4.4, fill=fill, note=note, label=label)
+    mark = Mark(mean.mean, ends, GOOD if first else INK, radius=4.4, hollow=hollow, note=note, kind=label)
     return Row(marked(entry), [mark], score(mean.mean), dots=seeds if len(seeds) > 1 else ())
 
 
-def _cell_reach(board: Standings, cell: LeaderboardCell) -> Ends:
+def _cell_reach(board: Standings, cell: LeaderboardCell) -> Range:
     """Return the lowest and highest score to draw: the given models, and the labels that are not far off.
 
     Labels four times further from the best than the median is would flatten the others.

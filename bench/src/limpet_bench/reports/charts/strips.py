@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import math
-from base64 import b64decode
-from io import BytesIO
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+import altair as alt
 
-from limpet.reports.charts.canvas import BAD, GOOD, HAIR, PAPER, SOFT, Chart
-from limpet.reports.charts.shapes import Line
-from limpet.reports.svg import cut, width_of
+from limpet.reports.plots.frame import Frame, data_of, noted
+from limpet.reports.plots.style import BAD, GOOD, HAIR, PAPER, SOFT, cut, width_of
 from limpet_bench.pictures.strips import Hit, Strips
+
+Rows = list[dict[str, Any]]
 
 _GAP, _APART, _LINE = 8.0, 22.0, 18.0  # between pictures, between models, and a line of words
 _SMALLEST, _LARGEST = 44.0, 84.0  # pixels of a picture
 _KEY = 26.0
 
 
-def strip_panel(title: str, place: str, found: Strips, *, width: float = 640) -> Chart:
+def strip_panel(title: str, place: str, found: Strips, *, width: float = 640) -> alt.LayerChart:
     """Draw a row per query: its picture, and the first hits of every model beside it or, where they do not fit, below.
 
     A right hit has a solid frame and a tick, a wrong one a dashed frame and a cross; one that nobody can judge a thin
@@ -34,31 +33,75 @@ def strip_panel(title: str, place: str, found: Strips, *, width: float = 640) ->
     lines = math.ceil(models / columns)
     head = _LINE * bool(place) + (_LINE + 4 if columns > 1 else 0)
     each = lines * (side + _GAP) + (_LINE * lines if columns == 1 else 0) + 14
-    pictures = {name: _pixels(file) for name, file in found.pictures.items()}
-    chart = Chart(f"{title} {place}".strip(), _told(found), (width, head + each * len(found.strips) + _KEY),
-                  (0, 0, 0, 0), (0.0, width))  # fmt: skip
-    if place:
-        chart.write(0, 14, cut(place, width), bold=True)
+    height = head + each * len(found.strips) + _KEY
+    frame = Frame(width, height, (0, 0, 0, 0), (0.0, width), (height, 0.0))
     span = most * side + (most - 1) * _GAP
     starts = [side + _APART + column * (span + _APART) for column in range(columns)]
+    drawn: dict[str, Rows] = {name: [] for name in ("pictures", "classes", *_FRAMES, "models")}
     if columns > 1:
-        chart.write(2, head - 8, "query", size=12, colour=SOFT)
-        for name, start in zip(found.models, starts, strict=True):
-            chart.write(start, head - 8, cut(name, span), size=13, bold=True, label="model")
+        named = zip(found.models, starts, strict=True)
+        drawn["models"] = [{"x": start, "y": head - 8, "text": cut(name, span)} for name, start in named]
     for row, strip in enumerate(found.strips):
         down = head + row * each + 4
         asked = Hit(id=strip.query, label=strip.label, right=None)
-        _item(chart, 2, down + (_LINE if columns == 1 else 0), side, asked, pictures, f"query of {strip.label}")
+        top = down + (_LINE if columns == 1 else 0)
+        _item(drawn, 2, top, side, asked, found.pictures, f"query of {strip.label}")
         for number, name in enumerate(found.models):
             line, column = (number, 0) if columns == 1 else (0, number)
             top = down + line * (side + _GAP + _LINE) + (_LINE if columns == 1 else 0)
             if columns == 1:
-                chart.write(starts[0], top - 6, cut(name, span), size=12, colour=SOFT, label="model")
+                drawn["models"].append({"x": starts[0], "y": top - 6, "text": cut(name, span)})
             for place_of, hit in enumerate(strip.hits[name]):
                 x = starts[column] + place_of * (side + _GAP)
-                _item(chart, x, top, side, hit, pictures, f"{name}, {place_of + 1}: {hit.label}")
-    _key(chart, head + each * len(found.strips) + 12, found)
-    return chart
+                _item(drawn, x, top, side, hit, found.pictures, f"{name}, {place_of + 1}: {hit.label}")
+    keys = _key(drawn, head + each * len(found.strips) + 12, found)
+    small: dict[str, Any] = {"size": 12, "colour": SOFT}
+    model: dict[str, Any] = {"bold": True} if columns > 1 else small
+    query = [{"x": 2, "y": head - 8, "text": "query" * (columns > 1)}]
+    return frame.chart(f"{title} {place}".strip(), _told(found), [
+        frame.axes(),
+        frame.text([{"x": 0, "y": 14, "text": cut(place, width)}], "place", bold=True),
+        frame.text(query, "query", **small),
+        frame.text(drawn["models"], "model", **model),
+        frame.text(drawn["classes"], "class", size=11, align="center", colour=SOFT),
+        _images(frame, drawn["pictures"], side - 6),
+        *(
+            frame.boxes(drawn[name], name, opacity=0.0, edge=colour, line=line, dashes=dashes)
+            for name, (colour, line, dashes, _) in _FRAMES.items()
+        ),
+        *(_badges(frame, drawn[name], name) for name in ("right", "wrong")),
+        *(
+            frame.text(_corners(drawn[name], 3.5), f"sign {name}", size=11, colour=PAPER, align="center", bold=True,
+                       halo=False)
+            for name in ("right", "wrong")
+        ),
+        frame.text(keys, "key", **small),
+    ])  # fmt: skip
+
+
+_FRAMES: dict[str, tuple[str, float, tuple[float, ...], str]] = {
+    "right": (GOOD, 2.2, (), "✓"),
+    "wrong": (BAD, 2.2, (5.0, 3.0), "✗"),
+    "item": (HAIR, 1.0, (), ""),
+}
+_KINDS = {True: "right", False: "wrong", None: "item"}
+
+
+def _images(frame: Frame, rows: Rows, side: float) -> alt.Chart | None:
+    if not rows:
+        return None
+    layer = alt.Chart(data_of(rows), name="pictures").mark_image(width=side, height=side, aria=True)
+    images: alt.Chart = layer.encode(**frame.at(), **noted(rows), url=alt.Url(field="url", type="nominal"))
+    return images
+
+
+def _corners(rows: Rows, down: float) -> Rows:
+    return [{"x": row["x2"] - 3, "y": row["y2"] - 3 + down, "text": row["sign"]} for row in rows]
+
+
+def _badges(frame: Frame, rows: Rows, name: str) -> alt.Chart | None:
+    colour = _FRAMES[name][0]
+    return frame.marks(_corners(rows, 0), f"badge {name}", radius=6.5, colour=colour, edge=PAPER, line=1.4)
 
 
 def strips_width(found: Strips) -> float:
@@ -80,52 +123,30 @@ def _told(found: Strips) -> str:
     return " ".join(rows)
 
 
-def _pixels(file: str) -> NDArray[np.uint8]:
-    from PIL import Image
-
-    with Image.open(BytesIO(b64decode(file))) as image:
-        return np.asarray(image.convert("RGB"))
-
-
 def _item(
-    chart: Chart, x: float, y: float, side: float, hit: Hit, pictures: dict[str, NDArray[np.uint8]], note: str
+    drawn: dict[str, Rows], x: float, y: float, side: float, hit: Hit, pictures: dict[str, str], note: str
 ) -> None:
     """Draw the picture of an item in a square, and the frame that judges it."""
-    pixels = pictures.get(hit.id)
-    if pixels is None:
-        chart.write(x + side / 2, y + side / 2 + 4, cut(hit.label or hit.id, side - 6), size=11, align="center",
-                    colour=SOFT, label="class")  # fmt: skip
+    middle = {"x": x + side / 2, "y": y + side / 2}
+    if hit.id in pictures:
+        drawn["pictures"].append({**middle, "url": f"data:image/png;base64,{pictures[hit.id]}", "note": note})
     else:
-        high, wide = pixels.shape[:2]
-        scale = (side - 6) / max(high, wide)
-        chart.picture(x + (side - wide * scale) / 2, y + (side - high * scale) / 2, wide * scale, high * scale, pixels,
-                      note=note)  # fmt: skip
-    _frame(chart, x, y, side, hit.right)
+        drawn["classes"].append({**middle, "y": middle["y"] + 4, "text": cut(hit.label or hit.id, side - 6)})
+    _frame(drawn, x, y, side, hit.right)
 
 
-def _frame(chart: Chart, x: float, y: float, side: float, right: bool | None) -> None:
-    colour, line = {True: (GOOD, 2.2), False: (BAD, 2.2), None: (HAIR, 1.0)}[right]
-    corners = ([x, x + side, x + side, x, x], [y, y, y + side, y + side, y])
-    label = {True: "right", False: "wrong", None: "item"}[right]
-    chart.line(*corners, colour, line, (5.0, 3.0) if right is False else None, label=label)
-    if right is None:
-        return
-    x, y, reach = x + side - 3, y + side - 3, 2.7
-    chart.mark(x, y, 0, colour, 6.5, edge=PAPER, line=1.4)
-    strokes = (
-        [([-0.9, -0.2, 1.0], [0.1, 0.8, -0.8])] if right else [([-0.8, 0.8], [-0.8, 0.8]), ([-0.8, 0.8], [0.8, -0.8])]
-    )
-    for across, down in strokes:
-        places = [x + reach * one for one in across], [y + reach * one for one in down]
-        chart.add(Line(*places, PAPER, 1.5, zorder=4, longer=True))
+def _frame(drawn: dict[str, Rows], x: float, y: float, side: float, right: bool | None) -> None:
+    kind = _KINDS[right]
+    drawn[kind].append({"x": x, "x2": x + side, "y": y, "y2": y + side, "sign": _FRAMES[kind][3]})
 
 
-def _key(chart: Chart, y: float, found: Strips) -> None:
+def _key(drawn: dict[str, Rows], y: float, found: Strips) -> Rows:
     """Say what frames mean, of those that are there."""
     judged = {hit.right for strip in found.strips for hits in strip.hits.values() for hit in hits}
-    x = 2.0
+    x, keys = 2.0, []
     for right, words in ((True, "of its class"), (False, "of another class")):
         if right in judged:
-            _frame(chart, x, y - 9, 17, right)
-            chart.write(x + 30, y + 5, words, size=12, colour=SOFT, label="key")
+            _frame(drawn, x, y - 9, 17, right)
+            keys.append({"x": x + 30, "y": y + 5, "text": words})
             x += 42 + width_of(words, 12)
+    return keys
