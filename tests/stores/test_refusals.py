@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from limpet.errors import ConfigError, DataError
-from limpet.stores.base import Commit, Fill, Items, NewGeneration, Rows, Upsert
+from limpet.stores.base import Changes, Commit, Fill, Items, NewGeneration, Rows, Upsert
 from limpet.stores.filters import And, Condition, Exists, In, Not, Or, checked, literal, sql
+from limpet.stores.planning import check
 from limpet.stores.where import read_conditions
 
 COLUMNS = {"colour": "text", "pieces": "integer", "price": "number", "sold": "truth"}
@@ -168,3 +169,13 @@ def test_filters_are_written_as_sql() -> None:
         "AND `pieces` IN (1, (-9223372036854775807 - 1)) AND `price` IS NOT NULL)"
     )
     assert (sql(And(())), sql(Or(())), sql(In("price", ())), literal(-3)) == ("TRUE", "FALSE", "FALSE", "-3")
+
+
+@pytest.mark.parametrize("width", [1, 2, 4])
+def test_vectors_of_another_width_than_the_generation_are_refused(width: int) -> None:
+    known, given = {"g1": (3, {})}, rows(vectors=np.ones((2, width), np.float32))
+    upserted = Changes(upsert=Upsert(["a", "b"], [{}, {}], [given]))
+    for changes in (upserted, Changes(fill=Fill(given, np.array([1, 1])))):
+        with pytest.raises(DataError, match=f"Vectors of {width} numbers for generation 'g1'"):
+            check(changes, known)
+    check(Changes(upsert=Upsert(["a", "b"], [{}, {}], [rows()])), known)
