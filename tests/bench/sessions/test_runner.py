@@ -405,6 +405,7 @@ def test_forgetting_is_the_mean_loss_since_the_best_by_hand() -> None:
     table = [[0.9, None, None], [0.5, 0.8, None], [0.6, 0.9, 0.4]]
     assert forgetting(table) == pytest.approx(((0.9 - 0.6) + (0.8 - 0.9)) / 2)
     assert forgetting(table[:1]) is None
+    assert forgetting([[0.9, 0.1], [0.5, 0.8]]) == pytest.approx(0.4)  # what the last session introduced is not lost
     later = [[0.5, None, None], [0.8, 0.6, None], [0.4, 0.7, 0.9]]  # the best of the first group is not its first
     assert forgetting(later) == pytest.approx(((0.8 - 0.4) + (0.6 - 0.7)) / 2)
 
