@@ -16,13 +16,12 @@ from limpet.cli.training import Training
 from limpet.errors import ConfigError, ReleaseError, refuse, unknown_name
 from limpet.methods import build_method
 from limpet.support.options import bound
-from limpet.training.experiment import Geometry, Trainable
 
 if TYPE_CHECKING:
     from limpet.data.retrieval_data import RetrievalData
     from limpet.methods.base import CompatibilityMethod
     from limpet.models.release import Release
-    from limpet.training.experiment import Experiment
+    from limpet.training.experiment import Experiment, Geometry
     from limpet.training.loggers import OpenLogger
 
 
@@ -117,6 +116,8 @@ class SpaceOptions(Options):
     @property
     def geometry(self) -> Geometry:
         """What was said of the space."""
+        from limpet.training.experiment import Geometry
+
         return Geometry(self.space, self.curvature, self.learn_curvature, self.lift_old, self.relift_old, self.pad_old)
 
 
@@ -303,7 +304,11 @@ def _comparison(
     if predecessor.old_dim is not None:
         old = replace(old, model=old.model.model_copy(update={"dim": predecessor.old_dim}))
     if first is not None and not old.model.brings_weights:  # trained from nothing, and so as a whole
+        from limpet.training.experiment import Trainable
+
         old = replace(old, recipe=replace(old.recipe, trainable=Trainable()))
+    from limpet.training.experiment import Geometry
+
     new = {
         # the curvature is that of the old model
         name: replace(one, geometry=Geometry(one.geometry.space, pad_old=one.geometry.pad_old))

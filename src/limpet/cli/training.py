@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 from limpet.cli.choices import options_by_method
 from limpet.cli.options import Network
 from limpet.cli.parameters import RARE, Named, Options
-from limpet.training.experiment import Experiment, Geometry, Recipe, recipe_with
 
 if TYPE_CHECKING:
     from limpet.data.image_set import ImageSet
     from limpet.models.specs import EncoderSpec
+    from limpet.training.experiment import Experiment, Geometry, Recipe
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class Training(Options):
     @property
     def settled(self) -> Recipe:
         """The recipe of every training."""
+        from limpet.training.experiment import Recipe, recipe_with
+
         return recipe_with(Recipe(), self.recipe)
 
     def experiments(
@@ -49,7 +51,7 @@ class Training(Options):
         head: str,
         projection: str,
         zeta: float | None = None,
-        geometry: Geometry = Geometry(),
+        geometry: Geometry | None = None,
         start: EncoderSpec | None = None,
     ) -> dict[str, Experiment]:
         """Return what is trained, by method.
@@ -60,9 +62,11 @@ class Training(Options):
             zeta: Distance from the origin to which points of a space that has one reach.
             start: The model that training goes on from.
         """
+        from limpet.training.experiment import Experiment, Geometry
+
         base = Experiment(
             model=network.encoder(images, projection, zeta, start),
-            geometry=geometry,
+            geometry=geometry or Geometry(),
             head=head,
             head_options=self.head_options,
             recipe=self.settled,
