@@ -66,8 +66,8 @@ def judged(code: Path, folder: Path, name: str) -> dict[str, Any]:
     sides = ["--old", "embedded/old/embeddings.safetensors", "--new", "embedded/p2s/embeddings.safetensors"]
     exit_code, said = limpet(code, folder, "evaluate", *sides, "--out", name)
     (record,) = json.loads((folder / name / "results.json").read_text())["evaluations"].values()
-    limpet(code, folder, "gallery", "create", "--gallery", f"memory:g{name}", "--embeddings", sides[1])
-    prepared, told = limpet(code, folder, "gallery", "prepare", "--gallery", f"memory:g{name}", "--embeddings",
+    limpet(code, folder, "gallery", "create", f"memory:g{name}", "--embeddings", sides[1])
+    prepared, told = limpet(code, folder, "gallery", "prepare", f"memory:g{name}", "--embeddings",
                               sides[3], "--report", name)  # fmt: skip
     scores = {
         metric: [

@@ -83,7 +83,7 @@ def test_from_two_models_to_a_gallery(server: ApiServer, capsys: pytest.CaptureF
     server.noise = 0.005  # more than hosted models have it: it is the same model all the same
     assert run(f"embed texts products.csv {model} --adapter link/adapter --api.cache other --out mapped") == 0
     assert run(f"embed texts products.csv {model} --out new") == 0
-    gallery = "--gallery memory:live"
+    gallery = "memory:live"
     assert run(f"gallery create {gallery} --embeddings products.npz --model ada") == 0
     assert run(f"gallery prepare {gallery} --embeddings new/words-1 --adapter link/adapter") == 0
     capsys.readouterr()

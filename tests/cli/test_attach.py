@@ -66,7 +66,7 @@ def test_an_upgrade_by_commands(terminal: Terminal, files: Callable[..., Path]) 
     assert all(right["held"] for right in planned["rights"]) and terminal.shop.dump() == schema
     assert list(planned["steps"]) == ["start", "index", "swap", "rollback", "detach"]
     assert "GRANT CREATE ON DATABASE" in terminal.said and "CREATE INDEX CONCURRENTLY" in terminal.said
-    assert terminal.run("", *MODELS)["state"]["phase"] == "attached"  # start may be left out
+    assert terminal.run("start", *MODELS)["state"]["phase"] == "attached"
     assert terminal.run("start", *MODELS)["state"]["phase"] == "attached"  # and goes on where it was
     assert "limpet attach backfill" in terminal.said
     terminal.shop.execute("UPDATE shop.items SET title = 'item 3 in blue', emb = %s WHERE id = 3",
@@ -225,7 +225,7 @@ def test_fewer_rows_than_none_are_not_allowed_to_be_missing(terminal: Terminal) 
 
 def test_a_mistyped_step_is_told(terminal: Terminal, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["attach", "stats", terminal.shop.url]) == 2
-    assert "Did you mean 'status'?" in capsys.readouterr().err
+    assert 'Did you mean "status"?' in capsys.readouterr().err
 
 
 def test_no_password_is_shown(terminal: Terminal, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from limpet.support.extras import EXTRAS, extra_of, installing
 
 from ..bench.writing import write_suite
 
-CORE = {"numpy", "scipy", "threadpoolctl", "safetensors", "pydantic", "PyYAML", "jsonargparse", "cyclopts", "tomli_w",
+CORE = {"numpy", "scipy", "threadpoolctl", "safetensors", "pydantic", "PyYAML", "cyclopts", "tomli_w",
         "rich", "pyarrow"}  # fmt: skip
 DRAWN_BY_OTHERS = {"markupsafe", "lightning", "lightning_utilities", "sympy", "lancedb", "datasets", "pandas"}
 """What the packages of extras bring with them, and a base installation does not have."""
@@ -105,8 +105,8 @@ def test_what_other_commands_computed_is_there_too(files: Path, made: Path, tmp_
          "--out", tmp_path / "sessions"],
         ["limpet-bench", "run", tmp_path / "small.py", *cells, "--out", tmp_path / "board"],
         ["evaluate", "--old", old, "--new", new, *named, *quick, "--out", evidence],
-        ["gallery", "create", "--gallery", live, "--embeddings", old, "--model", "a"],
-        ["gallery", "rehearse", "--gallery", live, "--vectors", new, "--model", "b", "--report", evidence,
+        ["gallery", "create", live, "--embeddings", old, "--model", "a"],
+        ["gallery", "rehearse", live, "--vectors", new, "--model", "b", "--report", evidence,
          "--sample", 60, "--out", tmp_path / "rehearsal"],
     )  # fmt: skip
     chain, adapted, in_sessions, bench, *_, rehearsed = done
@@ -150,8 +150,8 @@ def test_without_torch_and_lance_vectors_are_evaluated_mapped_and_kept(
 ) -> None:
     old, new, named = files / "old.npz", files / "new.npz", ["--old-model", "a", "--new-model", "b"]
     quick, held, report = ["--resamples", 100], tmp_path / "held", tmp_path / "evidence"
-    at, made = ["--gallery", f"memory:{held}"], ["--vectors", new, "--model", "b"]
-    database = ["--gallery", postgres_url]
+    at, made = [f"memory:{held}"], ["--vectors", new, "--model", "b"]
+    database = [postgres_url]
     works: list[list[Any]] = [
         ["--help"], ["methods"], ["methods", "bct"], ["data"], ["data", "list"], ["data", "glyphs"],
         *([command, "--help"] for command in COMMANDS if command != "completion"),

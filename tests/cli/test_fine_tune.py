@@ -104,13 +104,13 @@ def test_a_gallery_of_the_old_model_is_embedded_anew_and_searched(
 ) -> None:
     gallery = tmp_path / "live"
     embedded = made / "embedded" / "model"
-    assert main(["gallery", "create", "--gallery", str(gallery), "--embeddings", str(embedded)]) == 0
-    assert main(["gallery", "prepare", "--gallery", str(gallery), "--release", str(made / "tuned")]) == 0
+    assert main(["gallery", "create", str(gallery), "--embeddings", str(embedded)]) == 0
+    assert main(["gallery", "prepare", str(gallery), "--release", str(made / "tuned")]) == 0
     words = ["gallery", "backfill", "--release", made / "tuned", "--texts", made / "gallery.csv"]
     assert main([*map(str, words), "--gallery", str(gallery)]) == 0
-    assert main(["gallery", "swap", "--gallery", str(gallery)]) == 0
+    assert main(["gallery", "swap", str(gallery)]) == 0
     words = ["--text", some_texts(24, 2).texts[5], "--release", made / "tuned"]
-    found = run(capsys, "gallery", "search", "--gallery", gallery, *words)
+    found = run(capsys, "gallery", "search", gallery, *words)
     assert len(found["queries"][0]["hits"]) == 10
 
 

@@ -15,12 +15,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from limpet.cli import main
-from limpet.cli.gallery import SUBCOMMANDS
+from limpet.cli.app import COMMANDS
 from limpet.embeddings import EmbeddingSet, storage
 from limpet.galleries import Gallery
 from limpet.geometry import Hypersphere
 
 Fails = Callable[..., str]
+
+NEW = ("create", "import", "add", "upsert", "restore")
+"""Subcommands that need no gallery, or items first."""
 
 ASSURANCE = re.compile(
     r"intact|thing was (changed|written|made|started)|No gallery was changed|in the gallery\.$|The gallery was made"
@@ -50,7 +53,7 @@ def refused(fails: Fails, gallery: str) -> Fails:
     def call(subcommand: str, *words: object, url: object = None) -> str:
         with Gallery.open(gallery) as before:
             sequence = before.store.pointer().sequence
-        said = fails("gallery", subcommand, "--gallery", url or gallery, *words)
+        said = fails("gallery", subcommand, url or gallery, *words)
         with Gallery.open(gallery) as after:
             assert after.store.pointer().sequence == sequence
         assert "Next: " in said
@@ -61,19 +64,24 @@ def refused(fails: Fails, gallery: str) -> Fails:
 
 
 def test_unknown_subcommands_and_options(fails: Fails) -> None:
-    assert "Did you mean 'status'?" in fails("gallery", "statsu")
-    assert "Did you mean '--where'?" in fails("gallery", "search", "g", "--wher", "x")
-    assert "required: gallery" in fails("gallery", "swap")
+    assert 'Did you mean "status"?' in fails("gallery", "statsu")
+    assert "Did you mean --where?" in fails("gallery", "search", "g", "--wher", "x")
+    assert "--gallery" in fails("gallery", "swap")
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in SUBCOMMANDS if name not in ("create", "import", "add", "upsert", "restore")]
+    "name",
+    [
+        name.removeprefix("gallery ")
+        for name in COMMANDS
+        if name.startswith("gallery ") and name.partition(" ")[2] not in NEW
+    ],
 )
 def test_no_gallery(name: str, fails: Fails, tmp_path: Path) -> None:
     more = {"delete": ["--ids", "a"], "search": ["--like", "a"], "link": ["--force", "x"], "backfill": [],
             "prepare": ["--model", "x", "--dim", 4], "export": ["--out", tmp_path / "x.npz"],
-            "backup": ["--dest", tmp_path / "copy"]}  # fmt: skip
-    said = fails("gallery", name, "--gallery", tmp_path / "none", *more.get(name, []))
+            "backup": [tmp_path / "copy"]}  # fmt: skip
+    said = fails("gallery", name, tmp_path / "none", *more.get(name, []))
     assert "There is no gallery" in said and not (tmp_path / "none").exists()
 
 
@@ -103,7 +111,7 @@ def test_a_damaged_database(damage: str, fails: Fails, gallery: str) -> None:
         file.write_bytes(content[:5000] if damage == "cut" else b"noise" * 2000)
     expected = "format version 99" if damage == "version" else "gallery.db' fails"
     for words in (["status"], ["search", "--like", "i0"], ["delete", "--ids", "i0"]):
-        assert expected in fails("gallery", words[0], "--gallery", gallery, *words[1:])
+        assert expected in fails("gallery", words[0], gallery, *words[1:])
 
 
 def test_a_model_is_named_once(refused: Fails, tmp_path: Path) -> None:
@@ -173,12 +181,6 @@ def test_tables(refused: Fails, tmp_path: Path) -> None:
     assert "Unknown column" in refused(*named, "--id-column", "name")
     assert "and no table" in refused("import", "--embeddings", f"lance:{tmp_path}")
     assert "Unknown table 'x'" in refused("import", "--embeddings", f"lance:{tmp_path}#x", "--model", "v1")
-    for old in (["--lance", tmp_path, "--table", "x"], ["--table", "x", f"--lance={tmp_path}"]):
-        said = refused("import", *old, "--model", "v1")
-        assert f"limpet gallery import --embeddings 'lance:{tmp_path}#x' --gallery" in said.replace(" / ", "/")
-    said = refused("import", "--postgres", "postgresql://me:s3cret@h/d", "--table", "x", "--take", "a", "b")
-    assert "--embeddings 'postgresql://me@h/d?table=x' --gallery" in said and "--take a b" in said
-    assert "s3cret" not in said
     assert "Nothing given to import" in refused("import")
     words = ("import", "--embeddings", tmp_path / "named.parquet", "--model", "v1", "--take")
     assert "--take =key" in refused(*words, "=key") and "no metadata column 'key'" in refused(*words, "key")
@@ -191,8 +193,8 @@ def test_searches(refused: Fails, tmp_path: Path) -> None:
     assert "Nothing given to search with" in refused("search")
     assert "--queries and --like" in refused("search", "--like", "i0", "--queries", tmp_path)
     assert "There is no item 'nope'" in refused("search", "--like", "nope")
-    assert "--k=0" in refused("search", "--like", "i0", "-k", 0)
-    assert "a whole number" in refused("search", "--like", "i0", "-k", "many")
+    assert "--k" in refused("search", "--like", "i0", "--k", 0)
+    assert "many" in refused("search", "--like", "i0", "--k", "many")
     assert "Unknown metadata column 'prize'. Did you mean 'price'?" in refused(
         "search", "--like", "i0", "--where", "prize<3"
     )
@@ -266,12 +268,12 @@ def test_other_subcommands(refused: Fails, tmp_path: Path) -> None:
 def test_a_database_that_is_down_and_its_password(fails: Fails, capsys: pytest.CaptureFixture[str]) -> None:
     url = "postgresql://ann:s3cret@localhost:1/shop?password=t0psecret"
     for words in (["status"], ["create", "--model", "v1", "--dim", 4], ["gc"]):
-        said = fails("gallery", words[0], "--gallery", url, *words[1:])
+        said = fails("gallery", words[0], url, *words[1:])
         assert "s3cret" not in said and "t0psecret" not in said and "postgresql://ann" in said
     assert main(["gallery", "doctor", url, "--json"]) == 1
     printed = capsys.readouterr()
     assert "s3cret" not in printed.out + printed.err and "t0psecret" not in printed.out + printed.err
-    said = fails("gallery", "create", "--gallery", url.replace("sql", ""), "--model", "v1", "--dim", 4)
+    said = fails("gallery", "create", url.replace("sql", ""), "--model", "v1", "--dim", 4)
     assert "s3cret" not in said and "t0psecret" not in said
 
 
@@ -279,8 +281,7 @@ def test_a_database_that_is_down_and_its_password(fails: Fails, capsys: pytest.C
     "words",
     [["status", "{}"], ["create", "{}", "--model", "v1", "--dim", 4], ["delete", "memory:g", "--ids-from", "{}"],
      ["import", "memory:g", "--embeddings", "{}", "--model", "v1"], ["status", "memory:g", "--json", "{}"],
-     ["import", "memory:g", "--from", "{}?table=t&password=s3cret", "--model", "v1"], ["{}"],
-     ["import", "memory:g", "--postgres", "{}/&password=s3cret", "--table", "t", "--model", "v1"],
+     ["import", "memory:g", "--embeddings", "{}?table=t&password=s3cret", "--model", "v1"], ["{}"],
      ["status", "memory:g", "--wait", "{}"], ["status", "memory:g", "--{}"], ["journal", "memory:g", "--config", "{}"]],
 )  # fmt: skip
 @pytest.mark.parametrize("kind", ["mysql", "postgresql+psycopg"])
@@ -322,6 +323,6 @@ def test_a_table_given_as_a_gallery_is_named_with_the_commands_for_it(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for subcommand in ("doctor", "plan", "status"):
-        said = fails("gallery", subcommand, "--gallery", url)
+        said = fails("gallery", subcommand, url)
         assert f"is {kind}, and no gallery" in said and command in said and "s3cret" not in said
     assert not list(tmp_path.iterdir())

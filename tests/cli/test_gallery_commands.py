@@ -22,7 +22,7 @@ import pytest
 from limpet.adapters import build_adapter
 from limpet.adapters.storage import save_adapter
 from limpet.cli import main
-from limpet.cli.gallery import SUBCOMMANDS
+from limpet.cli.app import COMMANDS
 from limpet.embeddings import storage
 from limpet.galleries import Gallery
 
@@ -73,7 +73,7 @@ def part(vectors: Path, name: str, rows: slice, to: Path) -> Path:
 def test_the_whole_life(kind: str, vectors: Path, tmp_path: Path, run: Run) -> None:
     url, place = f"{kind}{tmp_path / 'g'}", tmp_path / "g"
     old, new = vectors / "old.npz", vectors / "new.npz"
-    made = run("create", url, "--from", old, *V1)
+    made = run("create", url, "--embeddings", old, *V1)
     assert made["items"] == ITEMS and made["columns"] == {"label": "text", "price": "number"}
     assert run("status", place)["phase"] == "steady"
 
@@ -84,7 +84,7 @@ def test_the_whole_life(kind: str, vectors: Path, tmp_path: Path, run: Run) -> N
     assert (done["written"], done["lacking"], done["stopped"]) == (50, 70, "budget")
     assert "70 items are left. The same command continues." in run.said
 
-    found = run("search", place, "--queries", new, *V2, "-k", 3)
+    found = run("search", place, "--queries", new, *V2, "--k", 3)
     assert (found["covered"], found["items"], found["merge"]) == (ITEMS, ITEMS, "score")
     hits = [hit for query in found["queries"] for hit in query["hits"]]
     assert {hit["generation"] for hit in hits} == {"g1", "g2"} and all(hit["metadata"]["label"] for hit in hits)
@@ -92,7 +92,7 @@ def test_the_whole_life(kind: str, vectors: Path, tmp_path: Path, run: Run) -> N
 
     assert run("delete", place, "--ids", "007", "nope") == {"deleted": 1, "unknown": ["nope"], "items": ITEMS - 1}
     again = part(vectors, "new", slice(0, 2), tmp_path / "two.npz")
-    assert run("upsert", place, "--from", again, *V2) == {"written": 2, "items": ITEMS - 1}
+    assert run("upsert", place, "--embeddings", again, *V2) == {"written": 2, "items": ITEMS - 1}
     assert run("rollback", place)["only_new"] == 2
     assert "2 items were written since and have vectors of g2 only" in run.said
     assert "queries of g1 do not find 2 of them" in run.said
@@ -113,12 +113,12 @@ def test_the_whole_life(kind: str, vectors: Path, tmp_path: Path, run: Run) -> N
     ]
 
     assert run("export", place, "--out", tmp_path / "out.parquet")["items"] == ITEMS - 1
-    copy = run("create", f"memory:{tmp_path / 'copy'}", "--from", tmp_path / "out.parquet")
+    copy = run("create", f"memory:{tmp_path / 'copy'}", "--embeddings", tmp_path / "out.parquet")
     assert (copy["fingerprint"], copy["items"]) == ("declared:v2", ITEMS - 1)
 
 
 def test_a_vector_of_another_item_is_a_query(vectors: Path, tmp_path: Path, run: Run) -> None:
-    run("create", f"memory:{tmp_path / 'g'}", "--from", vectors / "old.npz", *V1)
+    run("create", f"memory:{tmp_path / 'g'}", "--embeddings", vectors / "old.npz", *V1)
     hits = run("search", tmp_path / "g", "--like", "006", "--k", 4)["queries"][0]["hits"]
     with np.load(vectors / "old.npz") as found:
         ids, points = list(found["ids"]), found["vectors"] / np.linalg.norm(found["vectors"], axis=1, keepdims=True)
@@ -129,7 +129,7 @@ def test_a_vector_of_another_item_is_a_query(vectors: Path, tmp_path: Path, run:
 
 
 def test_ctrl_c_ends_a_backfill_after_its_batch(vectors: Path, tmp_path: Path, run: Run) -> None:
-    run("create", f"memory:{tmp_path / 'g'}", "--from", vectors / "old.npz", *V1)
+    run("create", f"memory:{tmp_path / 'g'}", "--embeddings", vectors / "old.npz", *V1)
     run("prepare", tmp_path / "g", *V2, "--dim", 8)
     words = ["backfill", tmp_path / "g", "--vectors", vectors / "new.npz", *V2, "--batch", "10"]
     typed = [sys.executable, "-m", "limpet", "gallery", *map(str, words), "--rate", "40", "--json"]
@@ -151,7 +151,7 @@ def test_ctrl_c_ends_a_backfill_after_its_batch(vectors: Path, tmp_path: Path, r
 
 
 def test_items_that_the_source_lacks_are_named(vectors: Path, tmp_path: Path, run: Run) -> None:
-    run("create", f"memory:{tmp_path / 'g'}", "--from", vectors / "old.npz", *V1)
+    run("create", f"memory:{tmp_path / 'g'}", "--embeddings", vectors / "old.npz", *V1)
     run("prepare", tmp_path / "g", *V2, "--dim", 8, "--report", vectors / "report")
     run("swap", tmp_path / "g")
     some = part(vectors, "new", slice(0, ITEMS - 3), tmp_path / "some.npz")
@@ -165,7 +165,7 @@ def test_items_that_the_source_lacks_are_named(vectors: Path, tmp_path: Path, ru
 
 
 def test_a_sum_of_money_ends_a_backfill(vectors: Path, tmp_path: Path, run: Run) -> None:
-    run("create", f"memory:{tmp_path / 'g'}", "--from", vectors / "old.npz", *V1)
+    run("create", f"memory:{tmp_path / 'g'}", "--embeddings", vectors / "old.npz", *V1)
     asked = ["--vectors", vectors / "new.npz", *V2, "--price-per-thousand", 0.5, "--max-cost", 0.02]
     planned = run("plan", tmp_path / "g", *asked, "--report", vectors / "report")  # before it is prepared
     assert (planned["generation"], planned["rows"], planned["rows_within_budget"]) == ("g2", ITEMS, 40)
@@ -178,7 +178,7 @@ def test_a_sum_of_money_ends_a_backfill(vectors: Path, tmp_path: Path, run: Run)
 
 
 def test_a_direction_that_nobody_measured_needs_force(vectors: Path, tmp_path: Path, run: Run) -> None:
-    run("create", f"memory:{tmp_path / 'g'}", "--from", vectors / "old.npz", *V1)
+    run("create", f"memory:{tmp_path / 'g'}", "--embeddings", vectors / "old.npz", *V1)
     run("prepare", tmp_path / "g", *V2, "--dim", 8)
     assert run("swap", tmp_path / "g", code=2)["error"]["type"] == "GalleryError"
     assert run("link", tmp_path / "g", "--report", vectors / "report") | {"next": [], "phase": ""} == {
@@ -186,8 +186,7 @@ def test_a_direction_that_nobody_measured_needs_force(vectors: Path, tmp_path: P
     }  # fmt: skip
     assert run("status", tmp_path / "g")["generations"][1]["searches"] == ["g2", "g1"]
     assert run("swap", tmp_path / "g")["active"] == "g2"
-    forced = run("vouch", tmp_path / "g", "--query", "g1", "--of", "g2", "--force", "we looked at it")
-    assert "`limpet gallery vouch` is called `limpet gallery link` now" in run.said
+    forced = run("link", tmp_path / "g", "--query", "g1", "--of", "g2", "--force", "we looked at it")
     assert (forced["query"], forced["gallery"], forced["how"]) == ("g1", "g2", "forced")
     assert run("abandon", tmp_path / "g", code=2)["error"]["type"] == "UpgradeStateError"
 
@@ -200,10 +199,10 @@ def test_an_adapter_links_two_frozen_models(
     for direction in ("new_to_old", "old_to_new"):
         save_adapter(build_adapter("ridge", {"direction": direction}).fit(old, new), root / direction)
         url = f"memory:{root / direction}-gallery"
-        run("create", url, "--from", root / "old.npz", "--model", "old")
+        run("create", url, "--embeddings", root / "old.npz", "--model", "old")
         run("prepare", url, "--embeddings", root / "new.npz", "--model", "new", "--adapter", root / direction)
         assert run("swap", url)["active"] == "g3" if direction == "old_to_new" else "g2"
-        found = run("search", url, "--queries", root / "new.npz", "--model", "new", "-k", 1)
+        found = run("search", url, "--queries", root / "new.npz", "--model", "new", "--k", 1)
         assert found["covered"] == 300 and {q["hits"][0]["generation"] for q in found["queries"]} == {
             "g2" if direction == "old_to_new" else "g1"
         }
@@ -215,7 +214,7 @@ def test_images_and_releases(made: Path, tmp_path: Path, run: Run) -> None:
     run("create", f"memory:{tmp_path / 'g'}", "--release", old, "--columns", "label=text")
     run("import", tmp_path / "g", "--embeddings", made / "embedded" / "old")
     image = photos / "kind0" / "0.png"
-    found = run("search", tmp_path / "g", "--image", image, "--release", old, "-k", 1)["queries"]
+    found = run("search", tmp_path / "g", "--image", image, "--release", old, "--k", 1)["queries"]
     assert found[0]["id"] == str(image) and found[0]["hits"][0]["metadata"]["label"] == "kind0"
     run("prepare", tmp_path / "g", "--release", new)
     run("swap", tmp_path / "g", "--force", "a test")
@@ -223,18 +222,18 @@ def test_images_and_releases(made: Path, tmp_path: Path, run: Run) -> None:
     assert (done["written"], done["lacking"]) == (12, 0)
     assert run("doctor", tmp_path / "g", "--release", new, "--data", photos)["healthy"]
     embedded = storage.load(made / "embedded" / "bct" / "embeddings.safetensors")
-    found = run("search", tmp_path / "g", "--data", photos, "--release", new, "-k", 1)["queries"]
+    found = run("search", tmp_path / "g", "--data", photos, "--release", new, "--k", 1)["queries"]
     assert {query["id"]: query["hits"][0]["id"] for query in found} == {one: one for one in embedded.ids}
 
 
 def test_texts_and_frozen_models(requests: Path, tmp_path: Path, run: Run) -> None:
     texts, model = requests / "requests.csv", ["--text-model", "wordllama", "--truncate-dim", 32]
-    run("create", f"memory:{tmp_path / 'g'}", "--from", requests / "old.npz", *V1)
+    run("create", f"memory:{tmp_path / 'g'}", "--embeddings", requests / "old.npz", *V1)
     run("prepare", tmp_path / "g", "--embeddings", requests)  # its name only
     run("swap", tmp_path / "g", "--force", "a test")
     done = run("backfill", tmp_path / "g", "--texts", texts, *model, "--order", "random")
     assert (done["written"], done["lacking"]) == (288, 0)
-    words = ["search", tmp_path / "g", "--text", "find a pizza recipe", *model, "-k", 1]
+    words = ["search", tmp_path / "g", "--text", "find a pizza recipe", *model, "--k", 1]
     assert (
         run(*words)["queries"][0]["hits"][0]["id"]
         == storage.load(requests / "wordllama" / "embeddings.safetensors").ids[195]
@@ -251,7 +250,7 @@ def test_blank_texts_keep_no_other_item_from_its_vector(requests: Path, tmp_path
         rows.writeheader()
         for number, row in enumerate(csv.DictReader(lines)):
             rows.writerow({**row, "text": " " if number in (3, 5) else row["text"]})
-    run("create", f"memory:{tmp_path / 'g'}", "--from", requests / "old.npz", *V1)
+    run("create", f"memory:{tmp_path / 'g'}", "--embeddings", requests / "old.npz", *V1)
     run("prepare", tmp_path / "g", "--embeddings", requests)
     run("swap", tmp_path / "g", "--force", "a test")
     done = run("backfill", tmp_path / "g", "--texts", blank, *model, "--batch", 4)
@@ -281,7 +280,7 @@ def test_texts_fill_a_gallery_without_a_file_between(requests: Path, tmp_path: P
     kept = run("import", tmp_path / "g", "--texts", more, *model, "--skip-existing")
     assert (kept["written"], kept["skipped"]) == (1, 1)
     assert run("upsert", tmp_path / "g", "--texts", more, *model) == {"written": 2, "items": 289}
-    hit = run("search", tmp_path / "g", "--text", "something else", *model, "-k", 1)["queries"][0]["hits"][0]
+    hit = run("search", tmp_path / "g", "--text", "something else", *model, "--k", 1)["queries"][0]["hits"][0]
     assert (hit["id"], hit["metadata"]["label"]) == ("00000000", "other")
     more.write_text("id,text\nlast,a train to Rome\n")
     assert run("add", tmp_path / "g", "--texts", more, *model) == {"written": 1, "items": 290}
@@ -304,7 +303,7 @@ def test_what_does_not_go_with_texts(
     words: list[str], said: str, vectors: Path, tmp_path: Path, run: Run, fails: Callable[..., str], monkeypatch: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run("create", "memory:g", "--from", vectors / "old.npz", *V1)
+    run("create", "memory:g", "--embeddings", vectors / "old.npz", *V1)
     assert said in fails("gallery", *words)
 
 
@@ -314,7 +313,7 @@ def test_images_fill_a_gallery(made: Path, tmp_path: Path, run: Run) -> None:
     embedded = storage.load(made / "embedded" / "old" / "embeddings.safetensors")
     assert (done["items"], done["fingerprint"]) == (len(embedded), embedded.fingerprint)
     assert done["columns"]["label"] == "text"
-    found = run("search", tmp_path / "g", "--queries", made / "embedded" / "old", "-k", 1)["queries"]
+    found = run("search", tmp_path / "g", "--queries", made / "embedded" / "old", "--k", 1)["queries"]
     assert all(query["hits"][0]["id"] == query["id"] for query in found)
 
 
@@ -328,7 +327,7 @@ def test_tables_of_others(vectors: Path, tmp_path: Path, run: Run) -> None:
         "sold": pa.array([True, None] * (ITEMS // 2)),
     }
     pq.write_table(pa.table(names | more).slice(0, 30), tmp_path / "first.parquet")
-    made = run("create", f"memory:{tmp_path / 'g'}", "--from", tmp_path / "first.parquet", *V1)
+    made = run("create", f"memory:{tmp_path / 'g'}", "--embeddings", tmp_path / "first.parquet", *V1)
     assert made["columns"] == {"title": "text", "sold": "truth"} and made["items"] == 30
 
     renamed = {"key": names["id"], "embedding": points, "heading": more["title"]}
@@ -342,7 +341,7 @@ def test_tables_of_others(vectors: Path, tmp_path: Path, run: Run) -> None:
     assert hit["id"] == "077" and hit["metadata"] == {"title": "a thing 77"}
 
     pq.write_table(pa.table(names | more).slice(5, 2), tmp_path / "changed.parquet")
-    run("upsert", tmp_path / "g", "--from", tmp_path / "changed.parquet", *V1)
+    run("upsert", tmp_path / "g", "--embeddings", tmp_path / "changed.parquet", *V1)
     for row, more_known in ((5, {}), (6, {"sold": True})):
         words = ["search", tmp_path / "g", "--like", "000", "--where", f"title=a thing {row}"]
         assert run(*words)["queries"][0]["hits"][0]["metadata"] == {"title": f"a thing {row}"} | more_known
@@ -361,7 +360,7 @@ def test_an_import_goes_on(vectors: Path, tmp_path: Path, run: Run) -> None:
 
 
 def test_doctor_says_what_is_wrong(vectors: Path, tmp_path: Path, run: Run) -> None:
-    run("create", f"memory:{tmp_path / 'g'}", "--from", vectors / "old.npz", *V1)
+    run("create", f"memory:{tmp_path / 'g'}", "--embeddings", vectors / "old.npz", *V1)
     assert run("doctor", tmp_path / "g")["healthy"] and "The gallery is healthy." in run.said
     found = run("doctor", tmp_path / "g", "--vectors", vectors / "new.npz", "--model", "g1", code=1)
     assert not found["healthy"] and any(one["severity"] == "error" for one in found["findings"])
@@ -377,7 +376,7 @@ def test_a_rehearsal_on_a_copy(vectors: Path, tmp_path: Path, run: Run) -> None:
     files, galleries = {"v1": vectors / "old.npz", "v2": vectors / "new.npz"}, {}
     for name, old, more in (("better", "v1", []), ("worse", "v2", []), ("untold", "v1", ["--columns", "price=number"])):
         galleries[name] = tmp_path / name
-        run("create", f"memory:{tmp_path / name}", "--from", files[old], "--model", old, *more)
+        run("create", f"memory:{tmp_path / name}", "--embeddings", files[old], "--model", old, *more)
     words = ["--order", "random", "--out", tmp_path / "out"]
     found = run("rehearse", galleries["better"], "--vectors", files["v2"], *V2, "--report", vectors / "report", *words)
     assert (found["verdict"], found["linked"], found["passed"]) == ("ready", "report", True)
@@ -418,26 +417,19 @@ def test_people_are_told_where_they_stand(vectors: Path, tmp_path: Path, run: Ru
 
 def test_a_backup_is_restored_elsewhere(vectors: Path, tmp_path: Path, run: Run) -> None:
     place, copy, elsewhere = tmp_path / "g", tmp_path / "copy", tmp_path / "elsewhere"
-    run("create", f"memory:{place}", "--from", vectors / "old.npz", *V1)
-    done = run("backup", copy, "--gallery", place)
+    run("create", f"memory:{place}", "--embeddings", vectors / "old.npz", *V1)
+    done = run("backup", place, copy)
     assert (done["backup"], done["kind"], done["sequence"], done["items"]) == (str(copy), "memory", 2, ITEMS)
-    assert f"limpet gallery restore --gallery NEW_FOLDER --backup {copy}" in run.said
-    assert run("restore", copy, "--gallery", elsewhere)["items"] == ITEMS and "120 items as of commit 2" in run.said
+    assert f"limpet gallery restore NEW_FOLDER {copy}" in run.said
+    assert run("restore", elsewhere, copy)["items"] == ITEMS and "120 items as of commit 2" in run.said
     assert run("search", elsewhere, "--like", "006")["covered"] == ITEMS
-    assert "There is a gallery" in run("restore", copy, "--gallery", place, code=2)["error"]["given"]
-    assert "own folder" in run("backup", place / "copy", "--gallery", place, code=2)["error"]["given"]
-    assert "kind 'lance'" in run("restore", copy, "--gallery", f"lance:{tmp_path / 'x'}", code=2)["error"]["given"]
+    assert "There is a gallery" in run("restore", place, copy, code=2)["error"]["given"]
+    assert "own folder" in run("backup", place, place / "copy", code=2)["error"]["given"]
+    assert "kind 'lance'" in run("restore", f"lance:{tmp_path / 'x'}", copy, code=2)["error"]["given"]
 
 
 def test_the_list_of_subcommands(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["gallery"]) == 2
+    assert main(["gallery"]) == 0
     listed = capsys.readouterr().out
-    assert all(f"\n  {name} " in listed for name in SUBCOMMANDS)
-
-
-@pytest.mark.parametrize("name", SUBCOMMANDS)
-def test_every_subcommand_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["gallery", name, "--help"])
-    printed = capsys.readouterr().out
-    assert stopped.value.code == 0 and "--json" in printed and "--gallery" in printed
+    subcommands = [name.removeprefix("gallery ") for name in COMMANDS if name.startswith("gallery ")]
+    assert subcommands and all(f"\n  {name} " in listed for name in subcommands)

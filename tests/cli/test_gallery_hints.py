@@ -37,7 +37,7 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
         assert main(["gallery", *map(str, words)]) == code
         return capsys.readouterr().err
 
-    call("create", "memory:g", "--from", "old.npz", "--model", "v1")
+    call("create", "memory:g", "--embeddings", "old.npz", "--model", "v1")
     return call
 
 
@@ -51,13 +51,13 @@ def test_a_plan_without_an_upgrade_says_how_to_plan_one(run: Run) -> None:
     for words in ([], ["--vectors", "old.npz", "--model", "v1"]):
         said = run("plan", "g", *words)
         assert "Every item has a vector of g1." in said and "backfill" not in said
-        assert hints(said)[0] == ["plan", "--gallery", "g", "--vectors", "FILE", "--model", "NEW"]
+        assert hints(said)[0] == ["plan", "g", "--vectors", "FILE", "--model", "NEW"]
 
 
 def test_hints_lead_from_a_plan_to_the_end(run: Run) -> None:
-    first = ["plan", "--gallery", "g", "--vectors", "new.npz", "--model", "v2"]
+    first = ["plan", "g", "--vectors", "new.npz", "--model", "v2"]
     [prepare] = hints(run(*first))
-    assert prepare == ["prepare", "--gallery", "g", "--embeddings", "new.npz", "--model", "v2"]
+    assert prepare == ["prepare", "g", "--embeddings", "new.npz", "--model", "v2"]
     link, backfill, _ = hints(run(*prepare))
     assert link[0] == "link" and "limpet evaluate" in run("status", "g")
     timed, filling = hints(run("plan", "g"))
@@ -77,8 +77,8 @@ def test_a_gap_that_completion_left_is_filled(run: Run, tmp_path: Path) -> None:
     run("backfill", "g", "--vectors", "part.npz", "--model", "v2", code=1)  # some are not there
     run("swap", "g", "--force", "the rest comes later")
     run("complete", "g", "--allow-missing")
-    assert ["backfill", "--gallery", "g", "--vectors", "FILE", "--model", "v2"] in hints(run("plan", "g"))
-    assert "limpet gallery backfill --gallery g --vectors FILE" in run("backfill", "g", code=2)
+    assert ["backfill", "g", "--vectors", "FILE", "--model", "v2"] in hints(run("plan", "g"))
+    assert "limpet gallery backfill g --vectors FILE" in run("backfill", "g", code=2)
 
 
 def test_a_password_is_not_in_what_to_type_next() -> None:
@@ -86,7 +86,7 @@ def test_a_password_is_not_in_what_to_type_next() -> None:
         embeddings=Place("postgresql://me:s3cret@host/shop?table=items"), id_column="code", take=["a", "b=c"]
     )
     assert again("live", source) == (
-        "limpet gallery import --gallery live --embeddings 'postgresql://me@host/shop?table=items' "
+        "limpet gallery import live --embeddings 'postgresql://me@host/shop?table=items' "
         "--id-column code --take a b=c --model g1 --skip-existing"
     )
 
@@ -101,27 +101,27 @@ def test_vectors_of_files_are_not_embedded(run: Run) -> None:
 
 
 def test_what_a_backfill_without_a_source_should_have_been(run: Run) -> None:
-    assert "Next: to upgrade the model: limpet gallery prepare --gallery g" in run("backfill", "g", code=2)
+    assert "Next: to upgrade the model: limpet gallery prepare g" in run("backfill", "g", code=2)
     run("prepare", "g", "--embeddings", "new.npz", "--model", "v2")
     said = run("backfill", "g", code=2)
-    assert "Next: to give the others new vectors: limpet gallery backfill --gallery g --vectors FILE --model v2" in said
+    assert "Next: to give the others new vectors: limpet gallery backfill g --vectors FILE --model v2" in said
     assert "`limpet gallery doctor --vectors FILE --model g1` compares a sample" in run("doctor", "g")
 
 
 def test_refusals_say_what_to_type(run: Run, tmp_path: Path) -> None:
     assert "`limpet gallery prepare`" in run("link", "g", "--force", "yes", code=2)
-    assert "or name one file, such as 'new.npz'" in run("import", "g", "--from", ".", "--model", "v1", code=2)
-    said = run("create", "memory:h", "--from", "old.npz", code=2)
+    assert "or name one file, such as 'new.npz'" in run("import", "g", "--embeddings", ".", "--model", "v1", code=2)
+    said = run("create", "memory:h", "--embeddings", "old.npz", code=2)
     assert "Next: add --model with what you call it" in said
     assert "the URL of a table" in run("create", "memory:h", code=2)
     said = run("delete", "g", "--ids-from", "nowhere.txt", code=2)
     assert "'nowhere.txt'" in said and "Next: check the path" in said and "intact" in said
-    said = run("import", "g", "--from", "postgresql://me@127.0.0.1:1/x?table=t", "--model", "v1", code=2)
+    said = run("import", "g", "--embeddings", "postgresql://me@127.0.0.1:1/x?table=t", "--model", "v1", code=2)
     assert said.endswith("Next: check the address, and the rights to read it.\nWhat was acknowledged is intact.\n")
 
 
 def test_a_place_for_a_backup_that_cannot_be_written(run: Run) -> None:
-    said = run("backup", "/dev/null/copy", "--gallery", "g", code=2)
+    said = run("backup", "g", "/dev/null/copy", code=2)
     assert said.count("was changed") == 1 and said.endswith("No gallery was changed.\n")
 
 
@@ -131,13 +131,13 @@ def test_one_assurance_is_enough(run: Run, monkeypatch: pytest.MonkeyPatch, caps
 
     monkeypatch.setattr(Gallery, "delete", refuse)
     said = run("delete", "g", "--ids", "1", code=2)
-    assert "`limpet gallery delete --help` lists the options.\nWhat was committed is intact." in said
+    assert "`limpet gallery status g` says where the gallery stands.\nWhat was committed is intact." in said
 
 
 def test_texts_stand_beside_the_ids(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = [f"{row},request number {row}" for row in range(30)]  # ten items have none
     (tmp_path / "requests.csv").write_text("\n".join(["id,text", *lines]))
-    words = ["search", "g", "--like", "3", "-k", "40", "--texts", "requests.csv"]
+    words = ["search", "g", "--like", "3", "--k", "40", "--texts", "requests.csv"]
     said = run(*words).splitlines()
     assert said[1].split() == ["rank", "item", "score", "generation", "label", "text"]
     row = next(line for line in said if line.split()[1:2] == ["17"])
@@ -194,7 +194,7 @@ def test_a_gallery_of_texts_is_filled_from_texts(run: Run) -> None:
         ) as gallery:
             gallery.add(items)
             gallery.prepare(name, Hypersphere(8), note=note)
-        assert ["backfill", "--gallery", note, *source, "--texts", "TEXTS"] in hints(run("status", note))
+        assert ["backfill", note, *source, "--texts", "TEXTS"] in hints(run("status", note))
 
 
 def test_what_was_prepared_is_in_what_to_type_next(made: Path, run: Run) -> None:
@@ -204,8 +204,8 @@ def test_what_was_prepared_is_in_what_to_type_next(made: Path, run: Run) -> None
     run("import", "photos", "--embeddings", made / "embedded" / "old")
     said = run("prepare", "photos", "--release", new)
     typed = next(one for one in hints(said) if one[0] == "backfill")
-    assert typed[3:] == ["--release", str(new), "--data", "DATA"] and "DATA: the images of the items" in said
-    run("backfill", "photos", *typed[3:5], "--data", made / "photos")
+    assert typed[2:] == ["--release", str(new), "--data", "DATA"] and "DATA: the images of the items" in said
+    run("backfill", "photos", *typed[2:4], "--data", made / "photos")
     run("abandon", "photos")
     said = run("prepare", "photos", "--embeddings", made / "embedded" / "bct")
     typed = next(one for one in hints(said) if one[0] == "backfill")
@@ -222,7 +222,7 @@ def test_labels_that_a_gallery_cannot_keep_are_named(run: Run) -> None:
     said = " ".join(run("import", "bare", "--embeddings", "more.npz", "--model", "v1").split())
     assert "no columns of these names: 'label', 'price'." in said
     assert "Not taken as metadata: 'label'." in run(
-        "create", "memory:chosen", "--from", "more.npz", "--model", "v1", "--columns", "price=number"
+        "create", "memory:chosen", "--embeddings", "more.npz", "--model", "v1", "--columns", "price=number"
     )
 
 
@@ -230,11 +230,13 @@ def test_arrays_of_other_names_are_found(run: Run) -> None:
     with np.load("old.npz") as old:
         np.savez("named.npz", key=old["ids"], values=old["vectors"])
     columns = ["--id-column", "key", "--vector-column", "values"]
-    assert "40 items from 'named.npz'" in run("create", "memory:n", "--from", "named.npz", "--model", "v1", *columns)
+    assert "40 items from 'named.npz'" in run(
+        "create", "memory:n", "--embeddings", "named.npz", "--model", "v1", *columns
+    )
     run("create", "memory:m", "--model", "v1", "--dim", 8)
-    assert "40 items from 'named.npz'" in run("import", "m", "--from", "named.npz", "--model", "v1", *columns)
+    assert "40 items from 'named.npz'" in run("import", "m", "--embeddings", "named.npz", "--model", "v1", *columns)
     assert "has no column 'value'" in run(
-        "create", "memory:o", "--from", "named.npz", "--model", "v1", "--vector-column", "value", code=2
+        "create", "memory:o", "--embeddings", "named.npz", "--model", "v1", "--vector-column", "value", code=2
     )
 
 

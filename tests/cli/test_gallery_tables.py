@@ -67,9 +67,9 @@ class Shop:
         return dict(json.loads(captured.out))
 
     def items(self, gallery: object) -> dict[str, Any]:
-        hits = self.run("search", gallery, "--like", A, "-k", 10)["queries"][0]["hits"]
+        hits = self.run("search", gallery, "--like", A, "--k", 10)["queries"][0]["hits"]
         found = {hit["id"]: hit["metadata"] for hit in hits}
-        own = self.run("search", gallery, "--like", B, "-k", 10)["queries"][0]["hits"]
+        own = self.run("search", gallery, "--like", B, "--k", 10)["queries"][0]["hits"]
         return found | {hit["id"]: hit["metadata"] for hit in own if hit["id"] == A}
 
 

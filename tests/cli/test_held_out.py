@@ -68,8 +68,8 @@ def test_the_file_that_a_head_was_trained_on_gives_no_compatible(flow: Path, tmp
     assert (code, record["verdict"]) == (1, "not held out") and record["interval"]["map"]["cross_minus_self_old"][0] > 0
     assert record["trained_on"]["new"] == {"queries": 192, "gallery": 192}
     assert "The new model was trained on 192 of 192 queries" in said and "Swap the query model now" not in said
-    prepared = ["gallery", "prepare", "--gallery", tmp_path / "live", "--release", flow / "link" / "head"]
-    assert run("gallery", "create", "--gallery", tmp_path / "live", "--embeddings", flow / "old-train.npz", "--model",
+    prepared = ["gallery", "prepare", tmp_path / "live", "--release", flow / "link" / "head"]
+    assert run("gallery", "create", tmp_path / "live", "--embeddings", flow / "old-train.npz", "--model",
                "old") == 0  # fmt: skip
     assert run(*prepared, "--report", tmp_path / "same") == 2
     assert "trained on 192 of 192 queries" in " ".join(capsys.readouterr().err.split())
@@ -116,9 +116,9 @@ def test_vectors_without_a_record_are_said_to_have_none(flow: Path, tmp_path: Pa
 def test_the_commands_that_a_rehearsal_prints_run_as_they_are(flow: Path, tmp_path: Path, linked: bool) -> None:
     live, report = tmp_path / "live", tmp_path / "report"
     old, head = flow / "old-held-out.npz", flow / "link" / "head"
-    assert run("gallery", "create", "--gallery", live, "--embeddings", old, "--model", "old") == 0
+    assert run("gallery", "create", live, "--embeddings", old, "--model", "old") == 0
     assert evaluated(flow, "held-out", report)[0] == 0
-    words = ["rehearse", "--gallery", live, "--release", head, "--texts", flow / "held-out.csv", "--sample", 60]
+    words = ["rehearse", live, "--release", head, "--texts", flow / "held-out.csv", "--sample", 60]
     assert run("gallery", *words, *(["--report", report] if linked else []), "--out", tmp_path / "rehearsal") == 0
     printed = json.loads((tmp_path / "rehearsal" / "rehearsal.json").read_text())["commands"]
     steps = ["prepare", "swap", "backfill"] if linked else ["prepare", "backfill", "swap"]
@@ -134,9 +134,9 @@ def test_a_rehearsal_with_items_that_were_trained_on_is_not_ready(flow: Path, tm
         labelled.select(rows).replace(labels=texts.labels, class_names=StringArray.of(texts.class_names)),
         tmp_path / "old.safetensors",
     )
-    assert run("gallery", "create", "--gallery", live, "--embeddings", tmp_path / "old.safetensors") == 0
+    assert run("gallery", "create", live, "--embeddings", tmp_path / "old.safetensors") == 0
     words = ["--release", flow / "link" / "head", "--texts", flow / "train.csv", "--out", tmp_path / "rehearsal"]
-    assert run("gallery", "rehearse", "--gallery", live, *words) == 1
+    assert run("gallery", "rehearse", live, *words) == 1
     found = json.loads((tmp_path / "rehearsal" / "rehearsal.json").read_text())
     assert (found["verdict"], found["trained"]) == ("not held out", found["asked"])
     assert "items that the new model was trained on" in " ".join(capsys.readouterr().err.split())

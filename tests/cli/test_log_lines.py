@@ -108,6 +108,14 @@ def test_commands_tell(tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyP
         return add(self, *sets, **options)
 
     monkeypatch.setattr(Gallery, "add", slow)
-    words = ["gallery", "create", f"memory:{tmp_path / 'g'}", "--from", str(tmp_path / "old.npz"), "--model", "v1"]
+    words = [
+        "gallery",
+        "create",
+        f"memory:{tmp_path / 'g'}",
+        "--embeddings",
+        str(tmp_path / "old.npz"),
+        "--model",
+        "v1",
+    ]
     assert main(words) == 0
     assert told == ["importing, 0 seconds"]

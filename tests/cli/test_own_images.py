@@ -46,7 +46,7 @@ def test_own_images_without_classes_are_embedded_evaluated_and_kept(capsys, made
     words = ["evaluate", *sides, "--data", flat, "--resamples", "50", "--out", tmp_path / "report"]
     assert document(capsys, *words, code=1)["verdict"] == "unlabelled"
     assert "data:image/png" in (tmp_path / "report" / "report.html").read_text()
-    live = ["--gallery", tmp_path / "live"]
+    live = [tmp_path / "live"]
     document(capsys, "gallery", "create", *live, "--embeddings", tmp_path / "all" / "old")
     document(capsys, "gallery", "prepare", *live, "--release", releases[1])
     document(capsys, "gallery", "swap", *live, "--force", "a test")
@@ -128,5 +128,5 @@ def test_a_release_given_as_embeddings_is_told_how_to_make_them(
     for words in (["evaluate"], ["adapt"]):
         said = fails(*words, "--old", release, "--new", embedded, "--out", tmp_path / "out")
         assert f"'{release}' is a release" in said and f"limpet embed images DATA --release {release}" in said
-    said = fails("gallery", "create", "--gallery", tmp_path / "live", "--embeddings", release)
+    said = fails("gallery", "create", tmp_path / "live", "--embeddings", release)
     assert f"'{release}' is a release" in said and not (tmp_path / "out").exists()

@@ -69,13 +69,13 @@ def test_an_upgrade_from_one_module_to_another(shop: Path, capsys: pytest.Captur
     old, new = "runs/embedded/old", "runs/embedded/new"
     assert main(f"evaluate --old {old} --new {new} --old-release encoder.py:old --new-release runs/new --report none "
                 "--out runs/report".split()) in (0, 1)  # fmt: skip
-    run("gallery create --gallery live --release encoder.py:old")
-    run(f"gallery import --gallery live --embeddings {old}")
-    run("gallery prepare --gallery live --release runs/new")
-    run("gallery backfill --gallery live --release runs/new --encoder encoder.py:new --data photos")
+    run("gallery create live --release encoder.py:old")
+    run(f"gallery import live --embeddings {old}")
+    run("gallery prepare live --release runs/new")
+    run("gallery backfill live --release runs/new --encoder encoder.py:new --data photos")
     capsys.readouterr()
     for words in ("encoder.py:old", "runs/new --encoder encoder.py:new"):
-        assert main(["gallery", "search", "--gallery", "live", "--image", "photos/kind 1/1.png", "--k", "1", "--json",
+        assert main(["gallery", "search", "live", "--image", "photos/kind 1/1.png", "--k", "1", "--json",
                      "--release", *words.split()]) == 0  # fmt: skip
         found = json.loads(capsys.readouterr().out)
         assert found["queries"][0]["hits"][0]["id"] == "kind 1/1.png"
@@ -137,8 +137,8 @@ def test_a_release_of_a_module_is_exported(shop: Path, capsys: pytest.CaptureFix
             "train --data photos --method independent --model encoder.py:new --recipe.trainable.lora 0 --out o",
             "at least 1",
         ),
-        ("gallery create --gallery g --release hf:nothing", "There is no folder 'nothing'"),
-        ("gallery create --gallery g --release st:nothing", "--text-model st:nothing"),
+        ("gallery create g --release hf:nothing", "There is no folder 'nothing'"),
+        ("gallery create g --release st:nothing", "--text-model st:nothing"),
     ],
 )
 def test_what_is_wrong_is_said_in_words(words: str, message: str, shop: Path, fails: Callable[..., str]) -> None:

@@ -158,7 +158,7 @@ def test_a_gallery_from_and_with_a_source(
     kind: str, shop: dict[str, str], run: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
     gallery = f"memory:{tmp_path / 'g'}"
-    made = run("gallery", "create", gallery, "--from", shop[kind] + "old&model=v1")
+    made = run("gallery", "create", gallery, "--embeddings", shop[kind] + "old&model=v1")
     assert (made["items"], made["fingerprint"], made["columns"]["title"]) == (ITEMS, "declared:v1", "text")
     run("gallery", "prepare", gallery, "--embeddings", shop[kind] + "new", "--model", "v2")
     planned = run("gallery", "plan", gallery, "--vectors", shop[kind] + "new", "--model", "v2")
@@ -172,11 +172,11 @@ def test_a_gallery_from_and_with_a_source(
     done = run("gallery", "backfill", gallery, "--vectors", shop[kind] + "new", "--model", "v2")
     assert (done["written"], done["lacking"]) == (ITEMS - 30, 0)
     assert run("gallery", "doctor", gallery, "--vectors", shop[kind] + "new", "--model", "v2")["healthy"]
-    found = run("gallery", "search", gallery, "--queries", shop[kind] + "new&where=sku=7", "--model", "v2", "-k", 1)
+    found = run("gallery", "search", gallery, "--queries", shop[kind] + "new&where=sku=7", "--model", "v2", "--k", 1)
     assert found["queries"][0]["hits"][0]["id"] == "7"
     changed = shop[kind] + "new&where=sku<3"
-    assert run("gallery", "upsert", gallery, "--from", changed, "--model", "v2")["written"] == 3
-    hit = run("gallery", "search", gallery, "--like", 0, "-k", ITEMS)["queries"][0]["hits"]
+    assert run("gallery", "upsert", gallery, "--embeddings", changed, "--model", "v2")["written"] == 3
+    hit = run("gallery", "search", gallery, "--like", 0, "--k", ITEMS)["queries"][0]["hits"]
     assert {one["id"]: one["metadata"]["title"] for one in hit}["2"] == "thing 2 of kind 2"
 
 
@@ -190,7 +190,7 @@ def test_texts_of_a_table_are_embedded(
     embedded = storage.load(file)
     assert len(embedded) == ITEMS and len(embedded.class_names or ()) == CLASSES
     gallery = f"memory:{tmp_path / 'g'}"
-    run("gallery", "create", gallery, "--from", shop[kind] + "old", "--model", "v1")
+    run("gallery", "create", gallery, "--embeddings", shop[kind] + "old", "--model", "v1")
     run("gallery", "prepare", gallery, "--embeddings", file)
     run("gallery", "swap", gallery, "--force", "a test")
     done = run("gallery", "backfill", gallery, "--texts", texts + "&where=sku>=60", *model, "--batch", 16)
@@ -214,7 +214,7 @@ def test_images_that_a_table_names(made: Path, run: Callable[..., dict[str, Any]
     rows = {"id": list(embedded.ids), "photo": [str(photos / one) for one in embedded.ids]}
     lancedb.connect(tmp_path / "db").create_table("photos", pa.table(rows))
     gallery = f"memory:{tmp_path / 'g'}"
-    run("gallery", "create", gallery, "--from", made / "embedded" / "old")
+    run("gallery", "create", gallery, "--embeddings", made / "embedded" / "old")
     run("gallery", "prepare", gallery, "--release", new)
     run("gallery", "swap", gallery, "--force", "a test")
     data = f"lance:{tmp_path / 'db'}#photos?image=photo"

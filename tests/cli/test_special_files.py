@@ -163,7 +163,7 @@ def gallery(kind: str) -> Callable[[Path], None]:
 
 def backup(folder: Path) -> None:
     gallery("memory")(folder.parent / "gallery")
-    code, said = run(["gallery", "backup", "here", "--gallery", "memory:gallery"], folder.parent)
+    code, said = run(["gallery", "backup", "memory:gallery", "here"], folder.parent)
     assert code == 0, said
 
 
@@ -198,7 +198,7 @@ FOLDERS: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
                            for kind in ("npz", "npy", "parquet"))),
     "memory gallery": (gallery("memory"), ("gallery status here", "gallery export here --out out.npz")),
     "lance gallery": (gallery("lance"), ("gallery status here", "gallery export here --out out.npz")),
-    "backup": (backup, ("gallery restore here --gallery memory:out",)),
+    "backup": (backup, ("gallery restore memory:out here",)),
     "text model": (text_model, ("embed texts texts/texts.csv --text-model here --out out",)),
     "settings": (settings, ("embed stored --config here/settings.toml",)),
 }  # fmt: skip

@@ -15,21 +15,21 @@ from option_names import commands
 
 HEAVY = {"torch", "scipy", "sklearn", "altair", "vl_convert", "transformers", "pandas", "lightning_fabric", "lancedb",
          "faiss", "lance", "PIL", "pyarrow", "psycopg", "jinja2"}  # fmt: skip
-PARSING = {"pydantic", "rich", "cyclopts", "jsonargparse", "yaml"}
+PARSING = {"pydantic", "rich", "cyclopts", "yaml"}
 WATCHED = HEAVY | PARSING | {"numpy"}
 
 COMMANDS: dict[str, set[str]] = {
     "--version": set(),
     "--help": set(),
     "gallery --help": PARSING,
-    "gallery status --gallery memory:held": PARSING | {"numpy"},
-    "gallery journal --gallery memory:held": set(),
+    "gallery status memory:held": PARSING | {"numpy"},
+    "gallery journal memory:held": set(),
     "methods": set(),
     "methods bct": set(),
     "methods --json": set(),
     **{f"{command} --help": set() for command in (*commands(), "data", "embed")},
     "data list": {"PIL", "pyarrow"},
-    "gallery status --gallery lance:live": {"lance", "pyarrow", "pandas"},  # which Arrow imports where it is there
+    "gallery status lance:live": {"lance", "pyarrow", "pandas"},  # which Arrow imports where it is there
 }
 """Commands, those that import less first, and which of the watched packages each may be the first to import."""
 
@@ -57,7 +57,15 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     folder = tmp_path_factory.mktemp("startup")
     np.savez(folder / "old.npz", ids=np.arange(4).astype(str), vectors=np.eye(4, dtype=np.float32))
     for kind, name in (("lance", "live"), ("memory", "held")):
-        words = ["gallery", "create", f"{kind}:{folder / name}", "--from", str(folder / "old.npz"), "--model", "v1"]
+        words = [
+            "gallery",
+            "create",
+            f"{kind}:{folder / name}",
+            "--embeddings",
+            str(folder / "old.npz"),
+            "--model",
+            "v1",
+        ]
         assert main(words) == 0
     done = subprocess.run(
         [sys.executable, "-c", CALL], cwd=folder, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},

@@ -93,14 +93,14 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServe
 def commands_with_release(head: Path, collection: str) -> dict[str, list[str]]:
     """Return for every command that opens a release words by which it would embed texts with the head ``head``."""
     release = ["--release", str(head)]
-    gallery = ["--gallery", "memory:live", *release]
+    gallery = ["memory:live", *release]
     embedding = [*gallery, "--texts", "texts.csv"]
     attached = [collection, *release]
     return {
         "embed texts": ["texts.csv", *release, "--out", "made"],
         "export": [str(head), "--to", "sentence-transformers", "--out", "exported"],
-        "gallery create": ["--gallery", "memory:another", *release, "--texts", "texts.csv"],
-        "gallery import": ["--gallery", "memory:another", "--texts", "texts.csv", "--table", "texts.csv", *release],
+        "gallery create": ["memory:another", *release, "--texts", "texts.csv"],
+        "gallery import": ["memory:another", "--texts", "texts.csv", "--table", "texts.csv", *release],
         "gallery add": embedding,
         "gallery upsert": embedding,
         "gallery search": [*gallery, "--text", "a text"],
@@ -134,8 +134,8 @@ def test_every_command_that_opens_a_release_sends_nothing_to_a_model_that_its_fo
         asked = commands_with_release(head, collection)
         having = {name for name in commands() if "release" in option_names(name)} | {"export"}
         assert having == set(asked), "a command that opens a release is missing here"
-        assert main(["gallery", "create", "--gallery", "memory:live", "--embeddings", "old.npz", "--model", "old"]) == 0
-        assert main(["gallery", "prepare", "--gallery", "memory:live", "--release", str(head)]) == 0
+        assert main(["gallery", "create", "memory:live", "--embeddings", "old.npz", "--model", "old"]) == 0
+        assert main(["gallery", "prepare", "memory:live", "--release", str(head)]) == 0
         for name, words in asked.items():
             capsys.readouterr()
             assert main([*name.split(), *words]) in (0, 2)

@@ -57,7 +57,7 @@ def test_errors_are_calm_for_people_and_exact_for_programs(logged) -> None:
 
 
 def test_hits_are_shown_and_printed_as_json(gallery: str, capsys) -> None:
-    assert main(["gallery", "search", "--gallery", gallery, "--like", "a", "--k", "2", "--json"]) == 0
+    assert main(["gallery", "search", gallery, "--like", "a", "--k", "2", "--json"]) == 0
     said = capsys.readouterr()
     assert calm(said.err) and TAME in said.err and f"{TAME}!" in said.err
     hits = json.loads(said.out)["queries"][0]["hits"]
@@ -66,7 +66,7 @@ def test_hits_are_shown_and_printed_as_json(gallery: str, capsys) -> None:
 
 def test_findings_are_shown_and_printed_as_json(tmp_path: Path, capsys) -> None:
     folder = tmp_path / WILD.replace("/", "")
-    assert main(["gallery", "status", "--gallery", str(folder), "--json"]) == 2
+    assert main(["gallery", "status", str(folder), "--json"]) == 2
     said = capsys.readouterr()
     assert calm(said.err) and TAME in said.err
     assert str(folder) in json.loads(said.out)["error"]["given"]
@@ -74,7 +74,7 @@ def test_findings_are_shown_and_printed_as_json(tmp_path: Path, capsys) -> None:
 
 @pytest.mark.parametrize("words", [["--like", WILD + "?"], ["--where", f"{WILD}=1", "--like", "a"], [f"--{WILD}", "1"]])
 def test_words_that_are_refused(words: list[str], gallery: str, capsys) -> None:
-    assert main(["gallery", "search", "--gallery", gallery, *words]) == 2
+    assert main(["gallery", "search", gallery, *words]) == 2
     said = capsys.readouterr().err
     assert calm(said) and r"\x1b[2J" in said
 
@@ -82,7 +82,7 @@ def test_words_that_are_refused(words: list[str], gallery: str, capsys) -> None:
 def test_files_that_are_refused(gallery: str, tmp_path: Path, capsys) -> None:
     path = tmp_path / f"{WILD.replace('/', '')}.parquet"
     pq.write_table(pa.table({"id": [WILD, WILD], "vector": [[1.0, 0, 0, 0]] * 2}), path)
-    assert main(["gallery", "import", "--gallery", gallery, "--embeddings", str(path), "--cast"]) == 2
+    assert main(["gallery", "import", gallery, "--embeddings", str(path), "--cast"]) == 2
     said = capsys.readouterr().err
     assert calm(said) and TAME in said
     undecodable = tmp_path / b"\xff.safetensors".decode(errors="surrogateescape")
@@ -98,7 +98,7 @@ def test_columns_and_class_names_of_files(tmp_path: Path, capsys) -> None:
     )  # fmt: skip
     path = storage.save(items, tmp_path / "e.safetensors")
     for words in (
-        ["gallery", "create", "--gallery", f"memory:{tmp_path / 'g'}", "--embeddings", str(path), "--columns", "x:y"],
+        ["gallery", "create", f"memory:{tmp_path / 'g'}", "--embeddings", str(path), "--columns", "x:y"],
         ["evaluate", "--old", str(path), "--new", str(path), "--out", str(tmp_path / "out")],
     ):
         main(words)

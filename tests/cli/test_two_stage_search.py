@@ -75,7 +75,7 @@ def ids_of(document: Any) -> list[list[str]]:
 
 
 def test_files_of_both_models_search_in_two_stages(shop: Path, run: Run) -> None:
-    words = ["--rescore", 7, *first(shop), "--vectors", shop / "new_items.npz", "-k", 5]
+    words = ["--rescore", 7, *first(shop), "--vectors", shop / "new_items.npz", "--k", 5]
     found = run(*asked(shop, *words))
     assert ids_of(found) == two_stages(shop, 7, 5)
     assert found["merge"] == "rescored"
@@ -99,7 +99,7 @@ def test_texts_are_embedded_by_both_models(tmp_path: Path, run: Run, capsys: pyt
     run("gallery", "create", url, "--embeddings", tmp_path / "of_old", "--json")
     run("gallery", "prepare", url, "--embeddings", tmp_path / "of_new", "--json")
     words = ["gallery", "search", url, "--text", texts.texts[0], "--text-model", models["new"], "--texts",
-             tmp_path / "texts.csv", "--first-text-model", models["old"], "--rescore", 4, "-k", 4]  # fmt: skip
+             tmp_path / "texts.csv", "--first-text-model", models["old"], "--rescore", 4, "--k", 4]  # fmt: skip
     assert main([*map(str, words)]) == 0
     assert "g2 scored the candidates again: 4 were embedded for it, and 4 of their vectors kept." in " ".join(
         capsys.readouterr().err.split()
@@ -122,7 +122,7 @@ def test_images_of_a_data_set_are_embedded(copied: Path, run: Run) -> None:
     image = copied / "photos" / "kind0" / "1.png"
     words = ["--release", copied / "runs" / "independent", "--first-release", copied / "runs" / "old", "--rescore", 6]
     found = run(
-        "gallery", "search", url, "--image", image, *words, "--rescore-data", copied / "photos", "-k", 6, "--json"
+        "gallery", "search", url, "--image", image, *words, "--rescore-data", copied / "photos", "--k", 6, "--json"
     )
     assert (found["embedded"], found["kept"]) == (6, 6)
     with Gallery.open(url) as gallery:

@@ -62,7 +62,7 @@ def test_upright_images_go_all_the_way(
              zip(("old", "independent", "new"), releases, strict=True)]  # fmt: skip
     found = document(capsys, "evaluate", *sides, "--resamples", "40", "--out", tmp_path / "report", codes=(0, 1))
     assert 0 < found["cross"]["map"] <= 1
-    live = ["--gallery", tmp_path / "live"]
+    live = [tmp_path / "live"]
     document(capsys, "gallery", "create", *live, "--embeddings", tmp_path / "embedded" / "old")
     name = storage.load(tmp_path / "embedded" / "old" / "embeddings.safetensors").ids[0]
     hits = document(capsys, "gallery", "search", *live, "--image", photos / name, "--release", releases[0])

@@ -96,7 +96,7 @@ def test_offsets_that_lead_elsewhere_are_refused(what: str, verify: bool, texts:
 @pytest.mark.parametrize("what", OFFSETS)
 def test_a_gallery_is_not_made_of_them_and_the_process_lives(what: str, path: Path, tmp_path: Path) -> None:
     with_offsets(path, "ids", OFFSETS[what])
-    words = ["gallery", "create", "--gallery", f"memory:{tmp_path / 'g'}", "--embeddings", str(path)]
+    words = ["gallery", "create", f"memory:{tmp_path / 'g'}", "--embeddings", str(path)]
     assert main(words) == 2
     assert main(["evaluate", "--old", str(path), "--new", str(path), "--out", str(tmp_path / "out")]) == 2
 
@@ -104,7 +104,7 @@ def test_a_gallery_is_not_made_of_them_and_the_process_lives(what: str, path: Pa
 def test_a_damaged_file_does_not_end_the_process(path: Path, tmp_path: Path) -> None:
     with_offsets(path, "ids", OFFSETS["huge"])
     program = "import sys; from limpet.cli import main; sys.exit(main(sys.argv[1:]))"
-    words = ["gallery", "create", "--gallery", f"memory:{tmp_path / 'g'}", "--embeddings", str(path)]
+    words = ["gallery", "create", f"memory:{tmp_path / 'g'}", "--embeddings", str(path)]
     ended = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=False)
     assert ended.returncode == 2 and "is damaged" in ended.stderr and "Traceback" not in ended.stderr
 

@@ -20,9 +20,7 @@ from fuzz.mutations import Mutation
 from limpet.adapters import ADAPTERS, build_adapter
 from limpet.adapters.score_map import load_score_map
 from limpet.adapters.storage import AdapterRecord, load_adapter, save_adapter
-from limpet.cli.config import known_options, leaves, read_yaml
-from limpet.cli.embed import images
-from limpet.cli.train import train
+from limpet.cli.settings import read as read_settings
 from limpet.data.arrays import arrays
 from limpet.data.text_files import texts
 from limpet.embeddings import EmbeddingSet, storage
@@ -242,22 +240,20 @@ def _read_archive(folder: Path) -> None:
 # Settings and results
 
 SETTINGS = {
-    "train": "data: photos\nmethod: [bct, p2s]\nseed: 3\nmethod_options: {bct: {weight: 1.0}}\nmean: [0.5, 0.4]\n"
-    "recipe:\n  epochs: 3\n  batch_size: 32\n  augmentation: {flip: true}\nhead_options: &a {scale: 16}\n"
-    "scenario: extended-class\nscenario_options: {<<: *a, old_fraction: 0.5}\n",
-    "embed": "release: [a, b]\ndata: photos\nout: there\n",
+    "train": '[train]\ndata = "photos"\nmethod = ["bct", "p2s"]\nseed = 3\nmean = [0.5, 0.4]\n'
+    'scenario = "extended-class"\n'
+    "[train.method-options.bct]\nweight = 1.0\n[train.recipe]\nepochs = 3\naugmentation = {flip = true}\n",
+    "embed": 'data-root = "data"\n[embed.images]\nrelease = ["a", "b"]\nout = "there"\n',
 }
-KNOWN = {"train": known_options(train), "embed": known_options(images)}
 
 
 def _make_settings(folder: Path) -> None:
     for place, text in zip(_folders(folder, *SETTINGS), SETTINGS.values(), strict=True):
-        (place / "a.yaml").write_text(text)
+        (place / "a.toml").write_text(text)
 
 
 def _read_settings(folder: Path) -> None:
-    known = KNOWN[folder.name]
-    dict(leaves(read_yaml(folder / "a.yaml", known), known))
+    read_settings(folder / "a.toml", named=True)
 
 
 def _make_results(folder: Path) -> None:

@@ -189,7 +189,7 @@ def heard(capsys: Any) -> str:
 def asks_for_it(gallery: Gallery, capsys: Any) -> bool:
     """Say whether `status` names the command among what to type next."""
     assert main(["gallery", "status", gallery.store.url]) == 0
-    return f"limpet gallery calibrate --gallery {gallery.store.url}" in "".join(capsys.readouterr().err.split("\n"))
+    return f"limpet gallery calibrate {gallery.store.url}" in "".join(capsys.readouterr().err.split("\n"))
 
 
 def test_the_command_says_by_what_it_merges(tmp_path: Path, adapter: Procrustes, capsys) -> None:

@@ -85,12 +85,12 @@ def test_metrics_with_counts_that_are_none_are_unknown(name: str) -> None:
 
 @pytest.mark.parametrize("k", ["five", "2.5", "true", "null", "0", "-1", "[5]", "9" * 5000, "1e400", "0x" + "f" * 5000])
 def test_the_command_refuses_counts_that_are_none(k: str, shop: Gallery, capsys) -> None:
-    assert main(["gallery", "search", "--gallery", shop.store.url, "--like", "a", "--k", k]) == 2
+    assert main(["gallery", "search", shop.store.url, "--like", "a", "--k", k]) == 2
     assert "limpet gallery: " in capsys.readouterr().err
 
 
 def test_the_command_shows_all_items_where_more_are_asked_for(shop: Gallery, capsys) -> None:
-    assert main(["gallery", "search", "--gallery", shop.store.url, "--like", "a", "--k", str(2**40)]) == 0
+    assert main(["gallery", "search", shop.store.url, "--like", "a", "--k", str(2**40)]) == 0
     assert "Searched 3 of 3 items" in capsys.readouterr().err
 
 

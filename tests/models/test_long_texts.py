@@ -106,6 +106,6 @@ def test_commands_say_how_many_texts_were_cut(tiny: Path, tmp_path: Path, capsys
     assert main([*words, "--out", str(tmp_path / "told"), "--json"]) == 0
     [told] = json.loads(capsys.readouterr().out)["long_texts"]
     assert (told["read"], told["long"], told["limit"], told["on_long"]) == (2, 1, 12, "warn")
-    live = ["gallery", "create", "--gallery", str(tmp_path / "live"), "--texts", str(tmp_path / "texts.csv")]
+    live = ["gallery", "create", str(tmp_path / "live"), "--texts", str(tmp_path / "texts.csv")]
     assert main([*live, "--text-model", str(tiny), "--max-length", "12"]) == 0
     assert "1 of 2 texts have more than the 12 tokens" in " ".join(capsys.readouterr().err.split())

@@ -9,9 +9,8 @@ import pytest
 import yaml
 
 from limpet.cli import main
-from limpet.cli.config import read_yaml
 from limpet.errors import ConfigError
-from limpet.support.documents import DEPTH_LIMIT, SIZE_LIMIT, parsed_json, parsed_yaml
+from limpet.support.documents import DEPTH_LIMIT, SIZE_LIMIT, parsed_json, parsed_yaml, read_yaml
 
 ROOT = Path(__file__).parents[2]
 LAUGHS = "\n".join(["a0: &a0 [x, x]", *(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 60))])
@@ -46,7 +45,7 @@ def test_yaml_that_nobody_could_use_is_refused(what: str, tmp_path: Path) -> Non
     path = tmp_path / "a.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError, match=said) as refused:
-        read_yaml(path, {"name": str})
+        read_yaml(path, "a mapping")
     assert "a.yaml" in refused.value.given and "\n" not in refused.value.given
 
 
@@ -54,7 +53,7 @@ def test_a_file_larger_than_people_write_is_refused_unread(tmp_path: Path) -> No
     (tmp_path / "a.yaml").write_text("a: [" + "1, " * SIZE_LIMIT + "]")
     started = time.process_time()
     with pytest.raises(ConfigError, match="at most 1 MiB"):
-        read_yaml(tmp_path / "a.yaml", {})
+        read_yaml(tmp_path / "a.yaml", "a mapping")
     assert time.process_time() - started < 5
 
 

@@ -89,16 +89,11 @@ def run_program(
 
 
 def _run_command(words: list[str]) -> int:
-    from limpet.cli import app, console
+    from limpet.cli import app
 
-    if (path := app.path_of(words)) is not None:
-        return app.run(words, path)
-    if words[0] not in COMMANDS:
+    if (path := app.path_of(words)) is None:
         raise unknown_name("command", words[0], COMMANDS, listing="limpet --help")
-    from limpet.cli.parsing import run_command  # those that Cyclopts does not read yet
-
-    console.JSON = True
-    return run_command(words)
+    return app.run(words, path)
 
 
 def _no_place(error: OSError) -> ConfigError:

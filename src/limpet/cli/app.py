@@ -41,12 +41,49 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "embed texts": ("embed:texts", "Embed texts with text models, heads or an adapter."),
     "embed stored": ("embed:stored", "Map stored embeddings to another space."),
     "adapt": ("adapt:adapt", "Link two frozen models by an adapter or a compatible head."),
+    "gallery create": ("gallery.create:create", "Make a gallery for the vectors of a model, and fill it."),
+    "gallery import": ("gallery.imports:import_rows", "Add items from files, tables or collections, or embed them."),
+    "gallery add": ("gallery.rows:add", "Add new items."),
+    "gallery upsert": ("gallery.rows:upsert", "Add items, or replace them with all their vectors."),
+    "gallery delete": ("gallery.rows:delete", "Remove items with all their vectors."),
+    "gallery search": ("gallery.search:search", "Find the nearest items."),
+    "gallery status": ("gallery.status:status", "Show where the gallery and its upgrade stand, and what to type next."),
+    "gallery index": ("gallery.index:index", "Build an approximate index over the vectors of a generation."),
+    "gallery doctor": ("gallery.checks:doctor", "Read everything again and report what is wrong."),
+    "gallery export": ("gallery.checks:export", "Write the vectors and metadata of a generation to a file."),
+    "gallery backup": ("gallery.backup:backup", "Copy everything to a new folder while the gallery is written to."),
+    "gallery restore": ("gallery.backup:restore", "Make a gallery from a backup in a new place."),
+    "gallery plan": ("gallery.plan:plan", "Estimate the items, hours, cost and room of an upgrade."),
+    "gallery rehearse": ("gallery.rehearse:rehearse", "Try a whole upgrade on a copy of a sample and measure it."),
+    "gallery prepare": ("gallery.upgrade:prepare", "Make room for a new model; nothing that is served changes."),
+    "gallery link": ("gallery.upgrade:link", "Let queries of one model search vectors of another."),
+    "gallery calibrate": ("gallery.upgrade:calibrate", "Merge old and new vectors by scores on one scale."),
+    "gallery swap": ("gallery.upgrade:swap", "Make the prepared model the active one."),
+    "gallery backfill": ("gallery.backfill:backfill", "Give items new vectors, batch by batch; resumable."),
+    "gallery complete": ("gallery.upgrade:complete", "Check every new vector and declare the upgrade finished."),
+    "gallery rollback": ("gallery.upgrade:rollback", "Make the former model active again."),
+    "gallery abandon": ("gallery.upgrade:abandon", "Give up the prepared model."),
+    "gallery gc": ("gallery.upgrade:gc", "Remove vectors that are no longer needed."),
+    "gallery journal": ("gallery.status:journal", "List what was done to the gallery."),
+    "attach start": ("attach:start", "Attach to a table or collection and make room for new vectors."),
+    "attach status": ("attach:status", "Show where the upgrade stands and what to type next."),
+    "attach backfill": ("attach:backfill", "Give rows new vectors in small transactions; resumable."),
+    "attach index": ("attach:index", "Build indexes over new vectors."),
+    "attach swap": ("attach:swap", "Let the application's queries find new vectors."),
+    "attach rollback": ("attach:rollback", "Let the application's queries find old vectors again."),
+    "attach writes": ("attach:writes", "Declare with which model the application writes."),
+    "attach verify": ("attach:verify", "Look for wrong rows and for queries that should change."),
+    "attach complete": ("attach:complete", "Count every row and declare the upgrade finished."),
+    "attach detach": ("attach:detach", "Remove everything that was added."),
+    "attach journal": ("attach:journal", "List what was done."),
     "completion": ("completion:completion", "Print the completion script of bash, zsh or fish."),
 }
 """By what people type: module and function, and what the help of the group says about it."""
 
 GROUPS: dict[str, str] = {
     "embed": "Embed images or texts, or map stored embeddings to another space.",
+    "gallery": "Keep a live gallery: search, swap the model, backfill, roll back.",
+    "attach": "Upgrade the model of your own table or collection while the application uses it.",
 }
 """Words that are no command without another one, and what their help says."""
 
@@ -192,6 +229,9 @@ def run(words: Sequence[str], path: str, program: Program = LIMPET) -> int:
     try:
         code = app.meta(words, exit_on_error=False, print_error=False, result_action="return_value")
         return int(code or 0)  # none of help
+    except ConfigError as error:
+        error.to_do = error.to_do or f"`{program.name} {path} --help` lists the options."
+        raise
     except CycloptsError as error:
         raise ConfigError(
             _said(error, f"{program.name} {path}"), to_do=f"`{program.name} {path} --help` lists the options."

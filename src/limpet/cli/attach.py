@@ -1,4 +1,4 @@
-"""``limpet attach``: carry an upgrade out on a table of PostgreSQL, while the application goes on using it.
+"""``limpet attach``: carry out an upgrade on a table of PostgreSQL, while the application goes on using it.
 
 Every step has a way back until `detach`, which leaves the table as it was, or with the new vectors in place of the old.
 """
@@ -14,13 +14,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+
+from cyclopts import Parameter
 
 from limpet.cli.console import console, long_texts, print_json, print_table, rate_progress
 from limpet.cli.gallery.common import DECLARED, duration, name_of, open_vectors
 from limpet.cli.gallery.sources import stored_vectors
 from limpet.cli.options import Api, TextModel
-from limpet.cli.parameters import Options
+from limpet.cli.parameters import RARE, Options
 from limpet.cli.places import Place
 from limpet.errors import ConfigError, LimpetError, UpgradeStateError, refuse, shown, without_secrets
 
@@ -33,28 +35,31 @@ if TYPE_CHECKING:
 Model = Literal["old", "new"]
 
 
-@dataclass(frozen=True)
-class Attached(Options):
-    """The table.
+def _attached(kind: Any, tokens: Any) -> Attached:
+    return Attached(tokens[0].value)
 
-    Args:
-        url: postgresql://USER@HOST/DATABASE?table=SCHEMA.TABLE&id=COLUMN&vector=COLUMN&text=COLUMN. The primary key and
-            the only column of vectors need not be named; text is what vectors are made of, several columns with
-            commas between. After the start the table will do. Passwords belong into PGPASSWORD or ~/.pgpass.
-            For a collection qdrant://HOST/COLLECTION?vector=NAME&text=NAME&ledger=FILE or
-            milvus://HOST/COLLECTION?text=NAME&ledger=FILE; keys belong into QDRANT_API_KEY and MILVUS_TOKEN.
-        json: Print one JSON document.
+
+@Parameter(
+    converter=_attached,
+    accepts_keys=False,
+    n_tokens=1,
+    help="postgresql://USER@HOST/DATABASE?table=SCHEMA.TABLE&id=COLUMN&vector=COLUMN&text=COLUMN; "
+    "qdrant://HOST/COLLECTION?vector=NAME&text=NAME&ledger=FILE; milvus://HOST/COLLECTION?text=NAME&ledger=FILE.",
+)
+class Attached(str):
+    """The URL of a table or collection, as a person gave it; may hold a password.
+
+    The primary key and the only column of vectors need not be named. ``text`` is what vectors are made of, several
+    columns with commas between. After the start the table alone suffices. Passwords belong into PGPASSWORD or
+    ~/.pgpass, keys into QDRANT_API_KEY and MILVUS_TOKEN.
     """
-
-    url: str
-    json: bool = False
 
     @contextmanager
     def opened(self) -> Iterator[Attachment]:
         """Open the attachment, and close it."""
         from limpet.attached.opening import open_attachment
 
-        with self.told(), open_attachment(self.url) as it:
+        with self.told(), open_attachment(self) as it:
             yield it
 
     @contextmanager
@@ -68,17 +73,12 @@ class Attached(Options):
 
     def completed(self, text: str) -> str:
         """Return a text whose commands between backticks name the URL."""
-        place = shlex.quote(without_secrets(self.url))
+        place = shlex.quote(without_secrets(self))
         return re.sub(r"`limpet attach (\w+)", lambda found: f"`limpet attach {found[1]} {place}", text)
-
-    def print_json(self, document: Mapping[str, object]) -> None:
-        """Print a document for machines, if they asked for one."""
-        if self.json:
-            print_json(document)
 
     def command(self, subcommand: str, *words: object) -> str:
         """Return what to type, without a password."""
-        return shlex.join(["limpet", "attach", subcommand, without_secrets(self.url), *map(str, words)])
+        return shlex.join(["limpet", "attach", subcommand, without_secrets(self), *map(str, words)])
 
 
 @dataclass(frozen=True)
@@ -105,13 +105,13 @@ class NewVectors(Options):
     release: Path | None = None
     adapter: Path | None = None
     vectors: list[Place] = field(default_factory=list)
-    document_prefix: str | None = None
-    max_length: int | None = None
-    truncate_dim: int | None = None
-    on_long: str | None = None
-    batch_size: int = 64
-    device: str = "cpu"
-    cast: bool = False
+    document_prefix: Annotated[str | None, RARE] = None
+    max_length: Annotated[int | None, RARE] = None
+    truncate_dim: Annotated[int | None, RARE] = None
+    on_long: Annotated[str | None, RARE] = None
+    batch_size: Annotated[int, RARE] = 64
+    device: Annotated[str, RARE] = "cpu"
+    cast: Annotated[bool, RARE] = False
 
     @property
     def words(self) -> str:
@@ -214,17 +214,18 @@ def fingerprint(name: str) -> str:
 
 
 def start(
-    on: Attached,
-    source: NewVectors,
-    api: Api,
+    url: Attached,
+    *,
+    source: NewVectors = NewVectors(),
+    api: Api = Api(),
     model: str | None = None,
     new_model: str | None = None,
     dim: int | None = None,
     aside: bool = False,
     same_column: bool = False,
     report: Path | None = None,
-    fire_triggers: bool = False,
-    index: str = "whole",
+    fire_triggers: Annotated[bool, RARE] = False,
+    index: Annotated[str, RARE] = "whole",
     dry_run: bool = False,
 ) -> int:
     """Attach to a table: room for new vectors, and triggers that mark what the application writes.
@@ -264,43 +265,43 @@ def start(
     old = AttachedModel(mapped or fingerprint(str(model)), 0, model or "")
     refuse(report is not None and not same_column, "--report without --same-column.", "both, or neither")
     mixing = _mixing_of(report) if same_column else None
-    with on.told():
-        if of_collections(on.url):
+    with url.told():
+        if of_collections(url):
             refuse(aside or same_column or fire_triggers or index != "whole",
                    "--aside, --same-column, --fire-triggers or --index of a collection.",
                    "none of them: what is added is a collection, or a vector, of its own")  # fmt: skip
             from limpet.attached.collections import opening
 
             if dry_run:
-                would = opening.plan(on.url, old=old, new=new)
+                would = opening.plan(url, old=old, new=new)
                 for refusal in would.refusals:
                     console.print(f"Refused: {refusal}")
                 for step, words in would.steps.items():
                     console.print(f"{step}: {'; '.join(words)}.")
-                on.print_json(asdict(would))
+                print_json(asdict(would))
                 return int(bool(would.refusals))
-            with opening.attach(on.url, old=old, new=new) as collection:
-                return _tell(collection, on, {})
+            with opening.attach(url, old=old, new=new) as collection:
+                return _tell(collection, url, {})
         from limpet.attached.postgres.attachment import attach
         from limpet.attached.postgres.start import plan
 
         def planned() -> TablePlan:
-            return plan(on.url, old=old, new=new, aside=aside, mixing=mixing, fire_triggers=fire_triggers, index=index)
+            return plan(url, old=old, new=new, aside=aside, mixing=mixing, fire_triggers=fire_triggers, index=index)
 
         if dry_run:
             found = planned()
             _tell_plan(found)
-            on.print_json({"rights": [asdict(one) for one in found.rights], "refusals": found.refusals,
+            print_json({"rights": [asdict(one) for one in found.rights], "refusals": found.refusals,
                            "notes": found.notes, "steps": found.steps})  # fmt: skip
             return int(bool(found.lacking or found.refusals))
         with suppress(UpgradeStateError):  # attached already
             for note in planned().notes:
                 console.print(f"Note: {note}")
         with console.status("waiting for a moment to attach"):
-            it = attach(on.url, old=old, new=new, aside=aside, mixing=mixing, fire_triggers=fire_triggers,
+            it = attach(url, old=old, new=new, aside=aside, mixing=mixing, fire_triggers=fire_triggers,
                         index=index)  # fmt: skip
         with it:
-            return _tell(it, on, {})
+            return _tell(it, url, {})
 
 
 def _mixing_of(report: Path | None) -> Evaluation:
@@ -328,27 +329,28 @@ def _tell_plan(found: TablePlan) -> None:
             console.print(f"{statement};")
 
 
-def status(on: Attached) -> int:
+def status(url: Attached) -> int:
     """Show where the upgrade stands, what the application may ask, and what to type next.
 
     Examples:
         limpet attach status "postgresql://shop@db/shop?table=shop.items"
     """
-    with on.opened() as it:
-        return _tell(it, on, {})
+    with url.opened() as it:
+        return _tell(it, url, {})
 
 
 def backfill(
-    on: Attached,
-    source: NewVectors,
-    api: Api,
+    url: Attached,
+    *,
+    source: NewVectors = NewVectors(),
+    api: Api = Api(),
     of: Model = "new",
-    batch: int | None = None,
+    batch: Annotated[int | None, RARE] = None,
     budget: int | None = None,
-    rate: float | None = None,
-    share: float | None = None,
-    seconds: float | None = None,
-    made: str | None = None,
+    rate: Annotated[float | None, RARE] = None,
+    share: Annotated[float | None, RARE] = None,
+    seconds: Annotated[float | None, RARE] = None,
+    made: Annotated[str | None, RARE] = None,
     watch: float | None = None,
 ) -> int:
     """Give rows that lack one a new vector, in small transactions; what the application writes meanwhile wins.
@@ -374,7 +376,7 @@ def backfill(
     """
     refuse(watch is not None and watch <= 0, f"--watch {watch}.", "more than 0 seconds")
     refuse(made is not None and not source.vectors, "--made without --vectors.", "both, or neither")
-    with on.opened() as it:
+    with url.opened() as it:
         opened = source.opened(it, of, api)
         if opened is None:
             raise ConfigError(
@@ -401,7 +403,7 @@ def backfill(
         if done.without_text:
             console.print(f"{done.without_text:,} rows are without text and get no vector: "
                           f"{shown(done.without_text_ids, done.without_text)}.")  # fmt: skip
-        _tell(it, on, {**asdict(done), "long_texts": [one.to_dict() for one in long_texts()]})
+        _tell(it, url, {**asdict(done), "long_texts": [one.to_dict() for one in long_texts()]})
         return int(bool(done.missing))
 
 
@@ -417,19 +419,26 @@ def _moment(text: str) -> datetime:
     return moment.astimezone()
 
 
-def index(on: Attached) -> int:
+def index(url: Attached) -> int:
     """Build the indexes over new vectors that there are over the old ones, while the application reads and writes.
 
     Examples:
         limpet attach index "postgresql://shop@db/shop?table=shop.items"
     """
-    with on.opened() as it:
+    with url.opened() as it:
         with console.status("building indexes"):
             it.index()
-        return _tell(it, on, {})
+        return _tell(it, url, {})
 
 
-def swap(on: Attached, source: NewVectors, api: Api, writes: Model | None = None, allow_missing: int = 0) -> int:
+def swap(
+    url: Attached,
+    *,
+    source: NewVectors = NewVectors(),
+    api: Api = Api(),
+    writes: Model | None = None,
+    allow_missing: int = 0,
+) -> int:
     """Let the application's queries find new vectors: two columns change their names in one transaction.
 
     With --same-column it is from now on to ask with the new model; that is possible before, while and after rows are
@@ -445,14 +454,21 @@ def swap(on: Attached, source: NewVectors, api: Api, writes: Model | None = None
     """
     source.refuse_files()
     _refuse_negative(allow_missing)
-    with on.opened() as it:
+    with url.opened() as it:
         opened = source.opened(it, "new", api)
         with console.status("waiting for a moment to swap"):
             it.swap(opened, writes=writes, allow_missing=allow_missing)
-        return _tell(it, on, {})
+        return _tell(it, url, {})
 
 
-def rollback(on: Attached, source: NewVectors, api: Api, writes: Model | None = None, allow_missing: int = 0) -> int:
+def rollback(
+    url: Attached,
+    *,
+    source: NewVectors = NewVectors(),
+    api: Api = Api(),
+    writes: Model | None = None,
+    allow_missing: int = 0,
+) -> int:
     """Let the application's queries find old vectors again, at once.
 
     With --same-column it is to ask with the old model again at once, and old vectors are put back in small
@@ -468,14 +484,21 @@ def rollback(on: Attached, source: NewVectors, api: Api, writes: Model | None = 
     """
     source.refuse_files()
     _refuse_negative(allow_missing)
-    with on.opened() as it:
+    with url.opened() as it:
         opened = source.opened(it, "old", api)
         with console.status("going back"):
             it.rollback(opened, writes=writes, allow_missing=allow_missing)
-        return _tell(it, on, {})
+        return _tell(it, url, {})
 
 
-def writes(on: Attached, source: NewVectors, api: Api, model: str, allow_missing: int = 0) -> int:
+def writes(
+    url: Attached,
+    *,
+    source: NewVectors = NewVectors(),
+    api: Api = Api(),
+    model: str,
+    allow_missing: int = 0,
+) -> int:
     """Declare with which model the application writes, where its sessions do not say it by limpet.writes_with.
 
     A collection has no triggers. A pass therefore brings over what the application wrote until now, and the command is
@@ -492,14 +515,14 @@ def writes(on: Attached, source: NewVectors, api: Api, model: str, allow_missing
     """
     source.refuse_files()
     _refuse_negative(allow_missing)
-    with on.opened() as it:
+    with url.opened() as it:
         opened = source.opened(it, it.state.side_of(model), api)
         with console.status("bringing over what was written"):
             it.declare_writes(model, opened, allow_missing=allow_missing)
-        return _tell(it, on, {})
+        return _tell(it, url, {})
 
 
-def verify(on: Attached, source: NewVectors, api: Api, watch: float = 0.0) -> int:
+def verify(url: Attached, *, source: NewVectors = NewVectors(), api: Api = Api(), watch: float = 0.0) -> int:
     """Look for what is not as it should be, and for queries of the application that should change; exit code 1 if so.
 
     Rows that were written without our triggers are found by digests of their texts and vectors, and count as lacking
@@ -516,11 +539,11 @@ def verify(on: Attached, source: NewVectors, api: Api, watch: float = 0.0) -> in
     """
     refuse(watch < 0, f"--watch {watch}.", "at least 0 seconds")
     source.refuse_files()
-    with on.opened() as it, console.status("looking at rows and queries"):
+    with url.opened() as it, console.status("looking at rows and queries"):
         found = it.verify(watch=watch, source=source.opened(it, it.state.serving, api))
         api.tell()
     for problem in found.problems:
-        console.print(f"Problem: {on.completed(problem)}.")
+        console.print(f"Problem: {url.completed(problem)}.")
     if found.queries:
         print_table("Queries that should change", ["calls", "why", "query"],
                     [[f"{one.calls:,}", one.why, one.query] for one in found.queries])  # fmt: skip
@@ -528,11 +551,11 @@ def verify(on: Attached, source: NewVectors, api: Api, watch: float = 0.0) -> in
         console.print(f"Queries were not watched. {found.unwatched}")
     elif found.passed:
         console.print("Nothing was found.")
-    on.print_json({**asdict(found), "passed": found.passed})
+    print_json({**asdict(found), "passed": found.passed})
     return int(not found.passed)
 
 
-def complete(on: Attached, allow_missing: int = 0) -> int:
+def complete(url: Attached, *, allow_missing: int = 0) -> int:
     """Count every row, and declare the upgrade finished: `detach` keeps the new vectors then.
 
     Args:
@@ -542,13 +565,13 @@ def complete(on: Attached, allow_missing: int = 0) -> int:
         limpet attach complete "postgresql://shop@db/shop?table=shop.items"
     """
     _refuse_negative(allow_missing)
-    with on.opened() as it:
+    with url.opened() as it:
         with console.status("looking at every row"):
             it.complete(allow_missing=allow_missing)
-        return _tell(it, on, {})
+        return _tell(it, url, {})
 
 
-def detach(on: Attached, allow_missing: int = 0, abandon: bool = False) -> int:
+def detach(url: Attached, *, allow_missing: int = 0, abandon: bool = False) -> int:
     """Remove everything that was added: the table is as it was, or after `complete` with new vectors for the old ones.
 
     Args:
@@ -559,7 +582,7 @@ def detach(on: Attached, allow_missing: int = 0, abandon: bool = False) -> int:
         limpet attach detach "postgresql://shop@db/shop?table=shop.items"
     """
     _refuse_negative(allow_missing)
-    with on.opened() as it:
+    with url.opened() as it:
         state = it.state
         stays = state.fingerprint("new" if state.phase == "completed" else "old")
         with console.status("removing what was added"):
@@ -568,25 +591,25 @@ def detach(on: Attached, allow_missing: int = 0, abandon: bool = False) -> int:
     console.print(f"Detached; {left}.")
     for note in it.notes:
         console.print(f"Note: {note}")
-    on.print_json({"detached": True, "stays": stays, "notes": it.notes})
+    print_json({"detached": True, "stays": stays, "notes": it.notes})
     return 0
 
 
-def journal(on: Attached) -> int:
+def journal(url: Attached) -> int:
     """List what was done, the last step last.
 
     Examples:
         limpet attach journal "postgresql://shop@db/shop?table=shop.items"
     """
-    with on.opened() as it:
+    with url.opened() as it:
         events = [dict(event) for event in it.journal()]
     rows = [[str(one.pop("at")), str(one.pop("kind")), json_text.dumps(one)] for one in map(dict, events)]
     print_table("Journal", ["at", "step", "what"], rows)
-    on.print_json({"journal": events})
+    print_json({"journal": events})
     return 0
 
 
-def _tell(it: Attachment, on: Attached, document: Mapping[str, object]) -> int:
+def _tell(it: Attachment, url: Attached, document: Mapping[str, object]) -> int:
     """Say where it stands and what to type next, and for machines what was done."""
     with console.status("counting rows"):
         found = it.status()
@@ -599,7 +622,7 @@ def _tell(it: Attachment, on: Attached, document: Mapping[str, object]) -> int:
         f"the application writes with {called[state.writes]} unless a session says otherwise."
     )
     for note in it.notes:
-        console.print(f"Note: {on.completed(note)}")
+        console.print(f"Note: {url.completed(note)}")
     if found.holding:
         held = " and ".join(f"{count:,} of {called[side]}" for side, count in found.holding.items())
         console.print(f"Vectors of both models share the column: {held}.")
@@ -620,9 +643,9 @@ def _tell(it: Attachment, on: Attached, document: Mapping[str, object]) -> int:
         console.print(f"For the application, {purpose}:\n  {query}")
     steps = _next(found)
     for purpose, words in steps:
-        console.print(f"Next, to {purpose}: {on.command(*words)}")
-    on.print_json({**document, **asdict(found), "notes": it.notes, "serving": state.serving, "queries": dict(queries),
-                   "next": [on.command(*words) for _, words in steps]})  # fmt: skip
+        console.print(f"Next, to {purpose}: {url.command(*words)}")
+    print_json({**document, **asdict(found), "notes": it.notes, "serving": state.serving, "queries": dict(queries),
+                   "next": [url.command(*words) for _, words in steps]})  # fmt: skip
     return 0
 
 

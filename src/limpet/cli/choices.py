@@ -45,14 +45,3 @@ def options_by_method(names: Sequence[str], options: Mapping[str, object], what:
             )
         by_name[name] = own
     return by_name
-
-
-def write_settings(folder: Path, name: str, text: str) -> None:
-    """Write the resolved settings of a command beside its results, wholly or not at all.
-
-    Raises:
-        DataError: The folder cannot be written.
-    """
-    from limpet.embeddings.storage import write_atomically
-
-    write_atomically(folder / name, lambda part: part.write_text(text, encoding="utf-8"))

@@ -6,13 +6,14 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from limpet.cli.console import console, long_texts, rate_progress
+from limpet.cli.console import console, long_texts, print_json, rate_progress
 from limpet.cli.gallery.common import duration
-from limpet.cli.gallery.options import PatientWriterOptions, Spending
+from limpet.cli.gallery.options import GalleryUrl, Spending, Wait
 from limpet.cli.gallery.sources import MappedVectors
 from limpet.cli.options import Api, DataSets
+from limpet.cli.parameters import RARE
 from limpet.embeddings.storage import write_atomically
 from limpet.errors import ConfigError, shown
 
@@ -25,18 +26,20 @@ LISTED = 1000  # missing ids in --json
 
 
 def backfill(
-    on: PatientWriterOptions,
-    source: MappedVectors,
-    api: Api,
-    sets: DataSets,
-    spending: Spending,
+    gallery: GalleryUrl,
+    *,
+    source: MappedVectors = MappedVectors(),
+    api: Api = Api(),
+    sets: DataSets = DataSets(),
+    spending: Spending = Spending(),
     order: str | None = None,
-    batch: int = 4096,
+    batch: Annotated[int, RARE] = 4096,
     budget: int | None = None,
-    rate: float | None = None,
-    missing_out: Path | None = None,
-    retries: int = 6,
-    seed: int = 0,
+    rate: Annotated[float | None, RARE] = None,
+    missing_out: Annotated[Path | None, RARE] = None,
+    retries: Annotated[int, RARE] = 6,
+    seed: Annotated[int, RARE] = 0,
+    wait: Wait = 60.0,
 ) -> int:
     """Give items that lack one a vector of the prepared or active model.
 
@@ -55,19 +58,19 @@ def backfill(
         seed: Of random orders.
 
     Examples:
-        limpet gallery backfill --gallery live --release runs/link/head --texts requests.csv --budget 200
+        limpet gallery backfill live --release runs/link/head --texts requests.csv --budget 200
     """
     from limpet.cli.gallery.words import fill_command, next_commands, one_scale, tell_next
     from limpet.galleries.items import pages
     from limpet.galleries.sources import without_text
 
     limit = spending.items(budget)
-    with on.opened() as it:
+    with gallery.opened(wait) as it:
         found = source.opened(it, api, sets)
         if found is None:
             status = it.status()
-            fill = ("give the others new vectors", fill_command(status, on.gallery))
-            [(purpose, typed), *_] = [fill] if status.lacking else next_commands(status, on.gallery)
+            fill = ("give the others new vectors", fill_command(status, gallery))
+            [(purpose, typed), *_] = [fill] if status.lacking else next_commands(status, gallery)
             raise ConfigError(
                 "Nothing to embed with was given.",
                 expected="--release NEW --data DATA; --release HEAD --texts TEXTS; or --vectors FILE …",
@@ -77,7 +80,7 @@ def backfill(
             it,
             lambda on_step: it.backfill(
                 found, order=order, batch=batch, budget=limit, rate=rate, seconds=spending.seconds,
-                retries=retries, wait=on.wait, seed=seed, on_step=on_step,
+                retries=retries, wait=wait, seed=seed, on_step=on_step,
             ),
         )  # fmt: skip
         missing = []
@@ -90,12 +93,12 @@ def backfill(
     cost = spending.cost(done.embedded)
     verb = "read" if source.vectors else "embedded"  # vectors of files are not embedded
     _tell(done, missing, cost, "carried over" if source.vectors and (source.release or source.adapter) else verb)
-    tell_next(one_scale(status, on.gallery) if status.lacking else next_commands(status, on.gallery)[:1])
+    tell_next(one_scale(status, gallery) if status.lacking else next_commands(status, gallery)[:1])
     if missing_out is not None and done.stopped == "done":
         text = "".join(f"{one}\n" for one in missing)
         write_atomically(missing_out, lambda part: part.write_text(text, encoding="utf-8"))
     facts = {"missing_ids": missing[:LISTED] or list(done.missing_ids), "cost": cost}
-    on.print_json({**vars(done), **facts, "long_texts": [one.to_dict() for one in long_texts()]})
+    print_json({**vars(done), **facts, "long_texts": [one.to_dict() for one in long_texts()]})
     return {"interrupted": 130, "done": int(bool(missing))}.get(done.stopped, 0)
 
 

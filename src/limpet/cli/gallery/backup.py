@@ -6,55 +6,56 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from limpet.cli.console import console, rate_progress
+from limpet.cli.console import console, print_json, rate_progress
 from limpet.cli.gallery.common import command, size
-from limpet.cli.gallery.options import GalleryOptions, NewGallery
+from limpet.cli.gallery.options import GalleryUrl
 from limpet.errors import without_secrets
 
 if TYPE_CHECKING:
     from limpet.galleries.backup import Backup
 
 
-def backup(on: GalleryOptions, dest: Path) -> int:
+def backup(gallery: GalleryUrl, dest: Path) -> int:
     """Write everything that the gallery holds at one commit into a new folder, while it is searched and written to.
 
-    ``limpet gallery backup DEST --gallery G`` is the same. What was written is read back and compared; the folder
+    What was written is read back and compared; the folder
     appears when it is whole. That of a gallery in a folder can be opened where it is.
 
     Args:
         dest: A new or empty folder, best on another disk.
 
     Examples:
-        limpet gallery backup /backups/live --gallery live
+        limpet gallery backup live /backups/live
     """
-    with on.opened() as it, rate_progress("backing up", None, unit="MiB") as on_step:
+    with gallery.opened() as it, rate_progress("backing up", None, unit="MiB") as on_step:
         done = it.backup(dest, on_step=on_step)
     console.print(f"Backed up {_told(done)} to {dest}.")
     place = "postgresql://…" if done.kind == "postgresql" else "NEW_FOLDER"
-    console.print(f"Next, to restore it: {command('restore', place, '--backup', dest)}")
-    on.print_json({"backup": str(dest), **_document(done)})
+    console.print(f"Next, to restore it: {command('restore', place, dest)}")
+    print_json({"backup": str(dest), **_document(done)})
     return 0
 
 
-def restore(on: NewGallery, backup: Path) -> int:
+def restore(gallery: GalleryUrl, backup: Path) -> int:
     """Make the gallery of a backup in a new place of the same kind; it is there whole, or not at all.
 
-    ``limpet gallery restore BACKUP --gallery G`` is the same. Every file is compared before anything is written, and
+    Every file is compared before anything is written, and
     what was restored is opened and counted.
 
     Args:
         backup: Folder that `limpet gallery backup` wrote; it stays as it is.
 
     Examples:
-        limpet gallery restore /backups/live --gallery live-again
+        limpet gallery restore live-again /backups/live
     """
     from limpet.galleries import restore as restored
 
+    gallery.refuse_in_ram()
     with rate_progress("restoring", None, unit="MiB") as on_step:
-        done = restored(backup, on.gallery, on_step=on_step)
-    console.print(f"Restored {_told(done)} to {without_secrets(on.gallery)}.")
-    console.print(f"Next, to look closer: {command('doctor', on.gallery)}")
-    on.print_json({"gallery": without_secrets(on.gallery), **_document(done)})
+        done = restored(backup, gallery, on_step=on_step)
+    console.print(f"Restored {_told(done)} to {without_secrets(gallery)}.")
+    console.print(f"Next, to look closer: {command('doctor', gallery)}")
+    print_json({"gallery": without_secrets(gallery), **_document(done)})
     return 0
 
 

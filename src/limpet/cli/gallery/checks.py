@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from rich.text import Text
 
-from limpet.cli.console import console, rate_progress
+from limpet.cli.console import console, print_json, rate_progress
 from limpet.cli.gallery.common import duration
-from limpet.cli.gallery.options import GalleryOptions
+from limpet.cli.gallery.options import GalleryUrl
 from limpet.cli.gallery.sources import MappedVectors
 from limpet.cli.options import Api, DataSets
+from limpet.cli.parameters import RARE
 from limpet.errors import StoreError, printable, without_secrets
 
 if TYPE_CHECKING:
@@ -21,12 +22,13 @@ _COLOURS = {"error": "bold red", "warning": "bold yellow", "note": "bold"}
 
 
 def doctor(
-    on: GalleryOptions,
-    source: MappedVectors,
-    api: Api,
-    sets: DataSets,
-    sample: int = 200,
-    seed: int = 0,
+    gallery: GalleryUrl,
+    *,
+    source: MappedVectors = MappedVectors(),
+    api: Api = Api(),
+    sets: DataSets = DataSets(),
+    sample: Annotated[int, RARE] = 200,
+    seed: Annotated[int, RARE] = 0,
     repair: bool = False,
 ) -> int:
     """Read everything again and say what is wrong, and what to do about it; without --repair nothing is changed.
@@ -40,14 +42,14 @@ def doctor(
         repair: Where files are damaged, go back to the last commit that can be read whole first, and say what is lost.
 
     Examples:
-        limpet gallery doctor --gallery live
-        limpet gallery doctor --gallery live --release runs/link/head --texts requests.csv
+        limpet gallery doctor live
+        limpet gallery doctor live --release runs/link/head --texts requests.csv
     """
     from limpet.galleries.doctor import doctor as examined
     from limpet.galleries.doctor import repair as repaired_first
 
     try:
-        with on.opened() as it:
+        with gallery.opened() as it:
             repaired = repaired_first(it) if repair else None
             vectors = source.opened(it, api, sets)
             with rate_progress("reading", None) as show:
@@ -59,10 +61,10 @@ def doctor(
                 console.print(str(repaired), style="bold")
     except StoreError as error:  # not even that can be read
         repaired = None
-        found = _unreadable(on.gallery, error)
+        found = _unreadable(gallery, error)
     _tell(found)
     told = {"repaired": repaired.to_dict()} if repaired is not None else {}
-    on.print_json({**found.to_dict(), **told, "url": without_secrets(found.url)})
+    print_json({**found.to_dict(), **told, "url": without_secrets(found.url)})
     return 0 if found.healthy else 1
 
 
@@ -87,7 +89,7 @@ def _tell(found: Diagnosis) -> None:
         console.print("The gallery is healthy.", style="bold")
 
 
-def export(on: GalleryOptions, out: Path, generation: str | None = None) -> int:
+def export(gallery: GalleryUrl, *, out: Path, generation: str | None = None) -> int:
     """Write the vectors and metadata of one generation to a file that other programs read.
 
     Args:
@@ -96,15 +98,15 @@ def export(on: GalleryOptions, out: Path, generation: str | None = None) -> int:
         generation: Its name or fingerprint; the active one when left out.
 
     Examples:
-        limpet gallery export --gallery live --out vectors.parquet
+        limpet gallery export live --out vectors.parquet
     """
     from limpet.galleries.transfer import export as exported
 
-    with on.opened() as it, rate_progress("exporting", None) as on_step:
+    with gallery.opened() as it, rate_progress("exporting", None) as on_step:
         done = exported(it, generation, out, on_step=on_step)
     console.print(f"{done.rows:,} items of {done.generation} written to {done.path}.")
     for name, why in done.left_out.items():
         console.print(f"The column '{name}' was left out: {why}. A .parquet file holds it.")
-    on.print_json({"file": str(done.path), "generation": done.generation, "items": done.rows,
+    print_json({"file": str(done.path), "generation": done.generation, "items": done.rows,
                    "left_out": dict(done.left_out)})  # fmt: skip
     return 0

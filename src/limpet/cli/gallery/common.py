@@ -23,9 +23,9 @@ def command(subcommand: str, url: str, *words: object) -> str:
     """Return what to type, without a password.
 
     >>> command("swap", "my gallery", "--force", "REASON")
-    "limpet gallery swap --gallery 'my gallery' --force REASON"
+    "limpet gallery swap 'my gallery' --force REASON"
     """
-    return shlex.join(["limpet", "gallery", subcommand, "--gallery", without_secrets(url), *map(str, words)])
+    return shlex.join(["limpet", "gallery", subcommand, without_secrets(url), *map(str, words)])
 
 
 class Model(NamedTuple):

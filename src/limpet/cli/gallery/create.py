@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from limpet.cli.console import console
+from limpet.cli.console import console, print_json
 from limpet.cli.gallery.common import DECLARED, Model, command, name_of, unnamed
 from limpet.cli.gallery.imports import Commits, Found, Items, tell
-from limpet.cli.gallery.options import GraphOptions, NewGallery, NewModel
+from limpet.cli.gallery.options import GalleryUrl, GraphOptions, NewModel
 from limpet.cli.options import Api, DataSets
 from limpet.cli.places import Place
 from limpet.embeddings import EmbeddingSet
@@ -25,17 +25,18 @@ _KINDS = {"i": "integer", "u": "integer", "f": "number", "b": "truth", "U": "tex
 
 
 def create(
-    on: NewGallery,
-    source: Items,
-    api: Api,
-    sets: DataSets,
-    hnsw: GraphOptions,
+    gallery: GalleryUrl,
+    *,
+    source: Items = Items(),
+    api: Api = Api(),
+    sets: DataSets = DataSets(),
+    hnsw: GraphOptions = GraphOptions(),
     dim: int | None = None,
     columns: list[str] = [],
 ) -> int:
     """Make a gallery for the vectors of a model, and fill it if items are given.
 
-    ``limpet gallery create --gallery G --embeddings runs/old`` makes one and fills it. So does the URL of a table or
+    ``limpet gallery create G --embeddings runs/old`` makes one and fills it. So does the URL of a table or
     collection, whose columns become metadata of the types that they have there. Of PostgreSQL, numeric becomes number
     (integer where it has no fraction and at most 18 digits), uuid, json, dates and times become text, moments of time
     in UTC.
@@ -48,30 +49,33 @@ def create(
             that the embeddings or the table have when left out.
 
     Examples:
-        limpet gallery create --gallery live --embeddings runs/old
-        limpet gallery create --gallery live --texts requests.csv --text-model wordllama
+        limpet gallery create live --embeddings runs/old
+        limpet gallery create live --texts requests.csv --text-model wordllama
     """
     from limpet.galleries import Gallery
     from limpet.galleries.rows import checked_columns
 
+    gallery.refuse_in_ram()
     types = checked_columns(dict(_column(word) for word in columns))
     refuse(len(types) < len(columns), f"--columns {' '.join(columns)}.", "every column once")
     new = NewModel(source.release, source.model, dim)
-    first = source.opened(new.declared, api, sets) if source.embeds or source.embeddings is not None else None
-    refuse(bool(source.take) and source.table is None, "--take without a table.",
-           "it with the URL of one, or with Parquet files, as --embeddings")  # fmt: skip
-    named = new.identity() if first is None else _model(first, new, source)
+    given = source.embeds or source.embeddings is not None
+    with gallery.assured("Nothing was changed."):
+        first = source.opened(new.declared, api, sets) if given else None
+        refuse(bool(source.take) and source.table is None, "--take without a table.",
+               "it with the URL of one, or with Parquet files, as --embeddings")  # fmt: skip
+        named = new.identity() if first is None else _model(first, new, source)
     if first is not None and (source.take or not columns):
         types = _columns_of(first, source) | types
     with Gallery.create(
-        on.gallery,
+        gallery,
         fingerprint=named.fingerprint,
         space=named.space,
         columns=types,
         note=named.note,
         graph=hnsw.graph(),
     ) as it:
-        done = None if first is None else _filled(it, first, named.fingerprint, on.gallery, source)
+        done = None if first is None else _filled(it, first, named.fingerprint, gallery, source)
         found = it.status()
     api.tell()
     console.print(
@@ -88,10 +92,10 @@ def create(
                 "taken from the items that it is made of (--embeddings, --texts, --data)."
             )
         model = [] if new.model is None else ["--model", new.model]
-        console.print(f"Next, to fill it: {command('import', on.gallery, '--embeddings', 'FILE_OR_FOLDER', *model)}")
+        console.print(f"Next, to fill it: {command('import', gallery, '--embeddings', 'FILE_OR_FOLDER', *model)}")
     else:
-        tell(done, found.items, on.gallery)
-    on.print_json({"gallery": without_secrets(found.url), "kind": found.kind, "fingerprint": named.fingerprint,
+        tell(done, found.items, gallery)
+    print_json({"gallery": without_secrets(found.url), "kind": found.kind, "fingerprint": named.fingerprint,
                    "space": named.space.record(), "columns": types, "items": found.items})  # fmt: skip
     return 0
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import numpy as np
 
-from limpet.cli.console import console, rate_progress
+from limpet.cli.console import console, print_json, rate_progress
 from limpet.cli.gallery.common import command, made_by, open_vectors, unnamed
-from limpet.cli.gallery.options import Embedding, WriterOptions
+from limpet.cli.gallery.options import Embedding, GalleryUrl, Wait
 from limpet.cli.gallery.sources import TO_EMBED, Embedder, fingerprints_of
 from limpet.cli.options import Api, DataSets, leaving_out
-from limpet.cli.parameters import Options, as_typed
+from limpet.cli.parameters import RARE, Options, as_typed
 from limpet.cli.places import Place
 from limpet.embeddings import EmbeddingSet
 from limpet.embeddings.files import FileColumns
@@ -38,7 +38,7 @@ class Items(Embedder, Embedding):
     Args:
         embeddings: A folder that `limpet embed` wrote (its gallery), a folder of .parquet files, one .safetensors,
             .npz, .npy or .parquet file, or the URL of a table or collection:
-            postgresql://USER@HOST/DATABASE?table=items, lance:FOLDER#TABLE and the like. Also written --from.
+            postgresql://USER@HOST/DATABASE?table=items, lance:FOLDER#TABLE and the like.
         id_column: Column of ids, in tables, Parquet and .npz files.
         vector_column: Column of vectors there.
         take: Which columns of a table become metadata: title, or price=unit_price to call it otherwise; when left out
@@ -50,10 +50,10 @@ class Items(Embedder, Embedding):
     """
 
     embeddings: Place | None = None
-    id_column: str | None = None
-    vector_column: str | None = None
+    id_column: Annotated[str | None, RARE] = None
+    vector_column: Annotated[str | None, RARE] = None
     take: list[str] = field(default_factory=list)
-    skip_unusable: bool = False
+    skip_unusable: Annotated[bool, RARE] = False
 
     @property
     def embeds(self) -> bool:
@@ -169,10 +169,18 @@ class Commits(Options):
     """
 
     skip_existing: bool = False
-    batch: int = 10_000
+    batch: Annotated[int, RARE] = 10_000
 
 
-def import_rows(on: WriterOptions, source: Items, api: Api, sets: DataSets, commits: Commits) -> int:
+def import_rows(
+    gallery: GalleryUrl,
+    *,
+    source: Items = Items(),
+    api: Api = Api(),
+    sets: DataSets = DataSets(),
+    commits: Commits = Commits(),
+    wait: Wait = 10.0,
+) -> int:
     """Add items from a file of embeddings, a Parquet file or folder, or the URL of a table or collection.
 
     Or from texts or images, which a model embeds now.
@@ -181,11 +189,11 @@ def import_rows(on: WriterOptions, source: Items, api: Api, sets: DataSets, comm
     further columns are taken along if the gallery has columns of their names.
 
     Examples:
-        limpet gallery import --gallery live --embeddings runs/more
-        limpet gallery import --gallery live --embeddings 'postgresql://me@host/shop?table=items' --model v1
-        limpet gallery import --gallery live --texts more.csv --text-model wordllama
+        limpet gallery import live --embeddings runs/more
+        limpet gallery import live --embeddings 'postgresql://me@host/shop?table=items' --model v1
+        limpet gallery import live --texts more.csv --text-model wordllama
     """
-    with on.opened() as it:
+    with gallery.opened(wait) as it:
         fingerprint = made_by(it.state, source.model)
         try:
             found = source.opened(fingerprint, api, sets, fingerprints_of(it))
@@ -199,8 +207,8 @@ def import_rows(on: WriterOptions, source: Items, api: Api, sets: DataSets, comm
         items = len(it)
     api.tell()
     tell_left_out(passed)
-    tell(done, items, on.gallery)
-    on.print_json({**vars(done), "source": without_secrets(done.source), "items": items})
+    tell(done, items, gallery)
+    print_json({**vars(done), "source": without_secrets(done.source), "items": items})
     return 0
 
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from limpet.cli.console import console
-from limpet.cli.gallery.options import GraphOptions, WriterOptions
+from limpet.cli.console import console, print_json
+from limpet.cli.gallery.options import GalleryUrl, GraphOptions, Wait
 
 
-def index(on: WriterOptions, hnsw: GraphOptions, generation: str | None = None) -> int:
+def index(
+    gallery: GalleryUrl,
+    *,
+    hnsw: GraphOptions = GraphOptions(),
+    generation: str | None = None,
+    wait: Wait = 10.0,
+) -> int:
     """Build an approximate index, which `search --approximate` follows; searches go on meanwhile.
 
     A backfill indexes later generations likewise. PostgreSQL keeps whole vectors of up to 2,000 numbers in it, on the
@@ -17,12 +23,12 @@ def index(on: WriterOptions, hnsw: GraphOptions, generation: str | None = None) 
         generation: Whose vectors; those of the active one when left out.
 
     Examples:
-        limpet gallery index --gallery postgresql://me@host/shop --m 24 --ef-construction 128
+        limpet gallery index postgresql://me@host/shop --m 24 --ef-construction 128
     """
-    with on.opened() as it:
+    with gallery.opened(wait) as it:
         name = it.state.named(generation or it.state.active).name
         it.build_index(name, graph=hnsw.graph(it.store.graph))
         upkeep = it.store.upkeep(name)
     console.print(f"{upkeep.indexed:,} of {upkeep.rows:,} vectors of {name} are indexed.")
-    on.print_json({"generation": name, "rows": upkeep.rows, "indexed": upkeep.indexed, "bytes": upkeep.bytes})
+    print_json({"generation": name, "rows": upkeep.rows, "indexed": upkeep.indexed, "bytes": upkeep.bytes})
     return 0

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
-from limpet.cli.console import print_json
-from limpet.cli.gallery.common import DECLARED, Model, name_of, open_vectors
-from limpet.cli.parameters import Options
+from cyclopts import Parameter
+
+from limpet.cli.gallery.common import DECLARED, Model, command, name_of, open_vectors
+from limpet.cli.parameters import RARE, Options
 from limpet.cli.places import Place
-from limpet.errors import ConfigError, refuse, without_secrets
+from limpet.errors import ConfigError, LimpetError, refuse, without_secrets
 from limpet.models.names import called
 
 if TYPE_CHECKING:
@@ -21,33 +23,55 @@ if TYPE_CHECKING:
     from limpet.stores.base import Graph
 
 
-@dataclass(frozen=True)
-class GalleryOptions(Options):
-    """The gallery.
+def _gallery(kind: Any, tokens: Any) -> GalleryUrl:
+    return GalleryUrl(tokens[0].value)
 
-    Args:
-        gallery: Where it is.
-        json: Print one JSON document.
-    """
 
-    gallery: str
-    json: bool = False
+@Parameter(
+    converter=_gallery,
+    accepts_keys=False,
+    n_tokens=1,
+    help="Folder (LanceDB), memory:FOLDER (all vectors in RAM, kept in one file), or a database with pgvector, "
+    "postgresql://USER@HOST/DATABASE?schema=NAME.",
+)
+class GalleryUrl(str):
+    """Where a gallery is, as a person gave it; may hold a password."""
 
-    def __post_init__(self) -> None:
-        refuse(self.gallery == "memory://", "A gallery in RAM alone, which ends with this command.",
-               "memory:FOLDER, which is kept; memory:// is for programs")  # fmt: skip
-        _refuse_table(self.gallery)
+    @contextmanager
+    def opened(self, wait: float | None = None) -> Iterator[Gallery]:
+        """Open the gallery for a while. Errors say what is intact, and what to type.
 
-    def opened(self) -> Gallery:
-        """Open it for a while."""
+        Args:
+            wait: Seconds to wait for another writer; None for a command that changes nothing.
+        """
         from limpet.galleries import Gallery
 
-        return Gallery.open(self.gallery)
+        refuse(wait is not None and wait < 0, f"--wait {wait}.", "at least 0 seconds")
+        with self.assured("Nothing was changed." if wait is None else "The gallery is intact."):
+            self.refuse_in_ram()
+            with Gallery.open(self, timeout=10.0 if wait is None else wait) as it:
+                yield it
 
-    def print_json(self, document: Mapping[str, object]) -> None:
-        """Print a document for machines, if they asked for one."""
-        if self.json:
-            print_json(document)
+    @contextmanager
+    def assured(self, intact: str) -> Iterator[None]:
+        """Let errors say what is intact and what to type, where they do not say it themselves."""
+        try:
+            yield
+        except ConfigError:  # which comes before any work
+            raise
+        except LimpetError as error:
+            error.to_do = error.to_do or f"`{command('status', self)}` says where the gallery stands."
+            error.intact = error.intact or intact
+            raise
+
+    def refuse_in_ram(self) -> None:
+        """Refuse a gallery that would end with the command."""
+        refuse(self == "memory://", "A gallery in RAM alone, which ends with this command.",
+               "memory:FOLDER, which is kept; memory:// is for programs")  # fmt: skip
+        _refuse_table(self)
+
+
+Wait = Annotated[float, RARE, Parameter(help="Seconds to wait for another writer.")]
 
 
 _ATTACHED = {
@@ -91,45 +115,6 @@ def _refuse_table(url: str) -> None:
 
 
 @dataclass(frozen=True)
-class WriterOptions(GalleryOptions):
-    """The gallery, which is written to.
-
-    Args:
-        wait: Seconds to wait for another writer.
-    """
-
-    wait: float = 10.0
-
-    def opened(self) -> Gallery:
-        """Open it for a while, once another writer has ended."""
-        from limpet.galleries import Gallery
-
-        refuse(self.wait < 0, f"--wait {self.wait}.", "at least 0 seconds")
-        return Gallery.open(self.gallery, timeout=self.wait)
-
-
-@dataclass(frozen=True)
-class PatientWriterOptions(WriterOptions):
-    """The gallery, which is written to for long.
-
-    Args:
-        wait: Seconds that every commit waits for another writer.
-    """
-
-    wait: float = 60.0
-
-
-@dataclass(frozen=True)
-class NewGallery(GalleryOptions):
-    """The new gallery.
-
-    Args:
-        gallery: A new folder (LanceDB), memory:FOLDER (all vectors in RAM, kept in one file), or a database with
-            pgvector, postgresql://USER@HOST/DATABASE?schema=NAME, whose schema is empty or not there yet.
-    """
-
-
-@dataclass(frozen=True)
 class GraphOptions(Options):
     """How approximate indexes are built and searched, in PostgreSQL (HNSW); 16, 64 and 100 when never said.
 
@@ -139,9 +124,9 @@ class GraphOptions(Options):
         ef_search: Rows that a search looks at, 1 to 1,000; at least two for each hit.
     """
 
-    m: int | None = None
-    ef_construction: int | None = None
-    ef_search: int | None = None
+    m: Annotated[int | None, RARE] = None
+    ef_construction: Annotated[int | None, RARE] = None
+    ef_search: Annotated[int | None, RARE] = None
 
     def graph(self, before: Graph | None = None) -> Graph | None:
         """Return what was said, and for the rest what was before; None where nothing was said."""
@@ -227,12 +212,12 @@ class Encoding(Options):
     """
 
     release: Path | None = None
-    encoder: str | None = None
+    encoder: Annotated[str | None, RARE] = None
     text_model: str | None = None
-    max_length: int | None = None
-    truncate_dim: int | None = None
-    on_long: str | None = None
-    device: str = "cpu"
+    max_length: Annotated[int | None, RARE] = None
+    truncate_dim: Annotated[int | None, RARE] = None
+    on_long: Annotated[str | None, RARE] = None
+    device: Annotated[str, RARE] = "cpu"
 
 
 @dataclass(frozen=True)
@@ -245,7 +230,7 @@ class Embedding(Encoding):
     """
 
     model: str | None = None
-    cast: bool = False
+    cast: Annotated[bool, RARE] = False
 
 
 @dataclass(frozen=True)
@@ -263,7 +248,7 @@ class Links(Options):
 
     report: list[Path] = field(default_factory=list)
     adapter: Path | None = None
-    score_map: Path | None = None
+    score_map: Annotated[Path | None, RARE] = None
 
     def __post_init__(self) -> None:
         alone = self.score_map is not None and self.adapter is None
@@ -282,7 +267,7 @@ class Spending(Options):
 
     price_per_thousand: float | None = None
     max_cost: float | None = None
-    seconds: float | None = None
+    seconds: Annotated[float | None, RARE] = None
 
     def items(self, budget: int | None) -> int | None:
         """Return how many items a number and a sum of money allow; None for as many as there are.

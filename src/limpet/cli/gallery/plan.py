@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from limpet.cli.console import console
+from limpet.cli.console import console, print_json
 from limpet.cli.gallery.common import command, duration, size
-from limpet.cli.gallery.options import GalleryOptions, Spending
+from limpet.cli.gallery.options import GalleryUrl, Spending
 from limpet.cli.gallery.sources import MappedVectors
 from limpet.cli.options import Api, DataSets
+from limpet.cli.parameters import RARE
 from limpet.errors import shown
 
 if TYPE_CHECKING:
@@ -19,16 +20,17 @@ if TYPE_CHECKING:
 
 
 def plan(
-    on: GalleryOptions,
-    source: MappedVectors,
-    api: Api,
-    sets: DataSets,
-    spending: Spending,
+    gallery: GalleryUrl,
+    *,
+    source: MappedVectors = MappedVectors(),
+    api: Api = Api(),
+    sets: DataSets = DataSets(),
+    spending: Spending = Spending(),
     report: list[Path] = [],
-    sample: int = 256,
-    batch: int = 4096,
-    rescore: int = 100,
-    seed: int = 0,
+    sample: Annotated[int, RARE] = 256,
+    batch: Annotated[int, RARE] = 4096,
+    rescore: Annotated[int, RARE] = 100,
+    seed: Annotated[int, RARE] = 0,
 ) -> int:
     """Say what a backfill would take: items, time, cost, room, and how search is meanwhile. Nothing is changed.
 
@@ -42,12 +44,12 @@ def plan(
         seed: Of the sample.
 
     Examples:
-        limpet gallery plan --gallery live --release runs/link/head --texts requests.csv --price-per-thousand 0.02
+        limpet gallery plan live --release runs/link/head --texts requests.csv --price-per-thousand 0.02
     """
     from limpet.cli.gallery.words import tell_next
     from limpet.galleries.plan import plan as planned
 
-    with on.opened() as it:
+    with gallery.opened() as it:
         vectors = source.opened(it, api, sets)
         with console.status("embedding a sample"):
             found = planned(
@@ -60,8 +62,8 @@ def plan(
         plan_lines(found) if found.rows or not found.items else [f"Every item has a vector of {found.generation}."]
     ):
         console.print(line)
-    tell_next(following(found, status, on.gallery, source, report))
-    on.print_json(found.to_dict())
+    tell_next(following(found, status, gallery, source, report))
+    print_json(found.to_dict())
     return 0
 
 

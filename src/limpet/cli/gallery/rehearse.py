@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from limpet.cli.console import console, print_table, rate_progress
+from limpet.cli.console import console, print_json, print_table, rate_progress
 from limpet.cli.gallery.common import command, made_by, open_vectors
-from limpet.cli.gallery.options import GalleryOptions, Links
+from limpet.cli.gallery.options import GalleryUrl, Links
 from limpet.cli.gallery.sources import NewVectors
 from limpet.cli.options import Api, DataSets
 from limpet.cli.pages import page_line, page_written
+from limpet.cli.parameters import RARE
 from limpet.cli.places import Place
 from limpet.errors import ConfigError, refuse
 
@@ -24,19 +25,20 @@ PASSED = ("ready", "no gain", "unlabelled")
 
 
 def rehearse(
-    on: GalleryOptions,
-    source: NewVectors,
-    api: Api,
-    sets: DataSets,
-    links: Links,
-    out: Path = Path("runs/rehearsal"),
-    sample: int = 2000,
+    gallery: GalleryUrl,
+    *,
+    source: NewVectors = NewVectors(),
+    api: Api = Api(),
+    sets: DataSets = DataSets(),
+    links: Links = Links(),
+    out: Annotated[Path, RARE] = Path("runs/rehearsal"),
+    sample: Annotated[int, RARE] = 2000,
     queries: list[Place] = [],
-    old_model: str | None = None,
-    order: list[str] = [],
-    class_column: str = "label",
-    most_queries: int = 200,
-    seed: int = 0,
+    old_model: Annotated[str | None, RARE] = None,
+    order: Annotated[list[str], RARE] = [],
+    class_column: Annotated[str, RARE] = "label",
+    most_queries: Annotated[int, RARE] = 200,
+    seed: Annotated[int, RARE] = 0,
 ) -> int:
     """Rehearse a whole upgrade on a copy of a sample, in memory: swap, backfill, rollback, with searches throughout.
 
@@ -56,13 +58,13 @@ def rehearse(
         seed: Of the sample, and of random orders.
 
     Examples:
-        limpet gallery rehearse --gallery live --release runs/link/head --texts requests.csv --report runs/link-report
+        limpet gallery rehearse live --release runs/link/head --texts requests.csv --report runs/link-report
     """
     from limpet.galleries.rehearsal import rehearse as rehearsed
     from limpet.reports.rehearsal import write_rehearsal_report
 
     refuse(len(queries) not in (0, 2), f"{len(queries)} files of queries.", "two: by the old and by the new model")
-    with on.opened() as it:
+    with gallery.opened() as it:
         vectors = source.opened(it, api, sets)
         if vectors is None:
             raise ConfigError(
@@ -76,12 +78,12 @@ def rehearse(
                 queries=asked, orders=order or None, class_column=class_column, most_queries=most_queries, seed=seed,
                 on_step=lambda event: show({"done": 0, "total": None, **event, "state": event["step"]}),
             )  # fmt: skip
-    found = found.model_copy(update={"commands": _commands(found, on.gallery, source, links)})
+    found = found.model_copy(update={"commands": _commands(found, gallery, source, links)})
     path = found.save(out)
     page = page_written(None, lambda: write_rehearsal_report(found, out))  # the option --report names evidence here
     _tell(found)
     console.print(f"\nresults  {path}{page_line(None, page)}")
-    on.print_json(found.to_dict())
+    print_json(found.to_dict())
     return 0 if found.verdict in PASSED else 1
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from limpet.cli.console import console, rate_progress
+from limpet.cli.console import console, print_json, rate_progress
 from limpet.cli.gallery.common import made_by, open_vectors
 from limpet.cli.gallery.imports import EMBEDDED_AT_ONCE, tell_left_out, unknown_columns
-from limpet.cli.gallery.options import WriterOptions
+from limpet.cli.gallery.options import GalleryUrl, Wait
 from limpet.cli.gallery.sources import TO_EMBED, Embedder, fingerprints_of
 from limpet.cli.options import Api, DataSets
+from limpet.cli.parameters import RARE
 from limpet.cli.places import Place
 from limpet.embeddings.embedding_set import joined
 from limpet.errors import ConfigError, refuse, shown
@@ -29,7 +30,7 @@ class Items(Embedder):
     """The items: embeddings, or texts or images that a model embeds now.
 
     Args:
-        embeddings: Of the items, one file, folder or URL per model; metadata is that of the first. Also written --from.
+        embeddings: Of the items, one file, folder or URL per model; metadata is that of the first.
         model: What you call the model of each URL and .npz, .npy and .parquet file, in their order; or a generation, as
             g1.
         cast: Accept other floating types than float32 there.
@@ -38,8 +39,8 @@ class Items(Embedder):
 
     embeddings: list[Place] = field(default_factory=list)
     model: list[str] = field(default_factory=list)
-    cast: bool = False
-    skip_unusable: bool = False
+    cast: Annotated[bool, RARE] = False
+    skip_unusable: Annotated[bool, RARE] = False
 
     def opened(self, gallery: Gallery, api: Api, sets: DataSets) -> list[EmbeddingSet]:
         """Open the embeddings, with the names given to those that say nothing of their model, or make them."""
@@ -73,31 +74,45 @@ class Items(Embedder):
         ]
 
 
-def add(on: WriterOptions, items: Items, api: Api, sets: DataSets) -> int:
+def add(
+    gallery: GalleryUrl,
+    *,
+    items: Items = Items(),
+    api: Api = Api(),
+    sets: DataSets = DataSets(),
+    wait: Wait = 10.0,
+) -> int:
     """Add items that the gallery does not have.
 
     Examples:
-        limpet gallery add --gallery live --embeddings runs/new-items
-        limpet gallery add --gallery live --texts new.csv --text-model wordllama
+        limpet gallery add live --embeddings runs/new-items
+        limpet gallery add live --texts new.csv --text-model wordllama
     """
-    return _write(on, items, api, sets, replace=False)
+    return _write(gallery, wait, items, api, sets, replace=False)
 
 
-def upsert(on: WriterOptions, items: Items, api: Api, sets: DataSets) -> int:
+def upsert(
+    gallery: GalleryUrl,
+    *,
+    items: Items = Items(),
+    api: Api = Api(),
+    sets: DataSets = DataSets(),
+    wait: Wait = 10.0,
+) -> int:
     """Write items whole: their metadata and vectors replace what was there.
 
     A vector by another model is removed, since it describes what the item was before: between swap and gc, give the
     embeddings of both models, if queries of both shall find the item at once.
 
     Examples:
-        limpet gallery upsert --gallery live --embeddings runs/changed-items
-        limpet gallery upsert --gallery live --texts changed.csv --release runs/link/head
+        limpet gallery upsert live --embeddings runs/changed-items
+        limpet gallery upsert live --texts changed.csv --release runs/link/head
     """
-    return _write(on, items, api, sets, replace=True)
+    return _write(gallery, wait, items, api, sets, replace=True)
 
 
-def _write(on: WriterOptions, items: Items, api: Api, sets: DataSets, *, replace: bool) -> int:
-    with on.opened() as it:
+def _write(gallery: GalleryUrl, wait: float, items: Items, api: Api, sets: DataSets, *, replace: bool) -> int:
+    with gallery.opened(wait) as it:
         found = items.opened(it, api, sets)
         total = len({identifier for embeddings in found for identifier in embeddings.ids})
         refuse(not total, f"{shown(map(str, items.embeddings))} has no items.", "at least one item")
@@ -109,7 +124,7 @@ def _write(on: WriterOptions, items: Items, api: Api, sets: DataSets, *, replace
     api.tell()
     tell_left_out(passed)
     console.print(f"{written:,} items written; {count:,} in the gallery.")
-    on.print_json({"written": written, "items": count})
+    print_json({"written": written, "items": count})
     return 0
 
 
@@ -136,11 +151,7 @@ def _metadata(gallery: Gallery, place: Place, sets: list[EmbeddingSet], total: i
     return {name: found + [None] * (total - len(sets[0])) for name, found in values.items()}
 
 
-def delete(
-    on: WriterOptions,
-    ids: list[str] = [],
-    ids_from: Path | None = None,
-) -> int:
+def delete(gallery: GalleryUrl, *, ids: list[str] = [], ids_from: Path | None = None, wait: Wait = 10.0) -> int:
     """Remove items with all their vectors; a backfill does not bring them back.
 
     Args:
@@ -148,19 +159,19 @@ def delete(
         ids_from: File of ids, one a line.
 
     Examples:
-        limpet gallery delete --gallery live --ids 17 42
+        limpet gallery delete live --ids 17 42
     """
     refuse(bool(ids) == (ids_from is not None), "Both or neither of --ids and --ids-from were given.", "one of them")
     names = list(dict.fromkeys(ids if ids_from is None else _lines(ids_from)))
     refuse(not names, f"'{ids_from}' has no ids.", "one id a line")
-    with on.opened() as it:
+    with gallery.opened(wait) as it:
         known = set(it.store.fetch(names).ids)
         deleted, items = it.delete(names), len(it)
     unknown = [name for name in names if name not in known]
     console.print(f"{deleted:,} items deleted; {items:,} in the gallery.")
     if unknown:
         console.print(f"Not there: {shown(unknown)}.")
-    on.print_json({"deleted": deleted, "unknown": unknown[:1000], "items": items})
+    print_json({"deleted": deleted, "unknown": unknown[:1000], "items": items})
     return 0
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
-from limpet.cli.console import console, print_table
+from limpet.cli.console import as_json, console, print_json, print_table
 from limpet.cli.gallery.common import made_by, open_vectors
-from limpet.cli.gallery.options import Embedding, Encoding, GalleryOptions
+from limpet.cli.gallery.options import Embedding, Encoding, GalleryUrl
 from limpet.cli.gallery.sources import NewVectors, fingerprints_of
 from limpet.cli.options import Api, DataSets, TextModel
-from limpet.cli.parameters import Options
+from limpet.cli.parameters import RARE, Options
 from limpet.cli.places import Place
 from limpet.errors import ConfigError, count_of, refuse
 from limpet.support.devices import device_named
@@ -55,9 +55,10 @@ class Queries(Embedding):
     data: str | None = None
     image: list[Path] = field(default_factory=list)
     text: list[str] = field(default_factory=list)
-    query_prefix: str | None = None
+    query_prefix: Annotated[str | None, RARE] = None
 
-    def __post_init__(self) -> None:
+    def refuse_several(self) -> None:
+        """Refuse queries that are given in several ways, or not at all."""
         given = [name for name in KINDS if getattr(self, name) not in (None, [])]
         refuse(len(given) != 1, f"{' and '.join(f'--{name}' for name in given) or 'Nothing'} given to search with.",
                f"one of: {'; '.join(KINDS.values())}")  # fmt: skip
@@ -138,11 +139,11 @@ class SecondStage(Options):
     """
 
     rescore: int | None = None
-    rescore_budget: int | None = None
-    rescore_data: str | None = None
+    rescore_budget: Annotated[int | None, RARE] = None
+    rescore_data: Annotated[str | None, RARE] = None
     vectors: list[Place] = field(default_factory=list)
     first: Place | None = None
-    first_model: str | None = None
+    first_model: Annotated[str | None, RARE] = None
     first_release: Path | None = None
     first_text_model: str | None = None
 
@@ -206,23 +207,24 @@ class SecondStage(Options):
 
 
 def search(
-    on: GalleryOptions,
-    query: Queries,
-    second: SecondStage,
-    api: Api,
-    sets: DataSets,
+    gallery: GalleryUrl,
+    *,
+    query: Queries = Queries(),
+    second: SecondStage = SecondStage(),
+    api: Api = Api(),
+    sets: DataSets = DataSets(),
     k: int = 10,
     where: list[str] = [],
     texts: str | None = None,
-    approximate: bool = False,
-    count_traffic: bool = False,
+    approximate: Annotated[bool, RARE] = False,
+    count_traffic: Annotated[bool, RARE] = False,
 ) -> int:
     """Find the items nearest to queries, among all vectors that queries of their model may search.
 
     With --json: hits with generation, metadata and text, and how many items could be found at all.
 
     Args:
-        k: Hits per query. Also written -k.
+        k: Hits per query.
         where: Filters on metadata that all must hold, each in quotes: "price<10" "label=red", or
             "label IN ('red', 'blue') AND NOT price BETWEEN 10 AND 20 AND exists(colour)".
         texts: Texts of the items, by name or a .csv, .parquet, .jsonl or .txt file: printed beside their ids, and
@@ -231,16 +233,17 @@ def search(
         count_traffic: Count the hits, for a backfill in the order traffic.
 
     Examples:
-        limpet gallery search --gallery live --text "my parcel did not come" --release runs/link/head
+        limpet gallery search live --text "my parcel did not come" --release runs/link/head
             --texts requests.csv
-        limpet gallery search --gallery live --like 17 --where "price<10"
-        limpet gallery search --gallery live --text "my parcel did not come" --text-model NEW
+        limpet gallery search live --like 17 --where "price<10"
+        limpet gallery search live --text "my parcel did not come" --text-model NEW
             --first-text-model OLD --rescore 100 --texts requests.csv
     """
     from limpet.stores.where import read_filter
 
     count_of("--k", k)
-    with on.opened() as it:
+    query.refuse_several()
+    with gallery.opened() as it:
         it.count_traffic = count_traffic
         conditions = read_filter(where, it.state.columns)
         asked, more = query.opened(it, api, sets), int(query.like is not None)  # an item finds itself first
@@ -250,8 +253,8 @@ def search(
         found = replace(found, hits=[[hit for hit in found.hits[0] if hit.id != query.like][:k]])
     known = {} if texts is None else query.texts_of(texts, found, sets)
     _tell(asked, found, known)
-    if on.json:
-        on.print_json(_document(asked, found, known))
+    if as_json():
+        print_json(_document(asked, found, known))
     return 0
 
 

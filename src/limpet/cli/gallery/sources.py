@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from limpet.cli.console import console
 from limpet.cli.gallery.common import made_by, of_source, unnamed
 from limpet.cli.gallery.options import Embedding, Encoding
 from limpet.cli.options import Api, DataSets, TextModel
+from limpet.cli.parameters import RARE
 from limpet.cli.places import Place
 from limpet.errors import ConfigError, refuse
 from limpet.support.devices import device_named
@@ -40,9 +41,9 @@ class Embedder(Encoding):
 
     data: str | None = None
     texts: str | None = None
-    batch_size: int | None = None
-    document_prefix: str | None = None
-    workers: int = 0
+    batch_size: Annotated[int | None, RARE] = None
+    document_prefix: Annotated[str | None, RARE] = None
+    workers: Annotated[int, RARE] = 0
 
     def __post_init__(self) -> None:
         refuse(self.workers < 0, f"--workers {self.workers}.", "at least 0")

@@ -5,27 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from limpet.cli.console import console, print_table
-from limpet.cli.gallery.options import GalleryOptions
+from limpet.cli.console import console, print_json, print_table
+from limpet.cli.gallery.options import GalleryUrl
 from limpet.errors import refuse, without_secrets
 
 _SHOWN_ELSEWHERE = ("kind", "links", "evidence", "space", "columns", "bridge", "state")
 
 
-def status(on: GalleryOptions) -> int:
+def status(gallery: GalleryUrl) -> int:
     """Show where the gallery and its upgrade stand, and what to type next.
 
-    Args:
-        on: The gallery.
-
     Examples:
-        limpet gallery status --gallery live
+        limpet gallery status live
     """
     from limpet.cli.gallery.words import backfilled, generations_table, next_commands, standing, tell_next
 
-    with on.opened() as it:
+    with gallery.opened() as it:
         found = it.status()
-    said, steps = standing(found), next_commands(found, on.gallery)
+    said, steps = standing(found), next_commands(found, gallery)
     print_table(f"{without_secrets(found.url)}: {found.items:,} items, {found.phase}", *generations_table(found))
     if found.lacking or found.phase in ("prepared", "swapped"):
         console.print(f"\n{backfilled(found)}")
@@ -33,23 +30,22 @@ def status(on: GalleryOptions) -> int:
     for line in said:
         console.print(line)
     tell_next(steps)
-    on.print_json({**found.to_dict(), "url": without_secrets(found.url), "says": said,
+    print_json({**found.to_dict(), "url": without_secrets(found.url), "says": said,
                    "next": [{"to": purpose, "type": typed} for purpose, typed in steps]})  # fmt: skip
     return 0
 
 
-def journal(on: GalleryOptions, last: int = 20) -> int:
+def journal(gallery: GalleryUrl, *, last: int = 20) -> int:
     """List what was done to the gallery, last entries last.
 
     Args:
-        on: The gallery; --json has everything that the entries say.
         last: How many entries.
 
     Examples:
-        limpet gallery journal --gallery live --last 50
+        limpet gallery journal live --last 50
     """
     refuse(last < 1, f"--last {last}.", "at least 1")
-    with on.opened() as it:
+    with gallery.opened() as it:
         entries = it.store.journal(after=max(0, it.store.pointer().sequence - last))
     print_table(
         "Journal", ["commit", "time (UTC)", "what", "details"],
@@ -57,7 +53,7 @@ def journal(on: GalleryOptions, last: int = 20) -> int:
           _details(entry.event)] for entry in entries],
     )  # fmt: skip
     found = [{"sequence": one.sequence, "time": one.time, "event": dict(one.event)} for one in entries]
-    on.print_json({"entries": found})
+    print_json({"entries": found})
     return 0
 
 

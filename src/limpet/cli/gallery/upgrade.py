@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from limpet.cli.console import console, rate_progress
+from limpet.cli.console import console, print_json, rate_progress
 from limpet.cli.gallery.common import command, duration, size
-from limpet.cli.gallery.options import Links, NewModel, WriterOptions
+from limpet.cli.gallery.options import GalleryUrl, Links, NewModel, Wait
 from limpet.cli.places import Place
 from limpet.errors import UpgradeStateError, refuse
 
@@ -16,17 +16,24 @@ if TYPE_CHECKING:
     from limpet.galleries import Gallery
 
 
-def prepare(on: WriterOptions, new: NewModel, links: Links, embeddings: Place | None = None) -> int:
+def prepare(
+    gallery: GalleryUrl,
+    *,
+    new: NewModel = NewModel(),
+    links: Links = Links(),
+    embeddings: Place | None = None,
+    wait: Wait = 10.0,
+) -> int:
     """Make room for the vectors of a new model; nothing that is served changes.
 
     Args:
         embeddings: Embeddings by the new model, a file or folder, of which only the identity is taken here.
 
     Examples:
-        limpet gallery prepare --gallery live --release runs/link/head --report runs/link-report
+        limpet gallery prepare live --release runs/link/head --report runs/link-report
     """
-    model = new.identity(embeddings)
-    with on.opened() as it:
+    with gallery.opened(wait) as it:
+        model = new.identity(embeddings)
         with rate_progress("mapping stored vectors", None) as on_step:
             made = it.prepare(
                 model.fingerprint, model.space, reports=links.report, adapter=links.adapter, score_map=links.score_map,
@@ -43,15 +50,17 @@ def prepare(on: WriterOptions, new: NewModel, links: Links, embeddings: Place | 
         known = ["--release", str(new.release)] if new.release is not None else []
         if embeddings is not None:
             known = ["--vectors", str(embeddings), *([] if new.model is None else ["--model", new.model])]
-        return _tell(it, on, {"prepared": made.name, "fingerprint": made.fingerprint}, known)
+        return _tell(it, gallery, {"prepared": made.name, "fingerprint": made.fingerprint}, known)
 
 
 def link(
-    on: WriterOptions,
+    gallery: GalleryUrl,
+    *,
     report: Path | None = None,
     query: str | None = None,
     of: str | None = None,
     force: str | None = None,
+    wait: Wait = 10.0,
 ) -> int:
     """Let queries of one model search the vectors of another, in a direction that a report measured.
 
@@ -63,14 +72,14 @@ def link(
         force: A reason to do so without a passing report.
 
     Examples:
-        limpet gallery link --gallery live --report runs/link-report
+        limpet gallery link live --report runs/link-report
     """
     refuse((report is None) == (force is None), "Both or neither of --report and --force were given.", "one of them")
-    with on.opened() as it:
+    with gallery.opened(wait) as it:
         asked, searched = _direction(it, query, of)
         made = it.link(asked, searched, report=report, force=force)
         console.print(f"Queries of {made.query} search vectors of {made.gallery} from now on.")
-        return _tell(it, on, {"query": made.query, "gallery": made.gallery, "how": made.how})
+        return _tell(it, gallery, {"query": made.query, "gallery": made.gallery, "how": made.how})
 
 
 def _direction(gallery: Gallery, query: str | None, of: str | None) -> tuple[str, str]:
@@ -87,7 +96,7 @@ def _direction(gallery: Gallery, query: str | None, of: str | None) -> tuple[str
     return asked, of or others[0]
 
 
-def calibrate(on: WriterOptions, seed: int = 0) -> int:
+def calibrate(gallery: GalleryUrl, *, seed: int = 0, wait: Wait = 10.0) -> int:
     """Let searches merge old and new vectors by scores on one scale, told without labels by items that have both.
 
     For an upgrade whose adapter maps queries or old vectors, once a part is backfilled. Until then hits are merged by
@@ -98,18 +107,18 @@ def calibrate(on: WriterOptions, seed: int = 0) -> int:
         seed: Of the cohort's draw.
 
     Examples:
-        limpet gallery calibrate --gallery live
+        limpet gallery calibrate live
     """
-    with on.opened() as it:
+    with gallery.opened(wait) as it:
         made, items = it.calibrate(seed=seed)
         console.print(
             f"Hits of {made.query} and {made.gallery} are merged by score from now on, by a cohort of {items:,} items "
             "with vectors of both."
         )
-        return _tell(it, on, {"query": made.query, "gallery": made.gallery, "items": items})
+        return _tell(it, gallery, {"query": made.query, "gallery": made.gallery, "items": items})
 
 
-def swap(on: WriterOptions, force: str | None = None) -> int:
+def swap(gallery: GalleryUrl, *, force: str | None = None, wait: Wait = 10.0) -> int:
     """Make the prepared model the active one: queries, new items and the rule of search change at once.
 
     Refused while its queries would miss items: then a passing report, an adapter or a backfill comes first.
@@ -118,15 +127,15 @@ def swap(on: WriterOptions, force: str | None = None) -> int:
         force: A reason to swap all the same, which is recorded.
 
     Examples:
-        limpet gallery swap --gallery live
+        limpet gallery swap live
     """
     refuse(force == "", "--force without a reason.", "--force REASON, for the journal")
-    with on.opened() as it:
+    with gallery.opened(wait) as it:
         state = it.swap(force=force)
-        return _tell(it, on, {"active": state.active, "forced": force})
+        return _tell(it, gallery, {"active": state.active, "forced": force})
 
 
-def complete(on: WriterOptions, allow_missing: bool = False) -> int:
+def complete(gallery: GalleryUrl, *, allow_missing: bool = False, wait: Wait = 10.0) -> int:
     """Read every vector of the active model, and declare the upgrade finished if there is a right one for every item.
 
     Args:
@@ -134,23 +143,23 @@ def complete(on: WriterOptions, allow_missing: bool = False) -> int:
             after gc.
 
     Examples:
-        limpet gallery complete --gallery live
+        limpet gallery complete live
     """
-    with on.opened() as it, rate_progress("counting", None) as on_step:
+    with gallery.opened(wait) as it, rate_progress("counting", None) as on_step:
         found = it.complete(allow_missing=allow_missing, on_step=on_step)
     console.print(f"{found.right:,} of {found.items:,} items have a right vector of {found.generation}.")
-    with on.opened() as it:
-        return _tell(it, on, {"generation": found.generation, "items": found.items, "right": found.right,
+    with gallery.opened(wait) as it:
+        return _tell(it, gallery, {"generation": found.generation, "items": found.items, "right": found.right,
                               "missing": found.lacking})  # fmt: skip
 
 
-def rollback(on: WriterOptions) -> int:
+def rollback(gallery: GalleryUrl, *, wait: Wait = 10.0) -> int:
     """Make the former model active again, at once and without embedding anything; nothing is deleted.
 
     Examples:
-        limpet gallery rollback --gallery live
+        limpet gallery rollback live
     """
-    with on.opened() as it:
+    with gallery.opened(wait) as it:
         only_new = it.rollback()
         found = it.status()
         console.print(f"{found.active} is active again.")
@@ -160,33 +169,33 @@ def rollback(on: WriterOptions) -> int:
                 f"{only_new:,} items were written since and have vectors of {found.target} only. They stay; queries of "
                 f"{found.active} " + (f"do not find {lost:,} of them." if lost else "find them by these.")
             )
-        return _tell(it, on, {"active": found.active, "only_new": only_new})
+        return _tell(it, gallery, {"active": found.active, "only_new": only_new})
 
 
-def abandon(on: WriterOptions) -> int:
+def abandon(gallery: GalleryUrl, *, wait: Wait = 10.0) -> int:
     """Give up the prepared model; its vectors are not searched any more, and stay until gc.
 
     Examples:
-        limpet gallery abandon --gallery live
+        limpet gallery abandon live
     """
-    with on.opened() as it:
+    with gallery.opened(wait) as it:
         before = it.state.prepared
         it.abandon()
         console.print(f"{before} is given up; {it.state.active} stays active.")
-        return _tell(it, on, {"abandoned": before, "active": it.state.active})
+        return _tell(it, gallery, {"abandoned": before, "active": it.state.active})
 
 
-def gc(on: WriterOptions, older_than: float = 3600.0) -> int:
+def gc(gallery: GalleryUrl, *, older_than: float = 3600.0, wait: Wait = 10.0) -> int:
     """Remove abandoned vectors and, once an upgrade is complete, those of former models: no rollback after that.
 
     Args:
         older_than: Keep files for readers that began within so many seconds.
 
     Examples:
-        limpet gallery gc --gallery live
+        limpet gallery gc live
     """
     refuse(older_than < 0, f"--older-than {older_than}.", "at least 0 seconds")
-    with on.opened() as it:
+    with gallery.opened(wait) as it:
         before = {*it.state.by_name, *it.state.retired}
         tidied = it.gc(older_than=older_than)
         gone = sorted(before - set(it.state.by_name))
@@ -194,19 +203,19 @@ def gc(on: WriterOptions, older_than: float = 3600.0) -> int:
         if tidied.waiting and older_than:
             console.print(
                 f"{size(tidied.waiting)} stay for readers that began within the last {duration(older_than)}: "
-                f"{command('gc', on.gallery, '--older-than', '0')} frees what nobody is reading."
+                f"{command('gc', gallery, '--older-than', '0')} frees what nobody is reading."
             )
-        return _tell(it, on, {"removed": gone, "bytes_freed": tidied.freed, "bytes_waiting": tidied.waiting})
+        return _tell(it, gallery, {"removed": gone, "bytes_freed": tidied.freed, "bytes_waiting": tidied.waiting})
 
 
-def _tell(gallery: Gallery, on: WriterOptions, document: Mapping[str, object], known: Sequence[str] = ()) -> int:
+def _tell(it: Gallery, gallery: GalleryUrl, document: Mapping[str, object], known: Sequence[str] = ()) -> int:
     """Say what to type next, and for machines what was done."""
     from limpet.cli.gallery.words import next_commands, standing, tell_next
 
-    found = gallery.status()
+    found = it.status()
     for line in standing(found):
         console.print(line)
-    steps = next_commands(found, on.gallery, known)
+    steps = next_commands(found, gallery, known)
     tell_next(steps)
-    on.print_json({**document, "phase": found.phase, "next": [typed for _, typed in steps]})
+    print_json({**document, "phase": found.phase, "next": [typed for _, typed in steps]})
     return 0
