@@ -18,7 +18,7 @@ from limpet.support.extras import EXTRAS, extra_of, installing
 
 from ..bench.writing import write_suite
 
-CORE = {"numpy", "scipy", "threadpoolctl", "safetensors", "pydantic", "PyYAML", "cyclopts", "tomli_w",
+CORE = {"numpy", "scipy", "threadpoolctl", "safetensors", "pydantic", "PyYAML", "cyclopts", "tomli-w",
         "rich", "pyarrow"}  # fmt: skip
 DRAWN_BY_OTHERS = {"markupsafe", "lightning", "lightning_utilities", "sympy", "lancedb", "datasets", "pandas"}
 """What the packages of extras bring with them, and a base installation does not have."""

@@ -11,8 +11,6 @@ from limpet.evaluation.results import Evaluation
 from limpet.reports.evaluation import agreement_finding, class_finding, flips, p_words
 from limpet.reports.readings import agreements
 
-from .changes import changed
-
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -66,6 +64,5 @@ def test_agreement_is_never_called_good_or_bad(agreement: Agreement, unlabelled:
     assert "agreement is not quality" in found
     assert not {"good", "bad", "better", "worse", "compatible"} & set(found.replace(".", "").split())
     without = unlabelled.model_copy(update={"agreement": None})
-    earlier = changed(unlabelled, lambda values: values.update(agreement={"overlap@10": 1, "interval": [0, 1]}))
-    assert agreements({"a": unlabelled, "b": without, "c": earlier}) == {"a": agreement}
+    assert agreements({"a": unlabelled, "b": without}) == {"a": agreement}
     assert math.isfinite(agreement.cross.overlap.mean)

@@ -34,10 +34,10 @@ def test_only_its_own_results_are_read(kind: str, tmp_path: Path) -> None:
         assert ("check which file or folder was given" in str(refused.value)) == (other != kind)
         if other != kind:
             expected = "an evaluation of an upgrade, " if kind == "evaluation" else ""
-            assert f"Expected: results of {expected}“limpet " in str(refused.value)
+            assert f"Expected: results of {expected}“limpet" in str(refused.value)
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_there_are_no_results_that_are_not_complete(kind: type[Results]) -> None:
-    with pytest.raises(ConfigError, match=r"These results: Field required at .*(?s:.)*complete results of .*limpet "):
+    with pytest.raises(ConfigError, match=r"These results: Field required at .*(?s:.)*complete results of .*limpet"):
         kind.of()

@@ -255,15 +255,6 @@ def test_an_unlabelled_page_shows_the_agreement_and_says_what_it_is_not(
     assert several.count("<dfn>items that stay</dfn>") == 1
 
 
-def test_an_unlabelled_page_of_an_earlier_version_still_opens(
-    unlabelled: Evaluation, make_results: Callable[..., EvaluationResults]
-) -> None:
-    agreement = {"overlap@10": 0.625, "interval": [0.5, 0.75]}
-    earlier = changed(unlabelled, lambda values: values.update(agreement=agreement))
-    text = Page(render_report(make_results({"p2s": earlier}))).text
-    assert "agree on 0.625" in text and "Agreement is not quality" not in text
-
-
 def test_examples_without_labels_are_marked_by_what_stays(
     simulated: SimpleNamespace, unlabelled: Evaluation, make_results: Callable[..., EvaluationResults]
 ) -> None:
