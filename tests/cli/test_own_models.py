@@ -16,6 +16,7 @@ from limpet import Release, load_embeddings, load_release, open_release, save_re
 from limpet.cli import main
 from limpet.export.exportable import open_exportable
 from limpet.models.release import load_record
+from limpet_bench.cli import main as bench
 
 FILE = """
 import torch
@@ -182,20 +183,20 @@ def test_sessions_start_from_it_and_go_on(shop: Path, capsys: pytest.CaptureFixt
     words = (f"sessions disjoint --data photos --plan-options.sessions 2 --plan-options.validation 1 --budget 8 "
              f"--dim 8 --report none {QUICK} {LAST} --method cvs ewc bct --out runs/sessions "
              "--model encoder.py:")  # fmt: skip
-    assert main(f"{words}new".split()) == 0, capsys.readouterr().err
+    assert bench(f"{words}new".split()) == 0, capsys.readouterr().err
     place = shop / "runs/sessions"
     results = (place / "results.json").read_text()
     first, last = load_record(place / "session-1"), load_record(place / "bct/session-2")
     assert first.initial_weights == open_release("encoder.py:new").fingerprint
     assert last.initial_weights == first.fingerprint
     shutil.rmtree(place / "bct/session-2")
-    assert main(f"{words}new".split()) == 0
+    assert bench(f"{words}new".split()) == 0
     assert load_record(place / "bct/session-2").fingerprint == last.fingerprint
     assert json.loads(results)["title"] == json.loads((place / "results.json").read_text())["title"]
     capsys.readouterr()
     (shop / "encoder.py").write_text(FILE.replace("Own(1)", "Own(2)"))
-    assert main(f"{words}new".split()) == 2
+    assert bench(f"{words}new".split()) == 2
     said = capsys.readouterr().err
     assert "initial weights" in said and "model" in said
-    assert main(f"{words}new --backbone convnet".split()) == 2
+    assert bench(f"{words}new --backbone convnet".split()) == 2
     assert "--model encoder.py:new with --backbone" in capsys.readouterr().err

@@ -28,6 +28,7 @@ COMMANDS: dict[str, set[str]] = {
     "methods bct": set(),
     "methods --json": set(),
     **{f"{command} --help": set() for command in (*commands(), "data", "embed")},
+    "gallery backfill --help": {"yaml"},
     "data list": {"PIL", "pyarrow"},
     "gallery status lance:live": {"lance", "pyarrow", "pandas"},  # which Arrow imports where it is there
 }

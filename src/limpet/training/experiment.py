@@ -403,7 +403,7 @@ class Experiment:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        refuse(self.seed < 0, f"The seed {self.seed}.", "a whole number of at least 0")
+        refuse(not 0 <= self.seed < 2**63, f"The seed {brief(self.seed)}.", "a whole number from 0 to 2^63 - 1")
         refuse(
             self.freeze_backbone and self.weights is None and not self.model.brings_weights,
             "A frozen backbone without weights would stay random.",
