@@ -700,7 +700,7 @@ def _mapping(given: Any) -> str:
     """Say how a mapping is written, with the names that were given in a list.
 
     >>> _mapping(["p2s", "bct"]), _mapping(3)
-    ('a mapping: {p2s: {}, bct: {}}', 'a mapping, such as {name: value}, or {} for nothing')
+    ("a mapping: {'p2s': {}, 'bct': {}}", 'a mapping, such as {name: value}, or {} for nothing')
     """
     if isinstance(given, list) and given and all(isinstance(name, str) for name in given):
         return f"a mapping: {{{', '.join(f'{name!r}: {{}}' for name in given)}}}"

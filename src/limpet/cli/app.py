@@ -224,7 +224,8 @@ def run(words: Sequence[str], path: str, program: Program = LIMPET) -> int:
             Settings: Settings.of(f"{program.table} {path}".strip(), bound.arguments),
             Typed: Typed.of(words, program.name),
         }
-        return int(command(*bound.args, **{**bound.kwargs, **{name: given[kind] for name, kind in unparsed.items()}}))
+        code = command(*bound.args, **{**bound.kwargs, **{name: given[kind] for name, kind in unparsed.items()}})
+        return int(code or 0)  # a group alone prints its help
 
     try:
         code = app.meta(words, exit_on_error=False, print_error=False, result_action="return_value")
