@@ -109,7 +109,7 @@ def test_flip_and_form_mean_nothing_for_what_is_no_image(fails: Callable[..., st
     stored = made / "embedded" / "old" / "embeddings.safetensors"
     for words in (["--flip"], ["--form", "features"]):
         said = fails("embed", "stored", stored, "--release", made / "runs" / "old", *words, "--out", tmp_path)
-        assert f"Unknown option '{words[0]}' of `limpet embed stored`" in said
+        assert f"Unknown option: {words[0]}" in said and "limpet embed stored --help" in said
 
 
 def test_without_training_images_training_is_refused(

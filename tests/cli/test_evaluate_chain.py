@@ -18,7 +18,7 @@ from limpet.evaluation.test_sets import CombinationResults
 CLASSES, ITEMS, DIM = 10, 8, 10
 NOISE = {"e1": 1.6, "e2": 1.2, "e3": 0.8, "worse": 1.7, "i2": 1.0, "i3": 0.6, "weak": 1.9}
 
-WRONG_CELL = "stroke:var(--bad);stroke-width:2.6"
+WRONG_CELL = 'stroke="var(--bad)" stroke-width="2.6"'
 
 
 def vectors(name: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -70,7 +70,7 @@ def test_a_compatible_chain(capsys, files: Path, tmp_path: Path) -> None:
     assert said.index("the old model is the chain’s own") < said.index("the old model is the independent one")
     assert "Every newer model can search every older gallery." in said
     page = (tmp_path / "out" / "report.html").read_text()
-    assert page.count("stroke:var(--ink);stroke-width:1.4") == 2 * 3 and WRONG_CELL not in page
+    assert page.count('stroke="var(--ink)" stroke-width="1.4"') == 2 * 3 and WRONG_CELL not in page
     assert "embeddings = [" in (tmp_path / "out" / "evaluate-chain.toml").read_text()
 
 
