@@ -66,7 +66,7 @@ $(RUN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(INSTALLED): pyproject.toml constraints.txt | $(RUN)/python
-	$(RUN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,gallery,report]'
+	$(RUN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,gallery,report,demo]'
 	touch $@
 
 $(DEVELOPED): pyproject.toml bench/pyproject.toml constraints.txt | $(RUN)/python
