@@ -30,11 +30,12 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 fine, 1 a verdict failed, 2 wrong use or bad input."""
-    return run_program("limpet", COMMANDS, _run_command, arguments)
+    return run_program("limpet", "Upgrade an embedding model without re-indexing.", COMMANDS, _run_command, arguments)
 
 
 def run_program(
     name: str,
+    about: str,
     summaries: Mapping[str, str],
     run: Callable[[list[str]], int],
     arguments: Sequence[str] | None = None,
@@ -43,6 +44,7 @@ def run_program(
 
     Args:
         name: What people type.
+        about: What the program is for, in a sentence.
         summaries: What its commands do, by the first word of each.
         run: Runs the command that words name.
         arguments: What was typed after the name; the words of this process when None.
@@ -52,7 +54,7 @@ def run_program(
         atexit.register(gc.freeze)
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("-h", "--help", "help"):
-        print(_help(name, summaries))
+        print(_help(name, about, summaries))
         return 0 if words else 2
     if words[0] in ("-V", "--version"):
         print(f"{name} {limpet.__version__}")
@@ -127,12 +129,12 @@ def _no_memory(error: MemoryError) -> ConfigError:
     )
 
 
-def _help(program: str, summaries: Mapping[str, str]) -> str:
+def _help(program: str, about: str, summaries: Mapping[str, str]) -> str:
     width = max(map(len, summaries)) + 2
     lines = [f"  {name:<{width}}{text}" for name, text in summaries.items()]
     return "\n".join(
         [
-            "Upgrade an embedding model without re-indexing.",
+            about,
             "",
             f"usage: {program} COMMAND [--option value ...]",
             "",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from limpet.cli import run_program
 
+ABOUT = "Compare compatibility methods over data sets, scenarios and seeds."
 COMMANDS = {
     "run": ("bench:run", "Run a suite and write its leaderboard."),
     "plan": ("bench:plan", "List the steps that a suite would run, and estimate how long they take."),
@@ -17,7 +18,8 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 success, 1 a step failed, 2 wrong use or bad input."""
-    return run_program("limpet-bench", {name: said for name, (_, said) in COMMANDS.items()}, _run_command, arguments)
+    summaries = {name: said for name, (_, said) in COMMANDS.items()}
+    return run_program("limpet-bench", ABOUT, summaries, _run_command, arguments)
 
 
 def _run_command(words: list[str]) -> int:
@@ -26,7 +28,7 @@ def _run_command(words: list[str]) -> int:
 
     program = app.Program(
         "limpet-bench",
-        "Compare compatibility methods over data sets, scenarios and seeds.",
+        ABOUT,
         "limpet_bench.cli",
         COMMANDS,
         table="bench",
