@@ -53,16 +53,16 @@ def run_program(
         gc.set_threshold(50_000)
         atexit.register(gc.freeze)
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if not words or words[0] in ("-h", "--help", "help"):
-        print(_help(name, about, summaries))
-        return 0 if words else 2
-    if words[0] in ("-V", "--version"):
-        print(f"{name} {limpet.__version__}")
-        return 0
-    from limpet.cli.console import heartbeat, print_error, tell_at_end
-
-    command, as_json = words[0], "--json" in words or "--json=true" in words
+    command, as_json = words[0] if words else "", "--json" in words or "--json=true" in words
     try:
+        if command in ("", "-h", "--help", "help"):
+            print(_help(name, about, summaries), flush=True)
+            return 0 if words else 2
+        if command in ("-V", "--version"):
+            print(f"{name} {limpet.__version__}", flush=True)
+            return 0
+        from limpet.cli.console import heartbeat, print_error, tell_at_end
+
         with heartbeat(" ".join([name, command, *(word for word in words[1:2] if word.isalpha())])):
             from limpet.support.extras import needing
 
