@@ -201,7 +201,7 @@ def ran(root: Path, commands: dict[str, list[str]]) -> dict[str, object]:
 COMMANDS = {
     "create": ["gallery", "create", "gallery", "--embeddings", "old.npz", "--model", "old"],
     "evaluate": ["evaluate", "--old", "old.npz", "--new", "new.npz", "--out", "out", "--report", "html"],
-    "search": ["gallery", "search", "gallery", "--embeddings", "old.npz", "--model", "old", "--k", "5"],
+    "search": ["gallery", "search", "gallery", "--queries", "old.npz", "--model", "old", "--k", "5"],
 }
 
 
