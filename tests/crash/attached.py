@@ -16,7 +16,8 @@ beside it:
 
 - ``thing …``: text and vector in one statement;
 - ``late … | thing …``: the text alone; the vector that serves is of either text. Where the price is negative, a vector
-  of a named model came in a second statement; then vectors are of this text after the last backfill;
+  of a named model came in a second statement, and the price says in which upgrade; then vectors are of this text after
+  the last backfill of that upgrade. One that ends before it leaves the vector that was there;
 - ``withdrawn …``: the vector was set to NULL, and nobody gives the row one again.
 
 Over a partitioned table, applications attach and drop partitions with rows of their own. The whole database is dumped,
@@ -37,6 +38,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import ceil
 from multiprocessing.forkserver import ensure_running
 from pathlib import Path
 from typing import Any
@@ -70,10 +72,10 @@ CREATE TABLE shop.items_rest PARTITION OF shop.items DEFAULT;
 CREATE INDEX items_emb ON shop.items USING hnsw (emb vector_cosine_ops) WITH (m = 8, ef_construction = 32);
 """
 SECOND = -1_000_000
-"""Price of a row whose text and vector came in two statements."""
+"""Price of a row whose text and vector came in two statements without an upgrade; during the first one twice this, …"""
 EXTRA = 500_000
 """From there on, after the first id of an application, ids are of partitions that it attaches."""
-READ = "SELECT id, title, emb::text, to_jsonb(one) ->> 'emb_limpet_model', price < 0 FROM shop.items AS one"
+READ = "SELECT id, title, emb::text, to_jsonb(one) ->> 'emb_limpet_model', price FROM shop.items AS one"
 """With the mark of the model, where there is one."""
 
 
@@ -169,7 +171,8 @@ def act(connection: Any, draw: random.Random, own: Memory, told: Any, first: int
             if kind == "named":
                 connection.execute(update, [title, made, row])
             else:
-                price = SECOND if now == upgrade else 1  # an upgrade knows nothing of a text that changed before it
+                # an upgrade knows nothing of a text that changed before it
+                price = SECOND * (1 + (now or 0)) if now == upgrade else 1
                 connection.execute("UPDATE shop.items SET emb = %s, price = %s WHERE id = %s", [made, price, row])
     else:
         connection.execute(statement, values)
@@ -510,18 +513,18 @@ class Watcher(threading.Thread):
                 time.sleep(0.02)
 
 
-def wrong_vectors(rows: list[tuple[Any, ...]], *, shared: bool = False, ended: bool = False) -> list[str]:
+def wrong_vectors(rows: list[tuple[Any, ...]], *, shared: bool = False, ended: int | None = None) -> list[str]:
     """Say which vectors are not of the text beside them, or not of the model of the others, or of the one they say.
 
     Args:
         rows: What `READ` returns.
         shared: Whether vectors of both models share the column.
-        ended: Whether every row that waited for a vector has one by now.
+        ended: The upgrade after which every row that waited for a vector has one; None while one goes on.
     """
     vectors = {
         row: (title, [float(part) for part in emb.strip("[]").split(",")]) for row, title, emb, *_ in rows if emb
     }
-    second = {row for row, *_, in_two in rows if in_two}
+    second = {row for row, *_, price in rows if ended is not None and second_in(price) in (0, ended)}
     sides = {row: made_by(values) for row, (_, values) in vectors.items()}
     if shared:
         said = {row: (model or "old").removesuffix(" before") for row, _, _, model, _ in rows}
@@ -531,13 +534,18 @@ def wrong_vectors(rows: list[tuple[Any, ...]], *, shared: bool = False, ended: b
         found = ["one answer holds vectors of both models"] if len(set(sides.values())) > 1 else []
     for row, (title, values) in vectors.items():
         kind = str(title).split(" ", 1)[0]
-        texts = [title, *title.split(" | ")[1:]] if kind == "late" and not (ended and row in second) else [title]
+        texts = [title, *title.split(" | ")[1:]] if kind == "late" and row not in second else [title]
         if kind == "withdrawn":
             found.append(f"row {row} has a vector again, which was withdrawn")
         elif all(abs(vector(made_by(values), text) - values).max() > 1e-5 for text in texts):
-            when = "in the end" if ended else "meanwhile"
+            when = "meanwhile" if ended is None else "in the end"
             found.append(f"row {row} has {when} a vector of another text than '{title}', by the {sides[row]} model")
     return found
+
+
+def second_in(price: Any) -> int | None:
+    """Return the upgrade during which text and vector of a row came in two statements: 0 without one, None if never."""
+    return None if price is None or price >= 0 else ceil(price / SECOND) - 1  # which was raised a little since
 
 
 class Round:
@@ -740,7 +748,8 @@ class Round:
         ):
             self.shop.execute(f"ALTER TABLE shop.items DETACH PARTITION shop.{extra}; DROP TABLE shop.{extra}")
         rows = self.shop.execute(READ)
-        self.tally.violations += wrong_vectors(rows, ended=True)
+        [(last,)] = self.shop.execute("SELECT max(attachment) FROM limpet_attached.journal")
+        self.tally.violations += wrong_vectors(rows, ended=last)
         sides = {made_by(emb) for _, _, emb, *_ in rows if emb is not None}
         if sides != {"old"}:
             self.tally.violations.append(f"after the detachment rows have vectors of {sides}, not of the old model")
