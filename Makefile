@@ -7,7 +7,7 @@ export PYTHONDONTWRITEBYTECODE =
 INSTALLED := $(VENV)/.installed-demo
 DEVELOPED := $(VENV)/.installed-dev
 
-.PHONY: demo test test-slow test-optional test-all mutants check no-torchvision docs bench clean
+.PHONY: demo test test-slow test-optional test-all coverage mutants check no-torchvision docs bench clean
 
 demo: $(INSTALLED)
 	$(RUN)/limpet demo $(ARGS)
@@ -29,6 +29,13 @@ test-optional:
 	build/optional/bin/python -m pytest -m optional tests/training/test_loggers.py $(ARGS)
 
 test-all: test test-slow
+
+# Which lines and branches `make test` enters. Processes that tests start anew are not seen.
+coverage: $(DEVELOPED)
+	mkdir -p build
+	$(RUN)/python -m pytest -n 2 --dist worksteal --cov=limpet --cov=limpet_bench --cov-branch \
+		--cov-report=term:skip-covered $(ARGS) > build/coverage.out || { cat build/coverage.out; exit 1; }
+	sed -n '/^Name /,/^TOTAL/p' build/coverage.out | tee build/coverage.txt
 
 # Plants every fault of tools/mutants, one at a time, and checks that the tests notice it; ARGS="--only NAME" runs a part.
 mutants: $(DEVELOPED)
