@@ -67,6 +67,8 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "an unknown measure": (IMAGES, {"kind": "bars", "measures": ["cros"]}, "Unknown measure in .* 'cros'. Did you"),
     "an unknown measure of a column": (IMAGES, {"kind": "table", "columns": [{"measure": "old"}]}, "measure in"),
     "an unknown metric of a column": (IMAGES, {"kind": "table", "columns": [{"metric": "old"}]}, "metric in"),
+    "a mean over one data set": (IMAGES, {"kind": "table", "columns": [{"over_sets": True}]}, "several data sets"),
+    "an unknown variant": (IMAGES, {"kind": "table", "columns": [{"variant": "percent"}]}, "columns.0.variant"),
     "an unknown metric of a matrix": (CHAIN, {"kind": "matrix", "metric": "old"}, "metric in"),
     "a table without columns": (IMAGES, {"kind": "table", "columns": []}, "'figures.k.columns'"),
     "a setting that is not varied": (

@@ -24,6 +24,7 @@ from limpet.methods import build_method
 from limpet.models.backbones import BACKBONES
 from limpet.models.specs import EncoderSpec
 from limpet.support.options import bound
+from limpet.support.wording import listed
 from limpet.training.experiment import Experiment
 from limpet.training.spaces import settle
 from limpet_bench.run import planned_trials
@@ -175,14 +176,14 @@ def test_scenarios_that_change_the_architecture_train_two(name: str) -> None:
 def test_published_rows_are_about_rows_of_the_suite(name: str) -> None:
     suite = EVERY[name]
     for row in suite.published:
-        assert row["label"] in suite.rows, row
-        assert row["scenario"] in suite.conditions, row
-        assert all(0 <= value <= 1 for value in row.get("scores", {}).values()), row
+        assert row.label in suite.rows, row
+        assert row.scenario in suite.conditions, row
+        assert all(0 <= value <= 1 for value in row.scores.values()), row
     if suite.published:  # not where the paper has a picture without numbers
-        told = {row["label"] for row in suite.published}
+        told = {row.label for row in suite.published}
         told |= {suite.variants[label].row for label in told if label in suite.variants}
         assert told >= {label for label in suite.methods if label != "independent"}
-        assert {row["scenario"] for row in suite.published} == set(suite.conditions)
+        assert {row.scenario for row in suite.published} == set(suite.conditions)
 
 
 @pytest.mark.parametrize("name", FULL)
@@ -192,13 +193,10 @@ def test_published_scores_are_of_what_the_suite_measures(name: str) -> None:
     measured = {test: asked.metrics for test, asked in suite.test_sets.items()} or own
     measured = {data: (*metrics, "accuracy") if suite.accuracy else metrics for data, metrics in measured.items()}
     for row in suite.published:
-        if "scores" in row:
-            assert row["metric"] in measured[row["data"]], row
-        elif row["data"] in measured:
-            assert row["metric"] in measured[row["data"]] and row["printed"], row
+        if row.data in measured:
+            assert row.metric in measured[row.data] and (row.scores or row.printed), row
         else:
-            *others, last = measured
-            assert row["data"] == f"{', '.join(others)} and {last}", row
+            assert row.data == listed(list(measured)), row
 
 
 def test_hbct_trains_a_vision_transformer_by_its_own_recipe() -> None:
@@ -402,14 +400,12 @@ def test_published_numbers_are_those_of_the_golden_tables(golden_tables: list[di
         if (known["paper"], known["table"]) != ("AdvBCT", "Table 3") or known["method"] not in methods:
             continue
         label, scenario = methods[known["method"]], scenarios.get(known["scenario"], known["scenario"])
-        rows = [
-            row for row in EVERY["advbct-table-3"].published if row["label"] == label and row["scenario"] == scenario
-        ]
+        rows = [row for row in EVERY["advbct-table-3"].published if (row.label, row.scenario) == (label, scenario)]
         single, averaged = rows[:3], rows[3]
-        assert [round(100 * row["scores"]["cross"], 2) for row in single] == known["cross"]
-        assert [round(100 * row["scores"]["self_new"], 2) for row in single] == known["new_self"]
+        assert [round(100 * row.scores["cross"], 2) for row in single] == known["cross"]
+        assert [round(100 * row.scores["self_new"], 2) for row in single] == known["new_self"]
         assert {name.lower(): value for name, value in known["printed"].items() if value is not None} == {
-            name.replace("p_score", "p_1"): value for name, value in averaged["printed"].items()
+            name.replace("p_score", "p_1"): value for name, value in averaged.printed.items()
         }
         compared += 1
     assert compared >= 9

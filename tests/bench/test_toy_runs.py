@@ -196,7 +196,9 @@ def check_shapes(board: Leaderboard, suite: Suite) -> None:
         spec = suite.figures[name]
         places = len(list(spec.places(suite)))
         if isinstance(value, NumberTable):
-            assert len(value.rows) == len(spec.labels(suite)) and value.columns, name
+            blocks = len(spec.scenarios or suite.conditions)
+            assert len(value.rows) == blocks * len((*spec.references, *spec.labels(suite))) and value.columns, name
+            assert any(cell is not None for row in value.rows for cell in row.values), name
         elif isinstance(value, Lines):
             assert len(value.panels) == places and any(panel.lines for panel in value.panels), name
         elif isinstance(value, BarChart):

@@ -12,7 +12,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field
 
-from limpet.results import Count, Finite, Part, Several
+from limpet.evaluation.compatibility import Variant
+from limpet.results import Count, Finite, Part, Positive, Several
 from limpet_bench.pictures.embedding_map import EmbeddingMap
 from limpet_bench.pictures.histograms import Histograms
 from limpet_bench.pictures.strips import Strips
@@ -141,29 +142,78 @@ class BarChart(Exact):
     panels: list[BarPanel]
 
 
-class TableColumn(Exact):
-    """One column: where, and what is measured by which metric."""
+Unit = Literal["fraction", "%"]
 
-    place: str
+
+class PublishedNumber(Exact):
+    """A number that a paper prints, and its standard deviation over runs where it prints one."""
+
+    value: Finite
+    deviation: Positive | None = None
+
+    def times(self, factor: float) -> PublishedNumber:
+        """Return it in another unit, without the noise of binary fractions.
+
+        >>> PublishedNumber(value=0.5477).times(100)
+        PublishedNumber(value=54.77, deviation=None)
+        """
+        deviation = None if self.deviation is None else round(factor * self.deviation, 9)
+        return PublishedNumber(value=round(factor * self.value, 9), deviation=deviation)
+
+
+class TableColumn(Exact):
+    """One column.
+
+    Args:
+        data: What was searched; empty where there is only one.
+        measure: What is measured.
+        metric: The metric; several joined by commas.
+        title: Its headline.
+        variant: Of a P metric.
+        unit: Of all its numbers.
+        digits: Digits after the point.
+    """
+
+    data: str
     measure: str
     metric: str
     title: str = ""
+    variant: Variant = "raw"
+    unit: Unit = "fraction"
+    digits: Count = 3
 
 
 class TableRow(Exact):
-    """One row, a number for every column."""
+    """One row of a scenario, a number for every column.
 
+    Args:
+        scenario: Or plan; empty where there is only one.
+        label: The row of the leaderboard, or what a paper calls a model that rows are compared with.
+        values: What was measured.
+        published: What the paper prints.
+    """
+
+    scenario: str
     label: str
     values: Scores
+    published: list[PublishedNumber | None]
 
 
 class NumberTable(Exact):
-    """A table that joins metrics, data sets and scenarios."""
+    """A table that joins metrics, data sets and scenarios.
+
+    Args:
+        title: The headline.
+        columns: See `TableColumn`.
+        rows: See `TableRow`.
+        where: The tables or sections of the paper that it is compared with; empty where nothing is published.
+    """
 
     kind: Literal["table"] = "table"
     title: str
     columns: list[TableColumn]
     rows: list[TableRow]
+    where: str = ""
 
 
 class GenerationMatrix(Exact):

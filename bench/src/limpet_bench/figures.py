@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field
 
 from limpet.errors import refuse, unknown_name
+from limpet.evaluation.compatibility import Variant
+from limpet_bench.figure_values import Unit
+from limpet_bench.leaderboard import LEARNER
 from limpet_bench.pictures.embedding_map import ITEMS, NEW, OLD
 from limpet_bench.pictures.histograms import Quantity
 from limpet_bench.pictures.layouts import LayoutName
@@ -24,8 +27,8 @@ if TYPE_CHECKING:
 
 UPGRADE_MEASURES = ("self_old", "self_independent", "self_new", "cross", "p_up", "p_comp", "p_score")
 """What is known of a metric of an upgrade: its four systems, and P metrics."""
-LEARNER = "learner"
-"""The only system of sessions: queries of the last model on the gallery of all."""
+AVERAGE = "average"
+"""The mean of cross and self (new), which tables may have."""
 ACCURACY = "accuracy"
 """The metric that the setting of the same name adds."""
 
@@ -154,12 +157,17 @@ class Bars(_OfMeasures):
 
 
 class Column(BaseModel):
-    """One column of a table, which is repeated below each data set and scenario.
+    """One column of a table, which is repeated for every data set.
 
     Args:
-        measure: See `_OfMeasures`; "cross" when left out.
+        measure: See `_OfMeasures`, or "average", the mean of cross and self (new); "cross" when left out.
         metric: Likewise.
         title: Its headline; measure and metric when left out.
+        variant: Of P_up and P_comp: "raw", or "sigmoid", which P_score always is.
+        unit: "fraction" or "%".
+        digits: Digits after the point.
+        over_sets: Whether it is one column behind all others: the mean over all data sets that are searched, of each
+            in the metric that ranks there.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -167,23 +175,38 @@ class Column(BaseModel):
     measure: str | None = None
     metric: str | None = None
     title: str = ""
+    variant: Variant = "raw"
+    unit: Unit = "fraction"
+    digits: int = Field(default=3, ge=0)
+    over_sets: bool = False
 
 
 class Table(_OfRows):
-    """A table of several metrics: a line for every row.
+    """A table of several metrics: a line for every row of every scenario, with what the paper prints beside it.
 
     Args:
-        columns: What stands beside each other, under every data set and scenario.
+        columns: What stands beside each other, under every data set.
+        references: Models that rows are compared with, by what the table calls them: "self_old" or
+            "self_independent", which stand in the columns of "self_new".
+        where: Tables or sections of the paper that are printed beside it; all when left out.
     """
 
     kind: Literal["table"]
     columns: tuple[Column, ...] = Field(min_length=1)
+    references: dict[str, Literal["self_old", "self_independent"]] = {}
+    where: tuple[str, ...] = ()
 
     def check(self, name: str, suite: Suite) -> None:
-        """Refuse measures and metrics that are not there."""
+        """Refuse measures and metrics that are not there, and columns that no suite of this kind can fill."""
         super().check(name, suite)
         for column in self.columns:
-            _check_measured(name, suite, [column.metric], [] if column.measure is None else [column.measure])
+            measures = [] if column.measure in (None, AVERAGE) else [str(column.measure)]
+            _check_measured(name, suite, [column.metric], measures)
+            refuse(
+                column.over_sets and (column.metric is not None or len(self.data or suite.searched) < 2),
+                f"The figure '{name}' has a column over several data sets, with {column.metric or 'one data set'}.",
+                "over_sets in a suite that searches several, each in the metric that ranks there",
+            )
 
 
 class Matrix(_OfRows):

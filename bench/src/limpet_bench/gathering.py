@@ -11,8 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
+from typing import NamedTuple
 
 from limpet.errors import unknown_name
+from limpet.evaluation.compatibility import PMetrics, SelfAndCross, Variant, mean_of
+from limpet.support.wording import listed
 from limpet_bench.cache import TaskCache
 from limpet_bench.executor import reason_of
 from limpet_bench.figure_values import (
@@ -26,13 +29,16 @@ from limpet_bench.figure_values import (
     Matrices,
     NumberTable,
     Point,
+    PublishedNumber,
     Series,
     Spread,
     TableColumn,
     TableRow,
 )
 from limpet_bench.figures import (
+    AVERAGE,
     Bars,
+    Column,
     Curve,
     FigureSpec,
     LossCurve,
@@ -42,6 +48,7 @@ from limpet_bench.figures import (
     default_measure,
 )
 from limpet_bench.leaderboard import Run
+from limpet_bench.ranking import P_MEASURES, SYSTEMS
 from limpet_bench.suite import Suite
 from limpet_bench.tasks import Row, Task
 
@@ -189,24 +196,104 @@ def _bars(spec: Bars, name: str, found: Finished) -> FigureValue | None:
 
 @gathered.register
 def _table(spec: Table, name: str, found: Finished) -> FigureValue | None:
-    suite, places = found.suite, place_names(list(spec.places(found.suite)))
-    columns: list[tuple[Place, TableColumn]] = []
-    for place, words in places.items():
-        known = found.metrics(place)
-        for column in spec.columns:
-            metric = column.metric or found.ranked_by([place])
-            if known and metric not in known:
-                continue  # test sets have metrics of their own
-            measure = column.measure or default_measure(suite)
-            columns.append((place, TableColumn(place=words, measure=measure, metric=metric, title=column.title)))
+    suite, columns = found.suite, list(_columns(spec, found))
+    scenarios, several = spec.scenarios or tuple(suite.conditions), len(spec.data or suite.searched) > 1
     rows = [
         TableRow(
+            scenario=scenario if len(scenarios) > 1 else "",
             label=label,
-            values=[found.spread(label, place, column.measure, column.metric) for place, column in columns],
+            values=[_cell(spec, found, label, scenario, column) for column in columns],
+            published=[_published(spec, suite, label, scenario, column) for column in columns],
         )
-        for label in spec.labels(suite)
+        for scenario in scenarios
+        for label in (*spec.references, *spec.labels(suite))
     ]
-    return NumberTable(title=spec.title or name, columns=[column for _, column in columns], rows=rows)
+    heads = [
+        TableColumn(
+            data=column.sets[0] if several and len(column.sets) == 1 else "",
+            measure=column.measure,
+            metric=column.metric,
+            **column.asked.model_dump(include={"title", "variant", "unit", "digits"}),
+        )
+        for column in columns
+    ]
+    where = dict.fromkeys(row.where for row in suite.published if row.where in (spec.where or (row.where,)))
+    return NumberTable(title=spec.title or name, columns=heads, rows=rows, where=listed(list(where)))
+
+
+class _Placed(NamedTuple):
+    """A column with the data sets that it is of, its measure, and its metric: of several sets, those joined."""
+
+    asked: Column
+    sets: tuple[str, ...]
+    measure: str
+    metric: str
+
+    @property
+    def factor(self) -> float:
+        """What a fraction is multiplied by."""
+        return 100.0 if self.asked.unit == "%" else 1.0
+
+
+def _columns(spec: Table, found: Finished) -> Iterator[_Placed]:
+    """Yield the columns of every data set, then those over all of them."""
+    suite, scenarios = found.suite, spec.scenarios or tuple(found.suite.conditions)
+    searched = tuple(spec.data or suite.searched)
+    for data in searched:
+        places = [(data, scenario) for scenario in scenarios]
+        known = {metric for place in places for metric in found.metrics(place)}
+        for column in spec.columns:
+            metric = column.metric or found.ranked_by(places)
+            if not column.over_sets and (not known or metric in known):  # test sets have metrics of their own
+                yield _Placed(column, (data,), column.measure or default_measure(suite), metric)
+    ranked = found.ranked_by((data, scenario) for data in searched for scenario in scenarios)
+    for column in spec.columns:
+        if column.over_sets:
+            yield _Placed(column, searched, column.measure or default_measure(suite), ranked)
+
+
+def _cell(spec: Table, found: Finished, label: str, scenario: str, column: _Placed) -> Spread | None:
+    """Return what was measured; of a model that rows are compared with, as the first row has it that knows it."""
+    labels, measure = [label], column.measure
+    if label in spec.references:
+        labels, measure = list(found.suite.rows) if measure == "self_new" else [], spec.references[label]
+    for one in labels:
+        seeds: dict[int, list[float | None]] = {}
+        for data in column.sets:
+            for _, run in found.of(one, (data, scenario)):
+                if run.failure is None:
+                    known = run.measured.get(run.metric if len(column.sets) > 1 else column.metric, {})
+                    seeds.setdefault(run.seed, []).append(_number(known, measure, column.asked.variant))
+        means = [mean_of(values) for values in seeds.values() if len(values) == len(column.sets)]
+        spread = Spread.of([None if mean is None else column.factor * mean for mean in means])
+        if spread is not None:
+            return spread
+    return None
+
+
+def _number(known: Mapping[str, float | None], measure: str, variant: Variant) -> float | None:
+    """Return a number of a run in one metric, P metrics in a variant."""
+    if measure == AVERAGE:
+        return mean_of(known.get(name) for name in ("cross", "self_new"))
+    scores = [score for system in SYSTEMS if (score := known.get(system)) is not None]
+    if measure in P_MEASURES and variant == "sigmoid" and len(scores) == len(SYSTEMS):
+        return dict(PMetrics.of(SelfAndCross(*scores)).variants())[measure, variant]
+    return known.get(measure)
+
+
+def _published(spec: Table, suite: Suite, label: str, scenario: str, column: _Placed) -> PublishedNumber | None:
+    """Return what the paper prints; of a model that rows are compared with, as any of its rows has it."""
+    system = spec.references.get(label)
+    if system is not None and column.measure != "self_new":
+        return None
+    for row in suite.published:
+        same = (row.data, row.scenario) == (listed(column.sets), scenario) and (system or row.label == label)
+        if same and row.where in (spec.where or (row.where,)):
+            metric = row.metric if len(column.sets) > 1 else column.metric
+            number = row.number(system or column.measure, metric, column.asked.variant)
+            if number is not None:
+                return number.times(column.factor)
+    return None
 
 
 @gathered.register

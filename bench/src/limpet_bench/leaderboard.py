@@ -12,9 +12,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
+from limpet.evaluation.compatibility import Variant
 from limpet.evaluation.first_hits import FirstHits
 from limpet.results import Count, Defined, Disagreement, Part, Positive, Results, Several, Share
-from limpet_bench.figure_values import Exact, FigureValue
+from limpet_bench.figure_values import Exact, FigureValue, PublishedNumber
 
 Rank = Annotated[float, Field(ge=1)]
 Name = Annotated[str, Field(min_length=1)]
@@ -50,6 +51,60 @@ class Facts(_Open):
 FactsByPlace = dict[str, dict[str, Facts]]  # by data set and scenario
 
 
+LEARNER = "learner"
+"""The only system of sessions: queries of the last model on the gallery of all."""
+
+
+class Published(Exact):
+    """One row of a table in a paper.
+
+    Args:
+        data: What was searched; several test sets as "a, b and c" where a number is a mean over them.
+        scenario: Of the suite.
+        label: Of the row of the suite.
+        metric: The metric of the scores.
+        scores: By system or, of sessions, by metric; "average" is the mean of cross and self (new). Fractions.
+        deviations: Standard deviations over runs, likewise.
+        variant: Of P_up and P_comp as the paper prints them.
+        printed: P metrics as printed: in per cent in the sigmoid variant.
+        where: The table or section.
+    """
+
+    data: str
+    scenario: str
+    label: Name
+    metric: str
+    scores: dict[str, float] = Field(default_factory=dict)
+    deviations: dict[str, float] = Field(default_factory=dict)
+    variant: Variant | None = None
+    printed: dict[str, float] = Field(default_factory=dict)
+    where: str = ""
+
+    @property
+    def p_metrics(self) -> dict[str, float]:
+        """P metrics as fractions."""
+        factor = 100 if self.variant == "sigmoid" else 1
+        return {name: round(value / factor, 9) for name, value in self.printed.items()}
+
+    def number(self, measure: str, metric: str, variant: Variant) -> PublishedNumber | None:
+        """Return one number as a fraction; None where the row does not print it in this metric and variant.
+
+        >>> row = Published(data="a and b", scenario="open-class", label="bct", metric="map", variant="sigmoid",
+        ...                 printed={"p_up": 47.5})
+        >>> row.number("p_up", "map", "sigmoid"), row.number("p_up", "map", "raw")
+        (PublishedNumber(value=0.475, deviation=None), None)
+        """
+        if measure == LEARNER:
+            values, key = self.scores, metric
+        elif metric != self.metric:
+            return None
+        elif measure in self.printed:
+            values, key = self.p_metrics if variant == self.variant else {}, measure
+        else:
+            values, key = self.scores, measure
+        return PublishedNumber(value=values[key], deviation=self.deviations.get(key)) if key in values else None
+
+
 class SuiteRecord(_Open):
     """What was run.
 
@@ -59,7 +114,7 @@ class SuiteRecord(_Open):
         description: In words.
         metric: What ranks, several of them joined by commas.
         kind: "images", where models were trained, "features", where heads were, over frozen models, or "sessions".
-        published: What papers print, with names of the author's choice.
+        published: What papers print of its rows.
         facts: How large the data sets are.
     """
 
@@ -68,7 +123,7 @@ class SuiteRecord(_Open):
     description: str
     metric: str
     kind: str
-    published: list[dict[str, Any]] = Field(default_factory=list)
+    published: list[Published] = Field(default_factory=list)
     facts: FactsByPlace = Field(default_factory=dict)
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from limpet.errors import DataError, unknown_name
 from limpet.evaluation.compatibility import PMetrics, SelfAndCross
+from limpet.support.wording import listed
 from limpet_bench.leaderboard import (
     BenchRuns,
     CellMean,
@@ -63,7 +64,7 @@ def _averaged(runs: Sequence[Run]) -> CombinedRun:
     first, names = runs[0], list(dict.fromkeys(run.data for run in runs))
     found = PMetrics.mean([PMetrics.of(SelfAndCross(*(run.number(system) for system in SYSTEMS))) for run in runs])
     return CombinedRun(
-        data=f"{', '.join(names[:-1])} and {names[-1]}",
+        data=listed(names),
         trained_on=first.trained_on,
         scenario=first.scenario,
         method=first.method,

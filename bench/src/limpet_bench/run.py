@@ -16,9 +16,8 @@ from limpet.evaluation.compatibility import PMetrics, SelfAndCross, mean_of
 from limpet.models.api.settings import ApiSettings
 from limpet_bench.cache import TaskCache
 from limpet_bench.executor import Progress, blocked_by, run_tasks
-from limpet_bench.figures import LEARNER
 from limpet_bench.gathering import Finished, figure_notes, figure_tasks, figure_values
-from limpet_bench.leaderboard import BenchRuns, Facts, FactsByPlace, Run, SuiteRecord, Varied
+from limpet_bench.leaderboard import LEARNER, BenchRuns, Facts, FactsByPlace, Run, SuiteRecord, Varied
 from limpet_bench.ranking import SYSTEMS, combined_over_test_sets
 from limpet_bench.settings import Changes
 from limpet_bench.sources import VALIDATION, Settings
@@ -371,7 +370,7 @@ def bench_runs(suite: Suite, rows: Sequence[Row], trials: Sequence[Trial], cache
         description=suite.description,
         metric=", ".join(dict.fromkeys(row.metric for row in rows)),
         kind=suite.track,
-        published=list(suite.published),
+        published=suite.published,
         facts=facts_of(rows, cache),
     )
     finished = Finished(suite, rows, results, cache)

@@ -28,6 +28,7 @@ from limpet.models.specs import EncoderSpec, encoder_spec
 from limpet.support.options import bound, option_types
 from limpet.training.experiment import Experiment, Geometry, Recipe
 from limpet_bench.figures import ACCURACY, FIGURES, Figure, check_known
+from limpet_bench.leaderboard import Published
 from limpet_bench.sessions.plans import KS, PLANS
 
 Values = dict[str, Any]
@@ -214,7 +215,7 @@ class Suite(_Part):
         accuracy: Whether to measure how well models classify, too: a further metric "accuracy".
         figures: What is drawn and tabulated beside the leaderboard, by name; see `limpet_bench.figures`.
         reproduces: Which tables and figures of papers it reproduces, such as "hbct/table-3"; for the documents.
-        published: What the papers print, for the page; not used in computing.
+        published: What the papers print of its rows; tables show it beside, and nothing is computed from it.
     """
 
     name: str = ""
@@ -248,7 +249,7 @@ class Suite(_Part):
     accuracy: bool = False
     figures: dict[str, Figure] = {}
     reproduces: tuple[str, ...] = ()
-    published: list[Values] = []
+    published: list[Published] = []
 
     @model_validator(mode="before")
     @classmethod

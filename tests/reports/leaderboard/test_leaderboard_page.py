@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from limpet.errors import ConfigError
+from limpet.reports.formats import plain_text
+from limpet_bench.figure_values import NumberTable, PublishedNumber, Spread, TableColumn, TableRow
 from limpet_bench.leaderboard import Leaderboard
 from limpet_bench.reports.charts.pareto import pareto_plot, pareto_points
 from limpet_bench.reports.charts.standings import cell_dots
-from limpet_bench.reports.leaderboard import render_leaderboard, run_rows, write_leaderboard_page
+from limpet_bench.reports.leaderboard import (
+    leaderboard_csv,
+    leaderboard_markdown,
+    render_leaderboard,
+    run_rows,
+    write_leaderboard_page,
+)
 from limpet_bench.reports.leaderboard_rank_plot import rank_diagram
+from limpet_bench.reports.suite_figures import figure_csv
 
 from ..browser import BROWSER
 from ..pages import Page
@@ -84,10 +95,28 @@ def test_a_board_where_everything_failed_is_still_a_page(make_board: Callable[..
     assert page.text.count("RuntimeError") == 6
 
 
-def test_what_the_papers_print_is_shown_where_a_suite_says_it(make_board: Callable[..., Leaderboard]) -> None:
-    assert "What the papers print" not in render_leaderboard(make_board())
-    page = Page(render_leaderboard(make_board(published=[{"label": "bct", "source": "its table 2", "map": 0.4321}])))
-    assert "What the papers print" in page.text and "its table 2" in page.text and "0.432" in page.text
+def test_what_a_paper_prints_stands_beside_in_every_form(make_board: Callable[..., Leaderboard]) -> None:
+    column = TableColumn(data="glyphs", measure="p_up", metric="map", variant="sigmoid", unit="%", digits=2)
+    other = column.model_copy(update={"variant": "raw", "unit": "fraction", "title": "P", "digits": 3})
+    values = [Spread.of([50.0, 52.0]), Spread.of([-0.25])]
+    row = TableRow(
+        scenario="open-class", label="bct", values=values, published=[PublishedNumber(value=47.7, deviation=0.5), None]
+    )
+    table = NumberTable(title="Table of a paper", columns=[column, other], rows=[row], where="Table II")
+    printed = {"data": "glyphs", "scenario": "open-class", "label": "bct", "metric": "map", "where": "Table II"}
+    published = [{**printed, "scores": {"cross": 0.4321}, "variant": "sigmoid", "printed": {"p_up": 47.7}}]
+    board = make_board(published=published).model_copy(update={"figures": {"table": table}})
+    for text in (Page(render_leaderboard(board)).text, leaderboard_markdown(board)):
+        text = " ".join(plain_text(text).split())
+        assert "51.00 [50.00, 52.00] / 47.70 ± 0.50" in text and "-0.250" in text and "/ -0.250" not in text
+        assert "glyphs, P_up (%)" in text and "number (Table II)" in text
+    (line,) = [one for one in csv.DictReader(StringIO(leaderboard_csv(board))) if one["line"] == "published"]
+    assert [line[name] for name in ("label", "cross", "p_up", "self_new")] == ["bct", "0.4321", "0.477", ""]
+    assert (line["variant"], line["where"]) == ("sigmoid", "Table II")
+    first, second = csv.DictReader(StringIO(figure_csv(table)))
+    assert (first["published"], first["published_deviation"], first["mean"]) == ("47.7", "0.5", "51.0")
+    assert (second["published"], second["variant"], second["unit"]) == ("", "raw", "fraction")
+    assert "variant" not in leaderboard_csv(make_board()).partition("\n")[0]
 
 
 def test_the_diagram_joins_what_is_not_told_apart(make_board: Callable[..., Leaderboard]) -> None:

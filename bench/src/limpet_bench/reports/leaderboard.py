@@ -13,6 +13,7 @@ from limpet.reports.markdown import Table, in_markdown
 from limpet.reports.page import drawn_both, page_template, plain, write_page
 from limpet.reports.plots.rendering import svg
 from limpet.reports.words import first_hit_cell
+from limpet_bench.figure_values import NumberTable
 from limpet_bench.reports.charts.pareto import numbered, pareto_plot, pareto_points
 from limpet_bench.reports.charts.standings import cell_dots
 from limpet_bench.reports.leaderboard_rank_plot import rank_diagram
@@ -40,7 +41,7 @@ from limpet_bench.reports.leaderboard_tables import (
     training_words,
     with_deviation,
 )
-from limpet_bench.reports.suite_figures import figure_lines, page_figures
+from limpet_bench.reports.suite_figures import figure_lines, figure_markdown, page_figures
 
 if TYPE_CHECKING:
     from limpet_bench.leaderboard import Entry, Leaderboard, NemenyiTest, Run, Standings
@@ -309,6 +310,7 @@ def duration(seconds: float) -> str:
 _BY = ("label", "method", "data", "trained_on", "scenario", "seed", "metric")
 _REST = ("verdict", "seconds", *SPEEDS, "failure")
 _P = ("p_up", "p_comp", "p_score")
+_PRINTED = ("variant", "where")
 _LATEX = str.maketrans(
     {
         "\\": r"\textbackslash{}",
@@ -348,7 +350,7 @@ def write_tables(results: Leaderboard, folder: str | Path) -> list[Path]:
 
 
 def leaderboard_markdown(results: Leaderboard) -> str:
-    """Return what was found and how, the table of means, and that of cells where there are several, in Markdown.
+    """Return what was found and how, the table of means, that of cells where there are several, and those of the suite.
 
     The best are bold; every failure has its line.
     """
@@ -366,6 +368,7 @@ def leaderboard_markdown(results: Leaderboard) -> str:
     over = over_sets(results)
     parts += [f"{in_markdown(_over(found))}:\n\n" + _markdown(found.numbers) for found in over]
     parts += [f"{in_markdown(note)}\n" for note in over_sets_notes(over)]
+    parts += [figure_markdown(value, "##") for value in results.figures.values() if isinstance(value, NumberTable)]
     return "\n".join(parts)
 
 
@@ -423,19 +426,29 @@ def _for_latex(words: str) -> str:
 def leaderboard_csv(results: Leaderboard) -> str:
     """Return every number as CSV, unrounded: a line per run, and a line per label and cell with the means over seeds.
 
-    The column "line" says which of them a line is: "run", "mean", or "combined" for a run over several test sets. Lines
-    of means have no seed, but the number of "seeds" and a column of deviations for every score; where a run failed its
-    scores are empty and "failure" says why. "waiting" is a share.
+    The column "line" says which of them a line is: "run", "mean", "combined" for a run over several test sets, or
+    "published" for a row of a paper, with the "variant" of its P_up and P_comp, which are raw in all other lines, and
+    the table "where" it is. Lines of means have no seed, but the number of "seeds" and a column of deviations for every
+    score; where a run failed its scores are empty and "failure" says why. "waiting" is a share.
     """
-    measures, over = results.board.measures, results.combined
+    measures, over, published = results.board.measures, results.combined, results.suite.published
     names = [*measures, *(name for name in _P if over and name not in measures)]
     columns = ["line", *_BY, "seeds", "rank", *names, *(f"{name}_deviation" for name in names), *_REST]
+    columns += [*_PRINTED] if published else []
     stream = io.StringIO()
     writer = csv.DictWriter(stream, columns, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(_run_lines(results, names))
     writer.writerows(_mean_lines(results, names))
     writer.writerows({"line": "combined"} | run.model_dump(include={*_BY, *_P}) for run in over)
+    for row in published:
+        numbers = {
+            **row.scores,
+            **{f"{name}_deviation": value for name, value in row.deviations.items()},
+            **row.p_metrics,
+        }
+        known = {name: value for name, value in numbers.items() if name in columns}
+        writer.writerow({"line": "published"} | row.model_dump(include={*_BY, *_PRINTED}) | known)
     return stream.getvalue()
 
 
@@ -546,7 +559,6 @@ def render_leaderboard(results: Leaderboard) -> str:
         labels=results.board.in_order,
         options=_options(results),
         trials=record_rows(results.tuning),
-        published=record_rows(results.suite.published),
         runs=run_rows(results),
         rules=[rule for rule in (rank_rule(results), chance_rule(results)) if rule],
         duration=duration(results.wall_seconds),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import altair as alt
 
-from limpet.reports.formats import percent_of, plain_text, score
+from limpet.reports.formats import MISSING, percent_of, plain_text, score
 from limpet.reports.markdown import Table, markdown_table
 from limpet.reports.page import PHONE, Drawing, pages_can_be_written, write_page
 from limpet.reports.plots.rendering import save, svg, width_of
@@ -31,15 +31,19 @@ from limpet_bench.figure_values import (
     Matrices,
     NumberTable,
     Planes,
+    PublishedNumber,
     Quantities,
     ResultStrips,
     Spread,
+    TableColumn,
 )
 from limpet_bench.pictures.embedding_map import OLD
+from limpet_bench.ranking import P_MEASURES
 from limpet_bench.reports.charts.arrivals import arrivals_panel
 from limpet_bench.reports.charts.histograms import histogram_panels
 from limpet_bench.reports.charts.maps import embedding_panels, own_side
 from limpet_bench.reports.charts.panels import (
+    SIGNED,
     bars_panel,
     lines_panel,
     matrix_panel,
@@ -161,10 +165,13 @@ def _(value: BarChart) -> Table:
 
 @records_of.register
 def _(value: NumberTable) -> Iterator[Record]:
+    published = any(printed for row in value.rows for printed in row.published)
     for row in value.rows:
-        for column, one in zip(value.columns, row.values, strict=True):
-            of = {"label": row.label, "place": column.place, "metric": column.metric, "measure": column.measure}
-            yield {**of, **_numbers(one)}
+        for column, one, printed in zip(value.columns, row.values, row.published, strict=True):
+            of = column.model_dump(include={"data", "metric", "measure", "unit"})
+            of |= {"variant": column.variant} if column.measure in P_MEASURES else {}
+            beside = {} if printed is None else {"published": printed.value, "published_deviation": printed.deviation}
+            yield {"scenario": row.scenario, "label": row.label, **of, **_numbers(one), **(beside if published else {})}
 
 
 @table_of.register
@@ -173,12 +180,51 @@ def _(value: NumberTable) -> Table:
     heads = []
     for column in value.columns:
         names = [metric_name(column.measure)] * (column.measure != "learner") + [metric_name(column.metric)] * several
-        heads.append(", ".join(filter(None, (column.place, column.title or ", ".join(names) or column.metric))))
-    rows = [
-        [row.label, *(written(column.measure, one) for column, one in zip(value.columns, row.values, strict=True))]
-        for row in value.rows
-    ]
+        title = column.title or ", ".join(names) or metric_name(column.metric)
+        heads.append(", ".join(filter(None, (column.data, title))) + " (%)" * (column.unit == "%"))
+    rows: list[list[str]] = []
+    scenario = ""
+    for row in value.rows:
+        if row.scenario != scenario:  # a line of its own, as papers have it
+            rows.append([row.scenario, *[""] * len(heads)])
+            scenario = row.scenario
+        cells = zip(value.columns, row.values, row.published, strict=True)
+        rows.append([row.label, *(_beside(column, one, printed) for column, one, printed in cells)])
     return ["method", *heads], rows
+
+
+def _beside(column: TableColumn, own: Spread | None, printed: PublishedNumber | None) -> str:
+    """Write a number with its range and, behind a stroke, what the paper prints.
+
+    >>> column = TableColumn(data="", measure="cross", metric="map", unit="%", digits=2)
+    >>> _beside(column, Spread.of([50.0, 51.0]), PublishedNumber(value=47.7, deviation=0.25))
+    '50.50 [50.00, 51.00] / 47.70 ± 0.25'
+    >>> _beside(column, None, None)
+    '–'
+    """
+
+    def form(number: float, digits: int = column.digits) -> str:
+        sign = "+" if column.measure in SIGNED and column.variant == "raw" else ""
+        return f"{number:{sign}.{digits}f}".replace("-", "−")
+
+    told = MISSING if own is None else form(own.mean)
+    if own is not None and own.seeds > 1:
+        told += f" [{form(own.lowest)}, {form(own.highest)}]"
+    if printed is None:
+        return told
+    digits = max(column.digits, len(repr(printed.value).partition(".")[2]))
+    deviation = "" if printed.deviation is None else f" ± {printed.deviation:.{column.digits}f}"
+    return f"{told} / {form(printed.value, digits)}{deviation}"
+
+
+def note_below(value: FigureValue) -> str:
+    """Say what stands in the cells of a table beside what was measured; nothing where that is all."""
+    if not isinstance(value, NumberTable):
+        return ""
+    sigmoid = any(column.variant == "sigmoid" for column in value.columns)
+    told = [f"After the slash: the paper’s number ({value.where})."] * bool(value.where)
+    told += ["P metrics go through the logistic function: 50 % is no change."] * sigmoid
+    return " ".join(told)
 
 
 # --- matrices --------------------------------------------------------------------------------------------------------
@@ -393,6 +439,7 @@ class Figure(NamedTuple):
         wide: Whether a panel takes the whole width.
         width: Pixels of its widest panel.
         note: Why a part of it is not drawn; empty where nothing is missing.
+        below: What has to be said below its table.
     """
 
     title: str
@@ -401,6 +448,7 @@ class Figure(NamedTuple):
     wide: bool = False
     width: int = 0
     note: str = ""
+    below: str = ""
 
 
 def page_figures(results: Leaderboard) -> list[Figure]:
@@ -412,7 +460,7 @@ def page_figures(results: Leaderboard) -> list[Figure]:
         drawings = [Drawing(svg(wide), svg(narrow)) for wide, narrow in zip(charts, phone, strict=True)]
         width = round(max(map(width_of, charts), default=0))
         note = results.figure_notes.get(name, "")
-        found.append(Figure(value.title, drawings, table_of(value), width > _BESIDE, width, note))
+        found.append(Figure(value.title, drawings, table_of(value), width > _BESIDE, width, note, note_below(value)))
     return found
 
 
@@ -437,6 +485,14 @@ def figure_csv(value: FigureValue) -> str:
     return stream.getvalue()
 
 
+def figure_markdown(value: FigureValue, heading: str = "#") -> str:
+    """Return the numbers of a figure in Markdown."""
+    below = note_below(value)
+    return "\n".join(
+        [f"{heading} {plain_text(value.title)}\n", markdown_table(*table_of(value)), *[f"{below}\n"] * bool(below)]
+    )
+
+
 def write_figures(results: Leaderboard, folder: str | Path) -> list[Path]:
     """Write figures/NAME.csv of every figure, figures/NAME.md, and figures/NAME.svg of what is drawn; return the paths.
 
@@ -448,8 +504,7 @@ def write_figures(results: Leaderboard, folder: str | Path) -> list[Path]:
     paths = []
     place = Path(folder) / FOLDER
     for name, value in results.figures.items():
-        columns, rows = table_of(value)
-        told = f"# {plain_text(value.title)}\n\n{markdown_table(columns, rows)}"
+        told = figure_markdown(value)
         paths += [write_page(figure_csv(value), place, f"{name}.csv"), write_page(told, place, f"{name}.md")]
         charts = charts_of(value) if pages_can_be_written() else []
         if charts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from limpet_bench.suite import Suite, Values
+from limpet_bench.suites.columns import P_OVER_SETS, SELF_AND_CROSS
 from limpet_bench.suites.published import published
 
 MODEL: Values = {
@@ -77,7 +78,8 @@ def figure_5() -> Suite:
                 "rows": ["advbct"],
                 "over": "options.threshold",
                 "measures": ["self_new", "cross"],
-            }
+            },
+            "numbers": {"kind": "table", "title": "Figure 5: its numbers", "columns": SELF_AND_CROSS},
         },
         published=published("advbct-figure-5"),
     )
@@ -124,7 +126,8 @@ def small() -> Suite:
             "joined": {
                 "kind": "table",
                 "title": "Table 2 at a small size: the three losses",
-                "columns": [{"measure": "self_new", "title": "self"}, {"measure": "cross", "title": "cross"}],
+                "columns": SELF_AND_CROSS,
+                "references": {"old": "self_old"},
             },
             "threshold": {
                 "kind": "curve",
@@ -174,7 +177,8 @@ def table_2() -> Suite:
             "joined": {
                 "kind": "table",
                 "title": "Table 2: the three losses",
-                "columns": [{"measure": "self_new", "title": "self"}, {"measure": "cross", "title": "cross"}],
+                "columns": SELF_AND_CROSS,
+                "references": {"old": "self_old"},
             }
         },
         published=published("advbct-table-2"),
@@ -230,7 +234,8 @@ def table_3() -> Suite:
             "joined": {
                 "kind": "table",
                 "title": "Table 3: five methods",
-                "columns": [{"measure": "self_new", "title": "self"}, {"measure": "cross", "title": "cross"}],
+                "columns": [*SELF_AND_CROSS, *P_OVER_SETS],
+                "references": {"old": "self_old"},
             },
             "distributions": {
                 "kind": "embedding",

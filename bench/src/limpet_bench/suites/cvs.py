@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from limpet_bench.figures import Column
 from limpet_bench.suite import Suite, Values
 from limpet_bench.suites.published import published
 
@@ -89,17 +90,29 @@ CVS: Values = {"options": {"model_weight": 10.0, "data_weight": 1.0}}
 
 FIGURE_4: Values = {"kind": "session-curve", "title": "Recall@1 after every session", "measure": "recall@1"}
 
+AR_AT_K = tuple(Column(metric=f"ar@{k}", unit="%", digits=2) for k in (1, 2, 4))
+
 TABLE_C_1: Values = {
     "kind": "table",
+    "where": ["Table 1", "Table C.1"],
     "title": "Table C.1",
     "scenarios": ["general-incremental"],
-    "columns": [{"metric": "ar@1"}, {"metric": "ar@2"}, {"metric": "ar@4"}],
+    "columns": AR_AT_K,
+}
+
+TABLE_C_6: Values = {
+    "kind": "table",
+    "title": "Table C.6: means of three runs",
+    "scenarios": ["general-incremental"],
+    "columns": AR_AT_K,
+    "where": ["Table C.6"],
 }
 
 TABLE_1: Values = {
     "kind": "table",
+    "where": ["Table 1", "Table C.1"],
     "title": "Tables 1 (c) and C.1",
-    "columns": [{"metric": "ar@1"}, {"metric": "ar@2"}, {"metric": "ar@4"}],
+    "columns": AR_AT_K,
 }
 
 FIGURE_PLANS: Values = {"kind": "class-distribution", "title": "Classes of every session"}
@@ -107,19 +120,19 @@ FIGURE_PLANS: Values = {"kind": "class-distribution", "title": "Classes of every
 FIGURE_ABLATION: Values = {
     "kind": "table",
     "title": "Tables 2 and C.2",
-    "columns": [{"metric": "ar@1"}, {"metric": "ar@2"}, {"metric": "ar@4"}],
+    "columns": AR_AT_K,
 }
 
 FIGURE_ABLATION_OF_TABLE_2_INAT_M: Values = {
     "kind": "table",
     "title": "Table C.2",
-    "columns": [{"metric": "ar@1"}, {"metric": "ar@2"}, {"metric": "ar@4"}],
+    "columns": AR_AT_K,
 }
 
 TABLE_C_5: Values = {
     "kind": "table",
     "title": "Table C.5",
-    "columns": [{"metric": "ar@1"}, {"metric": "ar@2"}, {"metric": "ar@4"}],
+    "columns": AR_AT_K,
 }
 
 FIGURE_MEMORY: Values = {
@@ -131,6 +144,7 @@ FIGURE_MEMORY: Values = {
 
 FIGURES: Values = {
     "table-1": TABLE_1,
+    "table-c-6": TABLE_C_6,
     "recall": FIGURE_4,
     "plans": FIGURE_PLANS,
 }
@@ -223,13 +237,13 @@ def small() -> Suite:
                     "L_c + L_m + L_d without replay",
                     "L_c + L_m + L_d",
                 ],
-                "columns": [{"metric": "ar@1"}, {"metric": "ar@2"}, {"metric": "ar@4"}],
+                "columns": AR_AT_K,
             },
             "table-c-4": {
                 "kind": "table",
                 "title": "Table C.4 at a small size: triplets of the model coherence",
                 "rows": ["L_c + L_d", "BatchHard", "L_c + L_m + L_d"],
-                "columns": [{"metric": "ar@1"}, {"metric": "ar@2"}, {"metric": "ar@4"}],
+                "columns": AR_AT_K,
             },
             "figure-4": FIGURE_4,
         },
@@ -270,10 +284,12 @@ def table_1_cifar_100() -> Suite:
             "table-1": {
                 "kind": "table",
                 "title": "Table 1 (a)",
+                "where": ["Table 1"],
                 "rows": ["joint", "finetune", "bct", "lwf", "mmd", "ewc", "rwalk", "rainbow", "cvs"],
-                "columns": [{"metric": "ar@1"}, {"metric": "ar@2"}, {"metric": "ar@4"}],
+                "columns": AR_AT_K,
             },
             "table-c-1": TABLE_C_1,
+            "table-c-6": TABLE_C_6,
             "figure-4": {
                 "kind": "session-curve",
                 "title": "Figure 4: recall@1 after every session",
@@ -285,7 +301,8 @@ def table_1_cifar_100() -> Suite:
                 "kind": "table",
                 "title": "Section 4.3: accuracy of the classifier after the last session",
                 "rows": ["cvs", "rainbow", "rwalk"],
-                "columns": [{"metric": "accuracy"}],
+                "columns": [Column(metric="accuracy", unit="%", digits=2)],
+                "where": ["Section 4.3"],
             },
         },
         published=published("cvs-table-1-cifar-100"),
@@ -353,6 +370,7 @@ def table_1_product_m() -> Suite:
         seeds=[0, 1, 2],  # the three runs of Table C.6
         figures={
             "table-1": TABLE_1,
+            "table-c-6": TABLE_C_6,
             "recall": FIGURE_4,
             "plans": FIGURE_PLANS,
             "figure-a-4": {
@@ -434,10 +452,12 @@ def table_1_tiny_imagenet() -> Suite:
             "table-1": {
                 "kind": "table",
                 "title": "Table 1 (b)",
+                "where": ["Table 1"],
                 "rows": ["joint", "finetune", "bct", "lwf", "mmd", "ewc", "rwalk", "rainbow", "cvs"],
-                "columns": [{"metric": "ar@1"}, {"metric": "ar@2"}, {"metric": "ar@4"}],
+                "columns": AR_AT_K,
             },
             "table-c-1": TABLE_C_1,
+            "table-c-6": TABLE_C_6,
             "figure-5": {
                 "kind": "session-curve",
                 "title": "Figure 5: recall@1 after every session",
@@ -670,7 +690,7 @@ def table_c_3() -> Suite:
             "table-c-3": {
                 "kind": "table",
                 "title": "Table C.3",
-                "columns": [{"metric": "ar@1"}, {"metric": "ar@2"}, {"metric": "ar@4"}],
+                "columns": AR_AT_K,
             }
         },
         published=published("cvs-table-c-3"),
@@ -716,7 +736,7 @@ def table_c_4() -> Suite:
             "table-c-4": {
                 "kind": "table",
                 "title": "Table C.4",
-                "columns": [{"metric": "ar@1"}, {"metric": "ar@2"}, {"metric": "ar@4"}],
+                "columns": AR_AT_K,
             }
         },
         published=published("cvs-table-c-4"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from limpet_bench.figures import Column
 from limpet_bench.suite import Suite, Values
 from limpet_bench.suites.published import published
 
@@ -88,24 +89,33 @@ FIGURE_7A: Values = {
     "metric": "map",
 }
 
+METRICS = {"recall@1": "CMC@1", "map": "mAP", "accuracy": "Acc"}
+
+MEASURES = {"self_new": "self", "cross": "cross", "p_up": "P_up", "p_comp": "P_com"}
+
+
+def columns(metrics: tuple[str, ...], measures: tuple[str, ...], digits: int = 3) -> list[Column]:
+    """Return columns with the paper's names: P metrics are raw, and accuracy alone is in per cent."""
+    return [
+        Column(metric=metric, measure=measure, title=f"{METRICS[metric]} {MEASURES[measure]}", digits=digits)
+        if metric != "accuracy"
+        else Column(metric=metric, measure=measure, title=f"Acc {MEASURES[measure]}", unit="%", digits=2)
+        for metric in metrics
+        for measure in measures
+    ]
+
+
 TABLE_1: Values = {
     "kind": "table",
     "title": "New-to-new and new-to-old search, and P metrics",
-    "columns": [
-        {"metric": metric, "measure": measure}
-        for metric in ("recall@1", "map")
-        for measure in ("self_new", "cross", "p_up", "p_comp")
-    ],
+    "columns": columns(("recall@1", "map"), ("self_new", "cross", "p_up", "p_comp")),
+    "references": {"old": "self_old"},
 }
 
 TABLE_6: Values = {
     "kind": "table",
     "title": "Retrieval and classification",
-    "columns": [
-        {"metric": metric, "measure": measure}
-        for metric in ("recall@1", "accuracy")
-        for measure in ("self_new", "cross")
-    ],
+    "columns": columns(("recall@1", "accuracy"), ("self_new", "cross")),
 }
 
 FIGURES: Values = {"table-1": TABLE_1}
@@ -388,11 +398,7 @@ def small() -> Suite:
                     "hbct with InfoNCE",
                     "hbct with InfoNCE, without entailment",
                 ],
-                "columns": [
-                    {"metric": metric, "measure": measure}
-                    for metric in ("recall@1", "map")
-                    for measure in ("p_up", "p_comp")
-                ],
+                "columns": columns(("recall@1", "map"), ("p_up", "p_comp")),
             },
             "weight": FIGURE_7A,
             "curvature": {
@@ -576,11 +582,7 @@ def table_2() -> Suite:
             "table-2": {
                 "kind": "table",
                 "title": "P metrics by objective",
-                "columns": [
-                    {"metric": metric, "measure": measure}
-                    for metric in ("recall@1", "map")
-                    for measure in ("p_up", "p_comp")
-                ],
+                "columns": columns(("recall@1", "map"), ("p_up", "p_comp")),
             }
         },
         published=published("hbct-table-2"),
@@ -627,11 +629,7 @@ def table_3() -> Suite:
             "table-3": {
                 "kind": "table",
                 "title": "Curvatures",
-                "columns": [
-                    {"metric": metric, "measure": measure}
-                    for metric in ("map",)
-                    for measure in ("self_new", "cross", "p_up", "p_comp")
-                ],
+                "columns": columns(("map",), ("self_new", "cross", "p_up", "p_comp")),
             },
             "curvatures": {
                 "kind": "curve",
@@ -678,7 +676,7 @@ def table_4() -> Suite:
             "table-4": {
                 "kind": "table",
                 "title": "Clipping of the new model",
-                "columns": [{"metric": "recall@1", "measure": "self_new"}, {"metric": "recall@1", "measure": "cross"}],
+                "columns": columns(("recall@1",), ("self_new", "cross"), digits=4),
             },
             "clipping": {
                 "kind": "curve",
@@ -730,7 +728,7 @@ def table_5() -> Suite:
             "table-5": {
                 "kind": "table",
                 "title": "Distances",
-                "columns": [{"metric": "map", "measure": "self_new"}, {"metric": "map", "measure": "cross"}],
+                "columns": columns(("map",), ("self_new", "cross"), digits=4),
             }
         },
         published=published("hbct-table-5"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from limpet_bench.figures import Column
 from limpet_bench.suite import Suite, Values
 from limpet_bench.suites.published import published
 
@@ -109,6 +110,15 @@ METHODS: Values = {
     "l2": {"options": {"weight": 10.0}},
     "mixbct": MIXBCT,
 }
+
+
+FACES = (
+    Column(measure="cross", title="CT", digits=4),
+    Column(measure="self_new", title="ST", digits=4),
+    Column(measure="average", title="AVG", digits=4, over_sets=True),
+)
+
+BOUNDS: Values = {"Lower-B": "self_old", "Upper-B": "self_independent"}
 
 
 def figure_6() -> Suite:
@@ -308,7 +318,8 @@ def table_2() -> Suite:
             "joined": {
                 "kind": "table",
                 "title": "Table 2: old models of three qualities",
-                "columns": [{"measure": "cross", "title": "CT"}, {"measure": "self_new", "title": "ST"}],
+                "columns": FACES,
+                "references": BOUNDS,
             },
             "verification": {
                 "kind": "bars",
@@ -416,7 +427,8 @@ def table_3() -> Suite:
             "joined": {
                 "kind": "table",
                 "title": "Table 3: three scenarios",
-                "columns": [{"measure": "cross", "title": "CT"}, {"measure": "self_new", "title": "ST"}],
+                "columns": FACES,
+                "references": BOUNDS,
             }
         },
         published=published("mixbct-table-3"),
@@ -457,7 +469,8 @@ def table_4() -> Suite:
             "joined": {
                 "kind": "table",
                 "title": "Table 4: the share of old features",
-                "columns": [{"measure": "cross", "title": "CT"}, {"measure": "self_new", "title": "ST"}],
+                "columns": FACES,
+                "references": BOUNDS,
             },
             "shares": FIGURE_SHARES,
         },
@@ -500,7 +513,8 @@ def table_5() -> Suite:
             "joined": {
                 "kind": "table",
                 "title": "Table 5: denoising",
-                "columns": [{"measure": "cross", "title": "CT"}, {"measure": "self_new", "title": "ST"}],
+                "columns": FACES,
+                "references": BOUNDS,
             },
             "noise": {
                 "kind": "embedding",
@@ -568,7 +582,8 @@ def table_6() -> Suite:
             "joined": {
                 "kind": "table",
                 "title": "Table 6: 1:1 verification and 1:N identification",
-                "columns": [{"measure": "cross", "title": "CT"}, {"measure": "self_new", "title": "ST"}],
+                "columns": FACES,
+                "references": BOUNDS,
             },
             "weights": {
                 "kind": "curve",
@@ -638,7 +653,8 @@ def table_7() -> Suite:
             "joined": {
                 "kind": "table",
                 "title": "Table 7: 1:1 verification and 1:N identification",
-                "columns": [{"measure": "cross", "title": "CT"}, {"measure": "self_new", "title": "ST"}],
+                "columns": FACES,
+                "references": BOUNDS,
             }
         },
         published=published("mixbct-table-7"),
@@ -717,15 +733,16 @@ def table_8() -> Suite:
                 "kind": "table",
                 "title": "Table 8: self-test and cross-test",
                 "columns": [
-                    {"measure": "self_new", "metric": "cmc@1", "title": "ST Rank-1"},
-                    {"measure": "self_new", "metric": "cmc@5", "title": "ST Rank-5"},
-                    {"measure": "self_new", "metric": "cmc@10", "title": "ST Rank-10"},
-                    {"measure": "self_new", "metric": "map", "title": "ST mAP"},
-                    {"measure": "cross", "metric": "cmc@1", "title": "CT Rank-1"},
-                    {"measure": "cross", "metric": "cmc@5", "title": "CT Rank-5"},
-                    {"measure": "cross", "metric": "cmc@10", "title": "CT Rank-10"},
-                    {"measure": "cross", "metric": "map", "title": "CT mAP"},
+                    Column(measure=measure, metric=metric, title=f"{test} {name}", digits=4)
+                    for measure, test in (("self_new", "ST"), ("cross", "CT"))
+                    for metric, name in (
+                        ("cmc@1", "Rank-1"),
+                        ("cmc@5", "Rank-5"),
+                        ("cmc@10", "Rank-10"),
+                        ("map", "mAP"),
+                    )
                 ],
+                "references": BOUNDS,
             }
         },
         published=published("mixbct-table-8"),

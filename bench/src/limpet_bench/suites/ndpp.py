@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from limpet_bench.suite import Suite, Values
+from limpet_bench.suites.columns import P_METRICS, P_OVER_SETS, SELF_AND_CROSS
 from limpet_bench.suites.published import published
 
 MODEL: Values = {
@@ -75,6 +76,26 @@ METHODS: Values = {
     "advbct": {"options": {"threshold": 0.4}},
     "ndpp": NDPP,
     "odpp": ODPP,
+}
+
+
+LANDMARKS: Values = {
+    "kind": "table",
+    "columns": [*SELF_AND_CROSS, *P_OVER_SETS],
+    "references": {"old": "self_old"},
+}
+
+IN_SHOP: Values = {
+    "kind": "table",
+    "columns": [
+        *(
+            column.model_copy(update={"metric": metric, "title": f"{name} {column.title}"})
+            for metric, name in (("recall@1", "Recall@1"), ("map", "mAP"))
+            for column in SELF_AND_CROSS
+        ),
+        *P_METRICS,
+    ],
+    "references": {"old": "self_old"},
 }
 
 
@@ -304,11 +325,7 @@ def small() -> Suite:
                 "kind": "table",
                 "title": "Variants",
                 "rows": ["p2s", "ndpp, old neighbours alone", "ndpp", "odpp, old prototypes alone", "odpp"],
-                "columns": [
-                    {"metric": metric, "measure": measure}
-                    for metric in ("map",)
-                    for measure in ("self_new", "cross", "p_up", "p_comp")
-                ],
+                "columns": [*SELF_AND_CROSS, *P_METRICS],
             },
             "alpha": {
                 "kind": "curve",
@@ -370,6 +387,7 @@ def table_2() -> Suite:
         recipe=RECIPE,
         weights="resnet-18",
         by_scenario={"backbone-extension": {"model": {"backbone": "resnet50"}, "weights": "resnet-50"}},
+        figures={"table-2": {**LANDMARKS, "title": "Table II"}},
         published=published("ndpp-table-2"),
     )
 
@@ -401,6 +419,7 @@ def table_3() -> Suite:
         weights="resnet-18",
         by_scenario={"enlarged-backbone-class": {"model": {"backbone": "resnet50"}, "weights": "resnet-50"}},
         metrics=["recall@1", "map"],
+        figures={"table-3": {**IN_SHOP, "title": "Table III"}},
         published=published("ndpp-table-3"),
     )
 
@@ -443,6 +462,7 @@ def table_4() -> Suite:
             "1-to-3": {"predecessor": "1-to-2"},
             "2-to-3": {"predecessor": "1-to-2", "searched": "1-to-2", "baseline": "independent"},
         },
+        figures={"table-4": {**LANDMARKS, "title": "Table IV"}},
         published=published("ndpp-table-4"),
     )
 
@@ -477,5 +497,6 @@ def table_5() -> Suite:
         # data.
         recipe=RECIPE,
         weights="resnet-18",
+        figures={"table-5": {**LANDMARKS, "title": "Table V"}},
         published=published("ndpp-table-5"),
     )
