@@ -109,6 +109,7 @@ class Program:
     table: str = ""
 
 
+HELP = frozenset({"--help", "-h", "--help-all"})
 LIMPET = Program("limpet", "Upgrade an embedding model without re-indexing.", "limpet.cli", COMMANDS, GROUPS)
 
 
@@ -168,7 +169,7 @@ def app_for(path: str | None = None, program: Program = LIMPET) -> App:
         help=program.help,
         help_format="plaintext",
         help_formatter=Columns(),
-        help_flags=["--help", "-h", "--help-all"],
+        help_flags=sorted(HELP),
         version_flags=[],
         default_parameter=LISTS_AND_FLAGS,
     )
@@ -207,8 +208,11 @@ def run(words: Sequence[str], path: str, program: Program = LIMPET) -> int:
     """
     layout.SHOW_ALL = "--help-all" in words
     app = app_for(path, program)
+    # Help lists the options of every command, too. A meta app also parses those of the command, twice as slowly.
+    helps = path not in program.commands or not HELP.isdisjoint(words)
+    entry = app.meta if helps else App(help_flags=[], version_flags=[], default_parameter=LISTS_AND_FLAGS)
 
-    @app.meta.default
+    @entry.default
     def launch(
         *rest: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
         general: General = General(),
@@ -228,7 +232,7 @@ def run(words: Sequence[str], path: str, program: Program = LIMPET) -> int:
         return int(code or 0)  # a group alone prints its help
 
     try:
-        code = app.meta(words, exit_on_error=False, print_error=False, result_action="return_value")
+        code = entry(words, exit_on_error=False, print_error=False, result_action="return_value")
         return int(code or 0)  # none of help
     except ConfigError as error:
         error.to_do = error.to_do or f"`{program.name} {path} --help` lists the options."
