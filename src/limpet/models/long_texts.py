@@ -26,7 +26,7 @@ class TokenLimit:
 
     Args:
         tokens: How many it reads of a text, with its special ones; None where it reads all of them.
-        tokenizer: A `tokenizers.Tokenizer` that cuts nothing.
+        tokenizer: A `tokenizers.Tokenizer`; one that cuts nothing where the model reads not all of a text.
         special: Whether special tokens are added.
     """
 
@@ -37,6 +37,8 @@ class TokenLimit:
     @classmethod
     def of(cls, tokenizer: Any, tokens: int | None, *, special: bool) -> TokenLimit:
         """Take a tokenizer, whose own settings stay as they are."""
+        if tokens is None:  # a copy takes as long as reading the model
+            return cls(tokens, tokenizer, special)
         whole = type(tokenizer).from_str(tokenizer.to_str())
         whole.no_truncation()
         whole.no_padding()
