@@ -7,6 +7,7 @@ import shlex
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -23,11 +24,18 @@ from limpet.models.text_encoders import open_text_encoder
 from limpet.results import Data
 
 ROWS = 6
+TEXTS = [f"item {row} in a shop" for row in range(ROWS)]
 OLD, SAME_SIZE, WIDER = ("--text-model wordllama --truncate-dim 64", "--text-model wordllama --truncate-dim 64 "
                          "--max-length 3", "--text-model wordllama --truncate-dim 128")  # fmt: skip
 LAYOUTS = {"one size": (SAME_SIZE, ""), "another size": (WIDER, ""), "aside": (WIDER, "--aside"),
            "one column": (SAME_SIZE, "--same-column --report {report}")}  # fmt: skip
 STEPS = ["index", "swap", "rollback", "complete", "detach", "writes --model new", "writes --model old", "backfill"]
+
+
+@cache
+def stored() -> list[str]:
+    """What the old model makes of the texts."""
+    return [str(row.tolist()) for row in open_text_encoder("wordllama", truncate_dim=64).encode(TEXTS)]
 
 
 class Upgrade:
@@ -39,14 +47,9 @@ class Upgrade:
         self.further, self.layout = further.format(report=report), layout
         self.shop.execute("DROP SCHEMA shop CASCADE")
         self.shop.execute(GOODS.replace("vector(8)", "vector(64)"))
-        self.encode = open_text_encoder("wordllama", truncate_dim=64).encode
-        texts = [f"item {row} in a shop" for row in range(ROWS)]
-        for row, text in enumerate(texts):
-            self.shop.execute("INSERT INTO shop.items VALUES (%s, %s, 1, %s)", [row, text, self.vector(text)])
+        self.shop.execute("INSERT INTO shop.items SELECT * FROM unnest(%s::int[], %s::text[], %s::int[], %s::vector[])",
+                          [list(range(ROWS)), TEXTS, [1] * ROWS, stored()])  # fmt: skip
         self.tried = 0
-
-    def vector(self, text: str) -> str:
-        return str(self.encode([text])[0].tolist())
 
     def type(self, command: str) -> tuple[int, str]:
         """Return the exit code of a command, and what it said."""
@@ -63,11 +66,11 @@ class Upgrade:
     def try_all(self, said: str) -> None:
         """Run every command that was printed, and every one that errors of steps name which are not possible now."""
         name = self.shop.name
-        self.server.execute(f"CREATE DATABASE {name}_kept TEMPLATE {name}")
+        self.server.execute(f"CREATE DATABASE {name}_kept TEMPLATE {name} STRATEGY FILE_COPY")
 
         def back() -> None:
             self.server.execute(f"DROP DATABASE {name} WITH (FORCE)")
-            self.server.execute(f"CREATE DATABASE {name} TEMPLATE {name}_kept")
+            self.server.execute(f"CREATE DATABASE {name} TEMPLATE {name}_kept STRATEGY FILE_COPY")
 
         commands = re.findall(r"^Next, to .*?: (limpet attach .*)$", said, re.MULTILINE)
         assert commands, said
@@ -93,8 +96,8 @@ class Upgrade:
         self.server.execute(f"DROP DATABASE {self.shop.name} WITH (FORCE)")
 
 
-@pytest.fixture
-def report(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What allows vectors of the two models of one size in one column."""
     space = Hypersphere(64)
     new = open_text_encoder("wordllama", truncate_dim=64, max_length=3).fingerprint
@@ -102,7 +105,9 @@ def report(tmp_path: Path) -> Path:
                  for name, noise, fingerprint in (("old", 0.5, "declared:ours"), ("new", 0.25, new)))  # fmt: skip
     found = evaluate(old, old, made, made, exclude_same_id=True, curve=False, resamples=200, mixing=0.01)
     data = Data(name="items", description="", numbers={})
-    return EvaluationResults.of(title="?", data=data, models={}, evaluations={"new": found}).save(tmp_path)
+    return EvaluationResults.of(title="?", data=data, models={}, evaluations={"new": found}).save(
+        tmp_path_factory.mktemp("report")
+    )
 
 
 @pytest.fixture
