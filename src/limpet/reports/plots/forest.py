@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import altair as alt
 
 from limpet.reports.formats import interval, score, signed
-from limpet.reports.plots.frame import Frame, Range, data_of, noted
+from limpet.reports.plots.frame import Frame, Range, as_it_is, layer_of, noted
 from limpet.reports.plots.style import (
     BAD,
     CROSS,
@@ -217,30 +217,30 @@ def _marks(frame: Frame, drawn: Sequence[tuple[int, Row]], middle: float, *, joi
         if joined and (values := [mark.value for mark in row.marks])
     ]
     dots = [{"x": near(value), "y": place + middle} for place, row in drawn for value in row.dots]
-    whole = alt.Chart(data_of(marks), name="marks")
-    ended = data_of([mark for mark in marks if mark["low"] is not None])
-    colour = alt.Color(field="colour", type="nominal", scale=None)
-    thick = alt.StrokeWidth(field="line", type="quantitative", scale=None)
-    caps = [
-        alt.Chart(ended, name=f"{end} ends")
-        .mark_tick(orient="vertical", size=9, thickness=1.8, opacity=1)
-        .encode(**frame.at(end), color=colour)
-        for end in ("low", "high")
-    ]
+    ended = [mark for mark in marks if mark["low"] is not None]
+    colour, cap = as_it_is("colour"), {"type": "tick", "orient": "vertical", "size": 9, "thickness": 1.8, "opacity": 1}
+    interval = {
+        **frame.at("low"),
+        "x2": {"field": "high"},
+        "color": colour,
+        "strokeWidth": as_it_is("line", "quantitative"),
+    }
+    looks = {
+        "fill": as_it_is("fill"),
+        "stroke": as_it_is("edge"),
+        "shape": as_it_is("shape"),
+        "size": as_it_is("size", "quantitative"),
+        "strokeWidth": as_it_is("border", "quantitative"),
+    }
     return [
         frame.rules(across, "joined", colour=HAIR, width=1.4),
         frame.marks(dots, "seeds", radius=2.4, colour=SOFT, line=0, opacity=0.55),
-        alt.Chart(ended, name="intervals").mark_rule()
-        .encode(**frame.at("low"), x2=alt.X2(field="high"), color=colour, strokeWidth=thick),
-        *caps,
-        whole.mark_point(aria=True, opacity=1).encode(
-            **frame.at(), **noted(marks), fill=alt.Fill(field="fill", type="nominal", scale=None),
-            stroke=alt.Stroke(field="edge", type="nominal", scale=None),
-            shape=alt.Shape(field="shape", type="nominal", scale=None),
-            size=alt.Size(field="size", type="quantitative", scale=None),
-            strokeWidth=alt.StrokeWidth(field="border", type="quantitative", scale=None),
+        layer_of(ended, "intervals", {"type": "rule"}, interval),
+        *(layer_of(ended, f"{end} ends", cap, {**frame.at(end), "color": colour}) for end in ("low", "high")),
+        layer_of(
+            marks, "marks", {"type": "point", "aria": True, "opacity": 1}, {**frame.at(), **noted(marks), **looks}
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _without_marks(frame: Frame, rows: Sequence[Row], middle: float) -> Layers:

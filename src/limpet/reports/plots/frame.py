@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import altair as alt
+from altair.utils.schemapi import debug_mode
 
 from limpet.reports.plots.style import FAINT, INK, SOFT, area_of, clean
 
 Range = tuple[float, float]
 Row = Mapping[str, Any]
+Channel = dict[str, Any]
 Align = Literal["left", "center", "right"]
 
 
@@ -71,15 +73,14 @@ class Frame:
         """Return the positions of a layer: two fields, on the axes of this frame."""
         return {"x": self.along(x), "y": self.up(y)}
 
-    def along(self, field: str, **options: Any) -> alt.X:
+    def along(self, field: str, **options: Any) -> Channel:
         """Return a field on the x axis."""
-        scale = alt.Scale(domain=list(self.x), nice=False, zero=False, type="log" if self.log else "linear")
-        return alt.X(field=field, type="quantitative", scale=scale, **options)
+        kind = "log" if self.log else "linear"
+        return quantity(field, scale={"domain": list(self.x), "nice": False, "zero": False, "type": kind}, **options)
 
-    def up(self, field: str, **options: Any) -> alt.Y:
+    def up(self, field: str, **options: Any) -> Channel:
         """Return a field on the y axis."""
-        scale = alt.Scale(domain=list(self.y), nice=False, zero=False)
-        return alt.Y(field=field, type="quantitative", scale=scale, **options)
+        return quantity(field, scale={"domain": list(self.y), "nice": False, "zero": False}, **options)
 
     def axes(
         self,
@@ -102,19 +103,21 @@ class Frame:
             grid: Whether the x axis has grid lines.
         """
         left, top, _, bottom = self.room
-        across = alt.Axis(
-            values=list(x), title=x_title or None, titleY=bottom - 8, titleBaseline="alphabetic", grid=grid,
-            labelOverlap="greedy", labelFlush=left < 20, format="~g", labelExpr=x_words or alt.Undefined,
-        )  # fmt: skip
-        upwards = alt.Axis(
-            values=list(y), title=y_title or None, titleAngle=0, titleAlign="left", titleAnchor="start", format="~g",
-            titleBaseline="alphabetic", titleX=-left, titleY=14 - top,
-        )  # fmt: skip
+        across = {
+            "values": list(x), "title": x_title or None, "titleY": bottom - 8, "titleBaseline": "alphabetic",
+            "grid": grid, "labelOverlap": "greedy", "labelFlush": left < 20, "format": "~g",
+            **({"labelExpr": x_words} if x_words else {}),
+        }  # fmt: skip
+        upwards = {
+            "values": list(y), "title": y_title or None, "titleAngle": 0, "titleAlign": "left",
+            "titleAnchor": "start", "format": "~g", "titleBaseline": "alphabetic", "titleX": -left, "titleY": 14 - top,
+        }  # fmt: skip
         ends = [{"x": value, "y": height} for value, height in zip(self.x, self.y, strict=True)]
-        layer: alt.Chart = alt.Chart(data_of(ends), name="axes").mark_point(opacity=0)
-        return layer.encode(
-            x=self.along("x", axis=across if x or x_title else None), y=self.up("y", axis=upwards if y else None)
-        )
+        sides = {
+            "x": self.along("x", axis=across if x or x_title else None),
+            "y": self.up("y", axis=upwards if y else None),
+        }
+        return layer_of(ends, "axes", {"type": "point", "opacity": 0}, sides)
 
     def chart(self, title: str, told: str, layers: Iterable[alt.Chart | alt.LayerChart | None]) -> alt.LayerChart:
         """Return the chart of layers, those behind first.
@@ -134,15 +137,13 @@ class Frame:
         drawn = [layer for layer in layers if layer is not None]
         for place, layer in enumerate(drawn):
             layer.name = f"{place} {layer.name}"  # Vega writes all but letters and digits alike
-        chart: Any = alt.layer(*drawn).properties(
-            width=width, height=height, autosize="none", background="transparent", description=f"{title}. {told}",
-            padding={"left": left, "top": top, "right": right, "bottom": bottom},
+        # all at once: each method of a chart copies all of its layers
+        return alt.LayerChart(
+            layer=drawn, width=width, height=height, autosize="none", background="transparent",
+            description=f"{title}. {told}", padding={"left": left, "top": top, "right": right, "bottom": bottom},
             usermeta={"title": title, "told": told},
+            config={"view": {"stroke": None}, "mark": {"aria": False}, "axis": axis, "font": "sans-serif"},
         )  # fmt: skip
-        whole: alt.LayerChart = chart.configure(
-            view={"stroke": None}, mark={"aria": False}, axis=axis, font="sans-serif"
-        )
-        return whole
 
     def text(
         self,
@@ -171,13 +172,12 @@ class Frame:
             halo: Whether pages keep what lies behind away from the letters.
         """
         values = [row for row in rows if row["text"]]
-        mark: dict[str, Any] = {"fontSize": size, "align": align, "dx": dx, "dy": dy, "baseline": "alphabetic"}
-        mark |= {"fontWeight": "bold"} if bold else {}
+        mark: dict[str, Any] = {"type": "text", "fontSize": size, "align": align, "dx": dx, "dy": dy}
+        mark |= {"baseline": "alphabetic"} | ({"fontWeight": "bold"} if bold else {})
         mark |= {} if halo else {"stroke": "none"}
         mark |= {"color": colour}
-        layer = _layer(values, name)
-        words = alt.Text(field="text", type="nominal")
-        return layer and layer.mark_text(**mark).encode(**self.at(), text=words, **_colours("color", values))
+        words = {"field": "text", "type": "nominal"}
+        return _layer(values, name, mark, {**self.at(), "text": words, **_colours("color", values)})
 
     def rules(
         self,
@@ -189,10 +189,9 @@ class Frame:
         dashes: Sequence[float] | None = None,
     ) -> alt.Chart | None:
         """Return straight lines; rows hold x, y, x2 and y2, and their own colour where they have one."""
-        mark: dict[str, Any] = {"color": colour, "strokeWidth": width}
+        mark: dict[str, Any] = {"type": "rule", "color": colour, "strokeWidth": width}
         mark |= {"strokeDash": list(dashes)} if dashes else {}
-        layer = _layer(rows, name)
-        return layer and layer.mark_rule(**mark).encode(**self.between(), **_colours("color", rows))
+        return _layer(rows, name, mark, {**self.between(), **_colours("color", rows)})
 
     def boxes(
         self,
@@ -206,10 +205,10 @@ class Frame:
         dashes: Sequence[float] | None = None,
     ) -> alt.Chart | None:
         """Return rectangles; rows hold x, y, x2 and y2, and a colour and a note of their own where they have one."""
-        mark: dict[str, Any] = {"fill": colour, "fillOpacity": opacity, "aria": bool(rows) and "note" in rows[0]}
+        mark: dict[str, Any] = {"type": "rect", "fill": colour, "fillOpacity": opacity}
+        mark |= {"aria": bool(rows) and "note" in rows[0]}
         mark |= {"stroke": edge, "strokeWidth": line, "strokeDash": list(dashes or ())} if edge else {}
-        layer = _layer(rows, name)
-        return layer and layer.mark_rect(**mark).encode(**self.between(), **noted(rows), **_colours("fill", rows))
+        return _layer(rows, name, mark, {**self.between(), **noted(rows), **_colours("fill", rows)})
 
     def lines(
         self,
@@ -221,19 +220,15 @@ class Frame:
         dashes: Sequence[float] | None = None,
     ) -> alt.Chart | None:
         """Return one line through points in their order; rows hold x and y."""
-        mark: dict[str, Any] = {
-            "strokeWidth": width,
-            "color": colour,
-            **({"strokeDash": list(dashes)} if dashes else {}),
-        }
-        layer = _layer([{**row, "place": place} for place, row in enumerate(rows)], name)
-        order = alt.Order(field="place", type="quantitative")
-        return layer and layer.mark_line(**mark, strokeJoin="round").encode(**self.at(), order=order)
+        mark: dict[str, Any] = {"type": "line", "strokeWidth": width, "color": colour, "strokeJoin": "round"}
+        mark |= {"strokeDash": list(dashes)} if dashes else {}
+        ordered = [{**row, "place": place} for place, row in enumerate(rows)]
+        return _layer(ordered, name, mark, {**self.at(), "order": quantity("place")})
 
     def band(self, rows: Sequence[Row], name: str, *, colour: str = INK, opacity: float = 0.14) -> alt.Chart | None:
         """Return what lies between two curves; rows hold x, y and y2."""
-        layer = _layer(rows, name)
-        return layer and layer.mark_area(color=colour, opacity=opacity).encode(**self.at(), y2=alt.Y2(field="y2"))
+        mark = {"type": "area", "color": colour, "opacity": opacity}
+        return _layer(rows, name, mark, {**self.at(), "y2": {"field": "y2"}})
 
     def marks(
         self,
@@ -261,43 +256,54 @@ class Frame:
             line: Width of that line.
             opacity: Of the marks.
         """
-        layer = _layer(rows, name)
-        return layer and layer.mark_point(
-            shape=shape, size=area_of(shape, radius), fill=fill or colour, stroke=edge or colour, strokeWidth=line,
-            opacity=opacity, aria="note" in rows[0],
-        ).encode(**self.at(), **noted(rows))  # fmt: skip
+        mark = {
+            "type": "point", "shape": shape, "size": area_of(shape, radius), "fill": fill or colour,
+            "stroke": edge or colour, "strokeWidth": line, "opacity": opacity, "aria": bool(rows) and "note" in rows[0],
+        }  # fmt: skip
+        return _layer(rows, name, mark, {**self.at(), **noted(rows)})
 
     def between(self) -> dict[str, Any]:
         """Return the positions of a layer whose rows reach from x to x2 and from y to y2."""
-        return {**self.at(), "x2": alt.X2(field="x2"), "y2": alt.Y2(field="y2")}
+        return {**self.at(), "x2": {"field": "x2"}, "y2": {"field": "y2"}}
 
 
-def noted(rows: Sequence[Row]) -> dict[str, Any]:
+def quantity(field: str, **options: Any) -> Channel:
+    """Return the channel of a field with numbers."""
+    return {"field": field, "type": "quantitative", **options}
+
+
+def as_it_is(field: str, kind: str = "nominal") -> Channel:
+    """Return the channel of a field whose values are drawn as they are: colours, shapes, or pixels where they count."""
+    return {"field": field, "type": kind, "scale": None}
+
+
+def noted(rows: Sequence[Row]) -> dict[str, Channel]:
     """Return the channels of what appears under a pointer, where rows hold a note."""
-    if not rows or "note" not in rows[0]:
-        return {}
-    return {channel: of(field="note", type="nominal") for channel, of in _NOTES.items()}
+    note = {"field": "note", "type": "nominal"}
+    return {"tooltip": note, "description": note} if rows and "note" in rows[0] else {}
 
 
-_NOTES = {"tooltip": alt.Tooltip, "description": alt.Description}
+def layer_of(rows: Sequence[Row], name: str, mark: Any, channels: Mapping[str, Channel]) -> alt.Chart:
+    """Return rows as a layer; characters that SVG cannot hold are left out.
+
+    Args:
+        rows: Its data.
+        name: Of the layer.
+        mark: Type and looks of its marks by name, as in Vega-Lite. Every step of a chart copies all options of
+            Altair's classes, most of which are not given; a dict holds only those that are.
+        channels: What the fields of rows stand for, in the same form.
+    """
+    values = [{key: clean(value) if isinstance(value, str) else value for key, value in row.items()} for row in rows]
+    with debug_mode(False):  # a schema need not be checked for every layer of every page
+        return alt.Chart({"values": values}, name=name, mark=mark, encoding=alt.FacetedEncoding(**channels))
 
 
-def _layer(rows: Sequence[Row], name: str) -> alt.Chart | None:
-    return alt.Chart(data_of(rows), name=name) if rows else None
+def _layer(
+    rows: Sequence[Row], name: str, mark: Mapping[str, Any], channels: Mapping[str, Channel]
+) -> alt.Chart | None:
+    return layer_of(rows, name, mark, channels) if rows else None
 
 
-def data_of(rows: Sequence[Row]) -> alt.InlineData:
-    """Return rows as the data of a layer, without characters that SVG cannot hold."""
-    return alt.InlineData(
-        values=[{key: clean(value) if isinstance(value, str) else value for key, value in row.items()} for row in rows]
-    )
-
-
-def _colours(channel: str, rows: Sequence[Row]) -> dict[str, Any]:
+def _colours(channel: str, rows: Sequence[Row]) -> dict[str, Channel]:
     """Return the channel of colours where rows have one each."""
-    if not rows or "colour" not in rows[0]:
-        return {}
-    return {channel: _COLOURS[channel](field="colour", type="nominal", scale=None)}
-
-
-_COLOURS = {"color": alt.Color, "fill": alt.Fill}
+    return {channel: as_it_is("colour")} if rows and "colour" in rows[0] else {}

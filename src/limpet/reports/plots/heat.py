@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from limpet.errors import DataError
 from limpet.reports.formats import score
-from limpet.reports.plots.frame import Frame, Range, data_of
+from limpet.reports.plots.frame import Frame, Range, as_it_is, layer_of
 from limpet.reports.plots.style import BAD, HEAT, HEAT_INK, INK, ON_HEAT, SOFT, tick_label
 
 MARK = "▲"
@@ -144,9 +144,7 @@ def cells_of(frame: Frame, rows: Sequence[dict[str, Any]], *, dy: float = 7.0) -
     ]  # fmt: skip
     layers: Layers = []
     if filled:
-        opacity = alt.FillOpacity(field="opacity", type="quantitative", scale=None)
-        cells = alt.Chart(data_of(filled), name="cells").mark_rect(fill=HEAT)
-        layers.append(cells.encode(**frame.between(), fillOpacity=opacity))
+        layers.append(_heated(frame, filled, "cells"))
     for name, chosen, edge, line in (
         ("own", [row["own"] for row in rows if row["text"]], INK, 1.4),
         ("wrong", [row["mark"] == WRONG for row in rows if row["text"]], BAD, 2.6),
@@ -219,15 +217,19 @@ def heat_key(
     ]  # fmt: skip
     x, y = (bar + 36, 13.0) if beside else (0.0, 72.0)
     lines = [{"x": x, "y": y + 18 * number, "text": words} for number, words in enumerate(explained)]
-    opacity = alt.FillOpacity(field="opacity", type="quantitative", scale=None)
-    layer = alt.Chart(data_of(scale), name="scale").mark_rect(fill=HEAT)
     small: dict[str, Any] = {"size": 12, "colour": SOFT}
     return frame.chart(f"Scale of {what}", "; ".join([f"From {low} to {high}", *explained]), [
         frame.axes(),
-        layer.encode(**frame.between(), fillOpacity=opacity),
+        _heated(frame, scale, "scale"),
         frame.text([{"x": 0, "y": 13, "text": what}, {"x": 0, "y": 49, "text": low}, *lines], "words", **small),
         frame.text([{"x": bar, "y": 49, "text": high}], "high", align="right", **small),
     ])  # fmt: skip
+
+
+def _heated(frame: Frame, rows: Sequence[dict[str, Any]], name: str) -> alt.Chart:
+    """Return rectangles, each as strong as its opacity."""
+    opacity = as_it_is("opacity", "quantitative")
+    return layer_of(rows, name, {"type": "rect", "fill": HEAT}, {**frame.between(), "fillOpacity": opacity})
 
 
 def share_of_scale(value: float, limits: Range) -> float:

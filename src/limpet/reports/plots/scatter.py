@@ -9,7 +9,7 @@ import altair as alt
 
 from limpet.evaluation.uncertainty import ring_radius
 from limpet.reports.formats import signed
-from limpet.reports.plots.frame import Align, Frame, Range, data_of, noted
+from limpet.reports.plots.frame import Align, Frame, Range, as_it_is, layer_of, noted
 from limpet.reports.plots.style import (
     HAIR,
     SERIES,
@@ -137,17 +137,12 @@ def many_marks(
     """Return marks of several looks: rows hold x, y, colour, shape and size, and a note where they have one."""
     if not rows:
         return None
-    mark: dict[str, Any] = {"stroke": edge} if edge else {}
+    mark: dict[str, Any] = {"type": "point", "opacity": 1, "aria": "note" in rows[0], "strokeWidth": line}
+    mark |= {"stroke": edge} if edge else {}
     mark |= {"fill": "transparent"} if hollow else {}
-    channels = {"stroke": alt.Stroke, "fill": alt.Fill}
-    own = {key: of(field="colour", type="nominal", scale=None) for key, of in channels.items() if key not in mark}
-    layer = alt.Chart(data_of(rows), name=name)
-    marks: alt.Chart = layer.mark_point(opacity=1, aria="note" in rows[0], strokeWidth=line, **mark).encode(
-        **frame.at(), **noted(rows), **own,
-        shape=alt.Shape(field="shape", type="nominal", scale=None),
-        size=alt.Size(field="size", type="quantitative", scale=None),
-    )  # fmt: skip
-    return marks
+    looks = {"shape": as_it_is("shape"), "size": as_it_is("size", "quantitative")}
+    looks |= {key: as_it_is("colour") for key in ("stroke", "fill") if key not in mark}
+    return layer_of(rows, name, mark, {**frame.at(), **noted(rows), **looks})
 
 
 def _beside_the_line(frame: Frame, marks: Sequence[Rectangle]) -> Rectangle:

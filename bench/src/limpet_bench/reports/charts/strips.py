@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from limpet.reports.plots.frame import Frame, data_of, noted
+from limpet.reports.plots.frame import Frame, layer_of, noted
 from limpet.reports.plots.style import BAD, GOOD, HAIR, PAPER, SOFT, cut, width_of
 from limpet_bench.pictures.strips import Hit, Strips
 
@@ -90,9 +90,8 @@ _KINDS = {True: "right", False: "wrong", None: "item"}
 def _images(frame: Frame, rows: Rows, side: float) -> alt.Chart | None:
     if not rows:
         return None
-    layer = alt.Chart(data_of(rows), name="pictures").mark_image(width=side, height=side, aria=True)
-    images: alt.Chart = layer.encode(**frame.at(), **noted(rows), url=alt.Url(field="url", type="nominal"))
-    return images
+    mark = {"type": "image", "width": side, "height": side, "aria": True}
+    return layer_of(rows, "pictures", mark, {**frame.at(), **noted(rows), "url": {"field": "url", "type": "nominal"}})
 
 
 def _corners(rows: Rows, down: float) -> Rows:
