@@ -21,7 +21,7 @@ WATCHED = HEAVY | PARSING | {"numpy"}
 COMMANDS: dict[str, set[str]] = {
     "--version": set(),
     "--help": set(),
-    "gallery --help": PARSING,
+    "gallery --help": {"rich", "cyclopts"},
     "gallery status memory:held": PARSING | {"numpy"},
     "gallery journal memory:held": set(),
     "methods": set(),

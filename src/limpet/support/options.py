@@ -9,8 +9,6 @@ from dataclasses import is_dataclass
 from functools import lru_cache, partial
 from typing import Any, get_type_hints
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
-
 from limpet.errors import ConfigError, nearest
 
 Keywords = dict[str, Any]
@@ -35,6 +33,8 @@ def bound(target: Callable[..., Any], options: Mapping[str, object], what: str, 
     >>> bound(smooth, {"width": 5}, "filter 'smooth'")
     {'width': 5}
     """
+    from pydantic import ConfigDict, TypeAdapter, ValidationError  # no help page needs it
+
     types: Mapping[str, Any] = option_types(target)
     for name, value in options.items():
         if name not in types:
