@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -133,3 +135,16 @@ def test_an_item_of_a_paper_is_named_by_paper_and_number(small: Callable[..., Su
     for wrong in ("hbct", "hbct/table-IV", "hbct/table-0", "Table 3"):
         with pytest.raises(ConfigError, match=f"reproduces names '{wrong}'"):
             small(reproduces=[wrong])
+
+
+def test_whoever_runs_suites_gathers_figures_of_every_kind() -> None:
+    """In a Python of its own: here another test may have imported what registers a kind."""
+    code = """
+import limpet_bench.run
+from limpet_bench.figures import FIGURES
+from limpet_bench.gathering import gathered
+
+print(*(kind for kind, spec in FIGURES.items() if gathered.dispatch(spec) is gathered.dispatch(object)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

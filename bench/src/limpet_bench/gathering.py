@@ -102,7 +102,7 @@ def needed_tasks(spec: FigureSpec, suite: Suite, rows: Sequence[Row]) -> list[Ta
 @singledispatch
 def gathered(spec: FigureSpec, name: str, found: Finished) -> FigureValue | None:
     """Return what a figure comes to; None where nothing that it needs came to an end."""
-    return None
+    raise NotImplementedError(f"nothing gathers figures of the kind '{spec.kind}'")
 
 
 @singledispatch

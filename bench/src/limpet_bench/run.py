@@ -14,6 +14,7 @@ from pydantic import JsonValue
 
 from limpet.evaluation.compatibility import PMetrics, SelfAndCross, mean_of
 from limpet.models.api.settings import ApiSettings
+from limpet_bench import picture_figures  # noqa: F401 - registers the figures that show models
 from limpet_bench.cache import TaskCache
 from limpet_bench.executor import Progress, blocked_by, run_tasks
 from limpet_bench.gathering import Finished, figure_notes, figure_tasks, figure_values
