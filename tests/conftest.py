@@ -34,6 +34,7 @@ import hypothesis
 import numpy as np
 import pytest
 import torch
+import vl_convert
 
 from limpet.embeddings import EmbeddingSet
 from limpet.geometry import Hypersphere, Space
@@ -88,6 +89,7 @@ def pytest_collection_finish() -> None:
     if "tests" in sys.modules:  # the code of a method that a test defines is that of its file, not of all tests
         vars(sys.modules["tests"]).pop("__path__", None)
     importlib.metadata.entry_points = cache(importlib.metadata.entry_points)  # lightning asks in every training
+    vl_convert.vegalite_to_svg = cache(vl_convert.vegalite_to_svg)  # pages of many tests have the same charts
     if grpc := sys.modules.get("pymilvus.client.grpc_handler"):  # waits half a second before it asks for an index
         grpc.time = SimpleNamespace(time=time.time, sleep=lambda seconds: time.sleep(min(seconds, 0.02)))
 
