@@ -194,7 +194,7 @@ def run(results: Results) -> list[str]:
 def html_page(document: Document) -> str:
     """Return the page of heat maps, self-contained: it needs no script and nothing from elsewhere."""
     results = Results(document)
-    style = resources.files("limpet.reports").joinpath("templates/report_style.html").read_text(encoding="utf-8")
+    style = resources.files("limpet.reports").joinpath("templates/style.css").read_text(encoding="utf-8")
     maps = {metric_name(metric): results.matrices(metric) for metric in METRICS}
     sections = [section(name, name, matrices, score, "") for name, matrices in maps.items()]
     shares = results.p_comp("map")

@@ -115,6 +115,8 @@ class Results(Part):
     schema_version: int
     limpet: str | None = None
     versions: dict[str, str] = Field(default_factory=dict)
+    command: str = Field("", exclude=True)
+    """What was typed, without passwords, for the page; no file holds it, since it names places."""
 
     @classmethod
     def of(cls, **values: Any) -> Self:

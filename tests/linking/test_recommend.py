@@ -109,7 +109,7 @@ def test_the_sentences_of_an_adapter() -> None:
         "old model on its own gallery.",
         "Full re-embedding reaches an mAP of 0.600, 15.0 points more (95 % interval +14.0 to +16.0). "
         f"{whole_percent(0.25)} of its gain arrives without it.",
-        "Fitting took 42 seconds on 2,160 pairs.",
+        "Fitting took 42 s on 2,160 pairs.",
         "On the 52 queries of 3 classes that nothing was learnt from, 'ridge' reaches an mAP of 0.330, the old model "
         "0.300 and re-embedding 0.500: there 3.0 points are gained.",
     )

@@ -46,6 +46,12 @@ return widths.map(width => {
 });
 })"""
 
+READ = """new Promise(read => (function wait() {
+  if (location.protocol !== 'file:' || document.readyState !== 'complete') return setTimeout(wait, 10);
+  document.querySelectorAll('details').forEach(details => { details.open = true; });
+  read(true);
+})())"""
+
 
 class Browser:
     """A browser told what to do in its DevTools protocol, by pipes."""
@@ -88,6 +94,13 @@ class Browser:
         tab = self.ask("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.ask("Target.attachToTarget", targetId=tab, flatten=True)["sessionId"]
         self.ask("Page.navigate", url=url)  # answers when the page takes the place of the blank one
+
+    def show(self, path: Path, width: int, scheme: str) -> None:
+        """Open a page at a width, in the light or the dark scheme, with all details open, and wait until it is read."""
+        self.open(path.as_uri())
+        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        self.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self.run(READ)
 
     def run(self, script: str) -> Any:
         """Return what a script, or its promise, comes to in the page that is open."""

@@ -28,7 +28,7 @@ from limpet.version import __version__
 from limpet_bench.sessions.plans import Plan, blurry, disjoint, general_incremental
 from limpet_bench.sessions.results import SessionsResults, average_recall, forgetting
 
-from .browser import started
+from .browser import Browser, started
 
 CLASSES, ITEMS, DIM = 12, 8, 12
 WROTE = {"limpet": __version__, "versions": packages()}
@@ -36,10 +36,16 @@ CLUSTERS = Data(name="clusters", description="simulated points", numbers={"class
 
 
 @pytest.fixture(scope="package")
-def measure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], dict[int, dict[str, Any]]]]:
-    """Show a page in a browser, the same for all, and return what it measured, by width."""
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """Start a browser, the same for all tests."""
     with started(tmp_path_factory.mktemp("browser")) as browser:
-        yield browser.measured
+        yield browser
+
+
+@pytest.fixture(scope="package")
+def measure(browser: Browser) -> Callable[[str], dict[int, dict[str, Any]]]:
+    """Show a page in a browser and return what it measured, by width."""
+    return browser.measured
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}  # tags that are never closed
@@ -22,7 +23,11 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
-        self.addresses += [str(found) for name, found in attrs if name in ("src", "href", "action", "data", "srcset")]
+        self.addresses += [
+            str(found)
+            for name, found in attrs
+            if name in ("src", "href", "action", "data", "srcset") and not str(found).startswith("#")
+        ]
         self.marked += [(tag, str(found)) for name, found in attrs if name == "class"]
         if tag not in VOID:
             self.open.append(tag)
@@ -42,3 +47,8 @@ class Page(HTMLParser):
     @property
     def text(self) -> str:
         return " ".join(" ".join(self.words).split())
+
+
+def terms(page: str) -> list[str]:
+    """Return the terms that a page explains."""
+    return re.findall(r"<dfn>(.*?)</dfn>", page)

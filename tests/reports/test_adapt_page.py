@@ -65,7 +65,7 @@ def test_every_part_of_the_document_is_told(adapted: AdaptResults, page: str) ->
 
 
 def test_parts_come_in_the_order_of_interest(adapted: AdaptResults, page: str) -> None:
-    assert headings(page) == ["found", "candidates", "numbers", "pairs", "curve", "map", "how"]
+    assert headings(page) == ["verdict", "candidates", "numbers", "pairs", "curve", "map", "how"]
     assert page.index('class="headline">Adapt with residual_mlp') < page.index(adapted.recommendation.sentences[0])
     for title in ("Candidates by mAP", "Learning curve of residual_mlp", "Old scores as new ones"):
         assert page.count(f"<title>{title}</title>") == 2, title  # for desks and for phones
@@ -106,7 +106,7 @@ def test_a_failed_candidate_stands_with_its_whole_reason(adapted: AdaptResults, 
 
 def test_what_is_not_known_leaves_no_section(make_adapt: Make) -> None:
     page = render_adapt_report(make_adapt({"ridge": 0.5}, score_map=None, learning_curve=None, suspects=None))
-    assert headings(page) == ["found", "candidates", "numbers", "pairs", "how"]
+    assert headings(page) == ["verdict", "candidates", "numbers", "pairs", "how"]
     assert "<dfn>head</dfn>" not in page and page.count('class="chart"') == 2
     curve = {"candidate": "ridge", "points": [], "enough": None}
     assert "curve" not in headings(render_adapt_report(make_adapt({"ridge": 0.5}, learning_curve=curve)))

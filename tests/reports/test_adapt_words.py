@@ -7,10 +7,11 @@ import pytest
 
 from limpet.evaluation.first_hits import FirstHits
 from limpet.linking.results import AdaptResults
-from limpet.reports.adapt import adapt_headline, adapt_table, adapt_terms, curve_finding, protocol_words
+from limpet.reports.adapt import adapt_headline, adapt_table, render_adapt_report
 from limpet.reports.formats import plain_text
 
 from .changes import changed
+from .pages import Page, terms
 
 Make = Callable[..., AdaptResults]
 
@@ -88,37 +89,38 @@ def test_headlines_of_what_was_not_measured(make_adapt: Make) -> None:
     assert adapt_headline(advised(nothing, "check the pairs")) == "Check the pairs before you trust any number here."
 
 
+def text(results: AdaptResults) -> str:
+    return Page(render_adapt_report(results)).text
+
+
 def test_the_curve_says_how_many_pairs_are_enough(adapted: AdaptResults, make_adapt: Make) -> None:
-    assert curve_finding(adapted) == (
-        "1,024 pairs are enough for residual_mlp: from there on, it falls short of all pairs by less than two points, "
-        "and by half a point or more nowhere beyond chance."
-    )
+    assert "1,024 pairs are enough for residual_mlp" in text(adapted)
     never = changed(adapted, lambda values: values["learning_curve"].update(enough=None))
-    assert curve_finding(never).startswith("No smaller number of pairs was enough for residual_mlp")
-    unlabelled = make_adapt(labelled=False)
-    assert curve_finding(unlabelled).endswith("This is agreement with re-embedding, not correctness.")
-    unlabelled = changed(unlabelled, lambda values: values["learning_curve"].update(enough=None))
-    assert curve_finding(unlabelled).endswith("This is agreement with re-embedding, not correctness.")
+    assert "No smaller number of pairs was enough for residual_mlp" in text(never)
+    last = {"mean": -0.0125, "interval": [-0.02, 0.005]}
+    stepped = changed(adapted, lambda values: values["learning_curve"].update(last_step=last))
+    assert "The last 2,052 of 4,100 pairs brought −1.2 points [−2.0, +0.5]" in text(stepped)
+    assert "brought" not in text(adapted)
+    words = "This is agreement with re-embedding, not correctness."
+    assert words in text(make_adapt(labelled=False)) and words not in text(adapted)
 
 
-def test_the_protocol_in_words(adapted: AdaptResults, make_adapt: Make) -> None:
-    fitted, asked, mapped, intervals = protocol_words(adapted)
-    assert fitted == (
-        "Every candidate was fitted on 4,100 pairs, and measured on 900 others that were held out. Of 15 classes no "
-        "item was used to fit anything."
-    )
-    several = make_adapt(protocol=adapted.protocol.to_dict() | {"splits": 5})
-    assert protocol_words(several)[0] == fitted + " The pairs were split 5 times, each time into so many."
-    assert "An item of the query’s class is right." in asked
-    assert mapped.startswith("Adapters map the new model’s queries into the space of the old one")
-    assert plain_text(intervals).startswith("Intervals hold 95 % of 200 resampled sets of queries (seed 0)")
+def test_the_page_tells_the_protocol(adapted: AdaptResults, make_adapt: Make) -> None:
+    page = text(adapted)
+    for told in (
+        "fitted on 4,100 pairs, and measured on 900 others", "Of 15 classes no item was used",
+        "of the query’s class is right",
+        "Adapters map the new model’s queries", "Intervals hold 95 % of 200 resampled sets of queries (seed 0)",
+    ):  # fmt: skip
+        assert told in page, told
+    assert "The pairs were split 5 times" in text(make_adapt(protocol=adapted.protocol.to_dict() | {"splits": 5}))
+    assert "The pairs were split" not in page
     other = make_adapt(
         labelled=False, protocol=make_adapt(labelled=False).protocol.to_dict() | {"direction": "old_to_new"}
     )
-    fitted, asked, mapped, _ = protocol_words(other)
-    assert "class" not in fitted
-    assert asked.endswith("This is provisional: agreement, not correctness.")
-    assert mapped.startswith("Adapters map the vectors of the old gallery")
+    assert "classes no item was used" not in text(other)
+    assert "This is provisional: agreement, not correctness." in text(other)
+    assert "Adapters map the vectors of the old gallery" in text(other)
 
 
 def test_only_terms_that_occur_are_told(adapted: AdaptResults, make_adapt: Make) -> None:
@@ -126,14 +128,13 @@ def test_only_terms_that_occur_are_told(adapted: AdaptResults, make_adapt: Make)
         "adapter", "head", "cross", "old model as it is", "everything re-embedded", "mAP", "gain recovered",
         "after backfill", "unseen classes",
     }  # fmt: skip
-    assert set(adapt_terms(adapted)) == every
-    bare = adapt_terms(make_adapt({"ridge": "too few pairs"}, labelled=False))
+    assert set(terms(render_adapt_report(adapted))) == every
+    bare = terms(render_adapt_report(make_adapt({"ridge": "too few pairs"}, labelled=False)))
     assert set(bare) == every - {"head", "mAP", "gain recovered", "unseen classes"} | {"overlap@10"}
-    assert bare["overlap@10"].endswith("not correctness")
-    assert "adapter" not in adapt_terms(make_adapt({"head ndpp": 0.5}))
+    assert "adapter" not in terms(render_adapt_report(make_adapt({"head ndpp": 0.5})))
 
 
 def test_adapters_in_both_directions_are_told_apart(make_adapt: Make) -> None:
-    both = make_adapt(protocol=make_adapt().protocol.to_dict() | {"direction": "both"})
-    assert adapt_terms(both)["(gallery)"].startswith("an adapter that maps the vectors of the old gallery, once")
-    assert "and, marked (gallery), to map" in protocol_words(both)[2] and "(gallery)" not in adapt_terms(make_adapt())
+    both = render_adapt_report(make_adapt(protocol=make_adapt().protocol.to_dict() | {"direction": "both"}))
+    assert "(gallery)" in terms(both) and "and, marked (gallery), to map" in both
+    assert "(gallery)" not in terms(render_adapt_report(make_adapt()))

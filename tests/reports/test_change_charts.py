@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
 from limpet.evaluation.agreement import Agreement
 from limpet.evaluation.class_change import ClassChangeSummary, class_change
-from limpet.evaluation.results import Evaluation
-from limpet.reports.evaluation import agreement_finding, class_finding, flips, p_words
+from limpet.evaluation.results import Evaluation, EvaluationResults
+from limpet.reports.evaluation import agreement_finding, flips, p_words, render_report
 from limpet.reports.readings import agreements
+
+from .pages import Page
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -25,20 +28,19 @@ def change() -> ClassChangeSummary:
     return class_change(before, after, labels).summary("map", names)
 
 
-def with_curve(change: ClassChangeSummary, curve: list[float]) -> ClassChangeSummary:
-    shares = {"better": sum(v > 0 for v in curve) / len(curve), "worse": sum(v < 0 for v in curve) / len(curve)}
-    return change.model_copy(update={"curve": curve, "classes": len(curve)} | shares)
+def test_the_page_counts_classes(results: EvaluationResults, change: ClassChangeSummary) -> None:
+    def text(**values: Any) -> str:
+        record = results.evaluations["p2s"].model_copy(update={"class_change": change.model_copy(update=values)})
+        return Page(render_report(results.model_copy(update={"evaluations": {"p2s": record}}))).text
 
-
-def test_the_finding_counts_classes(change: ClassChangeSummary) -> None:
-    found = class_finding(change)
-    assert f"of 300 classes score more than before and {100 * change.worse:.1f}" in found
+    found = text()
+    assert f"of 300 classes score more than before and {100 * change.worse:.1f} % less" in found
     assert f"{change.clearly_better} are clearly better and {change.clearly_worse} clearly worse." in found
     assert change.clearly_better > 10 < change.clearly_worse + 5
-    nothing = change.model_copy(update={"clearly_better": 0, "clearly_worse": 0})
-    assert "none does so beyond chance" in class_finding(nothing)
-    assert "no class has enough" in class_finding(nothing.model_copy(update={"testable": 0}))
-    assert class_finding(change.model_copy(update={"classes": 1})) == "All queries are of one class."
+    nothing = {"clearly_better": 0, "clearly_worse": 0}
+    assert "none does so beyond chance" in text(**nothing)
+    assert "no class has enough" in text(**nothing, testable=0)
+    assert "All queries are of one class." in text(classes=1)
 
 
 def test_p_values_and_flips_in_words() -> None:

@@ -80,7 +80,7 @@ def test_every_number_of_each_part_stands_in_its_table(results: EvaluationResult
         wanted = f"<td>{cross:.3f} <small>[{low:.3f}, {high:.3f}]</small></td>"
         assert any("new queries, old gallery: cross</th>" in row and wanted in row for row in rows)
     value = record.upgrade_curve.values["margin"][10]
-    assert any('<th scope="row">50&nbsp;%</th>' in row and f"<td>{value:.3f}</td>" in row for row in rows)
+    assert any('<th scope="row">50\N{NO-BREAK SPACE}%</th>' in row and f"<td>{value:.3f}</td>" in row for row in rows)
 
 
 def test_the_page_is_sound_and_self_contained(page: str) -> None:
@@ -393,7 +393,7 @@ def test_only_commands_and_options_that_exist_are_advised(page: str, results: Ev
     source = Path(str(inspect.getsourcefile(render_report))).parent
     written += [
         file.read_text(encoding="utf-8")
-        for file in (source / "templates/report.html", source / "words.py", source / "evaluation.py")
+        for file in (source / "templates/evaluation.html", source / "words.py", source / "evaluation.py")
     ]
     advised = re.findall(r"(?:<code>|“|\()limpet ([a-z]+(?: [a-z]+)?)((?: [A-Z]+| --[a-z-]+)*)", " ".join(written))
     commands = [words if words in known_commands() else words.split()[0] for words, _ in advised]

@@ -12,9 +12,10 @@ from limpet.errors import ConfigError
 from limpet.evaluation.evaluate import evaluate
 from limpet.evaluation.results import Evaluation, EvaluationResults
 from limpet.evaluation.uncertainty import Group, Histogram, choose_disk
-from limpet.reports.evaluation import render_report, uncertainty_finding
+from limpet.reports.evaluation import render_report
 
 from .changes import changed
+from .pages import Page
 
 SVG = "{http://www.w3.org/2000/svg}"
 HEADING = '<h2 id="uncertainty">'
@@ -85,10 +86,13 @@ def test_disks_of_an_unknown_model_are_refused(measured: EvaluationResults, hype
         render_report(measured, disks={"hbtc": hyperbolic.disk})
 
 
-def test_the_finding_says_what_the_means_say() -> None:
+def test_the_page_says_what_the_means_say(measured: EvaluationResults) -> None:
     def of(**means: float) -> str:
         groups = {name: Group(items=5, mean=mean, counts=[5]) for name, mean in means.items()}
-        return uncertainty_finding(Histogram(edges=[0.0, 1.0], groups=groups))
+        known = measured.evaluations["hbct"].uncertainty
+        old = known.model_copy(update={"old": Histogram(edges=[0.0, 1.0], groups=groups)})
+        record = measured.evaluations["hbct"].model_copy(update={"uncertainty": old})
+        return Page(render_report(measured.model_copy(update={"evaluations": {"hbct": record}}))).text
 
     assert "is more uncertain of classes that it has not seen: 0.400 against 0.300" in of(seen=0.3, unseen=0.4)
     assert "is not more uncertain of classes that it has not seen: 0.300 against 0.400" in of(seen=0.4, unseen=0.3)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from limpet.evaluation.results import Evaluation, EvaluationResults
-from limpet.reports.evaluation import finding, flip_meaning, headline, render_report, summary_rows
+from limpet.reports.evaluation import finding, headline, render_report, summary_rows
 from limpet.reports.words import CLICKS
 
 from .changes import changed
@@ -52,7 +52,7 @@ def test_a_page_of_templates_has_its_own_words(results: EvaluationResults, make_
     page = render_report(make_results({"p2s": record}))
     assert "480 genuine pairs; 96 embedded items to search with, 96 in the gallery." in page
     assert "both systems answer the same genuine pairs" in page
-    assert flip_meaning(record) in page and "one of the genuine pairs" in flip_meaning(record)
+    assert "<dfn>negative flip</dfn>: one of the genuine pairs that was right" in page
     assert "While the gallery is re-embedded" not in page  # pairs rank no gallery
     record = changed(record, lambda values: values["protocol"].update(name="labels"))
     page = render_report(make_results({"p2s": record}))

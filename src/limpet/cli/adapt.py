@@ -16,7 +16,7 @@ from limpet.cli.options import Api, DataSets, Reading, TextModel, guarded
 from limpet.cli.pages import Report, check_report, page_line, page_written
 from limpet.cli.parameters import RARE, Named, Options, as_typed
 from limpet.cli.places import Place
-from limpet.cli.settings import Settings
+from limpet.cli.settings import Settings, Typed
 from limpet.data.augment import Augmentation
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import ConfigError, DataError, refuse
@@ -478,6 +478,7 @@ def adapt(
     api: Api = Api(),
     sets: DataSets = DataSets(),
     settings: Settings = Settings(),
+    typed: Typed = Typed(""),
     threshold: Annotated[list[float], RARE] = [],
     unseen_share: Annotated[float | None, RARE] = None,
     unseen_pairs: Annotated[bool, RARE] = False,
@@ -562,7 +563,7 @@ def adapt(
     for place in others:
         console.print(f"Put beside: {put_beside(place)}.")
     thresholds = [NewThreshold.of(found, asked) for asked in threshold]
-    results = _results(pair, found, choice)
+    results = _results(pair, found, choice).model_copy(update={"command": typed})
     results.save(out)
     page = page_written(report, lambda: write_adapt_report(results, out))
     settings.write(out)

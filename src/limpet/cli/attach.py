@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from cyclopts import Parameter
 
 from limpet.cli.console import console, long_texts, print_json, print_table, rate_progress
-from limpet.cli.gallery.common import DECLARED, duration, name_of, open_vectors
+from limpet.cli.gallery.common import DECLARED, name_of, open_vectors
 from limpet.cli.gallery.sources import stored_vectors
 from limpet.cli.options import Api, TextModel
 from limpet.cli.parameters import RARE, Options
 from limpet.cli.places import Place
 from limpet.errors import ConfigError, LimpetError, UpgradeStateError, refuse, shown, without_secrets
+from limpet.support.wording import duration
 
 if TYPE_CHECKING:
     from limpet.attached.base import AttachedModel, Attachment, AttachmentStatus

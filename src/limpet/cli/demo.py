@@ -14,7 +14,7 @@ import numpy as np
 from limpet.cli.console import as_json, console, counting_progress, print_json, training_progress
 from limpet.cli.evidence import Pictures, Sides, write_evidence
 from limpet.cli.options import DataSets
-from limpet.cli.settings import Settings
+from limpet.cli.settings import Settings, Typed
 from limpet.support.extras import require
 
 if TYPE_CHECKING:
@@ -36,7 +36,14 @@ QUERIES = 300
 BAR = 40  # characters for a value of 1
 
 
-def demo(*, settings: Settings = Settings(), out: Path = Path("runs/demo"), all: bool = False, seed: int = 0) -> int:
+def demo(
+    *,
+    settings: Settings = Settings(),
+    typed: Typed = Typed(""),
+    out: Path = Path("runs/demo"),
+    all: bool = False,
+    seed: int = 0,
+) -> int:
     """Run the main job on rendered characters: train, embed, evaluate, report.
 
     An old model learns 120 of 400 characters. New models learn all of them: one without any alignment, the others so
@@ -78,6 +85,7 @@ def demo(*, settings: Settings = Settings(), out: Path = Path("runs/demo"), all:
         models={name: summary(release) for name, release in releases.items()},
         pictures=Pictures(data),
         seed=seed,
+        command=typed,
     )  # fmt: skip
     settings.write(out)
     for name, release in releases.items():

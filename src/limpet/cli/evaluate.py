@@ -13,7 +13,7 @@ from limpet.cli.options import Answers, DataSets, Judging, Output, Reading, Show
 from limpet.cli.pages import check_report
 from limpet.cli.parameters import RARE, Options
 from limpet.cli.places import Place
-from limpet.cli.settings import Settings
+from limpet.cli.settings import Settings, Typed
 from limpet.errors import ConfigError, refuse
 
 if TYPE_CHECKING:
@@ -172,6 +172,7 @@ def evaluate(
     sets: DataSets = DataSets(),
     output: Output = Output(),
     settings: Settings = Settings(),
+    typed: Typed = Typed(""),
     metrics: list[str] = [],
     gate: Annotated[Literal["interval", "point"], RARE] = "interval",
     curve: Annotated[Literal["auto", "yes", "no"], RARE] = "auto",
@@ -264,6 +265,7 @@ def evaluate(
         protocol=protocol,
         report=output.report,
         facts=facts,
+        command=typed,
     )
     if as_json():
         print_json({"schema_version": results.schema_version, **evaluation.to_dict(), **link})

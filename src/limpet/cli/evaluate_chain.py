@@ -11,7 +11,7 @@ from limpet.cli.options import Answers, Judging, Output, Reading, Similarity
 from limpet.cli.pages import check_report, page_line, page_written
 from limpet.cli.parameters import RARE
 from limpet.cli.places import Place
-from limpet.cli.settings import Settings
+from limpet.cli.settings import Settings, Typed
 from limpet.errors import ConfigError, refuse
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def chain(
     judging: Judging = Judging(),
     output: Output = Output(),
     settings: Settings = Settings(),
+    typed: Typed = Typed(""),
     independent: list[Place] = [],
     old_baseline: Annotated[Literal["own", "independent"] | None, RARE] = None,
     similarity: Annotated[Similarity | None, RARE] = None,
@@ -81,7 +82,7 @@ def chain(
             seed=judging.seed,
         )
     settings.write(output.out)
-    results = _shown(evaluation, models[0], old_baseline or "own", output)
+    results = _shown(evaluation, models[0], old_baseline or "own", output, typed)
     if as_json():
         print_json(results.to_dict())
     return 0 if evaluation.compatible else 1
@@ -101,7 +102,7 @@ def _check_one_kind(names: Sequence[str], models: Sequence[Sides], third: Sequen
 
 
 def _shown(
-    evaluation: ChainEvaluation, sides: Sides, baseline: Literal["own", "independent"], output: Output
+    evaluation: ChainEvaluation, sides: Sides, baseline: Literal["own", "independent"], output: Output, typed: Typed
 ) -> ChainResults:
     """Write results and report, and print tables and what they mean."""
     from limpet.cli.evaluate import described
@@ -110,7 +111,7 @@ def _shown(
 
     title = f"Can {evaluation.names[-1]} and its predecessors search older galleries?"
     data = described(sides, None, evaluation.protocol.units)
-    results = evaluation.results(title=title, data=data, old_baseline=baseline)
+    results = evaluation.results(title=title, data=data, old_baseline=baseline).model_copy(update={"command": typed})
     written = results.save(output.out)
     page = page_written(output.report, lambda: write_chain_report(results, output.out))
     print_table(title, *tables.matrix_table(results))

@@ -10,7 +10,7 @@ from limpet.cli.evidence import names_of
 from limpet.cli.options import Output
 from limpet.cli.pages import check_report, page_line, page_written
 from limpet.cli.places import Place
-from limpet.cli.settings import Settings
+from limpet.cli.settings import Settings, Typed
 
 if TYPE_CHECKING:
     from limpet.evaluation.test_sets import CombinationResults
@@ -21,6 +21,7 @@ def combine(
     *,
     output: Output = Output(),
     settings: Settings = Settings(),
+    typed: Typed = Typed(""),
     metric: str | None = None,
 ) -> int:
     """Put earlier evaluations of one upgrade on several test sets side by side; nothing is measured again.
@@ -47,7 +48,7 @@ def combine(
     title = f"Can {' or '.join(names)} search the old gallery on {len(found)} test sets?"
     combined = CombinationResults.gather(combination, found, title=title)
     settings.write(output.out)
-    _show(combined, output)
+    _show(combined.model_copy(update={"command": typed}), output)
     if as_json():
         print_json(combined.to_dict())
     return 0 if combination.compatible else 1

@@ -180,6 +180,7 @@ def write_evidence(
     protocol: Protocol | None = None,
     report: str | None = None,
     facts: FactsOf | None = None,
+    command: str = "",
 ) -> EvaluationResults:
     """Write results.json and report.html, print the table, and return the results.
 
@@ -195,6 +196,7 @@ def write_evidence(
         protocol: How it was measured; by label when left out.
         report: Whether to write the page: "html", "none", or None for one wherever it can be written.
         facts: Finds texts and metadata of the examples.
+        command: What was typed.
     """
     from limpet.cli.console import console, print_table
     from limpet.cli.pages import page_line, page_written
@@ -205,7 +207,7 @@ def write_evidence(
     from limpet.reports.evaluation import summary_rows, write_report
 
     links = cross or {}
-    results = EvaluationResults.of(title=title, data=data, models=models, evaluations=evaluations)
+    results = EvaluationResults.of(title=title, data=data, models=models, evaluations=evaluations, command=command)
     written = results.save(folder)
 
     def write() -> Path:

@@ -12,7 +12,7 @@ from typing import Literal
 from limpet.adapters import Direction, SuspectPairs
 from limpet.linking.compare import AGREEMENT, UNSEEN, Comparison, Gap, Loss, Measured
 from limpet.results import Part
-from limpet.support.wording import metric_name, whole_percent
+from limpet.support.wording import duration, metric_name, whole_percent
 
 Action = Literal["adapt", "train a head", "re-embed", "keep the old model", "check the pairs"]
 
@@ -304,19 +304,6 @@ def place(guarded: str) -> str:
     ('on unseen classes', 'in recall@5')
     """
     return {"recall@1": "at the first hit (recall@1)", UNSEEN: f"on {UNSEEN}"}.get(guarded, f"in {guarded}")
-
-
-def duration(seconds: float) -> str:
-    """Write a wall time.
-
-    >>> duration(0.3), duration(1.2), duration(42.4), duration(600), duration(9000)
-    ('less than a second', '1 second', '42 seconds', '10 minutes', '2.5 hours')
-    """
-    if seconds < 1:
-        return "less than a second"
-    if seconds < 120:
-        return "1 second" if round(seconds) == 1 else f"{seconds:.0f} seconds"
-    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
 
 
 def _share(suspects: SuspectPairs) -> str:

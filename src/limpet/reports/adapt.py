@@ -18,7 +18,7 @@ from limpet.reports.words import OLD, REEMBEDDED, Finding, first_hit_cell, first
 from limpet.support.wording import listed, metric_name
 
 if TYPE_CHECKING:
-    from limpet.linking.compare import CandidateScores, Directions, Gap, LearningCurve, Score
+    from limpet.linking.compare import CandidateScores, Gap, LearningCurve, Score
     from limpet.linking.results import AdaptResults, ScoreMapRecord
 
 AGREEMENT_NOTE = (
@@ -26,40 +26,6 @@ AGREEMENT_NOTE = (
     "here is agreement with re-embedding, not correctness, and of documents that ask for each other, not of real "
     "queries; a few judged ones (--relevant) tell more."
 )
-METRICS = {
-    "map": "mean average precision; 1 if every item of the query’s class comes before every other one",
-    "ndcg@10": "normalised discounted cumulative gain of the first ten items, as judged; 1 if no order is better",
-    "overlap@10": "the share of the first ten items that are also among the first ten that re-embedding finds; it "
-    "measures agreement with re-embedding, not correctness",
-}
-READING = {  # how to read the picture and the differences of the table
-    "map": (
-        "Right of the line of the old model, the swap pays at once; the nearer to re-embedding, the less is left to "
-        "gain.",
-        "All of it above zero means that the candidate helps.",
-    ),
-    "ndcg@10": (
-        "Right of the line of the old model, the swap pays at once; the nearer to re-embedding, the less is left to "
-        "gain.",
-        "All of it above zero means that the candidate helps.",
-    ),
-    "overlap@10": (
-        "Right of the line of the old model, more is found of what re-embedding would find; whether that is right, "
-        "agreement cannot tell.",
-        "All of it above zero means that the candidate agrees more with re-embedding, not that it is right more often.",
-    ),
-}
-_GALLERY = "an adapter that maps the vectors of the old gallery, once, instead of every new query"
-_ADAPTER = "a map between the finished embeddings of two frozen models, fitted on pairs without labels"
-_HEAD = "a small network on top of the frozen new model, trained with labels to search what the old model embedded"
-_DIRECTIONS: dict[Directions, str] = {
-    "new_to_old": "Adapters map the new model’s queries into the space of the old one; the old gallery stays as it is.",
-    "old_to_new": "Adapters map the vectors of the old gallery into the space of the new model, without embedding an "
-    "item again; the new model’s queries stay as they are.",
-    "both": "Every adapter was fitted in both directions: to map the new model’s queries into the space of the old "
-    "one, whose gallery stays as it is; and, marked (gallery), to map the vectors of the old gallery into the space of "
-    "the new model, without embedding an item again.",
-}
 
 
 def adapt_headline(results: AdaptResults) -> str:
@@ -129,37 +95,6 @@ def _caveat(results: AdaptResults) -> str:
     return "" if results.answered else " (provisional: agreement, not correctness)"
 
 
-def curve_finding(results: AdaptResults) -> str:
-    """Say how many pairs are enough; nothing where that was not asked."""
-    curve = results.learning_curve
-    if curve is None:
-        return ""
-    name, enough = curve.candidate, curve.enough
-    what = "" if results.answered else " This is agreement with re-embedding, not correctness."
-    if enough is None:
-        found = f"No smaller number of pairs was enough for {name}: more than these may still help."
-    else:
-        found = (
-            f"{enough:,} pairs are enough for {name}: from there on, it falls short of all pairs by less than two "
-            "points, and by half a point or more nowhere beyond chance."
-        )
-    return f"{found}{_last_step(curve)}{what}"
-
-
-def _last_step(curve: LearningCurve) -> str:
-    """Say what the last pairs brought, which as many more would hardly exceed."""
-    if curve.last_step is None:
-        return ""
-    before, every = curve.points[-2].pairs, curve.points[-1].pairs
-    gained, low, high = (
-        f"{100 * value:+.1f}".replace("-", "−") for value in (curve.last_step.mean, *curve.last_step.interval)
-    )
-    return (
-        f" The last {every - before:,} of {every:,} pairs brought {gained} points [{low}, {high}]; as many more would "
-        "hardly bring more than that."
-    )
-
-
 def two_stage_finding(results: AdaptResults) -> str:
     """Say what two-stage search finds and costs; nothing where that was not measured."""
     found = results.two_stage
@@ -195,94 +130,7 @@ def two_stage_rows(results: AdaptResults) -> Table | None:
     ]  # fmt: skip
 
 
-def protocol_words(results: AdaptResults) -> list[str]:
-    """Say how everything was measured, in sentences."""
-    protocol = results.protocol
-    unseen = protocol.unseen_classes
-    apart = f" Of {_classes(unseen)} no item was used to fit anything." if unseen else ""
-    every = "Every held-out item is a query among all other held-out items."
-    fitted = (
-        f"Every candidate was fitted on {protocol.fitted_on:,} pairs, and measured on {protocol.held_out:,} others "
-        f"that were held out.{apart}"
-    )
-    if protocol.splits > 1:
-        fitted += f" The pairs were split {protocol.splits} times, each time into so many."
-    counted = (
-        " An item of the query’s class is right."
-        if results.answered
-        else " There are no labels: a system’s first ten items are compared with those that re-embedding finds. "
-        f"{REEMBEDDED.capitalize()} has 1 by definition. This is provisional: agreement, not correctness."
-    )
-    if protocol.judged is not None:
-        fitted = f"Every candidate was fitted on {protocol.fitted_on:,} pairs."
-        every = f"{protocol.judged:,} judged queries search {protocol.held_out:,} items."
-        counted = (
-            " What people judged is right. The queries were used to choose what is recommended, and to fit nothing."
-        )
-    return [
-        fitted,
-        every + counted,
-        _DIRECTIONS[protocol.direction],
-        f"Intervals hold {100 * protocol.level:g}\N{NO-BREAK SPACE}% of {protocol.resamples:,} resampled sets of "
-        f"{_DRAWN[protocol.resample]} (seed {protocol.seed}), the same sets for all, so that what "
-        "is common to two of them cancels in their difference.",
-        *_corrections(results),
-        *(found.sentence for found in results.long_texts),
-    ]
-
-
-_DRAWN = {"queries": "queries", "classes": "whole classes of queries, as those of one class are alike"}
-
-
-def _corrections(results: AdaptResults) -> list[str]:
-    """Say which intervals are corrected for the choice, and what is guarded."""
-    best = [found.name for found in results.candidates if found.as_best]
-    protocol = results.protocol
-    guards = [_GUARDED.get(name, metric_name(name)) for name in protocol.guards]
-    told = []
-    if protocol.resample == "classes" and 0 < protocol.unseen_classes < FEW:
-        told.append(
-            f"What is lost on {_classes(protocol.unseen_classes)} that nothing was learnt from is told by intervals "
-            "over queries: so few classes say little of others."
-        )
-    if best:
-        told.append(
-            f"Intervals in table and picture are those of every candidate by itself. What {listed(best)}, the best of "
-            "its kind, is said to gain over the old model has an interval that is corrected for that choice: every "
-            "resampled set chooses anew, and shows how much luck there is in being chosen."
-        )
-    if guards:
-        told.append(f"A candidate that is clearly worse at {listed(guards)} is not recommended without saying so.")
-    return told
-
-
 _GUARDED = {"recall@1": "the first hit (recall@1)", "unseen classes": "classes that nothing was learnt from"}
-
-
-def _classes(count: int) -> str:
-    return "1 class" if count == 1 else f"{count:,} classes"
-
-
-def adapt_terms(results: AdaptResults) -> dict[str, str]:
-    """Return the terms that occur on the page, with what they mean."""
-    candidates, metric = results.candidates, results.protocol.metric
-    kinds = {found.kind for found in candidates}
-    told = {
-        "adapter": _ADAPTER if "adapter" in kinds else "",
-        "(gallery)": _GALLERY if results.protocol.direction != "new_to_old" and "adapter" in kinds else "",
-        "head": _HEAD if "head" in kinds else "",
-        "cross": "new queries search what the old model embedded; nothing is embedded again",
-        OLD: "old queries on the old gallery, self (old): what there is today",
-        REEMBEDDED: "new queries on a gallery that the new model embedded anew, self (new)",
-        metric_name(metric): METRICS[metric],
-        "gain recovered": "how far cross comes from the old model as it is (0\N{NO-BREAK SPACE}%) to the score after "
-        "backfill (100\N{NO-BREAK SPACE}%)" if any(found.recovered is not None for found in candidates) else "",
-        "after backfill": "what the same queries find once all items have been re-embedded for them; with an "
-        "adapter, what the new model finds by itself",
-        "unseen classes": "cross on queries of classes of which no item was used to fit anything"
-        if any(found.unseen for found in candidates) else "",
-    }  # fmt: skip
-    return {term: meaning for term, meaning in told.items() if meaning}
 
 
 def adapt_table(results: AdaptResults, *, typeset: bool = False) -> Table:
@@ -375,10 +223,11 @@ def render_adapt_report(results: AdaptResults) -> str:
     page: str = page_template("adapt.html").render(
         document=results,
         headline=adapt_headline(results),
+        advice_finding=Finding("", tuple(results.recommendation.sentences)),
         steps=_steps(results),
-        agreement=None if results.answered else AGREEMENT_NOTE,
-        terms=adapt_terms(results),
-        reading=READING[results.protocol.metric],
+        agreement_note=AGREEMENT_NOTE,
+        few=FEW,
+        guarded=[_GUARDED.get(name, metric_name(name)) for name in results.protocol.guards],
         references=REFERENCES,
         kinds=[kind for kind in KINDS if kind in {one.kind for one in results.candidates}],
         swatch=kind_swatch,
@@ -386,12 +235,10 @@ def render_adapt_report(results: AdaptResults) -> str:
         summary=adapt_table(results, typeset=True),
         candidates={one.name: one for one in results.by_score()},
         recommended=advised and advised.name,
-        curve_finding=curve_finding(results),
         curve_rows=curve_rows(curve) if curve else None,
         threshold_rows=threshold_rows(results.score_map) if results.score_map else None,
         two_stage_finding=two_stage_finding(results),
         two_stage_rows=two_stage_rows(results),
-        protocol_words=protocol_words(results),
     )
     return page
 
@@ -444,7 +291,7 @@ def adapt_markdown(results: AdaptResults) -> str:
     """Return what is said of adapters and heads and their tables in Markdown."""
     curve, score_map = results.learning_curve, results.score_map
     agreement = [] if results.answered else [AGREEMENT_NOTE]
-    told = [*results.recommendation.sentences, *results.data.sentences, *agreement, curve_finding(results)]
+    told = [*results.recommendation.sentences, *results.data.sentences, *agreement]
     told.append(two_stage_finding(results))
     finding = Finding(adapt_headline(results), tuple(filter(None, told)))
     tables = {"Candidates": adapt_table(results)}
@@ -454,4 +301,4 @@ def adapt_markdown(results: AdaptResults) -> str:
         tables[f"{curve.candidate}, by the number of pairs"] = curve_rows(curve)
     if score_map:
         tables["Thresholds"] = threshold_rows(score_map)
-    return markdown_of(results.title, [finding], tables, [*failures(results), *protocol_words(results)])
+    return markdown_of(results.title, [finding], tables, failures(results))

@@ -11,10 +11,10 @@ import numpy as np
 
 from limpet.errors import ConfigError
 from limpet.evaluation.compatibility import TRAINED_SHARE, violations
-from limpet.reports.formats import MISSING, interval, percent, plain_text, score, signed
+from limpet.reports.formats import MISSING, interval, level, percent, plain_text, score, signed
 from limpet.reports.markdown import Table, markdown_of
 from limpet.reports.page import PHONE, in_both_widths, page_template, rule_rows, write_page
-from limpet.reports.words import CLICKS, MARKS, TERMS, Finding, first_hit_cell, metric_note, places, tie_notes
+from limpet.reports.words import CLICKS, Finding, first_hit_cell, places, tie_notes
 from limpet.support.wording import listed, metric_name
 
 if TYPE_CHECKING:
@@ -24,17 +24,6 @@ if TYPE_CHECKING:
     from limpet.evaluation.compatibility import Baseline, Variant
 
 _SHOWN = 6  # violations that are told one by one
-
-TERMS_OF_CHAINS = {
-    "compatible": "queries of a newer model score more on an older gallery than the queries of the model that embedded "
-    "it; a tie is a violation",
-    "self-test": TERMS["self-test"],
-    "AC": "average compatibility: the share of pairs of a newer and an older model that score more, guards apart",
-    "AM": "average multi-model score: the mean of the whole matrix, self-tests included",
-    "independent": "the recipe of a model trained without regard to its predecessors",
-    "P_comp": TERMS["P_comp"],
-    "P_up": TERMS["P_up"],
-}
 
 
 def chain_headline(results: ChainResults) -> str:
@@ -108,7 +97,7 @@ def _violations(results: ChainResults) -> list[str]:
         told.append(
             f"Queries of {pair.new} on the gallery of {pair.old} score {score(pair.cross)}, those of "
             f"{pair.old} {score(pair.self_old)}: {signed(pair.gain)} "
-            f"({level(results)} interval {around}{chance})."
+            f"({level(results.protocol.bootstrap.level)} interval {around}{chance})."
         )
     return told + [f"{len(found) - _SHOWN} more are in the table of pairs."] * (len(found) > _SHOWN)
 
@@ -121,7 +110,7 @@ def _unsure(results: ChainResults) -> list[str]:
     named = _first([f"{pair.new} on {pair.old}" for pair in unsure])
     return [
         f"{len(unsure)} of the other pairs {'is' if one else 'are'} ahead by no more than chance may explain "
-        f"({'its' if one else 'their'} {level(results)} interval includes "
+        f"({'its' if one else 'their'} {level(results.protocol.bootstrap.level)} interval includes "
         f"{score(results.min_effect) if results.min_effect else 'zero'}): {named}."
     ]
 
@@ -150,11 +139,6 @@ def _undefined(results: ChainResults) -> list[str]:
 def _first(names: list[str]) -> str:
     more = len(names) - _SHOWN
     return ", ".join(names) if more <= 0 else f"{', '.join(names[:_SHOWN])} and {more} more"
-
-
-def level(results: ChainResults) -> str:
-    """Write the level of the intervals."""
-    return percent(results.protocol.bootstrap.level).replace(".0", "")
 
 
 Row = list[float | None]
@@ -256,13 +240,10 @@ def write_chain_report(results: ChainResults, folder: str | Path) -> Path:
 
 def render_chain_report(results: ChainResults) -> str:
     """Return the page as text; see `write_chain_report`."""
-    absent = set() if results.p_comp else {"independent", "P_comp", "P_up"}
-    page: str = page_template("chain.html", values={"marks": MARKS, "metric_note": metric_note}).render(
+    page: str = page_template("chain.html").render(
         document=results,
         finding=chain_finding(results),
-        level=level(results),
         by_number=_by_number(results.models),
-        terms={name: told for name, told in TERMS_OF_CHAINS.items() if name not in absent},
         charts=_charts(results),
         baselines=dict(sorted(BASELINES.items(), key=lambda item: item[0] != results.old_baseline)),
         models=models_table(results, typeset=True),

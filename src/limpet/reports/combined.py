@@ -6,19 +6,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from limpet.reports.formats import MISSING, interval, plain_text, score, signed
+from limpet.reports.formats import MISSING, interval, level, plain_text, score, signed
 from limpet.reports.markdown import Table, markdown_of
 from limpet.reports.page import in_both_widths, page_template, rule_rows, write_page
 from limpet.reports.plots.swatches import set_swatch
 from limpet.reports.words import (
     CLICKS,
-    MARKS,
     SYSTEMS,
-    TERMS,
     Finding,
     first_hit_cell,
     first_hits,
-    metric_note,
     short_verdict,
     spoken_verdict,
     tie_notes,
@@ -30,15 +27,6 @@ if TYPE_CHECKING:
 
     from limpet.evaluation.compatibility import PMetrics
     from limpet.evaluation.test_sets import CombinationResults, SetScores
-
-TERMS_OF_SETS = {
-    "old, new, independent": TERMS["old, new, independent"],
-    "compatible": TERMS["compatible"],
-    "P_up": f"{TERMS['P_up']}. As a sigmoid in per cent, 50 is no loss",
-    "P_comp": f"{TERMS['P_comp']}. As a sigmoid in per cent, 50 is the old system",
-    "P_1": "the harmonic mean of the two sigmoids: high only where both are",
-    "average": "over test sets, of each P metric; it does not exist where one set has none",
-}
 
 
 def combined_headline(results: CombinationResults) -> str:
@@ -61,10 +49,9 @@ def set_findings(results: CombinationResults) -> list[Finding]:
 
 
 def _finding(name: str, found: SetScores, results: CombinationResults) -> Finding:
-    level = results.protocols[name].bootstrap.level
     sentence = (
         f"New queries on the old gallery score {metric_name(found.metric)} {score(found.cross)}, old queries "
-        f"{score(found.self_old)}: {signed(found.gain)} ({100 * level:g}\N{NO-BREAK SPACE}% "
+        f"{score(found.self_old)}: {signed(found.gain)} ({level(results.protocols[name].bootstrap.level)} "
         f"interval {interval(found.interval, sign=True)}){_judged(found)}."
     )
     clicks = f"{CLICKS} " if found.verdict == "unlabelled" else ""
@@ -170,13 +157,12 @@ def render_combined_report(results: CombinationResults) -> str:
     """Return the page as text; see `write_combined_report`."""
     from limpet.reports.plots.forest import sets_plot
 
-    values = {"marks": MARKS, "metric_note": metric_note, "swatch": set_swatch}
-    page: str = page_template("combined.html", values=values).render(
+    page: str = page_template("combined.html").render(
         document=results,
         headline=combined_headline(results),
         findings=set_findings(results),
         notes=combined_notes(results),
-        terms=_terms(results),
+        swatch=set_swatch,
         metrics=list(dict.fromkeys(record.metric for record in results.sets.values())),
         systems=_systems(results),
         charts={
@@ -184,15 +170,9 @@ def render_combined_report(results: CombinationResults) -> str:
             "gains": in_both_widths(partial(_gains, results), 400),
         },
         table=combined_table(results, typeset=True),
-        average=AVERAGE,
         protocols={name: rule_rows(protocol) for name, protocol in results.protocols.items()},
     )
     return page
-
-
-def _terms(results: CombinationResults) -> dict[str, str]:
-    absent = set() if results.fingerprints.get("independent") else {"P_up", "P_comp", "P_1", "average"}
-    return {name: told for name, told in TERMS_OF_SETS.items() if name not in absent}
 
 
 def _systems(results: CombinationResults) -> dict[str, str]:

@@ -13,8 +13,8 @@ from limpet.evaluation.examples import Example, Found
 from limpet.evaluation.intervals import FEW
 from limpet.evaluation.protocols import PROTOCOLS
 from limpet.evaluation.results import Evaluation, EvaluationResults, System
-from limpet.evaluation.uncertainty import Histogram, PoincareDisk
-from limpet.reports.formats import MISSING, interval, percent, plain_text, probability, score, signed
+from limpet.evaluation.uncertainty import PoincareDisk
+from limpet.reports.formats import MISSING, interval, level, percent, plain_text, probability, score, signed
 from limpet.reports.markdown import Table, markdown_of
 from limpet.reports.page import Drawing, drawn_both, page_template, protocol_rows, write_page
 from limpet.reports.pictures import Picture, data_uris
@@ -30,6 +30,7 @@ from limpet.reports.readings import (
     class_rows,
     class_words,
     curve_range,
+    curve_rows,
     histogram_rows,
     trade_off_points,
     uncertainties,
@@ -37,13 +38,10 @@ from limpet.reports.readings import (
 )
 from limpet.reports.words import (
     CLICKS,
-    MARKS,
-    TERMS,
     Finding,
     first_hit_cell,
     first_hits,
     measured,
-    metric_note,
     net_first_hits,
     places,
     short_verdict,
@@ -55,7 +53,6 @@ from limpet.support.wording import INDEPENDENT, listed, metric_name
 
 if TYPE_CHECKING:
     from limpet.data.item_facts import FactsOf
-    from limpet.evaluation.class_change import ClassChangeSummary
 
 
 def finding(name: str, record: Evaluation) -> Finding:
@@ -64,10 +61,11 @@ def finding(name: str, record: Evaluation) -> Finding:
     if verdict == "unlabelled" and record.scored:
         sentence = f"{CLICKS} {_scores(record)}"
         found = record.agreement
-        notes = [agreement_finding(found, level(record), begin="Agreement is not quality either")] if found else []
+        around = level(record.protocol.bootstrap.level)
+        notes = [agreement_finding(found, around, begin="Agreement is not quality either")] if found else []
         return Finding(verdict, (sentence, *[*notes, *_mapped_notes(record)[:1]]), (_UNJUDGED_NEXT,), verdict, name)
     if verdict == "unlabelled":
-        sentence = agreement_finding(record.agreement, level(record))
+        sentence = agreement_finding(record.agreement, level(record.protocol.bootstrap.level))
         return Finding(verdict, (sentence, *_mapped_notes(record)[:1]), (_UNLABELLED_NEXT,), verdict, name)
     sentences = (_scores(record), *_notes(record))
     said = ", ".join(part for part in (spoken_verdict(record), first_hits(record.first_hits)) if part)
@@ -124,57 +122,6 @@ def _equal(record: Evaluation) -> bool:
     return record.gain() == 0 and record.gain_interval() == (0, 0)
 
 
-def uncertainty_finding(found: Histogram) -> str:
-    """Say whether the old model is more uncertain of classes that it has not seen.
-
-    >>> from limpet.evaluation.uncertainty import Group
-    >>> groups = {name: Group(items=5, mean=mean, counts=[5]) for name, mean in (("seen", 0.25), ("unseen", 0.3125))}
-    >>> uncertainty_finding(Histogram(edges=[0, 1], groups=groups))
-    'The old model is more uncertain of classes that it has not seen: 0.312 against 0.250 on average.'
-    """
-    groups = found.groups
-    if "all" in groups:
-        return (
-            "Which of these classes the old model has seen is not known here; “limpet evaluate --old-release” tells, "
-            "with a release that names its classes."
-        )
-    if len(groups) == 1:
-        return f"The old model has seen {'all' if 'seen' in groups else 'none'} of these classes."
-    seen, unseen = groups["seen"].mean, groups["unseen"].mean
-    more = "more" if unseen > seen else "not more"
-    return (
-        f"The old model is {more} uncertain of classes that it has not seen: {score(unseen)} against {score(seen)} "
-        "on average."
-    )
-
-
-def level(record: Evaluation) -> str:
-    """Write the level of the intervals."""
-    return f"{100 * record.protocol.bootstrap.level:g}\N{NO-BREAK SPACE}%"
-
-
-def units(record: Evaluation) -> str:
-    """Return what scores are averaged over, such as queries."""
-    return record.protocol.units
-
-
-def flip_meaning(record: Evaluation) -> str:
-    """Explain a negative flip of what scores are averaged over."""
-    if units(record) == "queries":
-        return TERMS["negative flip"]
-    return (
-        f"one of the {units(record)} that was right with the old system and is wrong with the new one; a positive "
-        "flip is the reverse"
-    )
-
-
-def drawn(record: Evaluation) -> str:
-    """Return what the bootstrap draws: units, or whole classes of them, and from how many."""
-    bootstrap = record.protocol.bootstrap
-    what = units(record) if bootstrap.resample == "queries" else bootstrap.resample
-    return f"{bootstrap.groups:,} {what}"
-
-
 def _scores(record: Evaluation) -> str:
     metric = record.gate_metric
     name = metric_name(metric)
@@ -199,11 +146,13 @@ def _judged(record: Evaluation, metric: str) -> str:
         "unlabelled": "is not judged",
         "compatible": above,
         "mixed": above,
-        "inconclusive": f"{around_it}: {record.protocol.queries_counted or 0:,} {units(record)} cannot tell",
+        "inconclusive": f"{around_it}: {record.protocol.queries_counted or 0:,} {record.protocol.units} cannot tell",
         "not held out": f"{above}, and says nothing of queries that the model was not trained on",
     }
     chance = record.chance(metric)
-    around = f"{level(record)} interval over {drawn(record)}"
+    bootstrap = record.protocol.bootstrap
+    what = record.protocol.units if bootstrap.resample == "queries" else bootstrap.resample
+    around = f"{level(bootstrap.level)} interval over {bootstrap.groups:,} {what}"
     measured = around if chance is None else f"{around}; {p_words(chance)}"
     return f"{found} ({measured}) {verdict.get(record.verdict, f'{below} {bar}')}"
 
@@ -226,7 +175,8 @@ def _next_step(record: Evaluation) -> str:
             "swap gains nothing that rounding could not give. “--min-effect” sets the smallest gain that counts."
         )
     if record.verdict == "inconclusive":
-        return f"Measure more {units(record)} and evaluate again before you swap; no gallery has to change for that."
+        units = record.protocol.units
+        return f"Measure more {units} and evaluate again before you swap; no gallery has to change for that."
     if _equal(record):
         return (
             "Keep the old model, or evaluate by a metric in which the two differ (--gate-metric): this one may be as "
@@ -266,7 +216,7 @@ def _notes(record: Evaluation) -> list[str]:
     notes = [*_guard_notes(record), *_rounding_notes(record)]
     notes += tie_notes(record.ties, record.protocol, record.self_old or {})
     notes += [*_mapped_notes(record), *trained_notes(record), *_class_notes(record), *_mixing_notes(record)]
-    told = flips(record.negative_flip_rate, record.positive_flip_rate, units(record))
+    told = flips(record.negative_flip_rate, record.positive_flip_rate, record.protocol.units)
     if told:
         notes.append(told)
     if record.self_independent is None:
@@ -410,12 +360,6 @@ _UNJUDGED_NEXT = (
 )
 
 
-CLEAR = (
-    "clearly better or worse: more of the class’s changed queries went one way than chance explains (exact sign test), "
-    "all classes judged together, so that about one in twenty of those named is there by chance"
-)
-
-
 def p_words(p_value: float | None) -> str:
     """Write a p-value.
 
@@ -444,33 +388,6 @@ def flips(
     later = won.get("self_new")
     after = "" if later is None else f", {percent(later)} after re-embedding"
     return f"{sentence} Positive flips, wrong before and right now: {percent(won['cross'])}{after}."
-
-
-def class_finding(change: ClassChangeSummary) -> str:
-    """Say how many classes score more and how many less, and of how many this is clear."""
-    if change.classes == 1:
-        return "All queries are of one class."
-    return (
-        f"In {metric_name(change.metric)}, {percent(change.better)} of {change.classes:,} classes score more "
-        f"than before and {percent(change.worse)} less; {_clearly(change)}"
-    )
-
-
-def _clearly(change: ClassChangeSummary) -> str:
-    better, worse = change.clearly_better, change.clearly_worse
-    testable = change.testable
-    if not testable:
-        return "no class has enough queries that changed to tell this from chance."
-    if not better and not worse:
-        return f"of the {testable:,} with enough changed queries to tell, none does so beyond chance."
-    return (
-        f"of the {testable:,} with enough changed queries to tell, {better:,} {_are(better)} clearly better and "
-        f"{worse:,} clearly worse."
-    )
-
-
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"
 
 
 _BLIND = "Without labels nobody can say which results are right"
@@ -648,7 +565,7 @@ def render_report(
     known = {name: facts(name) for name in dict.fromkeys(_items(shown))} if facts else {}
     rows = measured(evaluations)
     judged = {name: record for name, record in rows.items() if record.verdict != "unlabelled"}
-    page: str = _template().render(
+    page: str = page_template("evaluation.html").render(
         document=results,
         evaluations=evaluations,
         first=results.first,
@@ -675,6 +592,18 @@ def render_report(
         kinds=KINDS,
         orders=ORDERS,
         groups=GROUPS,
+        flips=flips,
+        class_rows=class_rows,
+        named=NAMED,
+        agreement_rows=agreement_rows,
+        curve_rows=curve_rows,
+        metric_rows=metric_rows,
+        histogram_rows=histogram_rows,
+        system_swatch=system_swatch,
+        curve_swatch=curve_swatch,
+        group_swatch=group_swatch,
+        class_swatch=class_swatch,
+        class_words=class_words,
     )
     return page
 
@@ -769,7 +698,6 @@ def _uncertainty(evaluations: Mapping[str, Evaluation]) -> dict[str, Any] | None
         "charts": {
             name: drawn_both(uncertainty_plot, name, histogram, limits, wide=size) for name, histogram in found.items()
         },
-        "finding": uncertainty_finding(found["old"]) if "old" in found else "",
     }
 
 
@@ -797,31 +725,6 @@ def _opened(examples: Mapping[str, Any], evaluations: Mapping[str, Evaluation]) 
     """Return whose examples are seen at first: those of a compatible model where there is one."""
     compatible = (name for name in examples if evaluations[name].verdict == "compatible")
     return next(compatible, next(iter(examples), None))
-
-
-def _template() -> Any:
-    values = {
-        "terms": TERMS,
-        "marks": MARKS,
-        "metric_note": metric_note,
-        "flips": flips,
-        "units": units,
-        "flip_meaning": flip_meaning,
-        "drawn": drawn,
-        "class_finding": class_finding,
-        "class_rows": class_rows,
-        "named": NAMED,
-        "clear": CLEAR,
-        "agreement_rows": agreement_rows,
-        "metric_rows": metric_rows,
-        "histogram_rows": histogram_rows,
-        "system_swatch": system_swatch,
-        "curve_swatch": curve_swatch,
-        "group_swatch": group_swatch,
-        "class_swatch": class_swatch,
-        "class_words": class_words,
-    }
-    return page_template("report.html", filters={"level": level}, values=values)
 
 
 def evaluation_markdown(results: EvaluationResults) -> str:

@@ -59,6 +59,15 @@ def percent_of(share: float) -> str:
     return percent(share) if 0 < share < 0.01 else f"{100 * share:.0f}\N{NO-BREAK SPACE}%"
 
 
+def level(share: float) -> str:
+    """Write the level of intervals.
+
+    >>> level(0.95).replace("\N{NO-BREAK SPACE}", " "), level(0.975).replace("\N{NO-BREAK SPACE}", " ")
+    ('95 %', '97.5 %')
+    """
+    return f"{100 * share:g}\N{NO-BREAK SPACE}%"
+
+
 def probability(value: float | None) -> str:
     """Write a probability; one that rounds to nothing keeps its first digit.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -11,7 +12,7 @@ from limpet.embeddings.storage import write_atomically
 from limpet.errors import ConfigError
 from limpet.reports import formats
 from limpet.support.extras import installed, installing
-from limpet.support.wording import INDEPENDENT, metric_name
+from limpet.support.wording import INDEPENDENT, duration, listed, metric_name
 
 if TYPE_CHECKING:
     from types import CodeType
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from altair import LayerChart
     from jinja2 import BytecodeCache
     from jinja2.bccache import Bucket
+    from markupsafe import Markup
 
     from limpet.evaluation.results import Evaluation, ProtocolRecord
 
@@ -75,16 +77,8 @@ def write_page(page: str, folder: str | Path, name: str = FILE_NAME) -> Path:
     return write_atomically(Path(folder) / name, lambda part: part.write_text(page, encoding="utf-8", newline=""))
 
 
-def page_template(
-    name: str,
-    *,
-    package: str = "limpet",
-    filters: Mapping[str, Callable[..., Any]] | None = None,
-    values: Mapping[str, object] | None = None,
-) -> Any:
-    """Open a template in the folder ``reports/templates`` of a package, with the formats of numbers as filters.
-
-    It may include the templates of limpet.
+def page_template(name: str, *, package: str = "limpet") -> Any:
+    """Open a template in the folder ``reports/templates`` of a package; it may extend and import those of limpet.
 
     Raises:
         ConfigError: Jinja2 is missing.
@@ -97,6 +91,8 @@ def page_template(
         )
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
+    from limpet.reports.words import MARKS, metric_note  # here: commands ask this module for less than a page
+
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(one, "reports/templates") for one in dict.fromkeys((package, "limpet"))]),
         autoescape=True,
@@ -105,17 +101,24 @@ def page_template(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
-        "score": formats.score,
-        "signed": formats.signed,
-        "percent": formats.percent,
-        "interval": formats.interval,
+    shown = (formats.score, formats.signed, formats.percent, formats.percent_of, formats.interval, formats.level,
+             formats.probability, metric_name, duration, listed, plain, headings)  # fmt: skip
+    environment.filters |= {one.__name__: one for one in shown}
+    environment.globals |= {
+        "independent": INDEPENDENT,
+        "marks": MARKS,
         "metric_name": metric_name,
-        "plain": plain,
-        **(filters or {}),
+        "metric_note": metric_note,
     }
-    environment.globals |= {"independent": INDEPENDENT, **(values or {})}
     return environment.get_template(name)
+
+
+def headings(sections: str) -> list[tuple[str, Markup]]:
+    """Return the id and the words of every heading, for a table of contents."""
+    from markupsafe import Markup
+
+    found = re.findall(r'<h2 id="([\w-]+)">(.*?)</h2>', sections, re.DOTALL)
+    return [(place, Markup(words)) for place, words in found]  # it was escaped as a part of the page
 
 
 @cache

@@ -179,6 +179,16 @@ def curve_orders(curves: UpgradeCurves) -> dict[str, list[float | None]]:
     return {order: curves.values[order] for order in ORDERS if order in curves.values}
 
 
+def curve_rows(curves: UpgradeCurves) -> Table:
+    """Return the curves of an upgrade as a table: a row per share that is re-embedded, a column per order."""
+    orders = curve_orders(curves)
+    rows = [
+        [f"{100 * share:g}\N{NO-BREAK SPACE}%", *(score(values[place]) for values in orders.values())]
+        for place, share in enumerate(curves.shares)
+    ]
+    return ["share", *(ORDERS[order] for order in orders)], rows
+
+
 def trade_off_points(evaluations: Mapping[str, Evaluation]) -> dict[str, Range]:
     """Return (P_comp, P_up), raw and on the gate metric, of the models that have both."""
     points = {}

@@ -12,7 +12,7 @@ from limpet.reports.page import Drawing, in_both_widths, page_template, write_pa
 from limpet.reports.plots.swatches import change_swatch, order_swatch
 from limpet.reports.readings import CHANGES, changes_of, stage
 from limpet.reports.words import Finding, first_hits
-from limpet.support.wording import metric_name
+from limpet.support.wording import duration, metric_name
 
 if TYPE_CHECKING:
     from limpet.galleries.rehearsal.results import Gain, Rehearsal
@@ -44,12 +44,8 @@ LINKS = {
     "forced": "somebody decided, without a report, that new queries may search old vectors",
     "none": "nothing lets new queries search old vectors: the old model serves until every item has a new one",
 }
-METRICS = {
-    "map": "mean average precision: 1 if every right item comes before every other one",
-    "recall@1": "the share of queries whose first hit is right",
-    "overlap@10 with old": "the share of today’s first ten hits that are found among the first ten",
-    "overlap@10 with new": "the share of the first ten hits after re-embedding that are found among the first ten",
-}
+
+
 ORDER_MATTERS = 0.005
 """Mean difference between orders that is worth a word."""
 
@@ -260,55 +256,6 @@ def order_gain(results: Rehearsal) -> float:
     return max(areas) - min(areas)
 
 
-def order_finding(results: Rehearsal) -> str:
-    """Say which order pays most."""
-    if not results.swaps_first:
-        return "Without a link no order makes a difference: queries see new vectors once all are there."
-    metric, curves = results.metric, results.curves
-    areas = {name: curve.area[metric] for name, curve in curves.items()}
-    best = best_order(results)
-    if len(areas) == 1:
-        return f"Only one order was rehearsed: {ORDERS[best]}."
-    apart = order_gain(results)
-    if apart < ORDER_MATTERS:
-        return (
-            f"The order hardly matters here: on average over the backfill, {metric_name(metric)} differs by "
-            f"{score(apart)}."
-        )
-    return (
-        f"Re-embedding {ORDERS[best]} pays most: {metric_name(metric)} {score(areas[best])} on average over the "
-        f"backfill, {signed(apart)} above the order that pays least."
-    )
-
-
-def first_hit_findings(results: Rehearsal) -> list[str]:
-    """Say how many queries find another item first, and what that means."""
-    swap, *_, end = results.first_hits
-    at_once = f"{percent_of(swap.changed)} right after the swap, and " if results.swaps_first else ""
-    sentences = [f"Another item comes first for {at_once}{percent_of(end.changed)} of the queries at the end."]
-    if end.fixed is None:
-        sentences.append("Whether it is a better one nobody knows without labels: look at the examples.")
-    return sentences
-
-
-def two_stage_finding(results: Rehearsal) -> str:
-    """Say what two-stage search finds and costs; nothing where that was not rehearsed."""
-    found, metric = results.two_stage, results.metric
-    if found is None:
-        return ""
-    apart = ""
-    if found.differences:
-        mean, low, high = found.differences[metric]
-        apart = f", {signed(mean)} to today ({signed(low)} to {signed(high)})"
-    return (
-        f"Without a swap or a link, old queries can find {found.candidates:,} candidates that the new model scores "
-        f"again: {metric_name(metric)} {score(found.values[metric])}{apart}. A query whose candidates were not encoded "
-        f"yet takes {duration(found.first_milliseconds / 1000)}, and {duration(found.again_milliseconds / 1000)} once "
-        f"they are. What is encoded is kept: {percent_of(found.encoded)} of the items after these {results.asked:,} "
-        f"queries, {found.encoded_per_query:.1f} for each."
-    )
-
-
 def two_stage_rows(results: Rehearsal) -> Table | None:
     """Return columns and rows of two-stage search between today and the end; None where it was not rehearsed."""
     found = results.two_stage
@@ -329,70 +276,6 @@ def two_stage_rows(results: Rehearsal) -> Table | None:
     return ["", *map(metric_name, metrics), "a query on the copy", "encoded for it"], rows
 
 
-def time_finding(results: Rehearsal) -> str:
-    """Say what the whole upgrade would take."""
-    full = next(one.full_seconds for one in results.timings if one.step == "embed")
-    return (
-        f"Embedding all {results.items:,} items would take about {duration(full)} at the speed seen here. Swap and "
-        "rollback do not depend on the number of items."
-    )
-
-
-def rollback_finding(results: Rehearsal) -> str:
-    """Say where the rollback led."""
-    if results.rollback_equal:
-        return (
-            f"After the rollback all {results.asked:,} old queries found exactly what they found before the swap: "
-            f"the same {results.sampled:,} items in the same order with the same scores."
-        )
-    return "After the rollback old queries found something else than before the swap. This must not be."
-
-
-def protocol_words(results: Rehearsal) -> list[str]:
-    """Say how it was measured, in sentences."""
-    judged, asked, sampled = results.judged, results.asked, results.sampled
-    given = (
-        f"{asked:,} queries that were given, embedded by both models, searched the copy"
-        if results.queries == "given"
-        else f"{asked:,} of the sampled items served as queries among the others, by their stored and by their new "
-        "vectors; models with prefixes of their own for queries may do better or worse"
-    )
-    known = (
-        f" For {judged:,} of them it is known what is right."
-        if judged
-        else " Nobody knows what is right for them, so lists of hits are compared with each other; agreement is not "
-        "correctness."
-    )
-    return [
-        f"The copy holds {sampled:,} of {results.items:,} items, drawn at random (seed {results.seed}), with "
-        "the vectors that the gallery stores. It was kept in memory, and the gallery was only read.",
-        f"{given}.{known}",
-        "With fewer items fewer compete, so scores are higher than in the whole gallery; what counts are differences. "
-        f"The band holds 95{SPACE}% of 2,000 resampled sets of queries, or of whole classes of them where several "
-        "share one, for the difference to today.",
-        "Whatever the share that is re-embedded, every search covered all items, and its first hits were compared with "
-        "those of all vectors.",
-    ]
-
-
-def duration(seconds: float | None) -> str:
-    """Write a duration.
-
-    >>> [duration(found).replace(SPACE, " ") for found in (0.00042, 0.05, 7.25, 75, 4000, 50_000, 300_000)]
-    ['0.4 ms', '50 ms', '7.2 s', '75 s', '67 min', '13.9 h', '3.5 days']
-    >>> duration(None)
-    '–'
-    """
-    if seconds is None:
-        return "–"
-    for limit, unit, name in ((1, 1e-3, "ms"), (120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
-        if seconds < limit:
-            found = seconds / unit
-            digits = 0 if found >= 10 or name == "min" else 1
-            return f"{found:.{1 if name == 'h' else digits}f}{SPACE}{name}"
-    return f"{seconds / 86_400:.1f}{SPACE}days"
-
-
 PAGE = "rehearsal.html"
 
 _SHOWN = ("0 ", "50 ", "100 ")  # shares whose searches are in the table of times
@@ -409,35 +292,36 @@ def render_rehearsal_report(results: Rehearsal) -> str:
     judged = results.judged / results.asked
     occurring = {kind for found in results.first_hits for kind in changes_of(found, judged)}
     other = "another first hit, as right or wrong as before" if results.labelled else "another first hit"
-    page: str = page_template("rehearsal.html", values={"duration": duration, "percent_of": percent_of}).render(
+    page: str = page_template("rehearsal.html").render(
         document=results,
         tone=TONES[results.verdict],
         headline=rehearsal_headline(results),
-        sentences=findings(results),
-        next_step=next_step(results),
+        finding=_finding(results),
         numbers_now=_numbers(results),
-        metrics={metric: METRICS[metric] for metric in shown},
-        short=metric_name,
+        metrics=shown,
         orders={name: ORDERS.get(name, name) for name in results.curves},
         order_swatch=order_swatch,
         change_swatch=change_swatch,
         changes={kind: other if kind == "other" else told for kind, told in CHANGES.items() if kind in occurring},
         charts=_charts(results, shown),
-        order_finding=order_finding(results),
-        first_hit_findings=first_hit_findings(results),
+        best=best_order(results),
+        order_gain=order_gain(results),
+        order_matters=ORDER_MATTERS,
         order_rows=order_rows(results),
-        time_finding=time_finding(results),
+        embedding=next(one.full_seconds for one in results.timings if one.step == "embed"),
         timing_rows=timing_rows(results),
         latency_rows=latency_rows(results),
-        two_stage_finding=two_stage_finding(results),
         two_stage_rows=two_stage_rows(results),
-        rollback_finding=rollback_finding(results),
         rollback_rows=rollback_rows(results),
         stage=stage,
-        protocol_words=protocol_words(results),
         link=LINKS[results.linked],
     )
     return page
+
+
+def _finding(results: Rehearsal) -> Finding:
+    failed = (f"A search failed: {reason}" for reason in results.searches.failed)
+    return Finding(rehearsal_headline(results), (*findings(results), *failed), (next_step(results),))
 
 
 def _numbers(results: Rehearsal) -> list[tuple[str, str, bool]]:
@@ -501,12 +385,9 @@ def rollback_rows(results: Rehearsal) -> Table:
 
 def rehearsal_markdown(results: Rehearsal) -> str:
     """Return what is said of a rehearsal and its tables in Markdown."""
-    told = [*findings(results), order_finding(results), *first_hit_findings(results)]
-    told += [time_finding(results), rollback_finding(results), *filter(None, [two_stage_finding(results)])]
-    finding = Finding(rehearsal_headline(results), tuple(told), (next_step(results),))
     tables = {"Orders": order_rows(results), "Time by step": timing_rows(results)}
     tables |= {"Time of a query": latency_rows(results), "Rollback": rollback_rows(results)}
     if (two_stage := two_stage_rows(results)) is not None:
         tables["Two-stage search"] = two_stage
     title = f"A rehearsed upgrade on {results.sampled:,} of {results.items:,} items"
-    return markdown_of(title, [finding], tables, protocol_words(results))
+    return markdown_of(title, [_finding(results)], tables)

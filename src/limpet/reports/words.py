@@ -31,29 +31,6 @@ SHAPES = {"compatible": 0, "inconclusive": 1, "not compatible": 3, "unlabelled":
 """Numbers of the marks that stand for verdicts in charts, see `plots.style.SHAPES`."""
 
 
-TERMS = {
-    "old, new, independent": "the model that embedded your gallery, the one that may follow it, and the new recipe "
-    "trained without regard to the old model: how good could new be",
-    "self-test": "queries and gallery embedded by the same model",
-    "cross-test": "new queries search the gallery that the old model embedded, before anything is re-embedded",
-    "compatible": "the cross-test scores more than the old model's self-test: swapping the query model helps at once",
-    "backfill": "re-embedding the old gallery with the new model, item by item, while it stays in use",
-    "negative flip": "a query whose first result was right with the old system and is wrong with the new one; a "
-    "positive flip is the reverse",
-    "first hits": "a first result breaks if it was right with the old system and is wrong with the new one, and "
-    "heals the other way round; net is the share that heals minus the share that breaks",
-    "p": "how often two equally good systems would differ by at least as much, if chance alone decided which of them "
-    "did better on each query (paired permutation test, two-sided): the smaller, the less it looks like chance",
-    "agreement": "how many results stay the same: it tells how much people will notice, not whether it is better",
-    "P_comp": "the share of the possible improvement that arrives without re-embedding: 0 is the old system, 1 the "
-    "independent model",
-    "uncertainty": "how close to the origin of hyperbolic space the model puts an item: 1 at the origin, 0 infinitely "
-    "far from it",
-    "P_up": "what the new model gained or lost on its own gallery by being kept compatible, relative to the "
-    "independent model; 0 is no loss",
-}
-
-
 OLD, REEMBEDDED = "old model as it is", "everything re-embedded"
 """What candidates that link two models are compared with."""
 

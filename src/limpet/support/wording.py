@@ -61,6 +61,20 @@ def counted(number: int, word: str) -> str:
     return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
+def duration(seconds: float | None) -> str:
+    """Write a duration in the unit that suits it.
+
+    >>> [duration(taken) for taken in (0.00042, 0.05, 7.25, 75, 130, 4000, 9000, 300_000, None)]
+    ['0.4 ms', '50 ms', '7.2 s', '75 s', '2.2 min', '67 min', '2.5 h', '3.5 days', '–']
+    """
+    if seconds is None:
+        return "–"
+    for limit, unit, name in ((1, 1e-3, "ms"), (120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / unit:.{int(seconds < 10 * unit)}f} {name}"
+    return f"{seconds / 86_400:.1f} days"
+
+
 def listed(names: Sequence[str]) -> str:
     """Write names one after another.
 

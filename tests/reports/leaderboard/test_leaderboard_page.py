@@ -53,7 +53,7 @@ def test_every_number_of_every_run_is_on_the_page(results: Leaderboard) -> None:
             assert f"{number:.3f}" in page.text
     for entry in results.board.labels:
         assert f"{entry.rank:.2f}" in page.text
-    for said in ("RuntimeError: the loss is not finite", results.command, "two cores", "1 h 10 min", "0, 1, 2"):
+    for said in ("RuntimeError: the loss is not finite", results.command, "two cores", "70 min", "0, 1, 2"):
         assert said in page.text
     assert "weight: 2" in page.text and "0.286" in page.text  # a trial
 

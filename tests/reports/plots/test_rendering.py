@@ -19,7 +19,7 @@ from limpet.reports.registration import chart_of
 from ..specs import SVG, assert_page_ready
 from ..test_example_documents import DOCUMENTS, KINDS
 
-STYLE = (resources.files("limpet.reports") / "templates" / "report_style.html").read_text()
+STYLE = (resources.files("limpet.reports") / "templates" / "style.css").read_text()
 DRAWN = [name for name, kind in KINDS.items() if name.partition("-")[0] not in ("leaderboard", "sessions")]
 
 

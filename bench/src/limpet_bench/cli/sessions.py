@@ -10,7 +10,7 @@ from limpet.cli.console import as_json, console, print_json, print_table, tell_k
 from limpet.cli.options import DataSets, Network, StartingModel
 from limpet.cli.pages import Report, check_report, page_line, page_written
 from limpet.cli.parameters import Named
-from limpet.cli.settings import Settings
+from limpet.cli.settings import Settings, Typed
 from limpet.cli.training import Training
 from limpet.errors import unknown_name
 from limpet.support.options import bound
@@ -30,6 +30,7 @@ def sessions(
     training: Training = Training(),
     sets: DataSets = DataSets(),
     settings: Settings = Settings(),
+    typed: Typed = Typed(""),
     plan_options: Named = {},
     method: list[str] = ["cvs"],
     budget: int | None = None,
@@ -99,7 +100,7 @@ def sessions(
     results = SessionsResults.gather(
         setting, learners, records, title=f"Sessions of {images.name}, {drawn.name}", description=images.description
     )
-    _show(results, drawn, out, report)
+    _show(results.model_copy(update={"command": typed}), drawn, out, report)
     tell_kept({out / name: code for name, code in codes.items()})
     if as_json():
         print_json({**results.to_dict(), "code": codes})

@@ -12,7 +12,8 @@ from limpet.reports.formats import MISSING, plain_text, probability, score, sign
 from limpet.reports.markdown import Table, in_markdown
 from limpet.reports.page import drawn_both, page_template, plain, write_page
 from limpet.reports.plots.rendering import svg
-from limpet.reports.words import first_hit_cell
+from limpet.reports.words import Finding, first_hit_cell
+from limpet.support.wording import duration
 from limpet_bench.figure_values import NumberTable
 from limpet_bench.reports.charts.pareto import numbered, pareto_plot, pareto_points
 from limpet_bench.reports.charts.standings import cell_dots
@@ -48,42 +49,6 @@ if TYPE_CHECKING:
 
 _NAMED = 4  # names in a sentence, at most
 _SMALLEST = 0.0001  # p-values below it say nothing more
-
-TERMS = {
-    "cell": "one data set in one scenario",
-    "rank": "1 for the best label of a cell, equal ones share the mean of their ranks; the average is over "
-    "data sets, of each its mean rank over scenarios and test sets, or over the cells of the only one",
-    "cross": "queries of the new model search what the old model embedded; compatible if better than self (old)",
-    "self (old)": "the system as it is: queries and gallery of the old model",
-    "self (new)": "queries and gallery of the new model, as after embedding everything again",
-    "independent": "the new recipe without any alignment: how good the new model could be",
-    "P_comp": "how much of the gain arrives without embedding anything again: 0 is the old system, 1 the independent "
-    "model",
-    "P_up": "what being compatible costs the new model itself: 0 is nothing, below 0 is a loss against the independent "
-    "model",
-    "P_score": "the harmonic mean of P_comp and P_up, each brought to 0 to 1; 0.5 is the old system at no cost",
-    "±": "the standard deviation over seeds",
-    "AR@K": "the share of queries with a right one among their first K results, averaged over sessions",
-    "forgetting": "recall@1 that classes of earlier sessions lost since they were found best; less is better",
-}
-
-
-def terms(results: Leaderboard) -> dict[str, str]:
-    """Return the terms that occur on the page."""
-    measures = set(results.board.measures)
-    absent = {
-        "self (old)": "self_old" not in measures,
-        "self (new)": "self_new" not in measures,
-        "independent": "self_independent" not in measures,
-        "cross": "cross" not in measures,
-        "P_comp": "p_comp" not in measures,
-        "P_up": "p_up" not in measures,
-        "P_score": "p_score" not in measures,
-        "±": max(len(cell.seeds) for cell in results.board.cells) == 1,
-        "AR@K": not any(name.startswith("ar@") for name in measures),
-        "forgetting": "forgetting" not in measures,
-    }
-    return {name: told for name, told in TERMS.items() if not absent.get(name)}
 
 
 def leaders(results: Leaderboard) -> list[Entry]:
@@ -264,47 +229,6 @@ def steps(results: Leaderboard) -> list[tuple[str, str, bool]]:
         (score(found.mean), f"{first[0].label}, nothing embedded again", True),
         (score(independent), "independent model, all embedded again", False),
     ]
-
-
-def rank_rule(results: Leaderboard) -> str:
-    """Say how ranks were made."""
-    board = results.board
-    lower = "lowest" if board.ranked_by in board.lower_is_better else "highest"
-    return (
-        f"In every cell labels are ranked by the mean of {scale_name(results)} over seeds, the {lower} first; equal "
-        "ones share the mean of their ranks. A label that failed, or was not run, with any seed of a cell shares the "
-        "last rank there with others like it: a mean over the seeds that survived would reward failing on the others."
-    )
-
-
-def chance_rule(results: Leaderboard) -> str:
-    """Say how ranks were tested."""
-    tested = results.board.friedman
-    if tested is None:
-        return ""
-    f = "infinite" if tested.f is None else f"{tested.f:.2f}"
-    return (
-        "Scenarios and test sets of one data set share images and old models, and are no independent evidence: labels "
-        f"are ranked by their mean rank within every data set first. Friedman’s χ² of {tested.labels} labels over "
-        f"{tested.cells} data sets is {tested.chi_square:.2f}; Iman and Davenport’s F is {f} "
-        f"({p_written(tested.f_p_value)}). Both distributions hold for many data sets, so the p-value above, "
-        f"{probability(tested.p_value)}, is the share of 10,000 shuffles of the ranks within data sets that agree "
-        "as much. The critical difference is Nemenyi’s (J. Demšar, JMLR 7, 2006)."
-    )
-
-
-def duration(seconds: float) -> str:
-    """Write a time in the two units that matter.
-
-    >>> duration(42.4), duration(200), duration(9_000), duration(200_000)
-    ('42 s', '3 min 20 s', '2 h 30 min', '2 d 7 h')
-    """
-    rest = round(seconds)
-    parts: list[tuple[int, str]] = []
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")):
-        count, rest = divmod(rest, size)
-        parts += [(count, unit)] if parts or count or size == 1 else []
-    return " ".join(f"{count} {unit}" for place, (count, unit) in enumerate(parts[:2]) if count or not place)
 
 
 _BY = ("label", "method", "data", "trained_on", "scenario", "seed", "metric")
@@ -529,12 +453,13 @@ def render_leaderboard(results: Leaderboard) -> str:
     """Return the page as text; see `write_leaderboard_page`."""
     over = over_sets(results)
     board = results.board
-    page: str = page_template(FILE_NAME, package="limpet_bench", values={"standing": _STANDING}).render(
+    page: str = page_template(FILE_NAME, package="limpet_bench").render(
         document=results,
         headline=headline(results),
-        sentences=sentences(results),
+        finding=Finding("", tuple(sentences(results))),
         steps=steps(results),
-        terms=terms(results),
+        standing=_STANDING,
+        p_written=p_written,
         scale=scale_name(results),
         metrics=metric_names(results),
         counts={
@@ -542,6 +467,7 @@ def render_leaderboard(results: Leaderboard) -> str:
             "cells": len(board.cells),
             "data": _data_sets(results),
             "scenarios": list(dict.fromkeys(cell.scenario for cell in board.cells)),
+            "most_seeds": max(len(cell.seeds) for cell in board.cells),
             "seeds": sorted({seed for cell in board.cells for seed in cell.seeds}),
             "runs": len(results.rows),
         },
@@ -560,8 +486,6 @@ def render_leaderboard(results: Leaderboard) -> str:
         options=_options(results),
         trials=record_rows(results.tuning),
         runs=run_rows(results),
-        rules=[rule for rule in (rank_rule(results), chance_rule(results)) if rule],
-        duration=duration(results.wall_seconds),
     )
     return page
 

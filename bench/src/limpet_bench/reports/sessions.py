@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -15,8 +14,9 @@ from limpet.reports.markdown import Table, markdown_of
 from limpet.reports.page import in_both_widths, page_template, write_page
 from limpet.reports.plots.heat import heat_key
 from limpet.reports.plots.rendering import svg
+from limpet.reports.plots.swatches import system_swatch
 from limpet.reports.words import Finding
-from limpet.support.wording import listed
+from limpet.support.wording import duration, listed
 from limpet_bench.reports.charts.costs import (
     KINDS,
     Growth,
@@ -37,20 +37,6 @@ if TYPE_CHECKING:
     from limpet_bench.sessions.results import LearnerResults, SessionsResults
 
 _CLOSE = 0.01  # of AR@1: a lead below this is taken for chance, since one seed says nothing of others
-
-TERMS = {
-    "session": "images that arrive together: a model is trained on them, starting from the one before, embeds them for "
-    "the gallery and answers all queries asked so far",
-    "learner": "a way to train the next session's model so that it still finds what earlier ones embedded",
-    "append-only": "every image of the gallery is embedded once, by the model of its session, and never again",
-    "recall@1": "the share of queries whose first result is right",
-    "AR@K": "recall@K, where one of the first K results has to be right, averaged over all sessions",
-    "bounds": "the lower one trains on without any care for what is embedded; the upper one trains on all images so "
-    "far and embeds all of them again",
-    "forgetting": "recall@1 that the classes of earlier sessions lost since they were found best, averaged over those "
-    "sessions",
-    "exemplars": "images of earlier sessions that a learner keeps, and trains on again",
-}
 
 
 @dataclass(frozen=True)
@@ -266,20 +252,6 @@ def count_of(images: float) -> str:
     return f"{images:,.0f}" if images < 10_000_000 else f"{images / 1e6:,.1f} million"
 
 
-def duration(seconds: float) -> str:
-    """Write a time in the unit that suits it, with a space that does not break.
-
-    >>> [duration(seconds).split() for seconds in (0.42, 75, 130, 2_300, 9_000)]
-    [['0.4', 's'], ['75', 's'], ['2.2', 'min'], ['38', 'min'], ['2.5', 'h']]
-    """
-    number, unit = next(
-        (seconds / size, unit)
-        for size, unit, end in ((1, "s", 100), (60, "min", 5_400), (3_600, "h", math.inf))
-        if seconds < end
-    )
-    return f"{number:.{1 if number < 10 else 0}f}\N{NO-BREAK SPACE}{unit}"
-
-
 def sessions_table(results: SessionsResults, *, typeset: bool = False) -> Table:
     """Return columns and rows, one row per learner, the highest AR@1 first; a dash stands for what is missing.
 
@@ -330,12 +302,15 @@ def render_sessions_report(results: SessionsResults, plan: Plan) -> str:
             expected="the plan that the learners went through",
         )
     position, learners = standing(results), results.best_first()
+    found, bounds = sessions_findings(position), (position.lower, position.upper)
     page: str = page_template("sessions.html", package="limpet_bench").render(
         document=results,
         learners=learners,
         headline=sessions_headline(position),
-        findings=sessions_findings(position),
-        terms=_terms(results),
+        findings=found,
+        steps={one.name: [(number, name, name not in bounds) for number, name in one.steps] for one in found},
+        replays=any(session.replayed for learner in learners.values() for session in learner.sessions),
+        system_swatch=system_swatch,
         ranking=_ranking(results, position),
         swatches={name: learner_swatch(look) for name, look in looks(results).items()},
         charts=_charts(results, learners),
@@ -347,16 +322,6 @@ def render_sessions_report(results: SessionsResults, plan: Plan) -> str:
         by_age={name: age_rows(learner) for name, learner in learners.items()},
     )
     return page
-
-
-def _terms(results: SessionsResults) -> dict[str, str]:
-    """Return the terms that occur on the page."""
-    sessions = (session for learner in results.learners.values() for session in learner.sessions)
-    absent = {
-        "exemplars": not any(session.replayed for session in sessions),
-        "bounds": not results.bounds.by_name(),
-    }
-    return {name: told for name, told in TERMS.items() if not absent.get(name)}
 
 
 def _ranking(results: SessionsResults, position: Standing) -> Table:

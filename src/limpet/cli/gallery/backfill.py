@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from limpet.cli.console import console, long_texts, print_json, rate_progress
-from limpet.cli.gallery.common import duration
 from limpet.cli.gallery.options import GalleryUrl, Spending, Wait
 from limpet.cli.gallery.sources import MappedVectors
 from limpet.cli.options import Api, DataSets
 from limpet.cli.parameters import RARE
 from limpet.embeddings.storage import write_atomically
 from limpet.errors import ConfigError, shown
+from limpet.support.wording import duration
 
 if TYPE_CHECKING:
     from limpet.galleries import Gallery

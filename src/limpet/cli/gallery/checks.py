@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 from rich.text import Text
 
 from limpet.cli.console import console, print_json, rate_progress
-from limpet.cli.gallery.common import duration
 from limpet.cli.gallery.options import GalleryUrl
 from limpet.cli.gallery.sources import MappedVectors
 from limpet.cli.options import Api, DataSets
 from limpet.cli.parameters import RARE
 from limpet.errors import StoreError, printable, without_secrets
+from limpet.support.wording import duration
 
 if TYPE_CHECKING:
     from limpet.galleries.doctor import Diagnosis

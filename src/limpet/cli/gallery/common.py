@@ -178,18 +178,3 @@ def size(count: float) -> str:
             return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} TiB"
-
-
-def duration(seconds: float) -> str:
-    """Write a duration.
-
-    >>> duration(0.01), duration(0.42), duration(75), duration(7300), duration(200_000)
-    ('less than 0.1 s', '0.4 s', '75 s', '2.0 h', '2.3 days')
-    """
-    if seconds < 0.05:
-        return "less than 0.1 s"
-    if seconds < 120:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} days"

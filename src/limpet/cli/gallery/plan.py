@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from limpet.cli.console import console, print_json
-from limpet.cli.gallery.common import command, duration, size
+from limpet.cli.gallery.common import command, size
 from limpet.cli.gallery.options import GalleryUrl, Spending
 from limpet.cli.gallery.sources import MappedVectors
 from limpet.cli.options import Api, DataSets
 from limpet.cli.parameters import RARE
 from limpet.errors import shown
+from limpet.support.wording import duration
 
 if TYPE_CHECKING:
     from limpet.galleries.plan import BackfillPlan, Promise

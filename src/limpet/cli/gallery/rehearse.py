@@ -14,6 +14,7 @@ from limpet.cli.options import Api, DataSets
 from limpet.cli.pages import page_line, page_written
 from limpet.cli.parameters import RARE
 from limpet.cli.places import Place
+from limpet.cli.settings import Typed
 from limpet.errors import ConfigError, refuse
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def rehearse(
     api: Api = Api(),
     sets: DataSets = DataSets(),
     links: Links = Links(),
+    typed: Typed = Typed(""),
     out: Annotated[Path, RARE] = Path("runs/rehearsal"),
     sample: Annotated[int, RARE] = 2000,
     queries: list[Place] = [],
@@ -78,7 +80,7 @@ def rehearse(
                 queries=asked, orders=order or None, class_column=class_column, most_queries=most_queries, seed=seed,
                 on_step=lambda event: show({"done": 0, "total": None, **event, "state": event["step"]}),
             )  # fmt: skip
-    found = found.model_copy(update={"commands": _commands(found, gallery, source, links)})
+    found = found.model_copy(update={"commands": _commands(found, gallery, source, links), "command": typed})
     path = found.save(out)
     page = page_written(None, lambda: write_rehearsal_report(found, out))  # the option --report names evidence here
     _tell(found)

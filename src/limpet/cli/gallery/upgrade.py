@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from limpet.cli.console import console, print_json, rate_progress
-from limpet.cli.gallery.common import command, duration, size
+from limpet.cli.gallery.common import command, size
 from limpet.cli.gallery.options import GalleryUrl, Links, NewModel, Wait
 from limpet.cli.places import Place
 from limpet.errors import UpgradeStateError, refuse
+from limpet.support.wording import duration
 
 if TYPE_CHECKING:
     from limpet.galleries import Gallery

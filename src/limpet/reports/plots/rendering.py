@@ -33,7 +33,7 @@ ElementTree.register_namespace("", _SVG[1:-1])
 def svg(chart: alt.LayerChart) -> str:
     """Return a chart as SVG for a page: colours are variables of the page, words are text, notes are titles.
 
-    A page sets fonts and the halo of words; see `report_style.html`. Nothing has an id, so that pages may hold several.
+    A page sets fonts and the halo of words; see `style.css`. Nothing has an id, so that pages may hold several.
     """
     return ElementTree.tostring(_compiled(chart, VARIABLES), encoding="unicode")
 
