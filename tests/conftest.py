@@ -89,7 +89,8 @@ def pytest_collection_finish() -> None:
     if "tests" in sys.modules:  # the code of a method that a test defines is that of its file, not of all tests
         vars(sys.modules["tests"]).pop("__path__", None)
     importlib.metadata.entry_points = cache(importlib.metadata.entry_points)  # lightning asks in every training
-    vl_convert.vegalite_to_svg = cache(vl_convert.vegalite_to_svg)  # pages of many tests have the same charts
+    draw, drawn = vl_convert.vegalite_to_svg, cache(vl_convert.vegalite_to_svg)  # many pages have the same charts
+    vl_convert.vegalite_to_svg = lambda spec, **how: (drawn if isinstance(spec, str) else draw)(spec, **how)
     if grpc := sys.modules.get("pymilvus.client.grpc_handler"):  # waits half a second before it asks for an index
         grpc.time = SimpleNamespace(time=time.time, sleep=lambda seconds: time.sleep(min(seconds, 0.02)))
 
