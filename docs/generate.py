@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import griffe
-import yaml
 from markdown.extensions.toc import slugify
 
 import limpet
@@ -185,6 +184,7 @@ def pages() -> dict[str, str]:
         "reference/data_sets.md": data_sets(),
         "reference/included_suites.md": included_suites(),
         "reference/papers.md": papers(),
+        "reference/suite_settings.md": suite_settings(),
         **results_pages(),
         **{f"project/{name}.md": text(f"{name}.md") for name in ("CONTRIBUTING", "CHANGELOG", "SECURITY")},
     }
@@ -548,24 +548,41 @@ def included_suites() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def suite_settings() -> str:
+    """Return every setting of suites and figures, from the docstrings of their classes."""
+    from limpet_bench import figures, suite
+
+    parts = [text("docs/reference/suite_settings.md.in").rstrip()]
+    for kind in (suite.Suite, suite.Run, suite.Data, suite.Scenario, suite.Training, suite.Search, suite.Frozen,
+                 suite.EvaluationSet):  # fmt: skip
+        parts += [f"## {kind.__name__}", described(kind.__doc__ or "")]
+    parts += ["## Figures", described(figures.FigureSpec.__doc__ or "")]
+    for figure in (*figures.FIGURES.values(), figures.Column):
+        bases = [base for base in figure.__mro__[1:] if issubclass(base, figures.FigureSpec)][:-1]
+        parts += [f"### {figure.__name__}", described(figure.__doc__ or "")]
+        inherited = [described(base.__doc__ or "").partition("\n\n")[2] for base in bases]
+        parts += [rows for rows in inherited if rows]
+    return "\n\n".join(parts) + "\n"
+
+
 def papers() -> str:
-    """Return every table and figure of the papers, with what gives it and what was run of it."""
-    parts = [text("docs/reference/papers.md.in").rstrip()]
-    suites = reproducing_suites()
-    for paper, content in yaml.safe_load(text("docs/reference/papers.yaml")).items():
-        items = content["items"]
-        results = sum(item["kind"] == "results" for item in items.values())
-        parts.append(f"## {content['name']}\n\n*{content['title']}.* {results} of {len(items)} are results.")
+    """Return every table and figure of the papers that has a suite, with what gives it and what was run of it."""
+    from limpet_bench.suites import PAPERS, SUITES
+
+    parts, reproducing = [text("docs/reference/papers.md.in").rstrip()], reproducing_suites()
+    for paper, module in PAPERS.items():
+        head, _, rest = (inspect.getdoc(module) or "").partition("\n\n")
+        parts += [f"## {head.rstrip('.')}", *([rest.replace("\n", " ")] if rest else [])]
         rows = []
-        for name, item in items.items():
-            named = suites.get(f"{paper}/{name}", [])
+        for item in sorted(name for name in reproducing if name.startswith(f"{paper}/")):
+            named = reproducing[item]
             at_size = [suite for suite in named if not suite.endswith("-small")]
+            shows = dict.fromkeys(summary(inspect.getdoc(SUITES[suite]) or "") for suite in at_size)
             commands = [f"`limpet-bench run {suite}`" for suite in at_size]
-            commands += [f"`{item['command']}`"] if "command" in item else []
-            how = "<br>".join(commands) or item.get("missing", item["kind"])
             boards = [(suite, f"{RESULTS}/bench/{suite}/leaderboard.md") for suite in named]
-            ran = "<br>".join(f"[{suite}](../../{path})" for suite, path in boards if (ROOT / path).exists())
-            rows.append([item_name(name), item["shows"], how, ran])
+            ran = [f"[{suite}](../../{path})" for suite, path in boards if (ROOT / path).exists()]
+            name = item_name(item.partition("/")[2])
+            rows.append([name, *("<br>".join(cell) for cell in (shows, commands, ran))])
         parts.append(table(["", "shows", "command", "run here, small"], rows))
     return "\n\n".join(parts) + "\n"
 

@@ -13,7 +13,9 @@ from PIL import Image
 
 from limpet_bench.datasets.ijbc import TEMPLATE
 from limpet_bench.leaderboard import BenchRuns
-from limpet_bench.suite import Suite, suite_from
+from limpet_bench.suite import Suite
+
+from .writing import suite_of
 
 SIDE = 12
 PARTS = {"train": range(12), "val": range(12, 18), "query": range(18, 24), "gallery": range(18, 24)}
@@ -71,7 +73,7 @@ def small(content: Callable[..., dict[str, Any]]) -> Callable[..., Suite]:
     """Build a small suite; what is given replaces its parts."""
 
     def build(**parts: Any) -> Suite:
-        return suite_from(content(**parts), "the test")
+        return suite_of(content(**parts))
 
     return build
 

@@ -80,7 +80,7 @@ def test_numbers_of_rows_are_what_classifiers_name(small: Small, closed: Path, t
     pictures = open_images({"name": str(closed), "options": OPTIONS}, None)
     everything = (pictures.query, pictures.gallery)
     values: dict[str, set[float]] = {}
-    for row, run in zip(Planner(suite, None, {}).rows(), runs, strict=True):
+    for row, run in zip(Planner(suite, None).rows(), runs, strict=True):
         old, new, independent = (
             load_release(cache.folder(row.score.needs[role].needs["model"]) / "release")
             for role in ("old", "new", "independent")
@@ -105,7 +105,7 @@ def test_a_learner_is_measured_after_the_last_session(small: Small, tmp_path: Pa
     cache = TaskCache(tmp_path / "tasks")
     suite = small(**SESSIONS, methods={"finetune": {}}, accuracy=True)
     (run,) = Bench(cache).run(suite).rows
-    (row,) = Planner(suite, None, {}).rows()
+    (row,) = Planner(suite, None).rows()
     release = load_release(cache.folder(row.score) / "run" / "learner" / "session-2")
     setting = open_setting(row.score.settings, None)
     expected = slow_accuracy(release, release, setting.queries(1))
@@ -116,17 +116,17 @@ def test_a_learner_is_measured_after_the_last_session(small: Small, tmp_path: Pa
 @pytest.mark.parametrize("parts", [{"methods": {"p2s": {}}}, {**SESSIONS, "methods": {"finetune": {}}}])
 def test_tasks_that_were_there_without_it_stay(parts: dict[str, Any], small: Small, closed: Path) -> None:
     data = {str(closed): OPTIONS}
-    without, beside = ([*Planner(small(data=data, accuracy=one, **parts), None, {}).rows()] for one in (False, True))
+    without, beside = ([*Planner(small(data=data, accuracy=one, **parts), None).rows()] for one in (False, True))
     assert [row.score.address for row in without] == [row.score.address for row in beside]
     assert not any(row.further for row in without) and all(len(row.further) == 1 for row in beside)
     own = {task.address for task in in_order(row.score for row in beside)}
     (further,) = beside[0].further
     models = [task for task in in_order([further]) if task.kind in ("train", "sessions", "first-session")]
     assert {task.address for task in models} <= own, "nothing is trained for it"
-    trials = Planner(small(data=data, accuracy=True, **parts), None, {}, VALIDATION)
+    trials = Planner(small(data=data, accuracy=True, **parts), None, VALIDATION)
     assert not any(row.further for row in trials.rows())
 
 
 def test_images_of_other_classes_are_refused_before_anything_is_run(small: Small) -> None:
     with pytest.raises(ConfigError, match="no class that models are trained on"):
-        list(Planner(small(accuracy=True), None, {}).rows())
+        list(Planner(small(accuracy=True), None).rows())

@@ -27,7 +27,7 @@ CHAIN: dict[str, Any] = {
         "1-to-3": {"scenario": "extended-class", "old_fraction": 0.3},
         "2-to-3": {"scenario": "extended-class", "old_fraction": 0.6},
     },
-    "by_scenario": {"1-to-3": {"predecessor": "1-to-2"}, "2-to-3": {"predecessor": "1-to-2", "searched": "1-to-2"}},
+    "links": {"1-to-3": {"predecessor": "1-to-2"}, "2-to-3": {"predecessor": "1-to-2", "gallery": "1-to-2"}},
 }
 RIGHT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "curve": (IMAGES, {"rows": ["p2s"], "over": "options.weight", "scale": "log", "measures": ["self_new", "cross"]}),
@@ -54,13 +54,12 @@ RIGHT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "class-distribution": (SESSIONS, {"title": "Classes"}),
 }
 WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "an unknown kind": (IMAGES, {"kind": "curv"}, "Unknown kind of the figure 'k' 'curv'. Did you mean 'curve'"),
-    "no kind": (IMAGES, {"rows": ["p2s"]}, "Unknown kind of the figure 'k' ''"),
-    "an unknown setting": (IMAGES, {"kind": "matrix", "row": "p2s"}, "'figures.k.row' .*Did you mean 'rows'"),
+    "an unknown kind": (IMAGES, {"kind": "curv"}, "figures={'kind': 'curv'}"),
+    "an unknown setting": (IMAGES, {"kind": "matrix", "row": "p2s"}, "'row'. Did you mean 'rows'"),
     "an unknown setting and one that is missing": (
-        IMAGES, {"kind": "curve", "row": "p2s", "over": "x"}, "'figures.k.row' .*Did you mean 'rows'"
+        IMAGES, {"kind": "curve", "row": "p2s", "over": "x"}, "'row'. Did you mean 'rows'"
     ),
-    "a row in place of a list": (IMAGES, {"kind": "bars", "rows": "l2"}, r"a list such as \[l2\]"),
+    "a row in place of a list": (IMAGES, {"kind": "bars", "rows": "l2"}, "'rows' of a figure Bars is 'l2'"),
     "an unknown row": (IMAGES, {"kind": "bars", "rows": ["p2z"]}, "Unknown row in the figure 'k': 'p2z'"),
     "unknown data": (IMAGES, {"kind": "bars", "data": ["glyphs"]}, "Unknown data set in the figure 'k': 'glyphs'"),
     "an unknown scenario": (IMAGES, {"kind": "strips", "scenarios": ["open-clas"]}, "Did you mean 'open-class'"),
@@ -70,9 +69,9 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "an unknown measure of a column": (IMAGES, {"kind": "table", "columns": [{"measure": "old"}]}, "measure in"),
     "an unknown metric of a column": (IMAGES, {"kind": "table", "columns": [{"metric": "old"}]}, "metric in"),
     "a mean over one data set": (IMAGES, {"kind": "table", "columns": [{"over_sets": True}]}, "several data sets"),
-    "an unknown variant": (IMAGES, {"kind": "table", "columns": [{"variant": "percent"}]}, "columns.0.variant"),
+    "an unknown variant": (IMAGES, {"kind": "table", "columns": [{"variant": "percent"}]}, "'variant' of a figure"),
     "an unknown metric of a matrix": (CHAIN, {"kind": "matrix", "metric": "old"}, "metric in"),
-    "a table without columns": (IMAGES, {"kind": "table", "columns": []}, "'figures.k.columns'"),
+    "a table without columns": (IMAGES, {"kind": "table", "columns": []}, "The setting 'columns' of a figure"),
     "a setting that is not varied": (
         IMAGES, {"kind": "curve", "rows": ["p2s"], "over": "options.wieght"}, "Did you mean 'options.weight'"
     ),
@@ -94,14 +93,14 @@ WRONG: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "examples of classes by name": (IMAGES, {"kind": "embedding", "classes": ["a"], "examples": 2}, "has examples: 2"),
     "an old model apart from nothing": (IMAGES, {"kind": "embedding", "apart": True, "show": ["new"]}, "apart: true"),
     "noise among new embeddings": (IMAGES, {"kind": "embedding", "credible": 0.9, "show": ["new"]}, "credible: 0.9"),
-    "one class that is similar": (IMAGES, {"kind": "embedding", "similar": 1}, "'figures.k.similar'"),
+    "one class that is similar": (IMAGES, {"kind": "embedding", "similar": 1}, "The setting 'similar' of a figure"),
     "one side of an angle": (IMAGES, {"kind": "histogram", "of": "angle", "show": ["old"]}, "shows old"),
     "sessions of an upgrade": (IMAGES, {"kind": "strips", "after": "every"}, "has after: every"),
-    "an unknown part": (IMAGES, {"kind": "histogram", "of": "angle", "part": "query"}, "'figures.k.part'"),
+    "an unknown part": (IMAGES, {"kind": "histogram", "of": "angle", "part": "all"}, "The setting 'part' of a figure"),
     "a row that is called as the old model": (
         {"methods": {"old": {"method": "p2s"}}}, {"kind": "embedding"}, "a row called 'old'"
     ),
-    "an unknown layout": (IMAGES, {"kind": "embedding", "method": "pca"}, "'figures.k.method'"),
+    "an unknown layout": (IMAGES, {"kind": "embedding", "method": "pca"}, "The setting 'method' of a figure"),
 }  # fmt: skip
 
 
@@ -126,7 +125,7 @@ def test_a_wrong_figure_is_refused_when_the_suite_is_read(what: str, small: Call
 
 def test_generations_are_counted_along_a_chain(small: Callable[..., Suite]) -> None:
     suite = small(**CHAIN)
-    found = {name: suite.generations(name) for name in suite.scenarios}
+    found = {name: suite.generations(name) for name in suite.conditions}
     assert found == {"1-to-2": (2, 1), "1-to-3": (3, 1), "2-to-3": (3, 2)}
 
 

@@ -39,7 +39,7 @@ CHAIN: dict[str, Any] = {
         "1-to-3": {"scenario": "extended-class", "old_fraction": 0.3},
         "2-to-3": {"scenario": "extended-class", "old_fraction": 0.6},
     },
-    "by_scenario": {"1-to-3": {"predecessor": "1-to-2"}, "2-to-3": {"predecessor": "1-to-2", "searched": "1-to-2"}},
+    "links": {"1-to-3": {"predecessor": "1-to-2"}, "2-to-3": {"predecessor": "1-to-2", "gallery": "1-to-2"}},
     "figures": {"cross": {"kind": "matrix"}, "p": {"kind": "matrix", "measure": "p_comp", "metric": "recall@1"}},
 }
 SESSIONS: dict[str, Any] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from limpet_bench.cache import TaskCache
 from limpet_bench.run import Bench
 from limpet_bench.sources import protocol_of
 from limpet_bench.steps import read_sides
-from limpet_bench.suite import Suite, suite_from
+from limpet_bench.suite import Suite
 from limpet_bench.tasks import VALIDATION, Planner, Row, in_order
+
+from .writing import suite_of
 
 FILE = """
 import torch
@@ -45,7 +48,7 @@ def colour():
 RECIPE = {"epochs": 2, "batch_size": 16, "optimizer": "adamw", "learning_rate": 0.01, "accelerator": "cpu"}
 CHAIN = {
     "1-to-2": {"frozen": {"new": "models.py:middle"}},
-    "2-to-3": {"predecessor": "1-to-2", "searched": "1-to-2"},
+    "2-to-3": {"predecessor": "1-to-2", "gallery": "1-to-2"},
     "1-to-3": {"predecessor": "1-to-2"},
 }
 
@@ -66,13 +69,13 @@ def build(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Buil
             "frozen": {"old": "models.py:old", "new": "models.py:new"}, "methods": {"p2s": {}, "l2": {}},
             "seeds": [0, 1], "recipe": RECIPE, "metrics": ["recall@1", "map"],
         }  # fmt: skip
-        return suite_from({**values, **parts}, "the test")
+        return suite_of({**values, **parts})
 
     return of
 
 
 def planned(suite: Suite, **parts: Any) -> list[Row]:
-    return list(Planner(suite, None, {}, **parts).rows())
+    return list(Planner(suite, None, **parts).rows())
 
 
 def run(suite: Suite, folder: Path) -> list[dict[str, dict[str, float]]]:
@@ -150,7 +153,7 @@ def test_a_trial_searches_classes_to_train_on(build: Build, images: Path) -> Non
 @pytest.fixture
 def chain(build: Build) -> Suite:
     scenarios: dict[str, Any] = {name: {} for name in CHAIN}
-    return build(seeds=[0], methods={"p2s": {}}, scenarios=scenarios, by_scenario=CHAIN)
+    return build(seeds=[0], methods={"p2s": {}}, scenarios=scenarios, links=CHAIN)
 
 
 def test_heads_of_a_chain_succeed_one_another(chain: Suite) -> None:
@@ -177,21 +180,20 @@ def test_a_chain_runs(chain: Suite, tmp_path: Path) -> None:
     ("changes", "said"),
     [
         ({"data": {"banking77": {}, "omniglot": {}}}, r"texts \(banking77\) and images, and its frozen models"),
-        ({"by_scenario": {"seen": {"old": {"recipe": {"epochs": 3}}}}}, "'seen' has settings of an old model"),
-        ({"frozen": {"new": "models.py:new"}}, "names new"),
+        ({"old": {"recipe": {"epochs": 3}}}, "no use for 'old' of the row"),
+        ({"frozen": {"new": "models.py:new"}}, "The frozen models was given old="),
         (
-            {"by_scenario": {"half unseen": {"predecessor": "seen"}}, "methods": {"keep": {}}},
+            {"links": {"half unseen": {"predecessor": "seen"}}, "methods": {"keep": {}}},
             "The row 'keep' maps queries or gallery, or lays the gallery onto another space, and 'half unseen'",
         ),
         (
-            {"by_scenario": {"half unseen": {"predecessor": "seen"}}, "methods": {"hbct": {}}},
+            {"links": {"half unseen": {"predecessor": "seen"}}, "methods": {"hbct": {}}},
             "The row 'hbct' maps queries or gallery, or lays",
         ),
         (
-            {"by_scenario": {"half unseen": {"predecessor": "seen"}}, "methods": {"map": {"adapter": "ridge"}}},
+            {"links": {"half unseen": {"predecessor": "seen"}}, "methods": {"map": {"adapter": "ridge"}}},
             "The row 'map' maps queries or gallery",
         ),
-        ({"by_scenario": {"seen": {"predecessor": "half unseen"}, "half unseen": {"predecessor": "seen"}}}, "round"),
     ],
 )
 def test_what_cannot_be_is_refused(changes: dict[str, Any], said: str, build: Build) -> None:
@@ -202,11 +204,6 @@ def test_what_cannot_be_is_refused(changes: dict[str, Any], said: str, build: Bu
 def test_a_model_of_other_channels_is_refused_before_anything_runs(build: Build) -> None:
     with pytest.raises(ConfigError, match=r"1 channel, and the model 'models.py:colour' takes 3"):
         planned(build(frozen={"old": "models.py:old", "new": "models.py:colour"}))
-
-
-def test_frozen_models_of_one_scenario_are_refused_where_models_are_trained(small: Build) -> None:
-    with pytest.raises(ConfigError, match="'extended-class' names frozen models, on the track 'images'"):
-        small(by_scenario={"extended-class": {"frozen": {"old": "models.py:old"}}})
 
 
 @pytest.fixture
@@ -227,9 +224,7 @@ def test_images_without_a_label_reach_what_learns_from_them(unseen: Suite, tmp_p
 
 
 def test_a_head_that_stays_is_searched_with_the_mapped_gallery(unseen: Suite, tmp_path: Path) -> None:
-    suite = unseen.model_copy(
-        update={"methods": {"keep": unseen.methods["keep"]}, "scenarios": {"shown": unseen.scenarios["shown"]}}
-    )
+    suite = replace(unseen, runs=[run for run in unseen.runs if run.place[1:] == ("shown", "keep")])
     (row,), cache = planned(suite), TaskCache(tmp_path / "cells")
     (found,) = Bench(cache).run(suite).rows
     head, old = (cache.folder(row.score.needs[role]) for role in ("new", "old"))

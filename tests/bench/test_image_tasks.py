@@ -33,15 +33,15 @@ CHAIN: dict[str, Any] = {
         "1-to-3": {**STEP, "old_fraction": 0.25, "new_fraction": 1.0},
         "2-to-3": {**STEP, "old_fraction": 0.5, "new_fraction": 1.0},
     },
-    "by_scenario": {
+    "links": {
         "1-to-3": {"predecessor": "1-to-2"},
-        "2-to-3": {"predecessor": "1-to-2", "searched": "1-to-2"},
+        "2-to-3": {"predecessor": "1-to-2", "gallery": "1-to-2"},
     },
 }
 
 
 def planned(suite: Suite) -> dict[tuple[str, str], Row]:
-    return {(row.scenario, row.label): row for row in Planner(suite, None, {}).rows()}
+    return {(row.scenario, row.label): row for row in Planner(suite, None).rows()}
 
 
 def models_of(rows: dict[tuple[str, str], Row]) -> list[Task]:
@@ -59,8 +59,8 @@ def test_models_of_a_chain_are_trained_once(small: Small) -> None:
 
 
 def test_a_later_link_can_be_held_against_the_independent_model(small: Small) -> None:
-    within = CHAIN["by_scenario"]
-    parts = {**CHAIN, "by_scenario": within | {"2-to-3": within["2-to-3"] | {"baseline": "independent"}}}
+    within = CHAIN["links"]
+    parts = {**CHAIN, "links": within | {"2-to-3": within["2-to-3"] | {"baseline": "independent"}}}
     rows = planned(small(**parts, methods={"p2s": {}}))
     near = rows["2-to-3", "p2s"].score.needs
     assert near["old"].address == rows["1-to-2", "p2s"].score.needs["independent"].address != near["searched"].address
@@ -70,7 +70,7 @@ def test_predecessors_are_trained_as_they_were_chosen(small: Small) -> None:
     suite = small(**CHAIN, methods={"p2s": {}})
     name = next(iter(suite.data))
     chosen = {(name, "1-to-2", "p2s"): {"options.weight": 3.0}}
-    rows = {row.scenario: row.score for row in Planner(suite, None, {}, chosen=chosen).rows()}
+    rows = {row.scenario: row.score for row in Planner(suite, None, chosen=chosen).rows()}
     before = rows["2-to-3"].needs["model"].needs["old"]
     assert before.settings["experiment"]["options"]["weight"] == 3.0
     assert before.address == rows["1-to-2"].needs["model"].address
@@ -127,7 +127,8 @@ def test_settings_of_the_machine_reach_a_training_and_change_no_address(small: S
         for more in ({}, {"workers": 2, "data_on_device": "never"})
     )
     assert plain.address == other.address
-    assert (plain.hints["machine"], other.hints["machine"]) == ({}, {"workers": 2, "data_on_device": "never"})
+    assert plain.hints["machine"] == {"workers": 0, "data_on_device": "auto"}
+    assert other.hints["machine"] == {"workers": 2, "data_on_device": "never"}
 
 
 def test_scenarios_share_the_models_that_see_the_same(small: Small) -> None:
@@ -157,15 +158,15 @@ def ran(small: Small, images: Path, tmp_path_factory: pytest.TempPathFactory) ->
     data = next(iter(small().data))
     pairs = images / "pairs.csv"
     names = sorted(f"{path.parent.name}/{path.name}" for path in (images / "query").rglob("*.png"))
-    opened = searched_facts({"name": data, "options": small().data[data]}, None, "evaluation")
+    options = small().runs[0].data.options
+    opened = searched_facts({"name": data, "options": options}, None, "evaluation")
     assert not opened.leave_one_out
     from limpet.data.datasets import load_dataset
 
-    known = load_dataset(data, None, **small().data[data])
+    known = load_dataset(data, None, **options)
     answers = zip(list(known.query.ids)[::5], list(known.gallery.ids)[::5], strict=False)
     pairs.write_text("query,item\n" + "".join(f"{query},{item}\n" for query, item in answers))
     assert len(names) == 36
-    options = small().data[data]
     suite = small(
         methods={"p2s": {}, "independent": {}},
         test_sets={
@@ -192,7 +193,7 @@ def test_every_test_set_has_its_rows_and_its_metric(ran: tuple[TaskCache, Suite,
 
 def test_test_sets_share_the_models(ran: tuple[TaskCache, Suite, BenchRuns]) -> None:
     _, suite, _ = ran
-    rows = list(Planner(suite, None, {}).rows())
+    rows = list(Planner(suite, None).rows())
     assert len({row.score.needs["model"].address for row in rows}) == 2
     tasks = in_order(row.score for row in rows)
     assert sum(task.kind == "train" for task in tasks) == 3, "old, independent, p2s"
@@ -217,11 +218,11 @@ def test_another_ground_truth_scores_again_and_nothing_else(
     ran: tuple[TaskCache, Suite, BenchRuns], images: Path
 ) -> None:
     _, suite, _ = ran
-    before = list(Planner(suite, None, {}).rows())
+    before = list(Planner(suite, None).rows())
     content = (images / "pairs.csv").read_text()
     (images / "pairs.csv").write_text("\n".join(content.splitlines()[:-1]) + "\n")
     try:
-        after = list(Planner(suite, None, {}).rows())
+        after = list(Planner(suite, None).rows())
     finally:
         (images / "pairs.csv").write_text(content)
     changed = [old.data for old, new in zip(before, after, strict=True) if old.score.address != new.score.address]
@@ -231,7 +232,7 @@ def test_another_ground_truth_scores_again_and_nothing_else(
 
 def test_the_seconds_of_a_model_are_told_once_for_all_test_sets(ran: tuple[TaskCache, Suite, BenchRuns]) -> None:
     cache, suite, bench = ran
-    rows = [row for row in Planner(suite, None, {}).rows() if row.label == "p2s"]
+    rows = [row for row in Planner(suite, None).rows() if row.label == "p2s"]
     tasks = {task.address: task for row in rows for task in own_tasks(row)}.values()
     spent = sum(cache.record(task).seconds for task in tasks)
     told = sum(row.seconds for row in bench.rows if row.label == "p2s")
@@ -281,25 +282,20 @@ def test_first_hits_stand_beside_the_verdict_of_a_run(ran: tuple[TaskCache, Suit
 def test_images_without_labels_need_a_ground_truth(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("limpet_bench.tasks.searched_facts", lambda *_: Searched(("a", "b"), 2, False, labelled=False))
     with pytest.raises(ConfigError, match="have no labels that say who answers what"):
-        list(Planner(small(), None, {}).rows())
+        list(Planner(small(), None).rows())
 
 
 @pytest.mark.parametrize(
     ("parts", "words"),
     [
-        ({"by_scenario": {"1-to-3": {"predecessor": "1-to-4"}}}, "scenario as predecessor of '1-to-3' '1-to-4'"),
-        ({"by_scenario": {"1-to-3": {"searched": "1-to-4"}}}, "scenario as searched of '1-to-3' '1-to-4'"),
-        ({"by_scenario": {"1-to-2": {"predecessor": "1-to-3"}, "1-to-3": {"predecessor": "1-to-2"}}}, "come round"),
-        ({"by_scenario": {"1-to-2": {"predecessor": "1-to-2"}}}, "come round"),
         ({"test_sets": {"landmarks": {}}}, "data set of a test 'landmarks'"),
         ({"test_sets": {"roxford": {"protocol": "revisitd"}}}, "protocol 'revisitd'"),
         ({"test_sets": {"roxford": {"protocol": "revisited", "protocol_options": {"level": 1}}}}, "no option 'level'"),
-        ({"test_sets": {"roxford": {"protocl": "revisited"}}}, "protocol"),
+        ({"test_sets": {"roxford": {"protocl": "revisited"}}}, "roxford"),
         ({"upper_bound": "all"}, "upper_bound"),
-        ({"by_scenario": {"1-to-2": {"baseline": "independent"}}}, "has the baseline 'independent'"),
-        ({"by_scenario": {"1-to-2": {"searched": "1-to-2"}}}, "searches the gallery of its own new models"),
-        ({"by_scenario": {"1-to-2": {"recipe": {"epochz": 3}}}}, "epochz"),
-        ({"tuning": {"budget": 2, "search": {"options.weight": [1, 2]}}}, "has a predecessor, and the suite tunes"),
+        ({"links": {"1-to-2": {"baseline": "independent"}}}, "has the baseline 'independent'"),
+        ({"links": {"1-to-2": {"recipe": {"epochz": 3}}}}, "epochz"),
+        ({"tuning": {"budget": 2, "search": {"options.weight": [1, 2]}}}, "has a predecessor and a search"),
         ({"methods": {"p2s": {"geometry": {"lift_old": 1.0}, "head": "lorentz"}}}, "lifts its old model"),
     ],
 )  # fmt: skip
@@ -310,10 +306,10 @@ def test_what_does_not_fit_is_refused(small: Small, parts: dict[str, Any], words
 
 def test_a_chain_of_growing_dimensions(small: Small, tmp_path: Path) -> None:
     """Every gallery counts as padded with zeros to the width of the model that searches it."""
-    cache, within = TaskCache(tmp_path / "tasks"), copy.deepcopy(CHAIN["by_scenario"])
+    cache, within = TaskCache(tmp_path / "tasks"), copy.deepcopy(CHAIN["links"])
     for name in ("1-to-3", "2-to-3"):
         within[name]["model"] = {"dim": 12}
-    parts = {**CHAIN, "by_scenario": within, "old": {"model": {"dim": 6}}}
+    parts = {**CHAIN, "links": within, "old": {"model": {"dim": 6}}}
     suite = small(**parts, methods={"free_dimensions": {}, "p2s": {"geometry": {"pad_old": True}}})
     found = Bench(cache).run(suite)
     assert len(found.rows) == 6 and all(row.failure is None for row in found.rows)

@@ -21,10 +21,9 @@ from limpet.training.compatible_head import load_head
 from limpet_bench.cli import main
 from limpet_bench.leaderboard import Leaderboard
 from limpet_bench.reports.leaderboard_tables import footnotes, summary
-from limpet_bench.suite import suite_from
 from tiny_text_model import some_texts, write_tiny_model
 
-from .writing import write_suite
+from .writing import suite_of, write_suite
 
 ROWS: dict[str, dict[str, Any]] = {
     "p2s": {},
@@ -130,19 +129,15 @@ def test_the_table_shows_them(finished: Any) -> None:
     [
         ({"adapter": "rigde"}, "Did you mean 'ridge'"),
         ({"adapter": "ridge", "options": {"penalti": 1}}, "Did you mean 'penalty'"),
-        ({"adapter": "ridge", "recipe": {"epochs": 3}}, "and has recipe"),
-        ({"adapter": "ridge", "method": "p2s"}, "and has method"),
+        ({"adapter": "ridge", "start": "random"}, "has a search or a start"),
     ],
 )
 def test_adapters_that_cannot_be_rows(row: dict[str, Any], said: str) -> None:
     suite = {**SUITE, "data": {"banking77": {}}, "scenarios": {"all": {}}, "frozen": {"old": "a", "new": "b"}}
     with pytest.raises(ConfigError, match=said):
-        suite_from({**suite, "methods": {"mine": row}}, "the test")
+        suite_of({**suite, "methods": {"mine": row}})
 
 
 def test_adapters_are_rows_of_frozen_models_alone() -> None:
     with pytest.raises(ConfigError, match="on the track 'images'"):
-        suite_from(
-            {"name": "links", "title": "Links", "data": {"glyphs": {}}, "methods": {"ridge": {"adapter": "ridge"}}},
-            "the test",
-        )
+        suite_of({"data": {"glyphs": {}}, "methods": {"ridge": {"adapter": "ridge"}}})

@@ -13,9 +13,8 @@ from limpet import open_release
 from limpet.errors import ConfigError
 from limpet.models.release import load_record
 from limpet_bench.cli import main
-from limpet_bench.suite import suite_from
 
-from .writing import write_suite
+from .writing import suite_of, write_suite
 
 FILE = """
 import torch
@@ -93,13 +92,13 @@ def test_a_suite_starts_from_it_and_runs_nothing_twice(
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"model": {"backbone": "convnet"}}, "starts_from: encoder.py:own with backbone"),
+        ({"model": {"backbone": "resnet18"}}, "starts_from: encoder.py:own with backbone"),
         ({"weights": "resnet-18"}, "starts_from: encoder.py:own with weights"),
     ],
 )
 def test_what_the_model_says_itself_is_refused(changes: dict[str, object], said: str, shop: Path) -> None:
     with pytest.raises(ConfigError, match=said):
-        suite_from({**UPGRADES, **changes}, "suite.py")
+        suite_of({**UPGRADES, **changes})
 
 
 def test_the_old_model_may_start_from_nothing(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:

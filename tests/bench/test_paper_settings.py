@@ -6,8 +6,8 @@ A file of ``paper_settings`` has what a paper states, one value per entry:
 
 - ``setting`` is a dotted name in what decides a run, defaults too (``recipe``, ``model``, ``options``, ``geometry``,
   ``head``, ``weights``, ...), or in ``data`` (options of the data set), ``condition`` (of the scenario or plan),
-  ``test_sets`` (by name), ``budget`` (of sessions), or ``suite`` (what a suite says as a whole, such as
-  ``suite.metrics``).
+  ``test_sets`` (by name), ``budget`` (of sessions), ``search`` (of trials), or ``suite`` (what a suite says as a whole,
+  such as ``suite.metrics``).
 - ``suites`` are names or patterns: all full-size suites of the paper when left out, but those of ``but``.
 - ``of`` narrows it to patterns of ``data``, ``scenario`` (or plan) and ``label``, and to old models or to new ones.
 """
@@ -15,10 +15,8 @@ A file of ``paper_settings`` has what a paper states, one value per entry:
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +28,11 @@ from limpet.data.scenarios import SCENARIOS
 from limpet.support.documents import read_yaml
 from limpet.training.experiment import Experiment
 from limpet_bench.sessions.plans import PLANS
-from limpet_bench.suite import Suite, suite_from
+from limpet_bench.suite import Run, Suite
 from limpet_bench.suites import SUITES
 
 from .shipped import EVERY
+from .writing import suite_of
 
 FOLDER = Path(__file__).parent / "paper_settings"
 
@@ -86,36 +85,32 @@ PAPERS = {
 def settings_of(suite: Suite, of: Of) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield who is meant, and all of its settings: rows and, where no label is asked, the reference and old models."""
     test_sets = {
-        name: {**asked.model_dump(), "options": with_defaults(DATASETS[asked.data or name].read, asked.options)}
+        name: {**vars(asked), "options": with_defaults(DATASETS[asked.data or name].read, asked.options)}
         for name, asked in suite.test_sets.items()
     }
-    whole = suite.model_dump()
-    for data in suite.data:
-        for condition in suite.conditions:
-            if not (fits(data, of.data) and fits(condition, of.scenario)):
-                continue
-            scenario = condition if suite.track == "images" else ""
-            around = {
-                "data": with_defaults(DATASETS[data].read, suite.data[data]),
-                "condition": condition_of(suite, condition),
-                "test_sets": test_sets,
-                "suite": whole,
-            }
-            labels: list[str | None] = [label for label in suite.rows if of.label is None or fits(label, of.label)]
-            if of.label is None and suite.track == "images":
-                labels.append(None)
-            found = [] if of.old else [(label, suite.settings(data, label, scenario=scenario)) for label in labels]
-            if of.label is None and of.old is not False and suite.track == "images":
-                found.append(("old", suite.settings(data, scenario=scenario, old=True)))
-            for label, values in found:
-                own = {} if label not in suite.rows else {"budget": suite.budget_of(label)}
-                yield f"{data}, {condition}, {label}", completed(json.dumps(values)) | around | own
-
-
-@cache
-def completed(settings: str) -> dict[str, Any]:
-    """Return all settings of an experiment, of which JSON gives some."""
-    return Experiment.from_settings(json.loads(settings)).settings()
+    seen: set[str] = set()
+    for run in suite.runs:
+        if not (fits(run.data.name, of.data) and fits(run.scenario.name, of.scenario)):
+            continue
+        around = {
+            "data": with_defaults(DATASETS[run.data.name].read, run.data.options),
+            "condition": condition_of(suite, run),
+            "test_sets": test_sets,
+            "suite": vars(suite),
+        }
+        found: dict[str, dict[str, Any]] = {}
+        if not of.old and (of.label is None or fits(run.label, of.label)):
+            found[run.label] = run.training.values(run.method, run.options)
+        if of.label is None and suite.track == "images":
+            found |= {} if of.old else {"None": run.reference.values()}
+            found |= {} if of.old is False else {"old": run.before.values()}
+        for label, values in found.items():
+            who, own = f"{run.data.name}, {run.scenario.name}, {label}", {}
+            if label == run.label:
+                own = {"budget": run.budget, "search": {} if run.search is None else vars(run.search)}
+            if who not in seen:
+                seen.add(who)
+                yield who, Experiment.from_settings(values).settings() | around | own
 
 
 def with_defaults(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,11 +118,12 @@ def with_defaults(function: Callable[..., Any], options: Mapping[str, Any]) -> d
     return {one.name: one.default for one in parameters if one.default is not one.empty} | dict(options)
 
 
-def condition_of(suite: Suite, name: str) -> dict[str, Any]:
+def condition_of(suite: Suite, run: Run) -> dict[str, Any]:
+    kind = run.scenario.kind
     if suite.track == "sessions":
-        return with_defaults(PLANS[name], suite.plans[name])
-    scenario = SCENARIOS[suite.scenario_of(name)]
-    options = {"old_fraction": scenario.old_fraction, **suite.scenarios[name], "scenario": suite.scenario_of(name)}
+        return with_defaults(PLANS[kind], run.scenario.options)
+    scenario = SCENARIOS[kind]
+    options = {"old_fraction": scenario.old_fraction, **run.scenario.options, "scenario": kind}
     return with_defaults(scenario.split, options)
 
 
@@ -175,7 +171,7 @@ def test_every_suite_of_a_paper_is_held_against_what_it_states(name: str) -> Non
 
 
 def test_a_value_that_is_not_the_papers_is_found() -> None:
-    suite = suite_from(
+    suite = suite_of(
         {
             "name": "s",
             "title": "s",
@@ -184,8 +180,7 @@ def test_a_value_that_is_not_the_papers_is_found() -> None:
             "recipe": {"epochs": 3},
             "old": {"recipe": {"epochs": 2}},
             "test_sets": {"roxford": {"protocol": "revisited"}},
-        },
-        "here",
+        }
     )
 
     def told(setting: str, value: Any, **of: Any) -> tuple[int, list[str]]:
@@ -203,7 +198,7 @@ def test_a_value_that_is_not_the_papers_is_found() -> None:
 
 
 def test_variants_and_memories_are_compared_too() -> None:
-    suite = suite_from(
+    suite = suite_of(
         {
             "name": "s",
             "title": "s",
@@ -213,8 +208,7 @@ def test_variants_and_memories_are_compared_too() -> None:
             "budget": 8,
             "test_images": 1,
             "methods": {"cvs": {"vary": {"budget": [4]}}, "joint": {}},
-        },
-        "here",
+        }
     )
 
     def told(value: int, label: str | None = None) -> list[str]:

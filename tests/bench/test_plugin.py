@@ -55,7 +55,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 def tasks_of(suite: Any) -> dict[str, Task]:
     """Return all tasks of a suite by what people call them."""
-    rows = Planner(suite, None, {}).rows()
+    rows = Planner(suite, None).rows()
     return {task.label: task for task in in_order(row.score for row in rows)}
 
 

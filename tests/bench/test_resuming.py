@@ -19,8 +19,9 @@ import pytest
 from limpet_bench.cache import TaskCache
 from limpet_bench.leaderboard import BenchRuns
 from limpet_bench.run import Bench
-from limpet_bench.suite import suite_from
 from limpet_bench.tasks import Task
+
+from .writing import suite_of
 
 
 class Killed:
@@ -44,7 +45,7 @@ class Killed:
             prepare()
             fork = multiprocessing.get_context("fork")
             multiprocessing.get_context = lambda method=None: fork  # type: ignore[assignment]
-            found = Bench(TaskCache(self.tasks), processes=self.processes).run(suite_from(self.content, "the test"))
+            found = Bench(TaskCache(self.tasks), processes=self.processes).run(suite_of(self.content))
             (self.folder / "document.json").write_text(json.dumps(found.to_dict()))
             os._exit(0)
         except BaseException:
@@ -110,7 +111,7 @@ def uninterrupted(tmp_path) -> Callable[[Mapping[str, Any]], BenchRuns]:
     """Run a suite here, in a cache of its own."""
 
     def run(content: Mapping[str, Any]) -> BenchRuns:
-        return Bench(TaskCache(tmp_path / "other tasks")).run(suite_from(content, "the test"))
+        return Bench(TaskCache(tmp_path / "other tasks")).run(suite_of(content))
 
     return run
 
@@ -126,7 +127,7 @@ def test_killed_once_it_goes_on_and_ends_alike(content, uninterrupted, comparabl
     run.kill_after(records=1, files=3, seconds=0.0)
     before = run.finished()
     assert 1 <= len(before) < 10
-    found = Bench(TaskCache(run.tasks)).run(suite_from(suite, "the test"))
+    found = Bench(TaskCache(run.tasks)).run(suite_of(suite))
     assert_nothing_was_run_twice(before, run.finished())
     assert comparable(found) == comparable(whole)
     assert all(row.failure is None for row in found.rows)
@@ -164,11 +165,11 @@ def test_killed_at_five_moments_it_ends_with_the_document_of_an_uninterrupted_ru
 def test_without_its_record_what_a_task_made_does_not_count(kind, content, comparable, tmp_path) -> None:
     suite = content(methods={"p2s": {}})
     tasks = TaskCache(tmp_path / "tasks")
-    expected = comparable(Bench(tasks).run(suite_from(suite, "the test")))
+    expected = comparable(Bench(tasks).run(suite_of(suite)))
     records = sorted(tasks.root.glob(f"{kind}/*/cell.json"))
     for place, record in enumerate(records):  # as a kill leaves it: no record, or half of one under another name
         record.rename(record.with_name(".cell.json.1.part")) if place else record.unlink()
-    assert comparable(Bench(tasks).run(suite_from(suite, "the test"))) == expected
+    assert comparable(Bench(tasks).run(suite_of(suite))) == expected
     assert sorted(tasks.root.glob(f"{kind}/*/cell.json")) == records
 
 
@@ -183,19 +184,19 @@ def test_sessions_killed_in_the_middle_go_on_with_the_session_they_were_in(
     learner = next(run.tasks.glob("sessions/*"))
     begun = {path: path.stat().st_mtime_ns for path in learner.glob("run/learner/*/session.json")}
     assert not (learner / "cell.json").exists() and begun
-    found = Bench(TaskCache(run.tasks)).run(suite_from(suite, "the test"))
+    found = Bench(TaskCache(run.tasks)).run(suite_of(suite))
     assert {path: path.stat().st_mtime_ns for path in begun} == begun
     assert comparable(found) == comparable(whole)
 
 
 def test_the_seconds_of_an_interrupted_training_are_those_of_all_its_parts(content, tmp_path) -> None:
     tasks = TaskCache(tmp_path / "tasks")
-    Bench(tasks).run(suite_from(content(methods={"p2s": {}}), "the test"))
+    Bench(tasks).run(suite_of(content(methods={"p2s": {}})))
     records = tasks.root.glob("train/*/cell.json")
     record = next(path for path in records if json.loads(path.read_text())["label"].startswith("p2s"))
     history = record.parent / "release" / "history.json"
     values = json.loads(history.read_text())
     history.write_text(json.dumps(values | {"seconds": 1234.5}))  # as after a long first part
     record.unlink()
-    found = Bench(tasks).run(suite_from(content(methods={"p2s": {}}), "the test"))
+    found = Bench(tasks).run(suite_of(content(methods={"p2s": {}})))
     assert json.loads(record.read_text())["seconds"] == 1234.5 < found.rows[0].seconds

@@ -39,7 +39,7 @@ def ran(suite: Suite, tmp_path_factory: pytest.TempPathFactory) -> tuple[TaskCac
 
 
 def kinds(suite: Suite) -> list[str]:
-    return [task.kind for task in in_order(row.score for row in Planner(suite, None, {}).rows())]
+    return [task.kind for task in in_order(row.score for row in Planner(suite, None).rows())]
 
 
 def without_seconds(records: list[SessionRecord]) -> list[dict[str, Any]]:
@@ -49,7 +49,7 @@ def without_seconds(records: list[SessionRecord]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("plan", PLANS)
 def test_every_learner_comes_to_what_it_comes_to_beside_the_others(plan, suite, ran, tmp_path) -> None:
     cache, bench = ran
-    tasks = {row.label: row.score for row in Planner(suite, None, {}).rows() if row.scenario == plan}
+    tasks = {row.label: row.score for row in Planner(suite, None).rows() if row.scenario == plan}
     learners = {label: experiment_on(task.settings["experiment"], "cpu") for label, task in tasks.items()}
     setting = open_setting(tasks["cvs"].settings, None)
     records = run_sessions(setting, learners, tmp_path)
@@ -76,7 +76,7 @@ def test_rows_have_the_scores_of_sessions_and_no_p(ran) -> None:
 def test_the_first_session_is_one_task_for_all_learners_but_one_that_has_to_watch_it(suite, ran) -> None:
     cache, _ = ran
     assert sorted(kinds(suite)) == ["first-session"] * 2 + ["sessions"] * 8
-    rows = list(Planner(suite, None, {}).rows())
+    rows = list(Planner(suite, None).rows())
     assert {row.label: set(row.score.needs) for row in rows} == {
         "finetune": {"first"}, "cvs": {"first"}, "joint": {"first"}, "rwalk": set(),
     }  # fmt: skip
@@ -88,7 +88,7 @@ def test_the_first_session_is_one_task_for_all_learners_but_one_that_has_to_watc
 
 def test_the_training_that_learners_share_is_counted_once_in_a_row(suite, ran) -> None:
     cache, bench = ran
-    tasks = [row.score for row in Planner(suite, None, {}).rows()]
+    tasks = [row.score for row in Planner(suite, None).rows()]
     needed = [{one.address for one in task.needs.values()} for task in tasks]
     for row, task in zip(bench.rows, tasks, strict=True):
         record = cache.record(task)
@@ -117,7 +117,7 @@ def test_a_change_reaches_the_first_session_only_where_it_decides_it(what, suite
     parts, first, learners = CHANGES[what]
     values = {"track": "sessions", "plans": PLANS, "test_images": 1, "budget": 6, "methods": METHODS, **parts}
     before, after = (
-        {task.label: task for task in in_order(row.score for row in Planner(one, None, {}).rows())}
+        {task.label: task for task in in_order(row.score for row in Planner(one, None).rows())}
         for one in (suite, small(**values))
     )
     changed = [task.kind for label, task in after.items() if task.address != before[label].address]
@@ -127,9 +127,9 @@ def test_a_change_reaches_the_first_session_only_where_it_decides_it(what, suite
 def test_a_memory_can_be_tried_like_any_setting_of_a_row(suite, small) -> None:
     values = {"track": "sessions", "plans": PLANS, "test_images": 1, "budget": 6}
     written = small(**values, methods={"cvs": {"budget": 7}})
-    expected, *_ = Planner(written, None, {}).rows()
-    (tried,) = Planner(suite, None, {}).of(expected.data, expected.scenario, "cvs", 0, {"budget": 7})
-    assert tried.score.address == expected.score.address and tried.settings == expected.settings == {"budget": 7}
+    expected, *_ = Planner(written, None).rows()
+    (tried,) = Planner(suite, None).of(suite.rows["cvs"], 0, {"budget": 7})
+    assert tried.score.address == expected.score.address and tried.settings == {"budget": 7}
     assert tried.score.settings["budget"] == 7
 
 
@@ -146,7 +146,7 @@ def test_learners_are_tuned_by_the_validation_queries_of_their_plan(small, tmp_p
     recall = {}
     for weight in weights:
         written = small(**values, methods={"cvs": {"options": {"model_weight": weight}}})
-        (row,) = Planner(written, None, {}).rows()
+        (row,) = Planner(written, None).rows()
         recall[weight] = np.mean([one["validation_recall"] for one in cache.record(row.score).values["sessions"]])
     tried = {trial["changes"]["options.model_weight"]: trial["validation_ar@1"] for trial in found.tuning}
     assert tried == pytest.approx(recall) and recall[weights[0]] != recall[weights[1]]

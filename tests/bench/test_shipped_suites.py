@@ -6,6 +6,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -31,35 +32,37 @@ from limpet_bench.run import planned_trials
 from limpet_bench.sessions.plans import PLANS
 from limpet_bench.settings import FETCHED, experiment_on, weights_digest
 from limpet_bench.steps import embedded_of, joined
-from limpet_bench.suite import Suite, suite_from
+from limpet_bench.suite import Data, Run, Scenario, Suite, Training
 from limpet_bench.suites import SUITES, suite_named
 from limpet_bench.tasks import Planner, Row, Task, in_order
 
 from .conftest import SIDE
 from .shipped import EVERY
-from .writing import write_suite
+from .writing import with_runs, write_suite
 
 FULL = tuple(name for name in SUITES if not name.endswith("-small") and name not in ("frozen-text", "text-upgrade"))
 
 
-def experiments(suite: Suite) -> Iterator[tuple[str, str, str, Experiment]]:
-    """Yield every experiment of a suite: data set, condition, row, what is trained."""
-    for data in suite.data:
-        for condition in suite.conditions:
-            scenario = condition if suite.track == "images" else ""
-            for label in (label for label, row in suite.rows.items() if row.adapter is None):
-                yield data, condition, label, Experiment.from_settings(suite.settings(data, label, scenario=scenario))
-            if suite.track == "images":
-                yield data, condition, "independent", Experiment.from_settings(suite.settings(data, scenario=scenario))
-                yield data, condition, "old", old_of(suite, data, condition)
+def experiments(suite: Suite) -> Iterator[tuple[Run, str, Experiment]]:
+    """Yield every experiment of a suite: the run, what is trained, and how."""
+    for run in suite.runs:
+        if run.adapter is None:
+            yield run, run.label, Experiment.from_settings(run.training.values(run.method, run.options))
+        if suite.track == "images":
+            yield run, "independent", Experiment.from_settings(run.reference.values())
+            yield run, "old", Experiment.from_settings(run.before.values())
 
 
-def old_of(suite: Suite, data: str, scenario: str) -> Experiment:
-    return Experiment.from_settings(suite.settings(data, scenario=scenario, old=True))
+def first_run(suite: Suite, scenario: str, data: str = "") -> Run:
+    return next(run for run in suite.runs if run.scenario.name == scenario and data in ("", run.data.name))
 
 
-def new_of(suite: Suite, data: str, scenario: str) -> Experiment:
-    return Experiment.from_settings(suite.settings(data, scenario=scenario))
+def old_of(suite: Suite, scenario: str, data: str = "") -> Training:
+    return first_run(suite, scenario, data).before
+
+
+def new_of(suite: Suite, scenario: str, data: str = "") -> Training:
+    return first_run(suite, scenario, data).reference
 
 
 def test_every_results_table_has_its_suite() -> None:
@@ -88,7 +91,7 @@ def test_an_unknown_suite_is_refused_with_the_nearest_name() -> None:
 def test_a_suite_of_your_own_is_read_by_path(tmp_path: Path) -> None:
     path = write_suite(tmp_path / "mine.py", {"data": {"omniglot": {}}, "methods": {"p2s": {}}})
     assert (suite_named(path).name, suite_named(path).title) == ("mine", "mine")
-    assert suite_named(str(path)).methods.keys() == {"p2s"}
+    assert suite_named(str(path)).rows.keys() == {"p2s"}
     assert suite_named(f"{path}:suite") == suite_named(path)
     with pytest.raises(ConfigError, match="Did you mean 'suite'"):
         suite_named(f"{path}:suit")
@@ -122,36 +125,27 @@ def test_a_file_without_a_suite_is_refused(what: str, tmp_path: Path) -> None:
 def test_everything_a_suite_names_can_be_built(name: str) -> None:
     """Methods with their options, encoders, recipes, heads, spaces: none is refused, and no weights are needed."""
     suite = EVERY[name]
-    seen = 0
-    for _data, _condition, label, experiment in experiments(suite):
+    for _run, label, experiment in experiments(suite):
         model = experiment.model
         assert isinstance(model, EncoderSpec)
         assert model.backbone in BACKBONES
         if suite.track == "images" and label != "old" and experiment.geometry.lift_old is None:
             method = build_method(experiment.method, experiment.method_options)
             settle(experiment.geometry, method, dim=model.dim, zeta=model.zeta, head=experiment.head)
-        seen += 1
-    trained = [row for row in suite.rows.values() if row.adapter is None]
-    assert seen >= len(suite.data) * len(suite.conditions) * len(trained)
 
 
 @pytest.mark.parametrize("name", SUITES)
 def test_options_of_data_scenarios_and_plans_are_known(name: str) -> None:
     suite = EVERY[name]
     sets: Mapping[str, Any] = TEXT_DATASETS if suite.track == "features" else DATASETS
-    for data, options in suite.data.items():
-        bound(sets[data].read, options, data)
-        if suite.tuning is not None:
-            bound(sets[data].read, suite.tuning.data_options.get(data, {}), data)
-    for condition, options in suite.conditions.items():
+    for run in suite.runs:
+        bound(sets[run.data.name].read, {**run.data.options, **run.data.validation}, run.data.name)
         if suite.track == "images":
-            rest = {key: value for key, value in options.items() if key != "scenario"}
-            bound(SCENARIOS[suite.scenario_of(condition)].split, rest, condition)
+            bound(SCENARIOS[run.scenario.kind].split, run.scenario.options, run.scenario.name)
         elif suite.track == "sessions":
-            bound(PLANS[condition], options, condition)
+            bound(PLANS[run.scenario.kind], run.scenario.options, run.scenario.name)
         else:
-            for data in suite.data:
-                bound(sets[data].read, options, condition)
+            bound(sets[run.data.name].read, run.scenario.options, run.scenario.name)
     for name_of_test, asked in suite.test_sets.items():
         bound(DATASETS[asked.data or name_of_test].read, asked.options, name_of_test)
 
@@ -159,17 +153,12 @@ def test_options_of_data_scenarios_and_plans_are_known(name: str) -> None:
 @pytest.mark.parametrize("name", SUITES)
 def test_scenarios_that_change_the_architecture_train_two(name: str) -> None:
     suite = EVERY[name]
-    for data in suite.data if suite.track == "images" else ():
-        for condition in suite.scenarios:
-            scenario = SCENARIOS[suite.scenario_of(condition)]
-            assert "backbone" not in condition or suite.scenario_of(condition).startswith("enlarged-backbone")
-            found = [
-                experiment.model.backbone
-                for experiment in (old_of(suite, data, condition), new_of(suite, data, condition))
-                if isinstance(experiment.model, EncoderSpec)
-            ]
-            if scenario.old_backbone is not None:
-                assert found == [scenario.old_backbone, scenario.new_backbone], (condition, found)
+    for run in suite.runs if suite.track == "images" else ():
+        scenario = SCENARIOS[run.scenario.kind]
+        assert "backbone" not in run.scenario.name or run.scenario.kind.startswith("enlarged-backbone")
+        found = [training.model.backbone for training in (run.before, run.reference)]
+        if scenario.old_backbone is not None:
+            assert found == [scenario.old_backbone, scenario.new_backbone], (run.scenario.name, found)
 
 
 @pytest.mark.parametrize("name", FULL)
@@ -182,7 +171,7 @@ def test_published_rows_are_about_rows_of_the_suite(name: str) -> None:
     if suite.published:  # not where the paper has a picture without numbers
         told = {row.label for row in suite.published}
         told |= {suite.variants[label].row for label in told if label in suite.variants}
-        assert told >= {label for label in suite.methods if label != "independent"}
+        assert told >= set(suite.rows) - set(suite.variants) - {"independent"}
         assert {row.scenario for row in suite.published} == set(suite.conditions)
 
 
@@ -203,20 +192,19 @@ def test_hbct_trains_a_vision_transformer_by_its_own_recipe() -> None:
     suite = EVERY["hbct-table-1"]
     for data, pixels in (("cifar-100", 32), ("tiny-imagenet", 64)):
         for scenario in ("new-architecture", "both"):
-            old, new = old_of(suite, data, scenario), new_of(suite, data, scenario)
+            old, new = old_of(suite, scenario, data), new_of(suite, scenario, data)
             assert (new.recipe.epochs, new.recipe.learning_rate, str(new.weights)) == (80, 0.005, "vit-b-16-in21k")
             assert (old.recipe.epochs, old.recipe.learning_rate, old.weights) == (200, 0.1, None)
-            assert isinstance(old.model, EncoderSpec)
             assert old.model.image_size == pixels
 
 
 def test_hbct_clips_each_generation_farther_out() -> None:
     suite = EVERY["hbct-table-1-hyperbolic"]
-    assert old_of(suite, "cifar-100", "both").model.zeta == 1.0
-    assert new_of(suite, "cifar-100", "both").model.zeta == 1.2
+    assert old_of(suite, "both").model.zeta == 1.0
+    assert new_of(suite, "both").model.zeta == 1.2
     chain = EVERY["hbct-figure-5"]
-    assert {old_of(chain, "cifar-100", name).model.zeta for name in chain.scenarios} == {1.0}
-    found = {name[-1]: new_of(chain, "cifar-100", name).model for name in chain.scenarios}
+    assert {old_of(chain, name).model.zeta for name in chain.conditions} == {1.0}
+    found = {name[-1]: new_of(chain, name).model for name in chain.conditions}
     assert {generation: (model.name, model.zeta) for generation, model in found.items()} == {
         "2": ("resnet18", 1.2), "3": ("resnet50", 1.4), "4": ("resnet50", 1.6), "5": ("resnet50", 1.8),
     }  # fmt: skip
@@ -234,14 +222,22 @@ def official(tmp_path: Path, write_official: Callable[..., Path]) -> Path:
 BUILDINGS = {"roxford": EVERY["advbct-table-2"].test_sets["roxford"]}
 
 
-def over_landmarks(name: str, **parts: Any) -> Suite:
+def over_landmarks(suite: Suite, channels: int = 3, **settings: Any) -> Suite:
     """Return a suite over 24 images of as many landmarks, which stand in for images that are not here."""
-    return EVERY[name].model_copy(update={"data": {"gldv2": {}}, "weights": None, **parts})
+
+    def there(run: Run) -> Run:
+        old, new, reference = (
+            replace(one, weights=None).but(model={"channels": channels})
+            for one in (run.before, run.training, run.reference)
+        )
+        return replace(run, data=Data("gldv2"), old=old, training=new, independent=reference)
+
+    return with_runs(suite, there, **settings)
 
 
 def test_every_generation_of_hbct_is_trained_once_and_searches_all_before_it(official: Path) -> None:
-    suite = over_landmarks("hbct-figure-5", test_sets=BUILDINGS)
-    rows = {(row.scenario, row.label): row for row in Planner(suite, official, {}).rows()}
+    suite = over_landmarks(EVERY["hbct-figure-5"], test_sets=BUILDINGS)
+    rows = {(row.scenario, row.label): row for row in Planner(suite, official).rows()}
     models = [task for task in in_order(row.score for row in rows.values()) if task.kind == "train"]
     assert len(rows) == 20 and len(models) == 1 + 4 + 4, "the first, four of hbct, four independent ones"
     of = {("1-to-2", "old"): 1} | {(f"1-to-{generation}", "model"): generation for generation in range(2, 6)}
@@ -264,9 +260,9 @@ def _model(row: Row, role: str) -> Task:
 
 @pytest.mark.parametrize("name", ["ndpp-table-4", "omniglot-chain-small"])
 def test_third_models_succeed_the_second_and_are_held_against_the_independent_one(name: str, official: Path) -> None:
-    suite = over_landmarks(name, test_sets=BUILDINGS, seeds=(0,), model={**EVERY[name].model, "channels": 3})
-    rows = {(row.scenario, row.label): row for row in Planner(suite, official, {}).rows()}
-    for label in suite.methods:
+    suite = over_landmarks(EVERY[name], test_sets=BUILDINGS, seeds=(0,))
+    rows = {(row.scenario, row.label): row for row in Planner(suite, official).rows()}
+    for label in suite.rows:
         first, far, near = (rows[scenario, label] for scenario in ("1-to-2", "1-to-3", "2-to-3"))
         assert _model(near, "model").address == _model(far, "model").address
         assert _model(near, "searched").address == _model(first, "new").address
@@ -275,14 +271,14 @@ def test_third_models_succeed_the_second_and_are_held_against_the_independent_on
         if label != "independent":
             assert _model(far, "model").needs["old"].address == _model(first, "new").address
     models = {task.address for task in in_order(row.score for row in rows.values()) if task.kind == "train"}
-    assert len(models) == 1 + 2 * len(suite.methods)
+    assert len(models) == 1 + 2 * len(suite.rows)
 
 
 def test_mixbct_old_models_have_the_quality_of_their_column() -> None:
     suite = EVERY["mixbct-table-3"]
     found = {}
-    for scenario in suite.scenarios:
-        old, new = old_of(suite, "ms1mv3", scenario), new_of(suite, "ms1mv3", scenario)
+    for scenario in suite.conditions:
+        old, new = old_of(suite, scenario), new_of(suite, scenario)
         assert old.model.dim == new.model.dim
         assert (old.model.name, new.model.name, new.head) == ("iresnet18", "iresnet50", "arcface")
         assert (new.recipe.precision, new.recipe.clip_norm) == ("bf16-mixed", 5.0)
@@ -290,13 +286,13 @@ def test_mixbct_old_models_have_the_quality_of_their_column() -> None:
     assert found["extended-class, low quality"] == (128, "softmax")
     assert found["open-data, low quality"] == found["extended-data, low quality"] == (512, "softmax")
     assert found["open-data, high quality"] == (512, "arcface")
-    dims = [new_of(EVERY["mixbct-table-2"], "ms1mv3", name).model.dim for name in EVERY["mixbct-table-2"].scenarios]
+    dims = [new_of(EVERY["mixbct-table-2"], name).model.dim for name in EVERY["mixbct-table-2"].conditions]
     assert dims == [128, 256, 512]
 
 
 def searched(suite: Suite, root: Path) -> dict[str, tuple[Row, dict[str, Any]]]:
     """Return the first row of every test set, and what its queries are embedded with."""
-    rows = {row.data: row for row in reversed(list(Planner(suite, root, {}).rows()))}
+    rows = {row.data: row for row in reversed(list(Planner(suite, root).rows()))}
     return {name: (row, dict(row.score.needs["new"].settings)) for name, row in rows.items()}
 
 
@@ -315,13 +311,13 @@ def test_landmark_suites_search_buildings_and_the_private_queries(official: Path
             assert embedded["data"]["options"].items() >= {"image_size": 224, "fit": "squash"}.items()
             assert data == "gldv2" or embedded["data"]["options"]["crop_queries"] is False
             assert (embedded["form"], embedded["flip"]) == ("points", False)
-        assert suite.data["gldv2"] == {"image_size": 224, "fit": "squash", "usage": "Private"}
+        assert suite.runs[0].data == Data("gldv2", {"image_size": 224, "fit": "squash", "usage": "Private"})
 
 
 def test_face_suites_compare_templates_of_ijbc(official: Path) -> None:
     for name in ("mixbct-table-2", "mixbct-table-3", "mixbct-table-4", "mixbct-table-5"):
-        assert EVERY[name].data == {"ms1mv3": {"held_out_classes": 0.0}}
-        found = searched(over_landmarks(name), official)
+        assert EVERY[name].runs[0].data == Data("ms1mv3", {"held_out_classes": 0.0})
+        found = searched(over_landmarks(EVERY[name]), official)
         assert {
             data: (row.metric, row.score.settings["metrics"], row.score.settings["protocol"]["name"])
             for data, (row, _) in found.items()
@@ -334,51 +330,62 @@ def test_face_suites_compare_templates_of_ijbc(official: Path) -> None:
 
 
 def test_the_upper_bound_of_face_suites_has_learnt_all_people(official: Path) -> None:
-    suite = over_landmarks("mixbct-table-2")
-    for row in Planner(suite, official, {}).rows():
+    suite = over_landmarks(EVERY["mixbct-table-2"])
+    for row in Planner(suite, official).rows():
         bound, new = (_model(row, role) for role in ("independent", "new"))
         assert (bound.work, new.work) == (24 * 35, 17 * 35), "images times epochs"
         assert bound.settings["experiment"]["model"]["dim"] == new.settings["experiment"]["model"]["dim"]
 
 
+def weights_of(suite: Suite) -> set[str]:
+    """Return the published weights that any model starts from."""
+    trainings = [training for run in suite.runs for training in (run.training, run.reference, run.before)]
+    return {training.weights for training in trainings if training.weights}
+
+
 def test_half_precision_is_where_papers_have_it_or_leave_it_open() -> None:
     full = {"advbct-figure-5", "advbct-table-2", "advbct-table-3"}
-    full |= {name for name in FULL if name.startswith("cvs-") and not EVERY[name].weights}
+    full |= {name for name in FULL if name.startswith("cvs-") and not weights_of(EVERY[name])}
     for name in FULL:
-        found = Experiment.from_settings(EVERY[name].settings(next(iter(EVERY[name].data)))).recipe
+        found = EVERY[name].runs[0].reference.recipe
         expected = ("32-true", False) if name in full else ("bf16-mixed", True)
         assert (found.precision, found.channels_last) == expected, name
 
 
 def test_landmark_suites_divide_by_the_papers_shares() -> None:
     assert {
-        name: (options["old_fraction"], options["new_fraction"])
-        for name, options in EVERY["ndpp-table-4"].scenarios.items()
+        run.scenario.name: (run.scenario.options["old_fraction"], run.scenario.options["new_fraction"])
+        for run in EVERY["ndpp-table-4"].runs
     } == {"1-to-2": (0.09, 0.3), "1-to-3": (0.09, 1.0), "2-to-3": (0.3, 1.0)}
     for name in ("advbct-table-3", "ndpp-table-2"):
-        assert all(options["seed"] == 666 for options in EVERY[name].scenarios.values())
-    assert str(new_of(EVERY["advbct-table-3"], "gldv2", "enlarged-backbone-data").weights) == "resnet-50"
-    assert str(old_of(EVERY["advbct-table-3"], "gldv2", "enlarged-backbone-data").weights) == "resnet-18"
+        assert all(run.scenario.options["seed"] == 666 for run in EVERY[name].runs)
+    assert str(new_of(EVERY["advbct-table-3"], "enlarged-backbone-data").weights) == "resnet-50"
+    assert str(old_of(EVERY["advbct-table-3"], "enlarged-backbone-data").weights) == "resnet-18"
 
 
 def test_sessions_bring_the_papers_classes() -> None:
     classes = {"cifar-100": 100, "tiny-imagenet": 200, "stanford-dogs": 120, "inat-m": 200, "product-m": 2743}
     for name in classes:
         for table in ("cvs-table-1", "cvs-table-2"):
-            plan = EVERY[f"{table}-{name}"].plans["general-incremental"]
+            plan = first_run(EVERY[f"{table}-{name}"], "general-incremental").scenario.options
             assert plan["first_classes"] + plan["new_classes"] * (plan["sessions"] - 1) == classes[name]
 
 
 def test_what_tables_of_cvs_have_in_common_is_learnt_once(images: Path) -> None:
     """On small images in place of CIFAR-100: a learner is the same task in all tables that have it."""
-    plan = {"first_classes": 4, "new_classes": 4, "sessions": 3, "validation": 1}
-    small = {"data": {str(images): {"image_size": SIDE, "channels": 1}}, "seeds": (0,), "test_images": 2,
-             "plans": {"general-incremental": plan}}  # fmt: skip
-    found: dict[tuple[str, str], str] = {}
+    plan = Scenario("general-incremental", {"first_classes": 4, "new_classes": 4, "sessions": 3, "validation": 1})
+    data, found = Data(str(images), {"image_size": SIDE, "channels": 1}), dict[tuple[str, str], str]()
+
+    def small(run: Run) -> Run:
+        return replace(
+            run, data=data, scenario=plan, training=run.training.but(model={"channels": 1, "image_size": SIDE})
+        )
+
     for table in ("table-1-cifar-100", "table-2-cifar-100", "table-c-3", "table-c-4", "table-c-5-cifar-100"):
         suite = EVERY[f"cvs-{table}"]
-        suite = suite.model_copy(update={**small, "model": {**suite.model, "channels": 1, "image_size": SIDE}})
-        found |= {(table[6:9], row.label): row.score.address for row in Planner(suite, None, {}).rows()}
+        runs = [run for run in suite.runs if run.scenario.name == plan.name]
+        suite = with_runs(replace(suite, runs=runs, seeds=(0,), test_images=2, accuracy=False), small)
+        found |= {(table[6:9], row.label): row.score.address for row in Planner(suite, None).rows()}
     same = [
         {("1-c", "cvs"), ("2-c", "L_c + L_m + L_d"), ("c-3", "cvs"), ("c-4", "cvs"), ("c-5", "cvs")},
         {("1-c", "cvs without replay"), ("2-c", "L_c + L_m + L_d without replay")},
@@ -449,8 +456,8 @@ def test_small_suites_plan_what_they_say(
     root = characters if folder == "omniglot" else request.getfixturevalue("root")
     if not (root / folder).is_dir():
         pytest.skip(f"no folder '{folder}' in LIMPET_DATA")
-    suite = EVERY[name].model_copy(update={"seeds": (0,)})
-    planned = list(Planner(suite, root, {}).rows())
+    suite = replace(EVERY[name], seeds=(0,))
+    planned = list(Planner(suite, root).rows())
     assert len({row.score.address for row in planned}) == rows
     assert len({row.score.address for row in planned_trials(suite, root)}) == trials
     sees = {"extended-class": "all", "extended-data": "all", "open-class": "the classes that the old model lacks"}
@@ -461,10 +468,8 @@ def test_small_suites_plan_what_they_say(
 def test_the_small_chain_and_the_small_sessions_plan_what_they_say(characters: Path) -> None:
     tasks: dict[str, Counter[str]] = {}
     for name in ("omniglot-chain-small", "omniglot-sessions-small"):
-        suite = EVERY[name].model_copy(update={"seeds": (0,)})
-        tasks[name] = Counter(
-            task.kind for task in in_order(row.score for row in Planner(suite, characters, {}).rows())
-        )
+        suite = replace(EVERY[name], seeds=(0,))
+        tasks[name] = Counter(task.kind for task in in_order(row.score for row in Planner(suite, characters).rows()))
         assert EVERY[name].seeds == (0, 1, 2)
     assert tasks["omniglot-chain-small"] == {"train": 1 + 6 * 2, "embed": 13, "score": 6 * 3}
     assert tasks["omniglot-sessions-small"] == {"first-session": 3, "sessions": 9 * 3}
@@ -473,48 +478,16 @@ def test_the_small_chain_and_the_small_sessions_plan_what_they_say(characters: P
 def test_heads_share_the_texts_that_a_model_has_embedded(root: Path) -> None:
     if not (root / "banking77").is_dir():
         pytest.skip("no folder 'banking77' in LIMPET_DATA")
-    suite = EVERY["frozen-text"].model_copy(update={"data": {"banking77": EVERY["frozen-text"].data["banking77"]}})
-    planned = list(Planner(suite, root, {}).rows())
+    whole = EVERY["frozen-text"]
+    suite = replace(whole, runs=[run for run in whole.runs if run.data.name == "banking77"])
+    planned = list(Planner(suite, root).rows())
     assert len({row.score.address for row in planned}) == 15 * 2 * 3
     wholes = {row.score.needs[side].needs["whole"].address for row in planned for side in ("old", "independent")}
     assert len(wholes) == 2  # one per model, whatever the seed and the scenario
 
 
-def small(**parts: Any) -> Suite:
-    return suite_from({"name": "s", "title": "s", "data": {"omniglot": {}}, "methods": {"p2s": {}}, **parts}, "here")
-
-
-def test_settings_of_a_scenario_reach_new_models_and_its_old_ones_the_old() -> None:
-    suite = small(
-        scenarios={"wide": {"scenario": "extended-class", "old_fraction": 0.5}, "open-class": {}},
-        model={"dim": 16},
-        recipe={"epochs": 1},
-        by_scenario={"wide": {"recipe": {"epochs": 2}, "old": {"model": {"dim": 8}}}},
-        old={"model": {"dim": 4}, "recipe": {"epochs": 5}},
-        methods={"p2s": {}, "long": {"method": "p2s", "recipe": {"epochs": 9}}},
-    )
-    new, old = new_of(suite, "omniglot", "wide"), old_of(suite, "omniglot", "wide")
-    assert (new.model.dim, new.recipe.epochs) == (16, 2)
-    assert (old.model.dim, old.recipe.epochs) == (8, 5)
-    assert suite.settings("omniglot", "long", scenario="wide")["recipe"] == {"epochs": 9}
-    assert (
-        new_of(suite, "omniglot", "open-class").recipe.epochs,
-        old_of(suite, "omniglot", "open-class").model.dim,
-    ) == (1, 4)
-    assert suite.scenario_of("wide") == "extended-class"
-    assert suite.scenario_of("open-class") == "open-class"
-
-
-def test_settings_of_a_scenario_that_is_not_there_are_refused() -> None:
-    with pytest.raises(ConfigError, match="by_scenario names 'open-clas'"):
-        small(scenarios={"open-class": {}}, by_scenario={"open-clas": {}})
-    with pytest.raises(ConfigError, match="Unknown scenario 'extended'"):
-        small(scenarios={"mine": {"scenario": "extended"}})
-
-
 def test_published_weights_are_found_beside_the_data(tmp_path: Path) -> None:
-    suite = small(weights="tiny", old={"weights": "other"})
-    values = suite.settings("omniglot", "p2s")
+    values = Training(weights="tiny").values("p2s")
     with pytest.raises(DataError, match="The published weights 'tiny' are not there"):
         experiment_on(values, "cpu", tmp_path)
     for name, model in FETCHED.items():
@@ -522,7 +495,7 @@ def test_published_weights_are_found_beside_the_data(tmp_path: Path) -> None:
             DataError, match=rf"weights/{name}/model.safetensors(.|\n)*fetch '{model}' and put its files there"
         ):
             weights_digest(name, tmp_path)
-    assert {suite.weights for suite in EVERY.values()} - {None} <= FETCHED.keys()
+    assert set().union(*map(weights_of, EVERY.values())) <= FETCHED.keys()
     (tmp_path / "weights" / "tiny").mkdir(parents=True)
     (tmp_path / "weights" / "tiny" / "model.safetensors").write_bytes(b"one")
     found = experiment_on(values, "cpu", tmp_path)
@@ -530,7 +503,6 @@ def test_published_weights_are_found_beside_the_data(tmp_path: Path) -> None:
     first = weights_digest("tiny", tmp_path)
     (tmp_path / "weights" / "tiny" / "model.safetensors").write_bytes(b"two")
     assert weights_digest("tiny", tmp_path) != first
-    assert str(old_of(suite, "omniglot", "extended-class").weights) == "other"
 
 
 def embedding_set(ids: list[str]) -> EmbeddingSet:

@@ -12,13 +12,15 @@ from PIL import Image
 import limpet
 from limpet_bench import tasks
 from limpet_bench.sources import _digest, _images, _searched
-from limpet_bench.suite import Suite, suite_from
+from limpet_bench.suite import Suite
 from limpet_bench.tasks import COMPUTING, MODULES, OWN, Planner, Task, code_version, in_order
+
+from .writing import suite_of
 
 
 def tasks_of(suite: Suite) -> dict[str, str]:
     """Return the addresses of a suite by what people call the tasks."""
-    rows = Planner(suite, None, {}).rows()
+    rows = Planner(suite, None).rows()
     return {task.label: task.address for task in in_order(row.score for row in rows)}
 
 
@@ -137,7 +139,7 @@ PARTS = {
 
 @pytest.mark.parametrize("part", PARTS)
 def test_other_images_change_what_reads_them(part, small, content, own_images) -> None:
-    suite = suite_from(content(own_images), "the test")
+    suite = suite_of(content(own_images))
     before = tasks_of(suite)
     path = next((own_images / part).rglob("*.png"))
     with Image.open(path) as image:

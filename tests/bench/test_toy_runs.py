@@ -7,7 +7,7 @@ classes; the readers of their data sets, which have tests of their own, are not 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,18 @@ from limpet.data.image_set import ImageSet
 from limpet.data.images import ArrayImages
 from limpet.data.retrieval_data import RetrievalData
 from limpet.embeddings import StringArray
+from limpet.models.specs import EncoderSpec
+from limpet.training.experiment import Recipe
 from limpet_bench.cache import TaskCache
 from limpet_bench.figure_values import BarChart, Lines, Matrices, NumberTable
 from limpet_bench.leaderboard import Leaderboard
 from limpet_bench.ranking import leaderboard_of
 from limpet_bench.run import Bench
-from limpet_bench.suite import Suite, suite_from
+from limpet_bench.suite import Data, EvaluationSet, Run, Scenario, Suite, Training, check_suite
 from limpet_bench.suites import SUITES
 
 from .shipped import EVERY
+from .writing import with_runs
 
 SIDE, CLASSES, IMAGES = 16, 12, 5
 OFFICIAL = ("gldv2", "roxford", "rparis", "ijbc", "market-1501")
@@ -80,60 +83,62 @@ def toy(suite: Suite, patch: pytest.MonkeyPatch) -> Suite:
         suite: At any size.
         patch: Puts patterns in the place of the data sets that are trained on.
     """
-    channels = int(suite.model.get("channels", 3))
+    model = suite.runs[0].training.model
     for name in suite.data:
         if name not in OFFICIAL:
-            patch.setitem(DATASETS, name, stand_in(name, channels, seen=suite.track == "sessions" or suite.accuracy))
-    content = suite.model_dump(exclude_unset=True)
-    first = next(iter(suite.data))
-    size = toy_size(suite.model)
-    content["data"] = {first: {"image_size": size} if first in OFFICIAL else {}}
-    content["by_data"] = {name: cut(values) for name, values in content.get("by_data", {}).items() if name == first}
-    content |= {"seeds": [0], "published": [], "weights": None, "classes": None}
-    content |= cut({name: content.get(name, {}) for name in ("model", "recipe")}, size=size)
-    content["old"] = cut(content.get("old", {}))
-    content["methods"] = {name: row_of(values) for name, values in content["methods"].items()}
-    content["by_scenario"] = {
-        name: {**cut(values), "old": cut(values.get("old", {}))}
-        for name, values in content.get("by_scenario", {}).items()
-    }
-    content["test_sets"] = {
-        name: {**values, "data": values.get("data") or name, "options": searched_options(values, size)}
-        for name, values in content.get("test_sets", {}).items()
-    }
-    content["scenarios"] = {
-        name: {option: few(value) for option, value in values.items()}
-        for name, values in content.get("scenarios", {}).items()
-    }
-    if suite.track == "sessions":
-        content["plans"] = {name: {**PLANS[name], "validation": 1} for name in suite.plans}
-        content |= {"test_images": None, "budget": 20 if suite.budget else None}
-    if suite.tuning is not None:
-        content["tuning"] = {**content["tuning"], "budget": 2, "data_options": {}, "seeds": [0]}
-    for figure in content.get("figures", {}).values():
-        figure["data"] = [name for name in figure.get("data", ()) if name in (first, *suite.test_sets)]
-        if figure.get("method") == "hyperboloid":  # whose package compiles itself for half a minute
-            figure["method"] = "tsne"
-    return suite_from({name: value for name, value in content.items() if value is not None}, "the test")
+            seen = suite.track == "sessions" or suite.accuracy
+            patch.setitem(DATASETS, name, stand_in(name, model.channels, seen=seen))
+    first = suite.data[0]
+    size = (SIDE, SIDE // 2) if isinstance(model.image_size, tuple) else SIDE
+    data = Data(first, {"image_size": size} if first in OFFICIAL else {})
+
+    def smaller(run: Run) -> Run:
+        kind, search = run.scenario.kind, run.search
+        options = {name: few(value) for name, value in run.scenario.options.items()}
+        if suite.track == "sessions":
+            options = {**PLANS[kind], "validation": 1}
+        return replace(
+            run,
+            data=data,
+            scenario=Scenario(kind, options, run.scenario.name),
+            training=cut(run.training, size),
+            old=None if run.old is None else cut(run.old, size),
+            independent=None if run.independent is None else cut(run.independent, size),
+            budget=None if run.budget is None else 10 if run.varied else 20,
+            search=None if search is None else replace(search, budget=2, seeds=(0,)),
+        )
+
+    figures = {}
+    for name, figure in suite.figures.items():
+        changes: dict[str, Any] = {"data": tuple(one for one in figure.data if one in (first, *suite.test_sets))}
+        if getattr(figure, "method", None) == "hyperboloid":  # whose package compiles itself for half a minute
+            changes["method"] = "tsne"
+        figures[name] = figure.model_copy(update=changes)
+    found = replace(
+        suite,
+        runs=[run for run in suite.runs if run.data.name == first],
+        seeds=(0,),
+        published=[],
+        classes=None,
+        test_images=None,
+        figures=figures,
+        test_sets={name: smaller_test(name, test, size) for name, test in suite.test_sets.items()},
+    )
+    found = with_runs(found, smaller)
+    check_suite(found)
+    return found
 
 
-def toy_size(model: Mapping[str, Any]) -> int | list[int]:
-    """Return a small size of images of the same shape: square, or higher than wide."""
-    return [SIDE, SIDE // 2] if isinstance(model.get("image_size"), list) else SIDE
-
-
-def cut(values: Mapping[str, Any], *, size: int | list[int] | None = None) -> dict[str, Any]:
-    """Return settings with the size taken out; with ``size``, that of images, a small one in its place."""
-    kept = {name: value for name, value in values.items() if name not in ("weights", "model", "recipe")}
-    model = {name: value for name, value in values.get("model", {}).items() if name not in NETWORK}
-    recipe = {name: value for name, value in values.get("recipe", {}).items() if name not in OF_SIZE}
-    recipe.pop("freeze_batch_norm", None)
-    if recipe.get("schedule") == "steps":
-        recipe["schedule"] = "cosine"
-    if size is not None:
-        model |= {"backbone": "convnet", "backbone_options": {"filters": 4}, "dim": 8, "image_size": size}
-        recipe |= {"epochs": 1, "batch_size": 16, "augmentation": {"flip": True}}
-    return {**kept, **({"model": model} if model else {}), **({"recipe": recipe} if recipe else {})}
+def cut(training: Training, size: int | tuple[int, int]) -> Training:
+    """Return a training of a small network on images of that size."""
+    model, recipe = training.model, training.recipe
+    kept = {name: getattr(model, name) for name in type(model).model_fields if name not in NETWORK}
+    network = {"backbone": "convnet", "backbone_options": {"filters": 4}, "dim": 8, "image_size": size}
+    named = {one.name: getattr(recipe, one.name) for one in fields(recipe) if one.name not in OF_SIZE}
+    named |= {"epochs": 1, "batch_size": 16, "augmentation": {"flip": True}, "freeze_batch_norm": False}
+    if recipe.schedule == "steps":
+        named["schedule"] = "cosine"
+    return replace(training, model=EncoderSpec(**kept, **network), recipe=Recipe(**named), weights=None)
 
 
 def few(value: Any) -> Any:
@@ -141,18 +146,10 @@ def few(value: Any) -> Any:
     return max(value, 0.2) if isinstance(value, float) and value < 0.2 else value
 
 
-def row_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row with the size taken out, its budget and what it varies of it too."""
-    row = cut(values)
-    if row.get("budget") is not None:
-        row["budget"] = 10
-    return row
-
-
-def searched_options(values: Mapping[str, Any], size: int | list[int]) -> dict[str, Any]:
-    """Return the options of a test set at a small size."""
-    options = {name: value for name, value in values.get("options", {}).items() if name not in ("image_size", "fit")}
-    return options | {"image_size": size}
+def smaller_test(name: str, test: EvaluationSet, size: int | tuple[int, int]) -> EvaluationSet:
+    """Return a test set at a small size."""
+    options = {option: value for option, value in test.options.items() if option not in ("image_size", "fit")}
+    return replace(test, data=test.data or name, options=options | {"image_size": size})
 
 
 NAMES = [name for name in SUITES if EVERY[name].track != "features"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +17,32 @@ from limpet.errors import ConfigError
 from limpet_bench.cache import TaskCache
 from limpet_bench.run import Bench, chosen_settings, estimate, planned_trials, trial_outcomes, trials_of
 from limpet_bench.sources import VALIDATION_SHARE, set_apart
-from limpet_bench.suite import suite_from
+from limpet_bench.suite import Run, Search
 from limpet_bench.tasks import Row, Task, in_order
+
+from .writing import suite_of
 
 RATES = {"recipe.learning_rate": [0.02, 0.05, 0.1, 0.2]}
 
 
-def test_a_space_that_fits_is_tried_whole_and_of_a_larger_one_so_many_are_drawn() -> None:
-    space = {"options.weight": [1, 2, 3], "recipe.learning_rate": [0.1, 0.2]}
-    assert len(trials_of(space, 6)) == 6 == len(trials_of(space, 99))
-    drawn = trials_of(space, 4)
-    assert len({repr(trial) for trial in drawn}) == 4 and all(trial in trials_of(space, 6) for trial in drawn)
-    assert drawn == trials_of(space, 4) and trials_of({}, 4) == []
+def tried(budget: int, options: dict[str, list[Any]], **recipe: list[Any]) -> list[Any]:
+    return trials_of(Run("p2s", "glyphs", search=Search(budget, options=options, recipe=recipe)))
 
 
-def test_rows_with_spaces_of_one_size_get_as_many_trials_of_the_same_places() -> None:
-    first = trials_of({"options.weight": [1, 2, 3, 4, 5]}, 3)
-    second = trials_of({"options.temperature": [10, 20, 30, 40, 50]}, 3)
+def test_a_grid_that_fits_is_tried_whole_and_of_a_larger_one_so_many_are_drawn() -> None:
+    space: Any = {"options": {"weight": [1, 2, 3]}, "learning_rate": [0.1, 0.2]}
+    every = tried(6, **space)
+    assert every == tried(99, **space) == [
+        {"options.weight": weight, "recipe.learning_rate": rate} for weight in (1, 2, 3) for rate in (0.1, 0.2)
+    ]  # fmt: skip
+    drawn = tried(4, **space)
+    assert len({repr(trial) for trial in drawn}) == 4 and all(trial in every for trial in drawn)
+    assert drawn == tried(4, **space) and tried(4, {}) == [] == trials_of(Run("p2s", "glyphs"))
+
+
+def test_rows_with_grids_of_one_size_get_as_many_trials_of_the_same_places() -> None:
+    first = tried(3, {"weight": [1, 2, 3, 4, 5]})
+    second = tried(3, {"temperature": [10, 20, 30, 40, 50]})
     assert [trial["options.weight"] * 10 for trial in first] == [trial["options.temperature"] for trial in second]
 
 
@@ -139,7 +149,7 @@ TUNING = {"budget": 2, "search": {"options.weight": [0.1, 20.0]}}
 
 def test_trials_never_read_the_images_of_the_evaluation(content, own_images, tmp_path) -> None:
     """They come to the same where no image of the evaluation can be read at all, and where there is none like it."""
-    suite = suite_from(content(own_images, methods={"p2s": {}}, tuning=TUNING), "the test")
+    suite = suite_of(content(own_images, methods={"p2s": {}}, tuning=TUNING))
     bench = Bench(TaskCache(tmp_path / "tasks"))
     untouched = bench.run(suite)
     spoiled = tmp_path / "spoiled" / "crosses"
@@ -147,7 +157,7 @@ def test_trials_never_read_the_images_of_the_evaluation(content, own_images, tmp
     for part in ("query", "gallery"):
         for path in (spoiled / part).rglob("*.png"):
             path.write_bytes(b"no image")
-    other = suite_from(content(spoiled, methods={"p2s": {}}, tuning=TUNING), "the test")
+    other = suite_of(content(spoiled, methods={"p2s": {}}, tuning=TUNING))
     found = Bench(TaskCache(tmp_path / "other tasks")).run(other)
     assert [trial["p_comp"] for trial in found.tuning] == [trial["p_comp"] for trial in untouched.tuning]
     assert [trial["chosen"] for trial in found.tuning] == [trial["chosen"] for trial in untouched.tuning]
@@ -157,7 +167,7 @@ def test_trials_never_read_the_images_of_the_evaluation(content, own_images, tmp
 
 
 def test_what_was_chosen_is_what_the_row_is_run_with(content, images, tmp_path) -> None:
-    suite = suite_from(content(images, methods={"p2s": {}, "l2": {"search": {}}}, tuning=TUNING), "the test")
+    suite = suite_of(content(images, methods={"p2s": {}, "l2": {"search": {}}}, tuning=TUNING))
     cache = TaskCache(tmp_path)
     assert len([task for task in estimate(suite, cache, None).unfinished if task.kind == "train"]) == 5
     found = Bench(cache).run(suite)
@@ -171,7 +181,12 @@ def test_what_was_chosen_is_what_the_row_is_run_with(content, images, tmp_path) 
 
 def test_trials_and_final_rows_of_the_same_settings_share_their_models(small) -> None:
     suite = small(methods={"p2s": {}}, tuning=TUNING)
-    final = in_order([row.score for row in planned_trials(suite.model_copy(update={"tuning": None}), None)])
+    final = in_order(
+        [
+            row.score
+            for row in planned_trials(replace(suite, runs=[replace(run, search=None) for run in suite.runs]), None)
+        ]
+    )
     assert final == []
     kinds = [task.kind for task in in_order(row.score for row in planned_trials(suite, None))]
     assert kinds.count("train") == 4 and kinds.count("score") == 2  # old and independent once
@@ -179,7 +194,7 @@ def test_trials_and_final_rows_of_the_same_settings_share_their_models(small) ->
 
 def test_data_without_validation_images_is_refused_before_anything_is_run(content, own_images, tmp_path) -> None:
     shutil.rmtree(own_images / "val")
-    suite = suite_from(content(own_images, tuning=TUNING | {"search": RATES}), "the test")
+    suite = suite_of(content(own_images, tuning=TUNING | {"search": RATES}))
     with pytest.raises(ConfigError, match="no validation images"):
         Bench(TaskCache(tmp_path / "tasks")).run(suite)
     assert not (tmp_path / "tasks").exists()

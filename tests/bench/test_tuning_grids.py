@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from limpet.methods import METHODS, build_method
-from limpet_bench.run import space_of, trials_of
-from limpet_bench.suite import Suite
+from limpet_bench.run import trials_of
+from limpet_bench.suite import Run, Suite
 from limpet_bench.suites import SUITES
 
 from .shipped import EVERY
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "tuning_grids.py"
-TUNED = [name for name in SUITES if EVERY[name].tuning is not None]
+TUNED = [name for name in SUITES if any(run.search for run in EVERY[name].runs)]
 SINGLE_UPGRADES = {name for name, kind in METHODS.items() if kind.balance is not None and not kind.sessions_only}
 
 
@@ -54,26 +55,32 @@ def test_grids_hold_the_values_of_the_papers(grids: ModuleType) -> None:
 
 @pytest.mark.parametrize("name", TUNED)
 def test_suites_try_as_many_values_of_every_method_the_papers_among_them(name: str) -> None:
-    suite = EVERY[name]
-    rows = [label for label in suite.methods if label != "independent" and suite.methods[label].search != {}]
-    assert {len(trials_of(space_of(suite, label), budget_of(suite))) for label in rows} == {budget_of(suite)}
-    for label in rows if not name.startswith(("hbct-table", "cvs-table")) else ():  # ranges of their papers
-        method = suite.methods[label].method or label
-        option, space = METHODS[method].balance or "", space_of(suite, label)
-        tried = space.get(f"options.{option}", [suite.methods[label].options.get(option, default_of(method, option))])
-        assert default_of(method, option) in tried, label
+    runs = tuned(EVERY[name])
+    assert len({len(trials_of(run)) for run in runs} | {run.search.budget for run in runs if run.search}) == 1
+    for run in runs if not name.startswith(("hbct-table", "cvs-table")) else ():  # ranges of their papers
+        option = METHODS[run.method].balance or ""
+        written = run.options.get(option, default_of(run.method, option))
+        tried = grid_of(run).get(f"options.{option}", (written,))
+        assert default_of(run.method, option) in tried, run.label
+
+
+def tuned(suite: Suite) -> list[Run]:
+    """Return the first run of every row that is tuned."""
+    return [run for run in suite.rows.values() if run.search is not None]
+
+
+def grid_of(run: Run) -> Mapping[str, tuple[float, ...]]:
+    return run.search.grid if run.search else {}
 
 
 @pytest.mark.parametrize("name", ["hbct-table-1", "hbct-table-6"])
 def test_rivals_of_hbct_have_weights_up_to_one_and_two_temperatures(name: str) -> None:
     """Section 5.1 of HBCT; in the convex sum of hoc, a weight w is a share of 1 / (1 + w), and its scale is 1 / τ."""
     weight_of = {"l2": ("weight", lambda value: value / 128), "hoc": ("task_share", lambda value: 1 / value - 1)}
-    suite = EVERY[name]
-    for label in suite.methods:
-        if label == "independent":
-            continue
+    for run in tuned(EVERY[name]):
+        label = run.label
         option, told = weight_of.get(label, ("weight", float))
-        tried = {key.removeprefix("options."): values for key, values in space_of(suite, label).items()}
+        tried = {key.removeprefix("options."): values for key, values in grid_of(run).items()}
         weights = sorted(told(value) for value in tried.pop(option))
         even = [(at + 1) / len(weights) for at in range(len(weights))]
         assert weights == pytest.approx(even, abs=2e-4), label
@@ -81,18 +88,14 @@ def test_rivals_of_hbct_have_weights_up_to_one_and_two_temperatures(name: str) -
         assert tried == {} and temperatures == ([0.5, 1.0] if label in ("hot_refresh", "hoc") else []), label
 
 
-def budget_of(suite: Suite) -> int:
-    assert suite.tuning is not None
-    return suite.tuning.budget
-
-
 def test_suites_of_hbct_compare_on_equal_terms() -> None:
     """Every method sees the same images and the same old view of them, through the same network, on either space."""
-    suites = [EVERY[name] for name in ("hbct-table-1", "hbct-table-1-hyperbolic")]
-    for suite in (*suites, EVERY["hbct-figure-5"]):
-        assert {row.recipe.get("old_view", "same") for row in suite.methods.values()} == {"same"}
-        assert suite.recipe["old_view"] == "same"
-    euclidean, hyperbolic = suites
-    assert euclidean.recipe == hyperbolic.recipe and euclidean.scenarios == hyperbolic.scenarios
-    shared = {key: value for key, value in hyperbolic.model.items() if key != "zeta"}
-    assert euclidean.model == shared
+    euclidean, hyperbolic = (EVERY[name].runs for name in ("hbct-table-1", "hbct-table-1-hyperbolic"))
+    for run in (*euclidean, *hyperbolic, *EVERY["hbct-figure-5"].runs):
+        assert {training.recipe.old_view for training in (run.training, run.reference, run.before)} == {"same"}
+    pairs = {run.place[:2]: run for run in euclidean}, {run.place[:2]: run for run in hyperbolic}
+    assert pairs[0].keys() == pairs[1].keys()
+    for place, run in pairs[0].items():
+        other = pairs[1][place]
+        assert run.training.recipe == other.training.recipe and run.scenario == other.scenario
+        assert run.training.model == other.training.model.model_copy(update={"zeta": None})

@@ -9,11 +9,11 @@ and a function registered in each of these places; nothing else asks for the kin
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from limpet.errors import refuse, unknown_name
+from limpet.errors import ConfigError, LimpetError, brief, refuse, unknown_name
 from limpet.evaluation.compatibility import Variant
 from limpet_bench.figure_values import Unit
 from limpet_bench.leaderboard import LEARNER
@@ -33,7 +33,27 @@ ACCURACY = "accuracy"
 """The metric that the setting of the same name adds."""
 
 
-class FigureSpec(BaseModel):
+class _Asked(BaseModel):
+    """What is asked for, of which nothing unknown is taken."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            errors = error.errors()
+            first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
+            own, name = first.get("ctx", {}).get("error"), str(first["loc"][0])
+            if isinstance(own, LimpetError):
+                raise own from error
+            what = f"of a figure {type(self).__name__}"
+            if first["type"] == "extra_forbidden":
+                raise unknown_name(f"setting {what}:", name, type(self).model_fields) from error
+            raise ConfigError(f"The setting '{name}' {what} is {brief(first['input'])}.", first["msg"]) from error
+
+
+class FigureSpec(_Asked):
     """A figure that a suite asks for.
 
     Args:
@@ -41,8 +61,6 @@ class FigureSpec(BaseModel):
         data: What was searched, by the names of the leaderboard; everything when left out.
         scenarios: Scenarios, or plans; all of them when left out.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     TRACKS: ClassVar[tuple[str, ...]] = ("images", "features", "sessions")
 
@@ -119,7 +137,7 @@ class _OfMeasures(_OfRows):
 
 
 class Curve(_OfMeasures):
-    """Scores over a setting that rows vary; see the key ``vary`` of a row.
+    """Scores over a setting that rows vary; see `limpet_bench.suite.Run.variant`.
 
     Args:
         rows: Rows that vary it, a line each.
@@ -127,7 +145,7 @@ class Curve(_OfMeasures):
         scale: Of the setting.
     """
 
-    kind: Literal["curve"]
+    kind: Literal["curve"] = "curve"
     rows: tuple[str, ...] = Field(min_length=1)
     over: str
     scale: Literal["linear", "log"] = "linear"
@@ -135,11 +153,12 @@ class Curve(_OfMeasures):
     def check(self, name: str, suite: Suite) -> None:
         """Refuse a setting that is not varied, or whose values are no numbers."""
         super().check(name, suite)
+        variants = suite.variants.values()
         for row in self.rows:
-            varied = suite.rows[row].vary
+            varied = {variant.setting for variant in variants if variant.row == row}
             if self.over not in varied:
                 raise unknown_name(f"varied setting of '{row}' in the figure '{name}':", self.over, varied)
-            for value in varied[self.over]:
+            for value in (one.value for one in variants if (one.row, one.setting) == (row, self.over)):
                 wrong = isinstance(value, bool) or not isinstance(value, int | float)
                 refuse(wrong or (self.scale == "log" and value <= 0), f"The figure '{name}' is a curve over "
                        f"'{self.over}', which is also {value}.", "numbers, above 0 where the scale is log")  # fmt: skip
@@ -152,11 +171,11 @@ class Bars(_OfMeasures):
         over: What stands side by side: the scenarios (or plans), the data sets, or the rows.
     """
 
-    kind: Literal["bars"]
+    kind: Literal["bars"] = "bars"
     over: Literal["scenario", "data", "label"] = "label"
 
 
-class Column(BaseModel):
+class Column(_Asked):
     """One column of a table, which is repeated for every data set.
 
     Args:
@@ -170,8 +189,6 @@ class Column(BaseModel):
             in the metric that ranks there.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     measure: str | None = None
     metric: str | None = None
     title: str = ""
@@ -179,6 +196,10 @@ class Column(BaseModel):
     unit: Unit = "fraction"
     digits: int = Field(default=3, ge=0)
     over_sets: bool = False
+
+
+Reference = Literal["self_old", "self_independent"]
+"""A model that rows are compared with."""
 
 
 class Table(_OfRows):
@@ -191,9 +212,9 @@ class Table(_OfRows):
         where: Tables or sections of the paper that are printed beside it; all when left out.
     """
 
-    kind: Literal["table"]
+    kind: Literal["table"] = "table"
     columns: tuple[Column, ...] = Field(min_length=1)
-    references: dict[str, Literal["self_old", "self_independent"]] = {}
+    references: dict[str, Reference] = {}
     where: tuple[str, ...] = ()
 
     def check(self, name: str, suite: Suite) -> None:
@@ -221,7 +242,7 @@ class Matrix(_OfRows):
 
     TRACKS = ("images",)
 
-    kind: Literal["matrix"]
+    kind: Literal["matrix"] = "matrix"
     measure: str = "cross"
     metric: str | None = None
 
@@ -230,7 +251,7 @@ class Matrix(_OfRows):
         super().check(name, suite)
         _check_measured(name, suite, [self.metric], [self.measure])
         pairs: dict[tuple[int, int], str] = {}
-        for scenario in self.scenarios or suite.scenarios:
+        for scenario in self.scenarios or suite.conditions:
             pair = suite.generations(scenario)
             refuse(
                 pair in pairs,
@@ -250,7 +271,7 @@ class SessionCurve(_OfRows):
 
     TRACKS = ("sessions",)
 
-    kind: Literal["session-curve"]
+    kind: Literal["session-curve"] = "session-curve"
     measure: str = "recall@1"
 
     def check(self, name: str, suite: Suite) -> None:
@@ -268,7 +289,7 @@ class LossCurve(_OfRows):
 
     TRACKS = ("images",)
 
-    kind: Literal["loss-curve"]
+    kind: Literal["loss-curve"] = "loss-curve"
     terms: tuple[str, ...] = ()
 
 
@@ -310,7 +331,7 @@ class Embedding(_OfModels):
         credible: Share of the old embeddings of every class that MixBCT takes for credible; the others are marked.
     """
 
-    kind: Literal["embedding"]
+    kind: Literal["embedding"] = "embedding"
     method: LayoutName = "tsne"
     classes: Annotated[int, Field(ge=1)] | Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     similar: int | None = Field(default=None, ge=2)
@@ -358,7 +379,7 @@ class Histogram(_OfModels):
         show: Of the old model and of every row; of an angle, which is between both, nothing is to be said.
     """
 
-    kind: Literal["histogram"]
+    kind: Literal["histogram"] = "histogram"
     of: Quantity
     split: Literal["seen"] | None = None
     show: tuple[Literal["old", "new"], ...] = Field(("old", "new"), min_length=1)
@@ -388,7 +409,7 @@ class Strips(_OfRows):
 
     TRACKS = ("images", "sessions")
 
-    kind: Literal["strips"]
+    kind: Literal["strips"] = "strips"
     queries: int = Field(default=4, ge=1)
     hits: int = Field(default=4, ge=1)
     after: Literal["last", "every"] = "last"
@@ -409,7 +430,7 @@ class ClassDistribution(FigureSpec):
 
     TRACKS = ("sessions",)
 
-    kind: Literal["class-distribution"]
+    kind: Literal["class-distribution"] = "class-distribution"
 
 
 Figure = Annotated[

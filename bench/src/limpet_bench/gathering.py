@@ -299,7 +299,7 @@ def _published(spec: Table, suite: Suite, label: str, scenario: str, column: _Pl
 @gathered.register
 def _matrix(spec: Matrix, name: str, found: Finished) -> FigureValue | None:
     suite = found.suite
-    scenarios = {suite.generations(scenario): scenario for scenario in spec.scenarios or suite.scenarios}
+    scenarios = {suite.generations(scenario): scenario for scenario in spec.scenarios or suite.conditions}
     count = max(asks for asks, _ in scenarios)
     labels, data = spec.labels(suite), spec.data or suite.searched
     own = {asks: scenario for (asks, _), scenario in scenarios.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,15 +14,18 @@ from pydantic import JsonValue
 
 from limpet.evaluation.compatibility import PMetrics, SelfAndCross, mean_of
 from limpet.models.api.settings import ApiSettings
-from limpet_bench import picture_figures  # noqa: F401 - registers the figures that show models
+from limpet_bench import (
+    leaderboard,
+    picture_figures,  # noqa: F401 - registers the figures that show models
+)
 from limpet_bench.cache import TaskCache
 from limpet_bench.executor import Progress, blocked_by, run_tasks
 from limpet_bench.gathering import Finished, figure_notes, figure_tasks, figure_values
-from limpet_bench.leaderboard import LEARNER, BenchRuns, Facts, FactsByPlace, Run, SuiteRecord, Varied
+from limpet_bench.leaderboard import LEARNER, BenchRuns, Facts, FactsByPlace, SuiteRecord, Varied
 from limpet_bench.ranking import SYSTEMS, combined_over_test_sets
 from limpet_bench.settings import Changes
 from limpet_bench.sources import VALIDATION, Settings
-from limpet_bench.suite import Suite
+from limpet_bench.suite import Run, Suite
 from limpet_bench.tasks import Planner, Row, Task, code_version, in_order
 
 Place = tuple[str, str, str]  # data set, scenario, label
@@ -60,44 +63,41 @@ class Trial(NamedTuple):
         return values if recall is None else {**values, "validation_ar@1": recall}
 
 
-def space_of(suite: Suite, label: str) -> dict[str, list[Any]]:
-    """Return what is searched for a row: its own space, or that of the suite, without what it varies."""
-    own = suite.rows[label].search
-    space = own if own is not None else suite.tuning.search if suite.tuning is not None else {}
-    varied = suite.variants.get(label)
-    return {name: values for name, values in space.items() if varied is None or name != varied.setting}
+def trials_of(run: Run) -> list[Changes]:
+    """Return the settings that a run tries: the whole grid, or as many points of it as its budget allows.
 
-
-def trials_of(space: Mapping[str, Sequence[Any]], budget: int) -> list[Changes]:
-    """Return the settings to try: all of a space that fits the budget, else so many drawn from it without repetition.
-
-    >>> trials_of({"options.weight": [1, 2], "recipe.learning_rate": [0.1]}, budget=5)
+    >>> from limpet_bench.suite import Search
+    >>> search = Search(budget=5, options={"weight": (1, 2)}, recipe={"learning_rate": (0.1,)})
+    >>> trials_of(Run("p2s", "omniglot", search=search))
     [{'options.weight': 1, 'recipe.learning_rate': 0.1}, {'options.weight': 2, 'recipe.learning_rate': 0.1}]
     """
-    every: list[Changes] = (
-        [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())] if space else []
-    )
-    if len(every) <= budget:
-        return every
-    rows = np.sort(np.random.default_rng(0).choice(len(every), budget, replace=False))
-    return [every[row] for row in rows.tolist()]
-
-
-def planned_trials(suite: Suite, root: Any) -> list[Row]:
-    """Return the rows of all trials; none where a row has a single way to be set."""
-    tuning = suite.tuning
-    if tuning is None:
+    if run.search is None or not run.search.grid:
         return []
-    planner = Planner(suite, root, tuning.data_options, VALIDATION)
+    import optuna
+
+    grid = run.search.grid
+    places = {name: list(range(len(values))) for name, values in grid.items()}
+    kinds: dict[str, optuna.distributions.BaseDistribution] = {
+        name: optuna.distributions.CategoricalDistribution(own) for name, own in places.items()
+    }
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = optuna.create_study(sampler=optuna.samplers.GridSampler(places, seed=0))
+    budget = min(run.search.budget, math.prod(map(len, grid.values())))
+    drawn = [study.ask(kinds).params for _ in range(budget)]
+    drawn.sort(key=lambda point: [point[name] for name in grid])
+    return [{name: values[point[name]] for name, values in grid.items()} for point in drawn]
+
+
+def planned_trials(suite: Suite, root: Path | None) -> list[Row]:
+    """Return the rows of all trials; none where a row has a single way to be set."""
+    planner = Planner(suite, root, VALIDATION)
     return [
         row
-        for data in suite.data
-        for scenario in suite.conditions
-        for label in suite.rows
-        if len(ways := trials_of(space_of(suite, label), tuning.budget)) > 1
+        for run in suite.runs
+        if run.search is not None and len(ways := trials_of(run)) > 1
         for changes in ways
-        for seed in tuning.seeds
-        for row in planner.of(data, scenario, label, seed, changes)
+        for seed in run.search.seeds
+        for row in planner.of(run, seed, changes)
     ]
 
 
@@ -123,13 +123,7 @@ def trial_outcomes(rows: Sequence[Row], cache: TaskCache) -> list[Trial]:
 
 def chosen_settings(suite: Suite, trials: Sequence[Trial]) -> dict[Place, Changes]:
     """Return the settings of every place: those of its best trial, or the only ones there are."""
-    single = {
-        (data, scenario, label): ways[0]
-        for label in suite.rows
-        if suite.tuning is not None and len(ways := trials_of(space_of(suite, label), suite.tuning.budget)) == 1
-        for data in suite.data
-        for scenario in suite.conditions
-    }
+    single = {run.place: ways[0] for run in suite.runs if len(ways := trials_of(run)) == 1}
     return single | {trial.place: trial.changes for trial in trials if trial.chosen}
 
 
@@ -184,7 +178,7 @@ def _seen(model: Task | None, cache: TaskCache) -> dict[str, int]:
     return {} if None in seen.values() else seen
 
 
-def result_of(row: Row, cache: TaskCache, sharing: Mapping[str, int] | None = None) -> Run:
+def result_of(row: Row, cache: TaskCache, sharing: Mapping[str, int] | None = None) -> leaderboard.Run:
     """Return what a row became: scores, P metrics, verdict and seconds; or why it has none.
 
     "p_up" and "p_comp" are raw, "p_score" is P_1 of the sigmoid variant; None where it is not defined, as in sessions.
@@ -214,7 +208,7 @@ def result_of(row: Row, cache: TaskCache, sharing: Mapping[str, int] | None = No
     record = cache.record(row.score)
     if record is None:
         reason = blocked_by(row.score, cache) or "it was not run"
-        return Run(**head, scores=None, failure=reason)
+        return leaderboard.Run(**head, scores=None, failure=reason)
     seconds = sum(
         found.seconds / (sharing or {}).get(task.address, 1)
         for task in own_tasks(row)
@@ -227,7 +221,7 @@ def result_of(row: Row, cache: TaskCache, sharing: Mapping[str, int] | None = No
         known = cache.record(further)
         scores = {} if known is None else known.values["scores"]
         values["measured"] |= {name: reading.measured(of_one) for name, of_one in scores.items()}
-    return Run(**head, **values, **_speed(told), **_cost(told), seconds=seconds)
+    return leaderboard.Run(**head, **values, **_speed(told), **_cost(told), seconds=seconds)
 
 
 def own_tasks(row: Row) -> list[Task]:
@@ -356,7 +350,7 @@ def tasks_of(suite: Suite, rows: Sequence[Row]) -> list[Task]:
 
 def final_rows(suite: Suite, trials: Sequence[Trial], root: Path | None) -> list[Row]:
     """Return the rows of a leaderboard, as they were chosen."""
-    return list(Planner(suite, root, {}, chosen=chosen_settings(suite, trials)).rows())
+    return list(Planner(suite, root, chosen=chosen_settings(suite, trials)).rows())
 
 
 def bench_runs(suite: Suite, rows: Sequence[Row], trials: Sequence[Trial], cache: TaskCache) -> BenchRuns:

@@ -1,12 +1,12 @@
-"""Settings of one experiment of a suite: changed by dotted name, resolved with all defaults, and told to people."""
+"""Settings of one experiment of a suite, resolved with all defaults."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import Any, TypedDict
 
 from limpet.errors import ConfigError, DataError
 from limpet.methods import METHODS
@@ -19,7 +19,7 @@ from limpet.models.specs import EncoderSpec
 from limpet.support.devices import DataOnDevice
 from limpet.support.source_code import version_of
 from limpet.training.experiment import Experiment
-from limpet_bench.suite import LEFT_OPEN, Entry, Values
+from limpet_bench.suite import Values
 
 Changes = Mapping[str, Any]
 """Settings other than those written, by dotted name: a trial, or what was chosen."""
@@ -44,23 +44,6 @@ def resolved_settings(values: Values, seed: int, root: Path | None) -> Values:
     return found | {f"{kind}_code": version for kind, thing in used.items() if (version := version_of(thing))}
 
 
-def own_settings(entry: Entry, changes: Changes) -> Values:
-    """Return the settings of a row that are its own, beside the options of its method, by dotted name.
-
-    >>> own_settings(Entry(model={"projection": "mlp"}), {"options.weight": 3, "recipe.epochs": 4})
-    {'model.projection': 'mlp', 'recipe.epochs': 4}
-    """
-    return {name: value for name, value in (*_written(entry), *changes.items()) if name.partition(".")[0] != "options"}
-
-
-def _written(entry: Entry) -> Iterator[tuple[str, Any]]:
-    for part in ("model", "geometry", "head_options", "recipe"):
-        yield from ((f"{part}.{name}", value) for name, value in getattr(entry, part).items())
-    for whole in ("head", "weights", "starts_from", "start", "budget"):
-        if whole in entry.model_fields_set:
-            yield whole, getattr(entry, whole)
-
-
 class Machine(TypedDict, total=False):
     """Settings of a recipe that change no result; `Experiment.settings` has none."""
 
@@ -76,11 +59,12 @@ def experiment_of(values: Values, start: Release | None) -> Experiment:
         start: The release that training starts from, whose network counts with what it leaves open.
     """
     if start is not None:
-        spec, said = start.encoder.spec, {name: values["model"].get(name) for name in LEFT_OPEN}
+        spec, given = start.encoder.spec, values["model"]
         if not isinstance(spec, EncoderSpec):
             raise ConfigError(f"A {spec.name} to start from.", expected="a model of images")
-        dim, projection = said["dim"] or EncoderSpec().dim, said["projection"] or EncoderSpec().projection
-        values = {**values, "model": spec.going_on(dim=dim, projection=projection, zeta=said["zeta"])}
+        said = given if isinstance(given, Mapping) else given.model_dump()
+        model = spec.going_on(dim=said["dim"], projection=said["projection"], zeta=said.get("zeta"))
+        values = {**values, "model": model}
     return Experiment.from_settings(values)
 
 
@@ -136,15 +120,9 @@ def experiment_on(
 
 
 def of_machine(values: Values) -> Machine:
-    """Return these settings as they are written.
-
-    >>> of_machine({"recipe": {"epochs": 3, "workers": 4, "data_on_device": "never"}})
-    {'workers': 4, 'data_on_device': 'never'}
-    """
-    return cast(Machine, {name: value for name, value in values.get("recipe", {}).items() if name in _MACHINE})
-
-
-_MACHINE = frozenset(Machine.__annotations__)
+    """Return the settings of a recipe that change no result."""
+    recipe = values["recipe"]
+    return {"workers": recipe.workers, "data_on_device": recipe.data_on_device}
 
 
 FETCHED: Mapping[str, str] = {

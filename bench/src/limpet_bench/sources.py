@@ -58,7 +58,7 @@ def searched_parts(data: RetrievalData, part: str) -> tuple[str, str]:
         raise ConfigError(
             f"The data set '{data.name}' has no validation images with these options.",
             expected="classes set apart for choosing options",
-            to_do="give the tuning of the suite data_options that set some apart, such as validation_fraction: 0.2.",
+            to_do="name options that set some apart, such as Data(..., validation={'validation_fraction': 0.2}).",
         )
     return "validation", "validation"
 
@@ -177,7 +177,7 @@ def refuse_other_channels(data: Settings, root: Path | None, wanted: int, what: 
     if channels == wanted:
         return
     own = (
-        f', or let the data have them: data={{"{name}": {{"channels": {wanted}}}}}'
+        f', or let the data have them: Data("{name}", {{"channels": {wanted}}})'
         if "channels" in option_names(name)
         else ""
     )
@@ -185,7 +185,7 @@ def refuse_other_channels(data: Settings, root: Path | None, wanted: int, what: 
         f"The images of '{name}' have {channels} channel{'s' if channels > 1 else ''}, and the model '{what}' takes "
         f"{wanted}.",
         expected="one number for both: 3 for colour, 1 for grey",
-        to_do=f'write in the suite: model={{"channels": {channels}}}{own}.',
+        to_do=f"write in the suite: EncoderSpec(channels={channels}){own}.",
         intact="Nothing was run.",
     )
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ from limpet.models.text_folders import find_model
 from limpet.support.options import bound, option_types
 from limpet.support.source_code import digest_of, version_of
 from limpet_bench.sessions.plans import PLANS
-from limpet_bench.settings import Changes, of_machine, own_settings, resolved_settings
+from limpet_bench.settings import Changes, of_machine, resolved_settings
 from limpet_bench.sources import (
     APART,
     EVALUATION,
@@ -50,7 +50,7 @@ from limpet_bench.sources import (
     searched_facts,
     split_of,
 )
-from limpet_bench.suite import EvaluationSet, Suite, Values, Variant, changed
+from limpet_bench.suite import EvaluationSet, Run, Suite, Values, Variant
 
 COMPUTING = (
     "geometry", "embeddings", "losses", "adapters", "methods", "data", "models", "training", "evaluation", "linking",
@@ -149,15 +149,6 @@ def in_order(tasks: Iterable[Task]) -> list[Task]:
 Rows = NDArray[np.int64]
 
 
-class Case(NamedTuple):
-    """What a row on images is of."""
-
-    data: str
-    scenario: str
-    label: str
-    seed: int
-
-
 class Scored(NamedTuple):
     """One score of a row: what the images that were searched are called, the metric that ranks, and the tasks."""
 
@@ -242,7 +233,7 @@ def search_of(name: str, source: Values, asked: EvaluationSet, part: str, root: 
         raise ConfigError(
             f"The images to search in '{name}' have no labels that say who answers what.",
             expected="a protocol with a ground truth",
-            to_do=f'name it: test_sets={{"{name}": {{"protocol": ...}}}}; or hold classes out of training.',
+            to_do=f'name it: test_sets={{"{name}": EvaluationSet(protocol=...)}}; or hold classes out of training.',
         )
     metrics, gate = asked.metrics or protocol.metrics, asked.gate_metric or protocol.gate_metric
     protocol.check_metrics((*metrics, gate))
@@ -303,49 +294,44 @@ class Planner:
     Args:
         suite: The suite.
         root: Folder that holds the folders of the named data sets.
-        data_options: Further options of the data sets, such as those that set validation classes apart.
         part: What is searched: the evaluation or the validation images.
-        chosen: Settings that were chosen for data set, scenario and label.
+        chosen: Settings that were chosen, by the place of a run.
     """
 
     suite: Suite
     root: Path | None
-    data_options: Mapping[str, Values]
     part: str = EVALUATION
     chosen: Mapping[tuple[str, str, str], Changes] = field(default_factory=dict)
     _searched: dict[str, dict[str, Search]] = field(default_factory=dict, init=False, repr=False)
 
-    def of(self, data: str, scenario: str, label: str, seed: int, changes: Changes) -> list[Row]:
+    def of(self, run: Run, seed: int, changes: Changes) -> list[Row]:
         """Return the rows of one run: one for everything that is searched."""
         make = {"images": self._images, "features": self._features, "sessions": self._sessions}[self.suite.track]
-        case, settings = Case(data, scenario, label, seed), own_settings(self.suite.rows[label], changes)
-        varied = self.suite.variants.get(label)
+        (data, scenario, label), changes = run.place, dict(changes)
+        settings = run.own_settings() | {name: changes[name] for name in changes if not name.startswith("options.")}
         return [
-            Row(name, scenario, label, seed, task, dict(changes), data, metric, settings, varied, further)
-            for name, metric, task, further in make(case, changes)
+            Row(name, scenario, label, seed, task, changes, data, metric, settings, run.varied, further)
+            for name, metric, task, further in make(run.changed(changes), seed)
         ]
 
     def rows(self) -> Iterator[Row]:
         """Yield all rows, as they were chosen."""
-        suite = self.suite
-        for data in suite.data:
-            for scenario in suite.conditions:
-                for label in suite.rows:
-                    for seed in suite.seeds:
-                        case = Case(data, scenario, label, seed)
-                        yield from self.of(*case, self._chosen(case))
+        for run in self.suite.runs:
+            for seed in self.suite.seeds:
+                yield from self.of(run, seed, self.chosen.get(run.place, {}))
 
-    def _source(self, data: str) -> Values:
-        return {"name": data, "options": {**self.suite.data[data], **self.data_options.get(data, {})}}
+    def _source(self, run: Run) -> Values:
+        options = {**run.data.options, **(run.data.validation if self.part == VALIDATION else {})}
+        return {"name": run.data.name, "options": options}
 
-    def _chosen(self, case: Case) -> Changes:
-        return self.chosen.get((case.data, case.scenario, case.label), {})
+    def _chosen(self, run: Run) -> Run:
+        return run.changed(self.chosen.get(run.place, {}))
 
     @cached_property
-    def _frozen(self) -> Mapping[str, Mapping[Literal["old", "new"], str]]:
-        """The frozen models of every scenario; those of texts are there, but for what may be on the hub or an API."""
-        found = {scenario: self.suite.frozen_in(scenario) for scenario in self.suite.scenarios}
-        for model in {model for frozen in found.values() for model in frozen.values()} if self.suite.of_texts else ():
+    def _frozen(self) -> set[str]:
+        """The frozen models; those of texts are there, but for what may be on the hub or an API."""
+        found = {model for run in self.suite.runs if run.frozen for model in (run.frozen.old, run.frozen.new)}
+        for model in found if self.suite.of_texts else ():
             refuse_named_in(self.suite.name, model)
             owner, _, name = model.partition("/")
             on_hub = owner[:1].isalnum() and name and "/" not in name and not Path(model).expanduser().exists()
@@ -356,91 +342,86 @@ class Planner:
     @cached_property
     def _image_models(self) -> Mapping[str, Release]:
         """The frozen models of images, opened once."""
-        return {model: open_release(model) for frozen in self._frozen.values() for model in frozen.values()}
+        return {model: open_release(model) for model in self._frozen}
 
-    def _images(self, case: Case, changes: Changes) -> Iterator[Scored]:
+    def _images(self, run: Run, seed: int) -> Iterator[Scored]:
         if self.part == VALIDATION:
-            refuse_without_validation(case.data, open_images(self._source(case.data), self.root))
-        within = self.suite.within(case.scenario)
-        old, independent, new = self._old(case), self._independent(case), self._new(case, changes)
+            refuse_without_validation(run.data.name, open_images(self._source(run), self.root))
+        old, independent, new = self._old(run, seed), self._independent(run, seed), self._new(run, seed)
         gallery = baseline = old
-        if within.searched is not None:
-            there = case._replace(scenario=within.searched)
-            gallery = self._new(there, self._chosen(there))
-            baseline = gallery if within.baseline == "own" else self._independent(there)
+        if run.gallery is not None:
+            there = self._chosen(run.gallery)
+            gallery = self._new(there, seed)
+            baseline = gallery if run.baseline == "own" else self._independent(there, seed)
         models = {"old": baseline, "searched": gallery, "new": new, "independent": independent}
-        if case.data not in self._searched:
-            self._searched[case.data] = self._opened(case.data)
-        for name, search in self._searched[case.data].items():
+        if run.data.name not in self._searched:
+            self._searched[run.data.name] = self._opened(run)
+        for name, search in self._searched[run.data.name].items():
             for model in models.values():
                 refuse_other_channels(search.source, self.root, model.channels, model.task.label)
             sides = {role: search.embedded(model.task) for role, model in models.items()}
-            label = f"score {case.label} ({name}, {case.scenario}, seed {case.seed})"
+            label = f"score {run.label} ({name}, {run.scenario.name}, seed {seed})"
             needs = {**sides, "model": new.task}
             task = Task("score", search.settings(), needs, float(search.images), label)
             classifies = self.suite.accuracy and self.part == EVALUATION
-            further = (self._classified(case, name, search, models),) if classifies else ()
+            further = (self._classified(run, seed, name, search, models),) if classifies else ()
             yield Scored(name, search.gate_metric, task, further)
 
-    def _classified(self, case: Case, name: str, search: Search, models: Mapping[str, Model]) -> Task:
+    def _classified(self, run: Run, seed: int, name: str, search: Search, models: Mapping[str, Model]) -> Task:
         """Return the task that measures how well the classifiers of models name the classes of what is searched."""
-        refuse_unknown_classes(name, search.source, self._source(case.data), self.root)
+        refuse_unknown_classes(name, search.source, self._source(run), self.root)
         features = dataclasses.replace(search, form="features", flip=False)
         needs = {role: features.embedded(model.task) for role, model in models.items() if role != "searched"}
         needs |= {f"{role}_model": model.task for role, model in models.items()}
-        label = f"accuracy of {case.label} ({name}, {case.scenario}, seed {case.seed})"
+        label = f"accuracy of {run.label} ({name}, {run.scenario.name}, seed {seed})"
         return Task("accuracy", {}, needs, float(search.images), label)
 
-    def _old(self, case: Case) -> Model:
-        values = self.suite.settings(case.data, scenario=case.scenario, old=True)
-        return self._model(case, "old", values, self._split(case).old, None)
+    def _old(self, run: Run, seed: int) -> Model:
+        return self._model(run, seed, "old", run.before.values(), self._split(run, seed).old, None)
 
-    def _independent(self, case: Case) -> Model:
-        split = self._split(case)
+    def _independent(self, run: Run, seed: int) -> Model:
+        split = self._split(run, seed)
         rows = split.new if self.suite.upper_bound == "new" else rows_of_all(split)
-        return self._model(case, "independent", self.suite.settings(case.data, scenario=case.scenario), rows, None)
+        return self._model(run, seed, "independent", run.reference.values(), rows, None)
 
-    def _new(self, case: Case, changes: Changes) -> Model:
-        """Return the new model of a row, the successor of the old one or of that row's model of another scenario."""
-        values = changed(self.suite.settings(case.data, case.label, scenario=case.scenario), changes)
+    def _new(self, run: Run, seed: int) -> Model:
+        """Return the new model of a run, the successor of the old one or of the predecessor's new model."""
         predecessor = None
-        if build_method(values["method"], values["options"]).needs_old:
-            before = self.suite.within(case.scenario).predecessor
-            there = case if before is None else case._replace(scenario=before)
-            predecessor = self._old(case) if before is None else self._new(there, self._chosen(there))
-        return self._model(case, case.label, values, self._split(case).new, predecessor)
+        if build_method(run.method, run.options).needs_old:
+            before = run.predecessor
+            predecessor = self._old(run, seed) if before is None else self._new(self._chosen(before), seed)
+        values = run.training.values(run.method, run.options)
+        return self._model(run, seed, run.label, values, self._split(run, seed).new, predecessor)
 
-    def _model(self, case: Case, what: str, values: Values, rows: Rows, old: Model | None) -> Model:
+    def _model(self, run: Run, seed: int, what: str, values: Values, rows: Rows, old: Model | None) -> Model:
         """Return a task that is the same for every scenario in which a model of these settings sees these rows."""
-        source = self._source(case.data)
+        source = self._source(run)
         settings = {
             "data": {**source, "digest": part_digest(source, self.root, "train")},
             "rows": hashlib.sha256(np.ascontiguousarray(rows, np.int64).tobytes()).hexdigest()[:24],
-            **resolved_settings(values, case.seed, self.root),
+            **resolved_settings(values, seed, self.root),
         }
         task = Task(
             "train",
             settings,
             {} if old is None else {"old": old.task},
             float(len(rows) * settings["experiment"]["recipe"]["epochs"]),
-            f"{what} ({case.data}, {case.scenario}, seed {case.seed})",
+            f"{what} ({run.data.name}, {run.scenario.name}, seed {seed})",
             {"train_on": rows, "old_trained_on": None if old is None else old.rows, "machine": of_machine(values)},
         )
         model = Model(task, rows)
         refuse_other_channels(source, self.root, model.channels, what)
         return model
 
-    def _split(self, case: Case) -> Split:
-        options = {"seed": case.seed, **self.suite.scenarios[case.scenario]}
-        options.pop("scenario", None)
-        scenario = {"name": self.suite.scenario_of(case.scenario), "options": options}
-        return split_of(self._source(case.data), scenario, self.root)
+    def _split(self, run: Run, seed: int) -> Split:
+        scenario = {"name": run.scenario.kind, "options": {"seed": seed, **run.scenario.options}}
+        return split_of(self._source(run), scenario, self.root)
 
-    def _opened(self, data: str) -> dict[str, Search]:
-        suite = self.suite
+    def _opened(self, run: Run) -> dict[str, Search]:
+        suite, data = self.suite, run.data.name
         if self.part != EVALUATION or not suite.test_sets:
             own = EvaluationSet(metrics=suite.metrics, gate_metric=suite.gate_metric)
-            return {data: search_of(data, self._source(data), own, self.part, self.root)}
+            return {data: search_of(data, self._source(run), own, self.part, self.root)}
         only = len(suite.data) == 1
         return {
             name if only else f"{name}, trained on {data}": search_of(
@@ -449,71 +430,69 @@ class Planner:
             for name, asked in suite.tests().items()
         }
 
-    def _features(self, case: Case, changes: Changes) -> Iterator[Scored]:
-        data, scenario, label, seed = case
-        within = self.suite.within(scenario)
-        frozen = self._frozen_tasks(case)
-        head = self._head(case, changes)
+    def _features(self, run: Run, seed: int) -> Iterator[Scored]:
+        data, scenario, label = run.place
+        frozen, head = self._frozen_tasks(run, seed), self._head(run, seed)
         searched = baseline = frozen["old"]
-        if within.searched is not None:
-            there = case._replace(scenario=within.searched)
-            searched = baseline = self._head(there, self._chosen(there))
-            baseline = searched if within.baseline == "own" else self._frozen_tasks(there)["new"]
+        if run.gallery is not None:
+            there = self._chosen(run.gallery)
+            searched = baseline = self._head(there, seed)
+            baseline = searched if run.baseline == "own" else self._frozen_tasks(there, seed)["new"]
         sides = {"old": baseline, "searched": searched, "independent": frozen["new"], "new": head, "model": head}
         metrics = list(dict.fromkeys((*self.suite.metrics, self.suite.gate_metric)))
         asked: Values = {"metrics": metrics, "gate_metric": self.suite.gate_metric, "protocol": BY_LABEL, "seed": 0}
-        if open_items(self._items(case), self.root).leave_one_out:
+        if open_items(self._items(run, seed), self.root).leave_one_out:
             asked["protocol"] = {**BY_LABEL, "leave_one_out": True}
         task = Task("score", asked, sides, label=f"score {label} ({data}, {scenario}, seed {seed})")
         yield Scored(data, self.suite.gate_metric, task)
 
-    def _head(self, case: Case, changes: Changes) -> Task:
+    def _head(self, run: Run, seed: int) -> Task:
         """Return the task of a head or an adapter: for the gallery of the old model, or of the predecessor's head."""
-        data, scenario, label, seed = case
-        within, frozen = self.suite.within(scenario), self._frozen_tasks(case)
-        old = frozen["old"]
-        if within.predecessor is not None:
-            there = case._replace(scenario=within.predecessor)
-            old = self._head(there, self._chosen(there))
-        source, entry = self._items(case), self.suite.rows[label]
+        data, scenario, label = run.place
+        frozen = self._frozen_tasks(run, seed)
+        old = frozen["old"] if run.predecessor is None else self._head(self._chosen(run.predecessor), seed)
+        source = self._items(run, seed)
         name, needs = f"{label} ({data}, {scenario}, seed {seed})", {"old": old, "new": frozen["new"]}
         parts = open_items(source, self.root).parts()
         fitted_on = float(sum(len(part) for role, part in parts.items() if role in FITTED_ON))
-        if entry.adapter is not None:
-            options = changed({"options": dict(entry.options)}, changes)["options"]
-            asked = {"method": entry.adapter, "options": {**options, "direction": entry.direction}}
-            code = version_of(ADAPTERS[entry.adapter])
+        if run.adapter is not None:
+            asked = {"method": run.adapter, "options": {**run.options, "direction": run.direction}}
+            code = version_of(ADAPTERS[run.adapter])
             settings: Values = {"experiment": asked, "data": source, **({"adapter_code": code} if code else {})}
             return Task("adapter", settings, needs, fitted_on, name)
-        values = changed({**self.suite.settings(data, label, scenario=scenario), "start": entry.start}, changes)
-        start = values.pop("start")
-        settings = {**resolved_settings(values, seed, self.root), "start": start, "data": source}
+        values = run.training.values(run.method, run.options)
+        settings = {**resolved_settings(values, seed, self.root), "start": run.start, "data": source}
         return Task("head", settings, needs, fitted_on * settings["experiment"]["recipe"]["epochs"], name)
 
-    def _items(self, case: Case) -> Values:
+    def _items(self, run: Run, seed: int) -> Values:
         """Return which texts or images of a data set a head is trained on, and searched with."""
-        data, scenario, _, seed = case
-        models = self._frozen[scenario]  # refused before texts are read
-        options = {**self.suite.data[data], **self.suite.scenarios[scenario], **self.data_options.get(data, {})}
-        source: Values = {"name": data, "options": options}
-        if data not in TEXT_DATASETS:
+        _ = self._frozen  # refused before texts are read
+        data, part = run.data, run.data.validation if self.part == VALIDATION else {}
+        options = {**data.options, **run.scenario.options, **part}
+        source: Values = {"name": data.name, "options": options}
+        if data.name not in TEXT_DATASETS:
             source["apart"] = {share: options.pop(share, 0.0) for share in APART} | {"seed": seed}
-            for model in models.values():
+            for model in self._models_of(run).values():
                 spec = self._image_models[model].encoder.spec
                 if not isinstance(spec, EncoderSpec):
                     raise ConfigError(f"'{model}' is a {spec.name}.", expected="a model of images: so is the data")
                 refuse_other_channels(source, self.root, spec.channels, model)
-        elif "seed" in option_types(TEXT_DATASETS[data].read):
+        elif "seed" in option_types(TEXT_DATASETS[data.name].read):
             options["seed"] = seed
         if self.part == VALIDATION:
             source["part"] = VALIDATION
         source["digest"] = digests_of(source, self.root)
         return source
 
-    def _frozen_tasks(self, case: Case) -> dict[str, Task]:
-        """Return what the frozen models of a scenario embed, old and new."""
-        source, name = self._items(case), f"{case.data}, {case.scenario}, seed {case.seed}"
-        return {side: self._embedded(source, model, name) for side, model in self._frozen[case.scenario].items()}
+    def _models_of(self, run: Run) -> dict[str, str]:
+        if run.frozen is None:
+            raise ConfigError(f"The row '{run.label}' names no frozen models.", expected="an old and a new one")
+        return {"old": run.frozen.old, "new": run.frozen.new}
+
+    def _frozen_tasks(self, run: Run, seed: int) -> dict[str, Task]:
+        """Return what the frozen models of a run embed, old and new."""
+        source, name = self._items(run, seed), f"{run.data.name}, {run.scenario.name}, seed {seed}"
+        return {side: self._embedded(source, model, name) for side, model in self._models_of(run).items()}
 
     def _embedded(self, source: Values, model: str, name: str) -> Task:
         """Return the parts of one division, out of all items that are kept, which are embedded once for all of them."""
@@ -529,33 +508,30 @@ class Planner:
         )
         return Task(kind, {"data": source, **known}, {"whole": whole}, label=f"{model} ({name})")
 
-    def _sessions(self, case: Case, changes: Changes) -> Iterator[Scored]:
-        data, plan, label, seed = case
+    def _sessions(self, run: Run, seed: int) -> Iterator[Scored]:
+        data, plan, label = run.place
         suite, name = self.suite, f"{data}, {plan}, seed {seed}"
-        source = self._source(data)
-        asked = bound(PLANS[plan], {"seed": seed, **suite.plans[plan]}, f"plan '{plan}'")
-        shared: Values = {"data": source, "plan": {"name": plan, "options": asked}}
+        source = self._source(run)
+        asked = bound(PLANS[run.scenario.kind], {"seed": seed, **run.scenario.options}, f"plan '{plan}'")
+        shared: Values = {"data": source, "plan": {"name": run.scenario.kind, "options": asked}}
         shared["divided"] = {"test_images": suite.test_images, "classes": suite.classes}
         setting = open_setting(shared, self.root)
         read = ("train", "query") if suite.test_images is None else ("train",)
         source["digest"] = [part_digest(source, self.root, part) for part in read]
-        values = changed({**suite.settings(data, label), "budget": suite.budget_of(label)}, changes)
-        budget = values.pop("budget")
+        values, hints = run.training.values(run.method, run.options), {"machine": of_machine(run.training.values())}
         own = resolved_settings(values, seed, self.root)
         refuse_other_channels(source, self.root, own["experiment"]["model"]["channels"], label)
-        method = build_method(values["method"], values["options"])
+        method = build_method(run.method, run.options)
         needs = {}
         if method.first_session == "shared":
-            first = {**shared, **resolved_settings({**values, "method": "independent", "options": {}}, seed, self.root)}
+            first = {**shared, **resolved_settings(run.training.values(), seed, self.root)}
             epochs = float(first["experiment"]["recipe"]["epochs"])
             work = len(setting.plan.rows(0)) * epochs
-            hints = {"machine": of_machine(values)}
             needs["first"] = Task("first-session", first, {}, work, f"first session ({name})", hints)
         rest = range(len(needs), setting.plan.sessions)
         work = float(sum(len(setting.plan.rows(session)) for session in rest) * own["experiment"]["recipe"]["epochs"])
-        memory = None if method.memory in (None, "everything") else budget
-        settings, hints = {**shared, **own, "budget": memory}, {"machine": of_machine(values)}
-        task = Task("sessions", settings, needs, work, f"{label} ({name})", hints)
+        memory = None if method.memory in (None, "everything") else run.budget
+        task = Task("sessions", {**shared, **own, "budget": memory}, needs, work, f"{label} ({name})", hints)
         further: tuple[Task, ...] = ()
         if suite.accuracy and self.part == EVALUATION:
             label = f"accuracy of {label} ({name})"
@@ -574,13 +550,13 @@ def refuse_without_validation(name: str, data: RetrievalData) -> None:
     known = option_names(name)
     option = next((option for option in VALIDATION_OPTIONS if option in known), None)
     if option is not None:
-        to_do = f'write in the tuning: "data_options": {{"{name}": {{"{option}": {VALIDATION_OPTIONS[option]}}}}}'
+        to_do = f'write in the suite: Data("{name}", validation={{"{option}": {VALIDATION_OPTIONS[option]}}})'
     elif Path(name).is_dir():
         to_do = f"put images of further classes into {Path(name) / 'val'}/CLASS, beside train/CLASS and test/CLASS"
     else:
-        to_do = "leave the tuning out, or choose settings on other data: the reader of this one sets none apart"
+        to_do = "leave the search out, or choose settings on other data: the reader of this one sets none apart"
     raise ConfigError(
-        f"The data set '{name}' has no validation images with these options, and the suite tunes on them.",
+        f"The data set '{name}' has no validation images with these options, and rows are tuned on them.",
         expected="classes set apart for choosing settings",
         to_do=f"{to_do}.",
         intact="Nothing was run.",

@@ -25,26 +25,30 @@ from limpet_bench.run import estimate
 from limpet_bench.suites import suite_named
 from limpet_bench.tasks import Task
 
-from ..writing import values_of, write_suite
+from ..writing import write_suite
 
 
 @pytest.fixture
-def suite(tmp_path: Path) -> Path:
-    """A suite of two rows over seven classes."""
+def values(tmp_path: Path) -> dict[str, Any]:
+    """Of a suite of two rows over seven classes."""
     for part in ("train", "query", "gallery"):
         for label in range(7):
             place = tmp_path / "crosses" / part / f"kind {label}"
             place.mkdir(parents=True)
             for number in range(4):
                 Image.new("L", (8, 8), 20 * label + 5 * number + len(part)).save(place / f"{number}.png")
-    content = {
+    return {
         "title": "Mine",
         "data": {str(tmp_path / "crosses"): {"image_size": 8, "channels": 1}},
         "methods": {"p2s": {}, "l2": {}},
         "model": {"dim": 4, "channels": 1, "image_size": 8, "backbone_options": {"filters": 2}},
         "recipe": {"epochs": 1, "batch_size": 4},
     }
-    return write_suite(tmp_path / "mine.py", content)
+
+
+@pytest.fixture
+def suite(tmp_path: Path, values: dict[str, Any]) -> Path:
+    return write_suite(tmp_path / "mine.py", values)
 
 
 @pytest.fixture
@@ -66,10 +70,10 @@ def test_an_unknown_suite_is_answered_with_the_nearest_name(fails: Fails, tmp_pa
 
 
 def test_a_plan_finds_a_clash_of_channels_before_anything_is_run(
-    fails: Fails, suite: Path, places: list[str], tmp_path: Path
+    fails: Fails, suite: Path, values: dict[str, Any], places: list[str], tmp_path: Path
 ) -> None:
     """Of the data that models are trained on, of a test set, and of the images of sessions."""
-    content = values_of(suite)
+    content = values
     data = next(iter(content["data"]))
     colours = {**content, "data": {data: {"image_size": 8}}}
     test_set = {**content, "test_sets": {"colours": {"data": data, "options": {"image_size": 8}}}}
@@ -79,7 +83,7 @@ def test_a_plan_finds_a_clash_of_channels_before_anything_is_run(
         for word in ("plan", "run"):
             said = fails(word, suite, *places)
             assert f"The images of '{data}' have 3 channels, and the model '" in said and "takes 1" in said
-            assert f'model={{"channels": 3}}, or let the data have them: data={{"{data}": {{"channels": 1}}}}' in said
+            assert f'EncoderSpec(channels=3), or let the data have them: Data("{data}", {{"channels": 1}})' in said
     assert not (tmp_path / "tasks").exists() and not (tmp_path / "out").exists()
 
 
@@ -112,7 +116,7 @@ def test_a_file_in_the_place_of_a_folder_is_refused_before_anything_is_run(
     said = fails("run", suite, *places, f"--{option}", suite / below)
     assert f"--{option}" in said and "mine.py' is a file" in said
     assert f"Expected: a folder, or a name that is free Next: choose another: --{option} FOLDER" in said
-    assert not (suite.parent / "tasks").exists() and values_of(suite)["title"] == "Mine"
+    assert not (suite.parent / "tasks").exists() and suite_named(suite).title == "Mine"
 
 
 def test_a_cache_that_cannot_be_written_is_told_with_another_way_out(suite: Path, fails: Fails, places) -> None:

@@ -79,7 +79,7 @@ class Steps(Options):
         refuse(wrong, f"--seeds {' '.join(map(str, self.seeds))}.", "whole numbers of at least 0, each once")
         suite = suite_named(name)
         if self.seeds:
-            suite = suite.model_copy(update={"seeds": tuple(self.seeds)})
+            suite = replace(suite, seeds=tuple(self.seeds))
         out = self.out or Path("runs/bench") / suite.name
         _refuse_file("out", out)
         _refuse_file("cache", self.cache)
@@ -241,9 +241,9 @@ def _references(suite: Suite) -> dict[str, str]:
     """Return the rows that are shown and not ranked: they align nothing, or are bounds."""
     from limpet.methods import METHODS
 
-    known = {label: METHODS[suite.method_of(label)] for label, row in suite.rows.items() if row.adapter is None}
+    known = {label: METHODS[run.method] for label, run in suite.rows.items() if run.adapter is None}
     bounds = {label: f"the {method.bound} bound" for label, method in known.items() if method.bound}
-    alone = {label: "not aligned" for label in suite.rows if suite.method_of(label) == "independent"}
+    alone = {label: "not aligned" for label, run in suite.rows.items() if run.maps_by == "independent"}
     return {**alone, **bounds}
 
 
@@ -253,11 +253,15 @@ def suites() -> int:
     Examples:
         limpet-bench suites
     """
+    from pydantic import TypeAdapter
+
+    from limpet_bench.suite import Suite
     from limpet_bench.suites import SUITES, suite_named
 
     built_in = {name: suite_named(name) for name in SUITES}
     if as_json():
-        print_json({"suites": {name: suite.model_dump(mode="json") for name, suite in built_in.items()}})
+        plain = TypeAdapter(Suite)
+        print_json({"suites": {name: plain.dump_python(suite, mode="json") for name, suite in built_in.items()}})
         return 0
     rows = [
         [name, suite.title, ", ".join(suite.data), str(len(suite.rows)), str(len(suite.seeds))]

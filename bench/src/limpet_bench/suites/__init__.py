@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
-from pydantic import ValidationError
-
 from limpet.errors import ConfigError, LimpetError, reason, unknown_name
-from limpet_bench.suite import Suite, check_suite, refusal
+from limpet_bench.suite import Suite, check_suite
 from limpet_bench.suites import advbct, cvs, hbct, mixbct, ndpp, own
 
 Build = Callable[[], Suite]
@@ -37,18 +36,11 @@ def _named(module: ModuleType, prefix: str = "") -> dict[str, Build]:
     return {f"{prefix}{name}".replace("_", "-"): build for name, build in functions_of(module).items()}
 
 
-SUITES: Mapping[str, Build] = dict(
-    sorted(
-        {
-            **_named(advbct, "advbct-"),
-            **_named(cvs, "cvs-"),
-            **_named(hbct, "hbct-"),
-            **_named(mixbct, "mixbct-"),
-            **_named(ndpp, "ndpp-"),
-            **_named(own),
-        }.items()
-    )
-)
+PAPERS: Mapping[str, ModuleType] = {"ndpp": ndpp, "hbct": hbct, "cvs": cvs, "advbct": advbct, "mixbct": mixbct}
+"""The module of every paper."""
+
+_OF_PAPERS = [item for paper, module in PAPERS.items() for item in _named(module, f"{paper}-").items()]
+SUITES: Mapping[str, Build] = dict(sorted([*_OF_PAPERS, *_named(own).items()]))
 """What builds the suite of every name."""
 
 
@@ -104,8 +96,6 @@ def built(build: Build, name: str, where: str) -> Suite:
     """
     try:
         suite = build()
-    except ValidationError as error:
-        raise refusal(error, where) from error
     except LimpetError:
         raise
     except Exception as error:  # whatever a file of the user raises
@@ -114,7 +104,7 @@ def built(build: Build, name: str, where: str) -> Suite:
         ) from error
     if not isinstance(suite, Suite):
         raise ConfigError(f"{where} returns {type(suite).__name__}.", expected="a Suite")
-    suite = suite.model_copy(update={"name": suite.name or name, "title": suite.title or name})
+    suite = replace(suite, name=suite.name or name, title=suite.title or name)
     check_suite(suite)
     return suite
 

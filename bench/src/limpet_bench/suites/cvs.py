@@ -1,181 +1,424 @@
-"""CVS (Wan et al., CVPR 2022): its tables and figures, a function each."""
+"""CVS (CVPR 2022): Continual Learning for Visual Search With Backward Consistent Feature Embedding."""
 
 from __future__ import annotations
 
-from limpet_bench.figures import Column
-from limpet_bench.suite import Suite, Values
+from dataclasses import dataclass, replace
+
+from limpet.data.augment import Augmentation, RandAugment, ResizedCrop
+from limpet.models.specs import EncoderSpec
+from limpet.training.experiment import Recipe
+from limpet_bench.figures import ClassDistribution, Column, Curve, Figure, SessionCurve, Strips, Table
+from limpet_bench.suite import Data, Run, Scenario, Search, Suite, Training, Values
 from limpet_bench.suites.published import published
 
-MODEL: Values = {"backbone": "resnet18", "dim": 128, "channels": 3, "image_size": 32}
-
-MODEL_OF_TABLE_1_INAT_M: Values = {
-    "backbone": "resnet50",
-    "dim": 128,
-    "image_size": 256,
-    "centre_crop": 224,
-    "mean": [0.485, 0.456, 0.406],
-    "std": [0.229, 0.224, 0.225],
-}
-
-MODEL_OF_TABLE_1_TINY_IMAGENET: Values = {
-    **MODEL,
-    "backbone_options": {"stem": "imagenet"},
-    "image_size": 64,
-}
+SEEDS = (0, 1, 2)  # the three runs of Table C.6
 
 # Of every session; Nesterov's momentum and the warm epoch of the schedule are those of the released code.
-RECIPE: Values = {
-    "epochs": 256,
-    "batch_size": 16,
-    "learning_rate": 0.03,
-    "momentum": 0.9,
-    "nesterov": True,
-    "weight_decay": 0.0001,
-    "schedule": "cosine-restarts",
-    "augmentation": {"crop_padding": 4, "flip": True, "auto_augment": "cifar-10"},
-}
+CIFAR = Training(
+    model=EncoderSpec(backbone="resnet18", dim=128, channels=3, image_size=32),
+    recipe=Recipe(
+        epochs=256,
+        batch_size=16,
+        learning_rate=0.03,
+        momentum=0.9,
+        nesterov=True,
+        weight_decay=0.0001,
+        schedule="cosine-restarts",
+        augmentation=Augmentation(crop_padding=4, flip=True, auto_augment="cifar-10"),
+    ),
+    head="normalised",
+    head_options={"temperature": 0.05},
+)
+
+TINY_IMAGENET = CIFAR.but(
+    model={"backbone_options": {"stem": "imagenet"}, "image_size": 64},  # stem: released code
+    recipe={
+        "batch_size": 64,
+        "augmentation": Augmentation(crop_padding=4, flip=True, rand_augment=RandAugment(operations=2, magnitude=9.0)),
+    },
+)
 
 # Of every session. Momentum and decay are those of the released code.
-RECIPE_OF_TABLE_1_INAT_M: Values = {
-    "epochs": 100,
-    "batch_size": 64,
-    "learning_rate": 0.0001,
-    "momentum": 0.9,
-    "nesterov": True,
-    "weight_decay": 0.0001,
-    "schedule": "constant",
-    # ours: boxes are cut from centre squares of 256 pixels.
-    "augmentation": {"resized_crop": {}, "flip": True},
-    "precision": "bf16-mixed",  # ours, as is the layout: the paper does not say
-    "channels_last": True,
-    "freeze_batch_norm": True,  # as its released code does; the paper does not say
+PHOTOGRAPHS = Training(
+    model=EncoderSpec(
+        backbone="resnet50",
+        dim=128,
+        image_size=256,
+        centre_crop=224,
+        mean=(0.485, 0.456, 0.406),
+        std=(0.229, 0.224, 0.225),
+    ),
+    recipe=Recipe(
+        epochs=100,
+        batch_size=64,
+        learning_rate=0.0001,
+        momentum=0.9,
+        nesterov=True,
+        weight_decay=0.0001,
+        schedule="constant",
+        augmentation=Augmentation(resized_crop=ResizedCrop(), flip=True),  # ours: from centre squares of 256 pixels
+        precision="bf16-mixed",  # ours, as is the layout: the paper does not say
+        channels_last=True,
+        freeze_batch_norm=True,  # as its released code does; the paper does not say
+    ),
+    head="normalised",
+    head_options={"temperature": 0.05},
+    weights="resnet-50",  # of ImageNet: a folder weights/resnet-50 beside the data
+)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Data, training, plans and memory of one of the five data sets."""
+
+    data: Data
+    training: Training
+    budget: int
+    plans: tuple[Scenario, ...]
+
+    @property
+    def general(self) -> Setting:
+        """The setup that all five data sets have."""
+        return replace(self, plans=tuple(plan for plan in self.plans if plan.kind == "general-incremental"))
+
+    def runs(self, methods: dict[str, tuple[str, Values]], searches: dict[str, Search] | None = None) -> list[Run]:
+        """Return a run for every plan and learner.
+
+        Args:
+            methods: Method and options of every learner, by label.
+            searches: Trials of learners that have any, by label.
+        """
+        return [
+            Run(
+                label,
+                self.data,
+                plan,
+                method,
+                options,
+                self.training,
+                budget=self.budget,
+                search=(searches or {}).get(label),
+            )
+            for plan in self.plans
+            for label, (method, options) in methods.items()
+        ]
+
+
+def general(first: int, new: int, old_share: float, sessions: int, validation: float, **more: int) -> Scenario:
+    """Return the plan of the setup "general incremental"."""
+    options = {"first_classes": first, "new_classes": new, "old_share": old_share, "sessions": sessions}
+    return Scenario("general-incremental", {**options, "validation": validation, **more})
+
+
+def three_plans(sessions: int, minor_share: float, validation: float, last: Scenario) -> tuple[Scenario, ...]:
+    """Return the setups "disjoint", "blurry" and "general incremental"."""
+    options = {"sessions": sessions, "validation": validation}
+    return Scenario("disjoint", options), Scenario("blurry", {**options, "minor_share": minor_share}), last
+
+
+SETTINGS = {
+    "cifar-100": Setting(
+        Data("cifar-100"), CIFAR, 2000, three_plans(5, 0.1, 0.1, general(20, 20, 0.1, 5, 0.1, new_images=400))
+    ),
+    "tiny-imagenet": Setting(
+        Data("tiny-imagenet"), TINY_IMAGENET, 4000, three_plans(10, 0.3, 0.05, general(20, 20, 0.3, 10, 0.05))
+    ),
+    "inat-m": Setting(
+        Data("inaturalist", {"release": "inat2017", "subset": "iNat-M", "image_size": 256}),
+        PHOTOGRAPHS,
+        4000,
+        (general(100, 25, 0.3, 5, 0.05),),
+    ),
+    "product-m": Setting(
+        Data("product-10k", {"subset": "Product-M", "image_size": 256}),
+        PHOTOGRAPHS.but(recipe={"batch_size": 32}),
+        3000,
+        (general(1343, 700, 0.4, 3, 2),),
+    ),
+    "stanford-dogs": Setting(
+        Data("stanford-dogs", {"image_size": 256}), PHOTOGRAPHS, 600, (general(60, 20, 0.3, 4, 0.1),)
+    ),
 }
 
-# Of every session. Momentum and decay are those of the released code.
-RECIPE_OF_TABLE_1_PRODUCT_M: Values = {
-    **RECIPE_OF_TABLE_1_INAT_M,
-    "batch_size": 32,
-}
+CVS: Values = {"model_weight": 10.0, "data_weight": 1.0}
+WITHOUT_REPLAY: Values = {"replay": False}
 
-# Of every session; Nesterov's momentum and the warm epoch of the schedule are those of the released code.
-RECIPE_OF_TABLE_1_TINY_IMAGENET: Values = {
-    **RECIPE,
-    "batch_size": 64,
-    "augmentation": {"crop_padding": 4, "flip": True, "rand_augment": {"operations": 2, "magnitude": 9}},
-}
-
-INATURALIST_IMAGES: Values = {"release": "inat2017", "subset": "iNat-M", "image_size": 256}
-
-PRODUCT_10K_IMAGES: Values = {"subset": "Product-M", "image_size": 256}
-
-L_C_L_M: Values = {"method": "cvs", "options": {"model_weight": 10.0, "data_weight": 0.0, "replay": False}}
-
-L_C_L_D_WITHOUT_REPLAY: Values = {
-    "method": "cvs",
-    "options": {"coherence": "none", "data_weight": 1.0, "replay": False},
-}
-
-L_C_L_D: Values = {"method": "cvs", "options": {"coherence": "none", "data_weight": 1.0}}
-
-L_C_L_M_L_D_WITHOUT_REPLAY: Values = {
-    "method": "cvs",
-    "options": {"model_weight": 10.0, "data_weight": 1.0, "replay": False},
-}
-
-L_C_L_M_L_D: Values = {"method": "cvs", "options": {"model_weight": 10.0, "data_weight": 1.0}}
-
-BATCHHARD: Values = {"method": "cvs", "options": {"coherence": "batch_hard", "model_weight": 10.0}}
-
-CVS: Values = {"options": {"model_weight": 10.0, "data_weight": 1.0}}
-
-FIGURE_4: Values = {"kind": "session-curve", "title": "Recall@1 after every session", "measure": "recall@1"}
-
-AR_AT_K = tuple(Column(metric=f"ar@{k}", unit="%", digits=2) for k in (1, 2, 4))
-
-TABLE_C_1: Values = {
-    "kind": "table",
-    "where": ["Table 1", "Table C.1"],
-    "title": "Table C.1",
-    "scenarios": ["general-incremental"],
-    "columns": AR_AT_K,
-}
-
-TABLE_C_6: Values = {
-    "kind": "table",
-    "title": "Table C.6: means of three runs",
-    "scenarios": ["general-incremental"],
-    "columns": AR_AT_K,
-    "where": ["Table C.6"],
-}
-
-TABLE_1: Values = {
-    "kind": "table",
-    "where": ["Table 1", "Table C.1"],
-    "title": "Tables 1 (c) and C.1",
-    "columns": AR_AT_K,
-}
-
-FIGURE_PLANS: Values = {"kind": "class-distribution", "title": "Classes of every session"}
-
-FIGURE_ABLATION: Values = {
-    "kind": "table",
-    "title": "Tables 2 and C.2",
-    "columns": AR_AT_K,
-}
-
-FIGURE_ABLATION_OF_TABLE_2_INAT_M: Values = {
-    "kind": "table",
-    "title": "Table C.2",
-    "columns": AR_AT_K,
-}
-
-TABLE_C_5: Values = {
-    "kind": "table",
-    "title": "Table C.5",
-    "columns": AR_AT_K,
-}
-
-FIGURE_MEMORY: Values = {
-    "kind": "curve",
-    "title": "AR@1 over the images that are kept",
-    "rows": ["rwalk", "rainbow", "cvs"],
-    "over": "budget",
-}
-
-FIGURES: Values = {
-    "table-1": TABLE_1,
-    "table-c-6": TABLE_C_6,
-    "recall": FIGURE_4,
-    "plans": FIGURE_PLANS,
-}
-
-FIGURES_OF_TABLE_C_5_CIFAR_100: Values = {
-    "table-c-5": TABLE_C_5,
-    "memory": FIGURE_MEMORY,
-}
-
-METHODS: Values = {
-    "joint": {},
-    "finetune": {},
-    "bct": {},
-    "lwf": {},
-    "mmd": {},
-    "ewc": {},  # the paper does not print how strong it and the next one hold weights
-    "rwalk": {},
-    "rainbow": {},
-    "cvs": CVS,
+METHODS: dict[str, tuple[str, Values]] = {
+    # The paper does not print how strong ewc and rwalk hold weights.
+    **{name: (name, {}) for name in ("joint", "finetune", "bct", "lwf", "mmd", "ewc", "rwalk", "rainbow")},
+    "cvs": ("cvs", CVS),
     # Of Table C.1, which has general-incremental alone.
-    "cvs without replay": L_C_L_M_L_D_WITHOUT_REPLAY,
+    "cvs without replay": ("cvs", {**CVS, **WITHOUT_REPLAY}),
+}
+NINE = tuple(METHODS)[:9]
+
+ABLATION: dict[str, tuple[str, Values]] = {
+    "L_c": ("finetune", {}),
+    "L_c + L_m": ("cvs", {"model_weight": 10.0, "data_weight": 0.0, **WITHOUT_REPLAY}),
+    "L_c + L_d without replay": ("cvs", {"coherence": "none", "data_weight": 1.0, **WITHOUT_REPLAY}),
+    "L_c + L_d": ("cvs", {"coherence": "none", "data_weight": 1.0}),
+    "L_c + L_m + L_d without replay": ("cvs", {**CVS, **WITHOUT_REPLAY}),
+    "L_c + L_m + L_d": ("cvs", CVS),
 }
 
-METHODS_OF_TABLE_2_CIFAR_100: Values = {
-    "L_c": {"method": "finetune"},
-    "L_c + L_m": L_C_L_M,
-    "L_c + L_d without replay": L_C_L_D_WITHOUT_REPLAY,
-    "L_c + L_d": L_C_L_D,
-    "L_c + L_m + L_d without replay": L_C_L_M_L_D_WITHOUT_REPLAY,
-    "L_c + L_m + L_d": L_C_L_M_L_D,
+# BatchHard draws batches of two items of a class; its weight is that of CVS, as the paper says of no other.
+BATCH_HARD: tuple[str, Values] = ("cvs", {"coherence": "batch_hard", "model_weight": 10.0})
+
+RECALLS = tuple(Column(metric=f"ar@{k}", unit="%", digits=2) for k in (1, 2, 4))
+RECALL = SessionCurve(title="Recall@1 after every session", measure="recall@1")
+PLANS = ClassDistribution(title="Classes of every session")
+TABLE_C_1 = Table(
+    title="Table C.1", scenarios=("general-incremental",), columns=RECALLS, where=("Table 1", "Table C.1")
+)
+TABLE_C_6 = Table(
+    title="Table C.6: means of three runs",
+    scenarios=("general-incremental",),
+    columns=RECALLS,
+    where=("Table C.6",),
+)
+
+
+def recalls(title: str, *rows: str, where: tuple[str, ...] = ()) -> Table:
+    """Return a table of AR@1, AR@2 and AR@4."""
+    return Table(title=title, rows=rows, columns=RECALLS, where=where)
+
+
+def sessions_of(name: str) -> str:
+    """Return the data set's name as the paper writes it."""
+    names = {"cifar-100": "CIFAR-100", "tiny-imagenet": "Tiny-ImageNet", "inat-m": "iNat-M", "product-m": "Product-M"}
+    return names.get(name, "Stanford Dogs")
+
+
+def nine_learners(name: str, figures: dict[str, Figure], *reproduces: str, accuracy: bool = False) -> Suite:
+    """Return Table 1 on one data set."""
+    return Suite(
+        title=f"CVS, Table 1: {sessions_of(name)}",
+        description=(
+            f"Nine learners through sessions of {sessions_of(name)} at the paper's full size; the gallery is never "
+            "embedded again."
+        ),
+        reproduces=("cvs/table-1", "cvs/table-c-1", "cvs/table-c-6", *reproduces),
+        track="sessions",
+        runs=tuple(SETTINGS[name].runs(METHODS)),
+        accuracy=accuracy,
+        seeds=SEEDS,
+        figures=figures,
+        published=published(f"cvs-table-1-{name}"),
+    )
+
+
+def table_1_cifar_100() -> Suite:
+    """Tables 1, C.1 and C.6, CIFAR-100: nine learners."""
+    figures: dict[str, Figure] = {
+        "table-1": recalls("Table 1 (a)", *NINE, where=("Table 1",)),
+        "table-c-1": TABLE_C_1,
+        "table-c-6": TABLE_C_6,
+        "figure-4": SessionCurve(title="Figure 4: recall@1 after every session", measure="recall@1", rows=NINE),
+        "figure-3": ClassDistribution(title="Figure 3: classes of every session"),
+        "classification": Table(
+            title="Section 4.3: accuracy of the classifier after the last session",
+            rows=("cvs", "rainbow", "rwalk"),
+            columns=(Column(metric="accuracy", unit="%", digits=2),),
+            where=("Section 4.3",),
+        ),
+    }
+    return nine_learners("cifar-100", figures, "cvs/figure-4", "cvs/figure-3", accuracy=True)
+
+
+FIGURES: dict[str, Figure] = {
+    "table-1": recalls("Tables 1 (c) and C.1", where=("Table 1", "Table C.1")),
+    "table-c-6": TABLE_C_6,
+    "recall": RECALL,
+    "plans": PLANS,
 }
+
+
+def table_1_inat_m() -> Suite:
+    """Tables 1, C.1 and C.6, iNat-M: nine learners."""
+    return nine_learners("inat-m", FIGURES)
+
+
+def table_1_product_m() -> Suite:
+    """Tables 1, C.1 and C.6, Product-M: nine learners."""
+    strips = Strips(title="Figure A.4: first four hits", rows=("cvs", "finetune"), queries=4, hits=4)
+    return nine_learners("product-m", {**FIGURES, "figure-a-4": strips}, "cvs/figure-a-4")
+
+
+def table_1_stanford_dogs() -> Suite:
+    """Tables 1, C.1 and C.6, Stanford Dogs: nine learners."""
+    return nine_learners("stanford-dogs", FIGURES)
+
+
+def table_1_tiny_imagenet() -> Suite:
+    """Tables 1, C.1 and C.6, Tiny-ImageNet: nine learners."""
+    figures: dict[str, Figure] = {
+        "table-1": recalls("Table 1 (b)", *NINE, where=("Table 1",)),
+        "table-c-1": TABLE_C_1,
+        "table-c-6": TABLE_C_6,
+        "figure-5": SessionCurve(title="Figure 5: recall@1 after every session", measure="recall@1", rows=NINE),
+        "plans": PLANS,
+    }
+    return nine_learners("tiny-imagenet", figures, "cvs/figure-5")
+
+
+def ablation(name: str, *, in_paper: bool) -> Suite:
+    """Return the three losses on one data set: of Tables 2 and C.2, or of Table C.2 alone."""
+    return Suite(
+        title=f"CVS, Table {'2' if in_paper else 'C.2'}: {sessions_of(name)}",
+        description=(
+            f"The parts of CVS through sessions of {sessions_of(name)} at the paper's full size; the gallery is never "
+            "embedded again."
+        ),
+        reproduces=("cvs/table-2", "cvs/table-c-2") if in_paper else ("cvs/table-c-2",),
+        track="sessions",
+        runs=tuple(SETTINGS[name].general.runs(ABLATION)),
+        seeds=SEEDS,
+        figures={"ablation": recalls("Tables 2 and C.2" if in_paper else "Table C.2")},
+        published=published(f"cvs-table-2-{name}"),
+    )
+
+
+def table_2_cifar_100() -> Suite:
+    """Tables 2 and C.2, CIFAR-100: its three losses."""
+    return ablation("cifar-100", in_paper=True)
+
+
+def table_2_inat_m() -> Suite:
+    """Table C.2, iNat-M: its three losses."""
+    return ablation("inat-m", in_paper=False)
+
+
+def table_2_product_m() -> Suite:
+    """Tables 2 and C.2, Product-M: its three losses."""
+    return ablation("product-m", in_paper=True)
+
+
+def table_2_stanford_dogs() -> Suite:
+    """Tables 2 and C.2, Stanford Dogs: its three losses."""
+    return ablation("stanford-dogs", in_paper=True)
+
+
+def table_2_tiny_imagenet() -> Suite:
+    """Table C.2, Tiny-ImageNet: its three losses."""
+    return ablation("tiny-imagenet", in_paper=False)
+
+
+def table_c_3() -> Suite:
+    """Table C.3: other losses in the place of its model coherence.
+
+    As the paper has them: the losses of the authors' code, relative MLKD in the Frobenius norm. Temperature and number
+    of neighbours are those of that code.
+    """
+    others = {
+        "dark knowledge": "dark_knowledge",
+        "absolute MLKD": "absolute",
+        "relative MLKD": "relative_frobenius",
+        "anglewise RKD": "angles",
+        "distancewise RKD": "distances",
+        "hard DarkRank": "dark_rank",
+    }
+    methods: dict[str, tuple[str, Values]] = {
+        "none": ("cvs", {"coherence": "none"}),
+        **{label: ("cvs", {"coherence": loss}) for label, loss in others.items()},
+        "cvs": ("cvs", CVS),
+    }
+    # The weight of each, by recall of the validation queries; with one seed, which is ours.
+    weight = Search(2, options={"model_weight": (1.0, 10.0)})
+    return Suite(
+        title="CVS, Table C.3: CIFAR-100",
+        description=(
+            "What may stand in the place of CVS's model coherence, in the three setups of CIFAR-100 at the paper's "
+            "full size."
+        ),
+        reproduces=("cvs/table-c-3",),
+        track="sessions",
+        runs=tuple(SETTINGS["cifar-100"].runs(methods, dict.fromkeys(others, weight))),
+        seeds=SEEDS,
+        figures={"table-c-3": recalls("Table C.3")},
+        published=published("cvs-table-c-3"),
+    )
+
+
+def table_c_4() -> Suite:
+    """Table C.4: how its model coherence finds its triplets."""
+    methods: dict[str, tuple[str, Values]] = {
+        "none": ("cvs", {"coherence": "none"}),
+        "BatchHard": BATCH_HARD,
+        "cvs": ("cvs", CVS),
+    }
+    return Suite(
+        title="CVS, Table C.4: CIFAR-100",
+        description=(
+            "How CVS's model coherence finds its triplets, in the three setups of CIFAR-100 at the paper's full size."
+        ),
+        reproduces=("cvs/table-c-4",),
+        track="sessions",
+        runs=tuple(SETTINGS["cifar-100"].runs(methods)),
+        seeds=SEEDS,
+        figures={"table-c-4": recalls("Table C.4")},
+        published=published("cvs-table-c-4"),
+    )
+
+
+def half_the_memory(name: str, description: str) -> Suite:
+    """Return Table C.5 on one data set."""
+    setting = SETTINGS[name].general
+    rows = setting.runs({label: METHODS[label] for label in ("rwalk", "rainbow", "cvs")})
+    return Suite(
+        title=f"CVS, Table C.5: {sessions_of(name)}",
+        description=description,
+        reproduces=("cvs/table-c-5",),
+        track="sessions",
+        runs=tuple(run for row in rows for run in (row, row.variant("budget", setting.budget // 2))),
+        seeds=SEEDS,
+        figures={
+            "table-c-5": recalls("Table C.5"),
+            "memory": Curve(
+                title="AR@1 over the images that are kept", rows=("rwalk", "rainbow", "cvs"), over="budget"
+            ),
+        },
+        published=published(f"cvs-table-c-5-{name}"),
+    )
+
+
+def table_c_5_cifar_100() -> Suite:
+    """Table C.5, CIFAR-100: half the memory."""
+    return half_the_memory(
+        "cifar-100",
+        "Three learners with a memory of 1,000 and of 2,000 images through sessions of CIFAR-100 at the paper's full "
+        "size.",
+    )
+
+
+def table_c_5_tiny_imagenet() -> Suite:
+    """Table C.5, Tiny-ImageNet: half the memory."""
+    return half_the_memory(
+        "tiny-imagenet",
+        "Three learners with a memory of 2,000 and of 4,000 images through sessions of Tiny-ImageNet at the paper's "
+        "full size.",
+    )
+
+
+SMALL = Setting(
+    Data("omniglot", {"class_share": 0.25}),
+    Training(
+        model=EncoderSpec(dim=64, channels=1, image_size=28, backbone_options={"filters": 16}),
+        recipe=Recipe(  # of every session
+            epochs=8,
+            batch_size=32,
+            learning_rate=0.03,
+            nesterov=True,
+            weight_decay=0.0001,
+            schedule="cosine-restarts",
+            augmentation=Augmentation(degrees=10.0, scale=0.1, shift=0.05),
+        ),
+        head="normalised",
+        head_options={"temperature": 0.05},
+    ),
+    120,
+    (general(40, 40, 0.4, 3, 1),),
+)
+"""Three sessions that bring 40 characters each."""
 
 
 def small() -> Suite:
@@ -186,633 +429,20 @@ def small() -> Suite:
             "Tables 2 and C.4 and Figure 4 of CVS at a small size: its losses with and without replay, and BatchHard "
             "in the place of its triplets, while three sessions bring 40 new characters each, three seeds."
         ),
-        reproduces=["cvs/table-2", "cvs/table-c-2", "cvs/table-c-4", "cvs/figure-4"],
+        reproduces=("cvs/table-2", "cvs/table-c-2", "cvs/table-c-4", "cvs/figure-4"),
         track="sessions",
-        data={"omniglot": {"class_share": 0.25}},
-        plans={
-            "general-incremental": {
-                "first_classes": 40,
-                "new_classes": 40,
-                "old_share": 0.4,
-                "sessions": 3,
-                "validation": 1,
-            }
-        },
-        budget=120,
+        runs=tuple(SMALL.runs({"joint": ("joint", {}), **ABLATION, "BatchHard": BATCH_HARD})),
         test_images=4,
         classes=120,
-        methods={
-            "joint": {},
-            "L_c": {"method": "finetune"},
-            "L_c + L_m": L_C_L_M,
-            "L_c + L_d without replay": L_C_L_D_WITHOUT_REPLAY,
-            "L_c + L_d": L_C_L_D,
-            "L_c + L_m + L_d without replay": L_C_L_M_L_D_WITHOUT_REPLAY,
-            "L_c + L_m + L_d": L_C_L_M_L_D,
-            "BatchHard": BATCHHARD,
-        },
-        head="normalised",
-        head_options={"temperature": 0.05},
-        model={"dim": 64, "channels": 1, "image_size": 28, "backbone_options": {"filters": 16}},
-        # Of every session.
-        recipe={
-            "epochs": 8,
-            "batch_size": 32,
-            "learning_rate": 0.03,
-            "nesterov": True,
-            "weight_decay": 0.0001,
-            "schedule": "cosine-restarts",
-            "augmentation": {"degrees": 10, "scale": 0.1, "shift": 0.05},
-        },
-        seeds=[0, 1, 2],
+        seeds=SEEDS,
         figures={
-            "table-2": {
-                "kind": "table",
-                "title": "Table 2 at a small size: the three losses",
-                "rows": [
-                    "L_c",
-                    "L_c + L_m",
-                    "L_c + L_d without replay",
-                    "L_c + L_d",
-                    "L_c + L_m + L_d without replay",
-                    "L_c + L_m + L_d",
-                ],
-                "columns": AR_AT_K,
-            },
-            "table-c-4": {
-                "kind": "table",
-                "title": "Table C.4 at a small size: triplets of the model coherence",
-                "rows": ["L_c + L_d", "BatchHard", "L_c + L_m + L_d"],
-                "columns": AR_AT_K,
-            },
-            "figure-4": FIGURE_4,
+            "table-2": recalls("Table 2 at a small size: the three losses", *ABLATION),
+            "table-c-4": recalls(
+                "Table C.4 at a small size: triplets of the model coherence",
+                "L_c + L_d",
+                "BatchHard",
+                "L_c + L_m + L_d",
+            ),
+            "figure-4": RECALL,
         },
-    )
-
-
-def table_1_cifar_100() -> Suite:
-    """Tables 1, C.1 and C.6, CIFAR-100: nine learners."""
-    return Suite(
-        title="CVS, Table 1: CIFAR-100",
-        description=(
-            "Nine learners through sessions of CIFAR-100 at the paper's full size; the gallery is never embedded again."
-        ),
-        reproduces=["cvs/table-1", "cvs/table-c-1", "cvs/table-c-6", "cvs/figure-4", "cvs/figure-3"],
-        track="sessions",
-        data={"cifar-100": {}},
-        plans={
-            "disjoint": {"sessions": 5, "validation": 0.1},
-            "blurry": {"sessions": 5, "minor_share": 0.1, "validation": 0.1},
-            "general-incremental": {
-                "first_classes": 20,
-                "new_classes": 20,
-                "old_share": 0.1,
-                "sessions": 5,
-                "new_images": 400,
-                "validation": 0.1,
-            },
-        },
-        budget=2000,
-        accuracy=True,  # Section 4.3
-        methods=METHODS,
-        head="normalised",
-        head_options={"temperature": 0.05},
-        model=MODEL,
-        recipe=RECIPE,
-        seeds=[0, 1, 2],  # the three runs of Table C.6
-        figures={
-            "table-1": {
-                "kind": "table",
-                "title": "Table 1 (a)",
-                "where": ["Table 1"],
-                "rows": ["joint", "finetune", "bct", "lwf", "mmd", "ewc", "rwalk", "rainbow", "cvs"],
-                "columns": AR_AT_K,
-            },
-            "table-c-1": TABLE_C_1,
-            "table-c-6": TABLE_C_6,
-            "figure-4": {
-                "kind": "session-curve",
-                "title": "Figure 4: recall@1 after every session",
-                "measure": "recall@1",
-                "rows": ["joint", "finetune", "bct", "lwf", "mmd", "ewc", "rwalk", "rainbow", "cvs"],
-            },
-            "figure-3": {"kind": "class-distribution", "title": "Figure 3: classes of every session"},
-            "classification": {
-                "kind": "table",
-                "title": "Section 4.3: accuracy of the classifier after the last session",
-                "rows": ["cvs", "rainbow", "rwalk"],
-                "columns": [Column(metric="accuracy", unit="%", digits=2)],
-                "where": ["Section 4.3"],
-            },
-        },
-        published=published("cvs-table-1-cifar-100"),
-    )
-
-
-def table_1_inat_m() -> Suite:
-    """Tables 1, C.1 and C.6, iNat-M: nine learners."""
-    return Suite(
-        title="CVS, Table 1: iNat-M",
-        description=(
-            "Nine learners through sessions of iNat-M at the paper's full size; the gallery is never embedded again."
-        ),
-        reproduces=["cvs/table-1", "cvs/table-c-1", "cvs/table-c-6"],
-        track="sessions",
-        data={"inaturalist": INATURALIST_IMAGES},
-        plans={
-            "general-incremental": {
-                "first_classes": 100,
-                "new_classes": 25,
-                "old_share": 0.3,
-                "sessions": 5,
-                "validation": 0.05,
-            }
-        },
-        budget=4000,
-        methods=METHODS,
-        head="normalised",
-        head_options={"temperature": 0.05},
-        model=MODEL_OF_TABLE_1_INAT_M,
-        recipe=RECIPE_OF_TABLE_1_INAT_M,
-        weights="resnet-50",  # of ImageNet: a folder weights/resnet-50 beside the data
-        seeds=[0, 1, 2],  # the three runs of Table C.6
-        figures=FIGURES,
-        published=published("cvs-table-1-inat-m"),
-    )
-
-
-def table_1_product_m() -> Suite:
-    """Tables 1, C.1 and C.6, Product-M: nine learners."""
-    return Suite(
-        title="CVS, Table 1: Product-M",
-        description=(
-            "Nine learners through sessions of Product-M at the paper's full size; the gallery is never embedded again."
-        ),
-        reproduces=["cvs/table-1", "cvs/table-c-1", "cvs/table-c-6", "cvs/figure-a-4"],
-        track="sessions",
-        data={"product-10k": PRODUCT_10K_IMAGES},
-        plans={
-            "general-incremental": {
-                "first_classes": 1343,
-                "new_classes": 700,
-                "old_share": 0.4,
-                "sessions": 3,
-                "validation": 2,
-            }
-        },
-        budget=3000,
-        methods=METHODS,
-        head="normalised",
-        head_options={"temperature": 0.05},
-        model=MODEL_OF_TABLE_1_INAT_M,
-        recipe=RECIPE_OF_TABLE_1_PRODUCT_M,
-        weights="resnet-50",  # of ImageNet: a folder weights/resnet-50 beside the data
-        seeds=[0, 1, 2],  # the three runs of Table C.6
-        figures={
-            "table-1": TABLE_1,
-            "table-c-6": TABLE_C_6,
-            "recall": FIGURE_4,
-            "plans": FIGURE_PLANS,
-            "figure-a-4": {
-                "kind": "strips",
-                "title": "Figure A.4: first four hits",
-                "rows": ["cvs", "finetune"],
-                "queries": 4,
-                "hits": 4,
-            },
-        },
-        published=published("cvs-table-1-product-m"),
-    )
-
-
-def table_1_stanford_dogs() -> Suite:
-    """Tables 1, C.1 and C.6, Stanford Dogs: nine learners."""
-    return Suite(
-        title="CVS, Table 1: Stanford Dogs",
-        description=(
-            "Nine learners through sessions of Stanford Dogs at the paper's full size; the gallery is never embedded "
-            "again."
-        ),
-        reproduces=["cvs/table-1", "cvs/table-c-1", "cvs/table-c-6"],
-        track="sessions",
-        data={"stanford-dogs": {"image_size": 256}},
-        plans={
-            "general-incremental": {
-                "first_classes": 60,
-                "new_classes": 20,
-                "old_share": 0.3,
-                "sessions": 4,
-                "validation": 0.1,
-            }
-        },
-        budget=600,
-        methods=METHODS,
-        head="normalised",
-        head_options={"temperature": 0.05},
-        model=MODEL_OF_TABLE_1_INAT_M,
-        # Of every session. Momentum and decay are those of the released code.
-        recipe=RECIPE_OF_TABLE_1_INAT_M,
-        weights="resnet-50",  # of ImageNet: a folder weights/resnet-50 beside the data
-        seeds=[0, 1, 2],  # the three runs of Table C.6
-        figures=FIGURES,
-        published=published("cvs-table-1-stanford-dogs"),
-    )
-
-
-def table_1_tiny_imagenet() -> Suite:
-    """Tables 1, C.1 and C.6, Tiny-ImageNet: nine learners."""
-    return Suite(
-        title="CVS, Table 1: Tiny-ImageNet",
-        description=(
-            "Nine learners through sessions of Tiny-ImageNet at the paper's full size; the gallery is never embedded "
-            "again."
-        ),
-        reproduces=["cvs/table-1", "cvs/table-c-1", "cvs/table-c-6", "cvs/figure-5"],
-        track="sessions",
-        data={"tiny-imagenet": {}},
-        plans={
-            "disjoint": {"sessions": 10, "validation": 0.05},
-            "blurry": {"sessions": 10, "minor_share": 0.3, "validation": 0.05},
-            "general-incremental": {
-                "first_classes": 20,
-                "new_classes": 20,
-                "old_share": 0.3,
-                "sessions": 10,
-                "validation": 0.05,
-            },
-        },
-        budget=4000,
-        methods=METHODS,
-        head="normalised",
-        head_options={"temperature": 0.05},
-        model=MODEL_OF_TABLE_1_TINY_IMAGENET,  # stem: released code
-        recipe=RECIPE_OF_TABLE_1_TINY_IMAGENET,
-        seeds=[0, 1, 2],  # the three runs of Table C.6
-        figures={
-            "table-1": {
-                "kind": "table",
-                "title": "Table 1 (b)",
-                "where": ["Table 1"],
-                "rows": ["joint", "finetune", "bct", "lwf", "mmd", "ewc", "rwalk", "rainbow", "cvs"],
-                "columns": AR_AT_K,
-            },
-            "table-c-1": TABLE_C_1,
-            "table-c-6": TABLE_C_6,
-            "figure-5": {
-                "kind": "session-curve",
-                "title": "Figure 5: recall@1 after every session",
-                "measure": "recall@1",
-                "rows": ["joint", "finetune", "bct", "lwf", "mmd", "ewc", "rwalk", "rainbow", "cvs"],
-            },
-            "plans": FIGURE_PLANS,
-        },
-        published=published("cvs-table-1-tiny-imagenet"),
-    )
-
-
-def table_2_cifar_100() -> Suite:
-    """Tables 2 and C.2, CIFAR-100: its three losses."""
-    return Suite(
-        title="CVS, Table 2: CIFAR-100",
-        description=(
-            "The parts of CVS through sessions of CIFAR-100 at the paper's full size; the gallery is never embedded "
-            "again."
-        ),
-        reproduces=["cvs/table-2", "cvs/table-c-2"],
-        track="sessions",
-        data={"cifar-100": {}},
-        plans={
-            "general-incremental": {
-                "first_classes": 20,
-                "new_classes": 20,
-                "old_share": 0.1,
-                "sessions": 5,
-                "new_images": 400,
-                "validation": 0.1,
-            }
-        },
-        budget=2000,
-        methods=METHODS_OF_TABLE_2_CIFAR_100,
-        head="normalised",
-        head_options={"temperature": 0.05},
-        model=MODEL,
-        # Of every session; Nesterov's momentum and the warm epoch of the schedule are those of the released code.
-        recipe=RECIPE,
-        seeds=[0, 1, 2],
-        figures={"ablation": FIGURE_ABLATION},
-        published=published("cvs-table-2-cifar-100"),
-    )
-
-
-def table_2_inat_m() -> Suite:
-    """Table C.2, iNat-M: its three losses."""
-    return Suite(
-        title="CVS, Table C.2: iNat-M",
-        description=(
-            "The parts of CVS through sessions of iNat-M at the paper's full size; the gallery is never embedded again."
-        ),
-        reproduces=["cvs/table-c-2"],
-        track="sessions",
-        data={"inaturalist": INATURALIST_IMAGES},
-        plans={
-            "general-incremental": {
-                "first_classes": 100,
-                "new_classes": 25,
-                "old_share": 0.3,
-                "sessions": 5,
-                "validation": 0.05,
-            }
-        },
-        budget=4000,
-        methods=METHODS_OF_TABLE_2_CIFAR_100,
-        head="normalised",
-        head_options={"temperature": 0.05},
-        model=MODEL_OF_TABLE_1_INAT_M,
-        # Of every session. Momentum and decay are those of the released code.
-        recipe=RECIPE_OF_TABLE_1_INAT_M,
-        weights="resnet-50",  # of ImageNet: a folder weights/resnet-50 beside the data
-        seeds=[0, 1, 2],
-        figures={"ablation": FIGURE_ABLATION_OF_TABLE_2_INAT_M},
-        published=published("cvs-table-2-inat-m"),
-    )
-
-
-def table_2_product_m() -> Suite:
-    """Tables 2 and C.2, Product-M: its three losses."""
-    return Suite(
-        title="CVS, Table 2: Product-M",
-        description=(
-            "The parts of CVS through sessions of Product-M at the paper's full size; the gallery is never embedded "
-            "again."
-        ),
-        reproduces=["cvs/table-2", "cvs/table-c-2"],
-        track="sessions",
-        data={"product-10k": PRODUCT_10K_IMAGES},
-        plans={
-            "general-incremental": {
-                "first_classes": 1343,
-                "new_classes": 700,
-                "old_share": 0.4,
-                "sessions": 3,
-                "validation": 2,
-            }
-        },
-        budget=3000,
-        methods=METHODS_OF_TABLE_2_CIFAR_100,
-        head="normalised",
-        head_options={"temperature": 0.05},
-        model=MODEL_OF_TABLE_1_INAT_M,
-        # Of every session. Momentum and decay are those of the released code.
-        recipe=RECIPE_OF_TABLE_1_PRODUCT_M,
-        weights="resnet-50",  # of ImageNet: a folder weights/resnet-50 beside the data
-        seeds=[0, 1, 2],
-        figures={"ablation": FIGURE_ABLATION},
-        published=published("cvs-table-2-product-m"),
-    )
-
-
-def table_2_stanford_dogs() -> Suite:
-    """Tables 2 and C.2, Stanford Dogs: its three losses."""
-    return Suite(
-        title="CVS, Table 2: Stanford Dogs",
-        description=(
-            "The parts of CVS through sessions of Stanford Dogs at the paper's full size; the gallery is never "
-            "embedded again."
-        ),
-        reproduces=["cvs/table-2", "cvs/table-c-2"],
-        track="sessions",
-        data={"stanford-dogs": {"image_size": 256}},
-        plans={
-            "general-incremental": {
-                "first_classes": 60,
-                "new_classes": 20,
-                "old_share": 0.3,
-                "sessions": 4,
-                "validation": 0.1,
-            }
-        },
-        budget=600,
-        methods=METHODS_OF_TABLE_2_CIFAR_100,
-        head="normalised",
-        head_options={"temperature": 0.05},
-        model=MODEL_OF_TABLE_1_INAT_M,
-        # Of every session. Momentum and decay are those of the released code.
-        recipe=RECIPE_OF_TABLE_1_INAT_M,
-        weights="resnet-50",  # of ImageNet: a folder weights/resnet-50 beside the data
-        seeds=[0, 1, 2],
-        figures={"ablation": FIGURE_ABLATION},
-        published=published("cvs-table-2-stanford-dogs"),
-    )
-
-
-def table_2_tiny_imagenet() -> Suite:
-    """Table C.2, Tiny-ImageNet: its three losses."""
-    return Suite(
-        title="CVS, Table C.2: Tiny-ImageNet",
-        description=(
-            "The parts of CVS through sessions of Tiny-ImageNet at the paper's full size; the gallery is never "
-            "embedded again."
-        ),
-        reproduces=["cvs/table-c-2"],
-        track="sessions",
-        data={"tiny-imagenet": {}},
-        plans={
-            "general-incremental": {
-                "first_classes": 20,
-                "new_classes": 20,
-                "old_share": 0.3,
-                "sessions": 10,
-                "validation": 0.05,
-            }
-        },
-        budget=4000,
-        methods=METHODS_OF_TABLE_2_CIFAR_100,
-        head="normalised",
-        head_options={"temperature": 0.05},
-        model=MODEL_OF_TABLE_1_TINY_IMAGENET,  # stem: released code
-        # Of every session; Nesterov's momentum and the warm epoch of the schedule are those of the released code.
-        recipe=RECIPE_OF_TABLE_1_TINY_IMAGENET,
-        seeds=[0, 1, 2],
-        figures={"ablation": FIGURE_ABLATION_OF_TABLE_2_INAT_M},
-        published=published("cvs-table-2-tiny-imagenet"),
-    )
-
-
-def table_c_3() -> Suite:
-    """Table C.3: other losses in the place of its model coherence."""
-    return Suite(
-        title="CVS, Table C.3: CIFAR-100",
-        description=(
-            "What may stand in the place of CVS's model coherence, in the three setups of CIFAR-100 at the paper's "
-            "full size."
-        ),
-        reproduces=["cvs/table-c-3"],
-        track="sessions",
-        data={"cifar-100": {}},
-        plans={
-            "disjoint": {"sessions": 5, "validation": 0.1},
-            "blurry": {"sessions": 5, "minor_share": 0.1, "validation": 0.1},
-            "general-incremental": {
-                "first_classes": 20,
-                "new_classes": 20,
-                "old_share": 0.1,
-                "sessions": 5,
-                "new_images": 400,
-                "validation": 0.1,
-            },
-        },
-        budget=2000,
-        # As the paper has them: the losses of the authors' code, relative MLKD in the Frobenius norm. Temperature and
-        # number of neighbours are those of that code.
-        methods={
-            "none": {"method": "cvs", "options": {"coherence": "none"}, "search": {}},
-            "dark knowledge": {"method": "cvs", "options": {"coherence": "dark_knowledge"}},
-            "absolute MLKD": {"method": "cvs", "options": {"coherence": "absolute"}},
-            "relative MLKD": {"method": "cvs", "options": {"coherence": "relative_frobenius"}},
-            "anglewise RKD": {"method": "cvs", "options": {"coherence": "angles"}},
-            "distancewise RKD": {"method": "cvs", "options": {"coherence": "distances"}},
-            "hard DarkRank": {"method": "cvs", "options": {"coherence": "dark_rank"}},
-            "cvs": {"options": {"model_weight": 10.0, "data_weight": 1.0}, "search": {}},
-        },
-        # The weight of each, by recall of the validation queries; with one seed, which is ours.
-        tuning={
-            "budget": 2,
-            "search": {"options.model_weight": [1.0, 10.0]},
-            "seeds": [0],
-        },
-        head="normalised",
-        head_options={"temperature": 0.05},
-        model=MODEL,
-        # Of every session; Nesterov's momentum and the warm epoch of the schedule are those of the released code.
-        recipe=RECIPE,
-        seeds=[0, 1, 2],
-        figures={
-            "table-c-3": {
-                "kind": "table",
-                "title": "Table C.3",
-                "columns": AR_AT_K,
-            }
-        },
-        published=published("cvs-table-c-3"),
-    )
-
-
-def table_c_4() -> Suite:
-    """Table C.4: how its model coherence finds its triplets."""
-    return Suite(
-        title="CVS, Table C.4: CIFAR-100",
-        description=(
-            "How CVS's model coherence finds its triplets, in the three setups of CIFAR-100 at the paper's full size."
-        ),
-        reproduces=["cvs/table-c-4"],
-        track="sessions",
-        data={"cifar-100": {}},
-        plans={
-            "disjoint": {"sessions": 5, "validation": 0.1},
-            "blurry": {"sessions": 5, "minor_share": 0.1, "validation": 0.1},
-            "general-incremental": {
-                "first_classes": 20,
-                "new_classes": 20,
-                "old_share": 0.1,
-                "sessions": 5,
-                "new_images": 400,
-                "validation": 0.1,
-            },
-        },
-        budget=2000,
-        # BatchHard draws batches of two items of a class; its weight is that of CVS, as the paper says of no other.
-        methods={
-            "none": {"method": "cvs", "options": {"coherence": "none"}},
-            "BatchHard": BATCHHARD,
-            "cvs": CVS,
-        },
-        head="normalised",
-        head_options={"temperature": 0.05},
-        model=MODEL,
-        # Of every session; Nesterov's momentum and the warm epoch of the schedule are those of the released code.
-        recipe=RECIPE,
-        seeds=[0, 1, 2],
-        figures={
-            "table-c-4": {
-                "kind": "table",
-                "title": "Table C.4",
-                "columns": AR_AT_K,
-            }
-        },
-        published=published("cvs-table-c-4"),
-    )
-
-
-def table_c_5_cifar_100() -> Suite:
-    """Table C.5, CIFAR-100: half the memory."""
-    return Suite(
-        title="CVS, Table C.5: CIFAR-100",
-        description=(
-            "Three learners with a memory of 1,000 and of 2,000 images through sessions of CIFAR-100 at the paper's "
-            "full size."
-        ),
-        reproduces=["cvs/table-c-5"],
-        track="sessions",
-        data={"cifar-100": {}},
-        plans={
-            "general-incremental": {
-                "first_classes": 20,
-                "new_classes": 20,
-                "old_share": 0.1,
-                "sessions": 5,
-                "new_images": 400,
-                "validation": 0.1,
-            }
-        },
-        budget=2000,
-        methods={
-            "rwalk": {"vary": {"budget": [1000]}},
-            "rainbow": {"vary": {"budget": [1000]}},
-            "cvs": {"options": {"model_weight": 10.0, "data_weight": 1.0}, "vary": {"budget": [1000]}},
-        },
-        head="normalised",
-        head_options={"temperature": 0.05},
-        model=MODEL,
-        # Of every session; Nesterov's momentum and the warm epoch of the schedule are those of the released code.
-        recipe=RECIPE,
-        seeds=[0, 1, 2],
-        figures=FIGURES_OF_TABLE_C_5_CIFAR_100,
-        published=published("cvs-table-c-5-cifar-100"),
-    )
-
-
-def table_c_5_tiny_imagenet() -> Suite:
-    """Table C.5, Tiny-ImageNet: half the memory."""
-    return Suite(
-        title="CVS, Table C.5: Tiny-ImageNet",
-        description=(
-            "Three learners with a memory of 2,000 and of 4,000 images through sessions of Tiny-ImageNet at the "
-            "paper's full size."
-        ),
-        reproduces=["cvs/table-c-5"],
-        track="sessions",
-        data={"tiny-imagenet": {}},
-        plans={
-            "general-incremental": {
-                "first_classes": 20,
-                "new_classes": 20,
-                "old_share": 0.3,
-                "sessions": 10,
-                "validation": 0.05,
-            }
-        },
-        budget=4000,
-        methods={
-            "rwalk": {"vary": {"budget": [2000]}},
-            "rainbow": {"vary": {"budget": [2000]}},
-            "cvs": {"options": {"model_weight": 10.0, "data_weight": 1.0}, "vary": {"budget": [2000]}},
-        },
-        head="normalised",
-        head_options={"temperature": 0.05},
-        model=MODEL_OF_TABLE_1_TINY_IMAGENET,  # stem: released code
-        # Of every session; Nesterov's momentum and the warm epoch of the schedule are those of the released code.
-        recipe=RECIPE_OF_TABLE_1_TINY_IMAGENET,
-        seeds=[0, 1, 2],
-        figures=FIGURES_OF_TABLE_C_5_CIFAR_100,
-        published=published("cvs-table-c-5-tiny-imagenet"),
     )

@@ -1,293 +1,171 @@
-"""NDPP and ODPP: its tables and figures, a function each."""
+"""NDPP and ODPP: Prototype Perturbation for Relaxing Alignment Constraints in Backward-Compatible Learning."""
 
 from __future__ import annotations
 
-from limpet_bench.suite import Suite, Values
+from collections.abc import Iterator
+
+from limpet.models.specs import EncoderSpec
+from limpet.training.experiment import Recipe
+from limpet_bench.figures import Curve, Embedding, Table
+from limpet_bench.suite import Data, Run, Scenario, Suite, Training, Values
+from limpet_bench.suites import advbct
+from limpet_bench.suites.advbct import GLDV2, LANDMARKS, OLD_MODEL, RPARIS, larger
 from limpet_bench.suites.columns import P_METRICS, P_OVER_SETS, SELF_AND_CROSS
 from limpet_bench.suites.published import published
 
-MODEL: Values = {
-    "backbone": "resnet18",
-    "dim": 256,
-    "projection": "mlp",
-    "image_size": 224,
-    "fit": "squash",
-    "mean": [0.485, 0.456, 0.406],
-    "std": [0.229, 0.224, 0.225],
-}
+# Ours, since the paper does not say: batch size, first weights and images are those of AdvBCT's released code, which it
+# follows elsewhere; so are GLDv2's private queries, and whole queries on buildings, not what is in their boxes.
+TRAINING = advbct.TRAINING.but(
+    model={"projection": "mlp"},
+    recipe={"precision": "bf16-mixed", "channels_last": True},  # ours: the paper does not say
+)
 
-# Ours, since the paper does not say: whole queries, batch size, first weights and images are those of AdvBCT's released
-# code, which it follows elsewhere. Weights are in a folder weights/resnet-18 beside the data.
-RECIPE: Values = {
-    "epochs": 30,
-    "batch_size": 1024,
-    "learning_rate": 0.1,
-    "momentum": 0.9,
-    "weight_decay": 0.0005,
-    "schedule": "steps",
-    "milestones": [5, 10, 20],
-    "precision": "bf16-mixed",  # ours, as is the layout: the paper does not say
-    "channels_last": True,
-}
+# Section IV: the best factors, neighbours, thresholds and balance.
+P2S: Values = {"weight": 1.0, "temperature": 0.07}  # "Baseline"
+NDPP: Values = {**P2S, "alpha_old": 0.01, "alpha_new": 0.01, "neighbours": 100}
+ODPP: Values = {**P2S, "threshold_old": 0.6, "threshold_new": 0.6, "gamma": 1.0}
 
-GLDV2_IMAGES: Values = {"image_size": 224, "fit": "squash", "usage": "Private"}
-
-P2S: Values = {"options": {"weight": 1.0, "temperature": 0.07}}
-
-NDPP: Values = {
-    "options": {"weight": 1.0, "temperature": 0.07, "alpha_old": 0.01, "alpha_new": 0.01, "neighbours": 100}
-}
-
-ODPP: Values = {
-    "options": {"weight": 1.0, "temperature": 0.07, "threshold_old": 0.6, "threshold_new": 0.6, "gamma": 1.0}
-}
-
-NDPP_OLD_NEIGHBOURS_ALONE: Values = {"method": "ndpp", "options": {"old_only": True}}
-
-UNIBCT: Values = {"options": {"refine": False, "classes": "old"}}
-
-SEARCH_RPARIS: Values = {
-    "options": {"image_size": 224, "fit": "squash", "crop_queries": False},
-    "protocol": "revisited",
-    "protocol_options": {"difficulty": "medium"},
-    "metrics": ["map-trapezoid"],
-}
-
-SEARCH_GLDV2: Values = {
-    "options": {"image_size": 224, "fit": "squash", "usage": "Private"},
-    "protocol": "gldv2",
-    "protocol_options": {"usage": "Private"},
-    "metrics": ["map@100"],
-}
-
-TEST_SETS: Values = {"rparis": SEARCH_RPARIS}
-
-TEST_SETS_OF_TABLE_2: Values = {
-    "rparis": SEARCH_RPARIS,
-    "roxford": SEARCH_RPARIS,
-    "gldv2": SEARCH_GLDV2,
-}
-
-METHODS: Values = {
+METHODS: dict[str, Values] = {
     "independent": {},
     "bct": {},
-    "unibct": UNIBCT,  # as in AdvBCT's benchmark
+    "unibct": {"refine": False, "classes": "old"},  # as in AdvBCT's benchmark
     "hot_refresh": {},  # called RACT
-    "advbct": {"options": {"threshold": 0.4}},
+    "advbct": {"threshold": 0.4},
     "ndpp": NDPP,
     "odpp": ODPP,
 }
 
+SHARES: Values = {"old_fraction": 0.09, "new_fraction": 0.3, "seed": 666}
+DATA_EXTENSION = Scenario("extended-class", SHARES, "data-extension")
 
-LANDMARKS: Values = {
-    "kind": "table",
-    "columns": [*SELF_AND_CROSS, *P_OVER_SETS],
-    "references": {"old": "self_old"},
-}
 
-IN_SHOP: Values = {
-    "kind": "table",
-    "columns": [
-        *(
-            column.model_copy(update={"metric": metric, "title": f"{name} {column.title}"})
-            for metric, name in (("recall@1", "Recall@1"), ("map", "mAP"))
-            for column in SELF_AND_CROSS
-        ),
-        *P_METRICS,
-    ],
-    "references": {"old": "self_old"},
-}
+def on_landmarks(label: str, options: Values | None = None, method: str = "") -> Run:
+    """Return a run from 9 to 30 percent of the classes of GLDv2."""
+    return Run(label, GLDV2, DATA_EXTENSION, method, options or {}, TRAINING)
+
+
+def curve(title: str, row: str, over: str, metric: str = "map-trapezoid") -> Curve:
+    """Return new-to-new and new-to-old search over a setting of a row."""
+    return Curve(title=title, rows=(row,), over=over, measures=("self_new", "cross"), metric=metric)
+
+
+def landmarks(title: str) -> Table:
+    """Return a table of landmarks, with P metrics over the test sets."""
+    return Table(title=title, columns=(*SELF_AND_CROSS, *P_OVER_SETS), references=OLD_MODEL)
+
+
+SCALES = (0.0, 0.001, 0.005, 0.01, 0.02, 0.05)
 
 
 def figure_4() -> Suite:
     """Figure 4: how far and from how many neighbours."""
+    ndpp = on_landmarks("ndpp", NDPP)
     return Suite(
         title="NDPP, Figure 4: scale factors and neighbours",
         description=(
             "Both scale factors and the number of neighbours, one at a time, searched on RParis; from 9 to 30 percent"
             " of the classes of GLDv2, at the paper's full size."
         ),
-        reproduces=["ndpp/figure-4"],
-        data={"gldv2": GLDV2_IMAGES},
-        test_sets=TEST_SETS,
-        scenarios={
-            "data-extension": {"scenario": "extended-class", "old_fraction": 0.09, "new_fraction": 0.3, "seed": 666}
-        },
-        # The values are ours, around the paper's best ones, 0.01, 0.01 and 100: it does not print them.
-        methods={
-            "independent": {},
-            "ndpp": {
-                "options": {
-                    "weight": 1.0,
-                    "temperature": 0.07,
-                    "alpha_old": 0.01,
-                    "alpha_new": 0.01,
-                    "neighbours": 100,
-                },
-                "vary": {
-                    "options.alpha_old": [0.0, 0.001, 0.005, 0.01, 0.02, 0.05],
-                    "options.alpha_new": [0.0, 0.001, 0.005, 0.01, 0.02, 0.05],
-                    "options.neighbours": [10, 50, 100, 200],
-                },
-            },
-        },
-        model=MODEL,
-        recipe=RECIPE,
-        weights="resnet-18",
+        reproduces=("ndpp/figure-4",),
+        test_sets=RPARIS,
+        runs=(
+            on_landmarks("independent"),
+            ndpp,
+            # The values are ours, around the paper's best ones: it does not print them.
+            *(ndpp.variant("options.alpha_old", value) for value in SCALES),
+            *(ndpp.variant("options.alpha_new", value) for value in SCALES),
+            *(ndpp.variant("options.neighbours", value) for value in (10, 50, 100, 200)),
+        ),
         figures={
-            "figure-4a": {
-                "kind": "curve",
-                "title": "Scale of the push from old neighbours",
-                "rows": ["ndpp"],
-                "over": "options.alpha_old",
-                "measures": ["self_new", "cross"],
-                "metric": "map-trapezoid",
-            },
-            "figure-4b": {
-                "kind": "curve",
-                "title": "Scale of the push from new neighbours",
-                "rows": ["ndpp"],
-                "over": "options.alpha_new",
-                "measures": ["self_new", "cross"],
-                "metric": "map-trapezoid",
-            },
-            "figure-4c": {
-                "kind": "curve",
-                "title": "Neighbours",
-                "rows": ["ndpp"],
-                "over": "options.neighbours",
-                "measures": ["self_new", "cross"],
-                "metric": "map-trapezoid",
-            },
+            "figure-4a": curve("Scale of the push from old neighbours", "ndpp", "options.alpha_old"),
+            "figure-4b": curve("Scale of the push from new neighbours", "ndpp", "options.alpha_new"),
+            "figure-4c": curve("Neighbours", "ndpp", "options.neighbours"),
         },
     )
 
 
+THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+
+
 def figure_5() -> Suite:
     """Figure 5: when prototypes are too similar."""
+    odpp = on_landmarks("odpp", ODPP)
     return Suite(
         title="ODPP, Figure 5: thresholds and balance",
         description=(
             "Both thresholds and the balance of old and new prototypes, one at a time, searched on RParis; from 9 to "
             "30 percent of the classes of GLDv2, at the paper's full size."
         ),
-        reproduces=["ndpp/figure-5"],
-        data={"gldv2": GLDV2_IMAGES},
-        test_sets=TEST_SETS,
-        scenarios={
-            "data-extension": {"scenario": "extended-class", "old_fraction": 0.09, "new_fraction": 0.3, "seed": 666}
-        },
-        # The values are ours, around the paper's best ones, 0.6, 0.6 and 1: it does not print them.
-        methods={
-            "independent": {},
-            "odpp": {
-                "options": {
-                    "weight": 1.0,
-                    "temperature": 0.07,
-                    "threshold_old": 0.6,
-                    "threshold_new": 0.6,
-                    "gamma": 1.0,
-                },
-                "vary": {
-                    "options.threshold_old": [0.3, 0.4, 0.5, 0.6, 0.7, 0.8],
-                    "options.threshold_new": [0.3, 0.4, 0.5, 0.6, 0.7, 0.8],
-                    "options.gamma": [0.0, 0.5, 1.0, 2.0],
-                },
-            },
-        },
-        model=MODEL,
-        # Ours, since the paper does not say: whole queries, batch size, first weights and images are those of
-        # AdvBCT's released code, which it follows elsewhere. Weights are in a folder weights/resnet-18 beside the
-        # data.
-        recipe=RECIPE,
-        weights="resnet-18",
+        reproduces=("ndpp/figure-5",),
+        test_sets=RPARIS,
+        runs=(
+            on_landmarks("independent"),
+            odpp,
+            # The values are ours, around the paper's best ones: it does not print them.
+            *(odpp.variant("options.threshold_old", value) for value in THRESHOLDS),
+            *(odpp.variant("options.threshold_new", value) for value in THRESHOLDS),
+            *(odpp.variant("options.gamma", value) for value in (0.0, 0.5, 1.0, 2.0)),
+        ),
         figures={
-            "figure-5a": {
-                "kind": "curve",
-                "title": "Threshold of old prototypes",
-                "rows": ["odpp"],
-                "over": "options.threshold_old",
-                "measures": ["self_new", "cross"],
-                "metric": "map-trapezoid",
-            },
-            "figure-5b": {
-                "kind": "curve",
-                "title": "Threshold of new prototypes",
-                "rows": ["odpp"],
-                "over": "options.threshold_new",
-                "measures": ["self_new", "cross"],
-                "metric": "map-trapezoid",
-            },
-            "figure-5c": {
-                "kind": "curve",
-                "title": "Balance of old and new prototypes",
-                "rows": ["odpp"],
-                "over": "options.gamma",
-                "measures": ["self_new", "cross"],
-                "metric": "map-trapezoid",
-            },
+            "figure-5a": curve("Threshold of old prototypes", "odpp", "options.threshold_old"),
+            "figure-5b": curve("Threshold of new prototypes", "odpp", "options.threshold_new"),
+            "figure-5c": curve("Balance of old and new prototypes", "odpp", "options.gamma"),
         },
     )
 
 
 def figure_6() -> Suite:
-    """Figures 2 and 6: classes the old model confuses."""
+    """Figures 2 and 6: classes the old model confuses.
+
+    Prototypes are class means of the images that the new models see, so these are the images shown. Which classes the
+    paper draws, and how it chose them, it does not say; here they are the pairs that the old model tells apart least.
+    """
     return Suite(
         title="NDPP and ODPP, Figures 2 and 6: classes that look alike",
         description=(
             "Old and new embeddings, and old prototypes, of a few landmarks that the old model holds for nearly one, "
             "without and with perturbations; from 9 to 30 percent of the classes of GLDv2, at the paper's full size."
         ),
-        reproduces=["ndpp/figure-2", "ndpp/figure-6"],
-        data={"gldv2": GLDV2_IMAGES},
-        test_sets=TEST_SETS,
-        scenarios={
-            "data-extension": {"scenario": "extended-class", "old_fraction": 0.09, "new_fraction": 0.3, "seed": 666}
-        },
-        methods={
-            "p2s": P2S,  # "Baseline"
-            "ndpp": NDPP,
-            "odpp": ODPP,
-        },
-        model=MODEL,
-        # Ours, since the paper does not say: whole queries, batch size, first weights and images are those of
-        # AdvBCT's released code, which it follows elsewhere. Weights are in a folder weights/resnet-18 beside the
-        # data.
-        recipe=RECIPE,
-        weights="resnet-18",
-        # Prototypes are class means of the images that the new models see, so these are the images shown. Which
-        # classes the paper draws, and how it chose them, it does not say; here they are the pairs that the old model
-        # tells apart least.
+        reproduces=("ndpp/figure-2", "ndpp/figure-6"),
+        test_sets=RPARIS,
+        runs=(on_landmarks("p2s", P2S), on_landmarks("ndpp", NDPP), on_landmarks("odpp", ODPP)),
         figures={
-            "figure-2": {
-                "kind": "embedding",
-                "title": "Figure 2: old space, and new embeddings aligned strictly",
-                "part": "training",
-                "rows": ["p2s"],
-                "method": "tsne",
-                "similar": 4,
-                "show": ["old", "new", "old-prototypes"],
-                "apart": True,
-            },
-            "figure-6": {
-                "kind": "embedding",
-                "title": "Figure 6: without perturbation, NDPP and ODPP",
-                "part": "training",
-                "rows": ["p2s", "ndpp", "odpp"],
-                "method": "tsne",
-                "similar": 4,
-                "examples": 2,  # ours: "in the first row", says the paper, which so has two rows at least
-                "show": ["new", "old-prototypes"],
-            },
+            "figure-2": Embedding(
+                title="Figure 2: old space, and new embeddings aligned strictly",
+                part="training",
+                rows=("p2s",),
+                method="tsne",
+                similar=4,
+                show=("old", "new", "old-prototypes"),
+                apart=True,
+            ),
+            "figure-6": Embedding(
+                title="Figure 6: without perturbation, NDPP and ODPP",
+                part="training",
+                rows=("p2s", "ndpp", "odpp"),
+                method="tsne",
+                similar=4,
+                examples=2,  # ours: "in the first row", says the paper, which so has two rows at least
+                show=("new", "old-prototypes"),
+            ),
         },
     )
 
 
 def small() -> Suite:
-    """About ten minutes on one core: a quarter of Omniglot's characters.
+    """About ten minutes on one core: a quarter of Omniglot's characters, 241 to train on and 165 to search."""
+    training = Training(
+        model=EncoderSpec(dim=32, channels=1, image_size=28, backbone_options={"filters": 16}),
+        recipe=Recipe(epochs=6, batch_size=64, learning_rate=0.1, warmup_epochs=0.5),
+    )
 
-    241 to train on and 165 to search, a small network.
-    """
+    def row(label: str, options: Values) -> Run:
+        data = Data("omniglot", {"class_share": 0.25})
+        return Run(label, data, method=label.partition(",")[0], options=options, training=training)
+
+    ndpp = row("ndpp", {"alpha_old": 0.01, "alpha_new": 0.01, "neighbours": 100})
+    # The pairs above a threshold, all of them: what the paper's sampled pairs expect, in less time.
+    odpp = row("odpp", {"threshold_old": 0.6, "threshold_new": 0.6, "gamma": 1.0, "pairs": "active"})
     return Suite(
         title="NDPP and ODPP on a quarter of Omniglot",
         description=(
@@ -295,174 +173,132 @@ def small() -> Suite:
             "each: the questions of Table V and of the figures 4, 5 and 6, in small. 30 percent of the characters are"
             " known to the old model."
         ),
-        reproduces=["ndpp/table-5", "ndpp/figure-4", "ndpp/figure-5", "ndpp/figure-6"],
-        data={"omniglot": {"class_share": 0.25}},
-        scenarios={"extended-class": {}},
-        methods={
-            "independent": {},
-            "p2s": P2S,  # "Baseline"
-            "ndpp, old neighbours alone": NDPP_OLD_NEIGHBOURS_ALONE,
-            "ndpp": {
-                "options": {"alpha_old": 0.01, "alpha_new": 0.01, "neighbours": 100},
-                "vary": {
-                    "options.alpha_old": [0.0, 0.01, 0.3],
-                    "options.neighbours": [10, 50, 100],
-                },
-            },
-            # The pairs above a threshold, all of them: what the paper's sampled pairs expect, in less time.
-            "odpp, old prototypes alone": {"method": "odpp", "options": {"old_only": True, "pairs": "active"}},
-            "odpp": {
-                "options": {"threshold_old": 0.6, "threshold_new": 0.6, "gamma": 1.0, "pairs": "active"},
-                "vary": {"options.threshold_old": [0.3, 0.6]},
-            },
-        },
-        seeds=[0, 1, 2],
-        model={"dim": 32, "channels": 1, "image_size": 28, "backbone_options": {"filters": 16}},
-        recipe={"epochs": 6, "batch_size": 64, "learning_rate": 0.1, "warmup_epochs": 0.5},
-        metrics=["recall@1", "map"],
+        reproduces=("ndpp/table-5", "ndpp/figure-4", "ndpp/figure-5", "ndpp/figure-6"),
+        runs=(
+            row("independent", {}),
+            row("p2s", P2S),
+            row("ndpp, old neighbours alone", {"old_only": True}),
+            ndpp,
+            *(ndpp.variant("options.alpha_old", value) for value in (0.0, 0.01, 0.3)),
+            *(ndpp.variant("options.neighbours", value) for value in (10, 50, 100)),
+            row("odpp, old prototypes alone", {"old_only": True, "pairs": "active"}),
+            odpp,
+            *(odpp.variant("options.threshold_old", value) for value in (0.3, 0.6)),
+        ),
+        seeds=(0, 1, 2),
         figures={
-            "table-5": {
-                "kind": "table",
-                "title": "Variants",
-                "rows": ["p2s", "ndpp, old neighbours alone", "ndpp", "odpp, old prototypes alone", "odpp"],
-                "columns": [*SELF_AND_CROSS, *P_METRICS],
-            },
-            "alpha": {
-                "kind": "curve",
-                "title": "Scale of the push from old neighbours",
-                "rows": ["ndpp"],
-                "over": "options.alpha_old",
-                "measures": ["self_new", "cross"],
-                "metric": "map",
-            },
-            "neighbours": {
-                "kind": "curve",
-                "title": "Neighbours",
-                "rows": ["ndpp"],
-                "over": "options.neighbours",
-                "measures": ["self_new", "cross"],
-                "metric": "map",
-            },
-            "similar": {
-                "kind": "embedding",
-                "title": "Similar classes",
-                "part": "training",
-                "method": "tsne",
-                "rows": ["p2s", "ndpp", "odpp"],
-                "similar": 4,
-                "show": ["new", "old-prototypes"],
-            },
+            "table-5": Table(
+                title="Variants",
+                rows=("p2s", "ndpp, old neighbours alone", "ndpp", "odpp, old prototypes alone", "odpp"),
+                columns=(*SELF_AND_CROSS, *P_METRICS),
+            ),
+            "alpha": curve("Scale of the push from old neighbours", "ndpp", "options.alpha_old", "map"),
+            "neighbours": curve("Neighbours", "ndpp", "options.neighbours", "map"),
+            "similar": Embedding(
+                title="Similar classes",
+                part="training",
+                method="tsne",
+                rows=("p2s", "ndpp", "odpp"),
+                similar=4,
+                show=("new", "old-prototypes"),
+            ),
         },
     )
 
 
 def table_2() -> Suite:
     """Table II: one upgrade on landmarks."""
+    upgrades = (
+        (DATA_EXTENSION, TRAINING),
+        (Scenario("enlarged-backbone-class", SHARES, "backbone-extension"), larger(TRAINING)),
+    )
     return Suite(
         title="NDPP and ODPP, Table II: landmarks",
         description=(
             "From 9 to 30 percent of the classes of GLDv2, with and without a larger backbone, at the paper's full "
             "size."
         ),
-        reproduces=["ndpp/table-2"],
-        # Searched as in the paper: RParis and ROxford (medium) and GLDv2's own index. Ours, since the paper does not
-        # say: its private queries, and whole queries on buildings, not what is in their boxes; so the released code
-        # of AdvBCT has it.
-        data={"gldv2": GLDV2_IMAGES},
-        test_sets=TEST_SETS_OF_TABLE_2,
-        scenarios={
-            "data-extension": {"scenario": "extended-class", "old_fraction": 0.09, "new_fraction": 0.3, "seed": 666},
-            "backbone-extension": {
-                "scenario": "enlarged-backbone-class",
-                "old_fraction": 0.09,
-                "new_fraction": 0.3,
-                "seed": 666,
-            },
-        },
-        methods=METHODS,
-        model=MODEL,
-        # Ours, since the paper does not say: batch size, first weights and images are those of AdvBCT's released
-        # code, which it follows elsewhere. Weights are in folders weights/resnet-18 and weights/resnet-50 beside the
-        # data.
-        recipe=RECIPE,
-        weights="resnet-18",
-        by_scenario={"backbone-extension": {"model": {"backbone": "resnet50"}, "weights": "resnet-50"}},
-        figures={"table-2": {**LANDMARKS, "title": "Table II"}},
+        reproduces=("ndpp/table-2",),
+        test_sets=LANDMARKS,
+        runs=tuple(
+            Run(method, GLDV2, scenario, options=options, training=training, old=TRAINING)
+            for scenario, training in upgrades
+            for method, options in METHODS.items()
+        ),
+        figures={"table-2": landmarks("Table II")},
         published=published("ndpp-table-2"),
     )
 
 
 def table_3() -> Suite:
     """Table III: one upgrade on clothes."""
+    # Ours, since the paper does not say: the batch size; and first weights and images, which are as on landmarks.
+    old = TRAINING.but(recipe={"epochs": 200, "batch_size": 256, "milestones": (30, 60, 120)})
+    clothes = [
+        column.model_copy(update={"metric": metric, "title": f"{name} {column.title}"})
+        for metric, name in (("recall@1", "Recall@1"), ("map", "mAP"))
+        for column in SELF_AND_CROSS
+    ]
+    data, share = Data("in-shop", {"image_size": 224, "fit": "squash"}), {"old_fraction": 0.3}
+    upgrades = ((Scenario("extended-class", share), old), (Scenario("enlarged-backbone-class", share), larger(old)))
     return Suite(
         title="NDPP and ODPP, Table III: clothes",
         description=(
             "From 30 to 100 percent of the items of In-shop, with and without a larger backbone, at the paper's full "
             "size."
         ),
-        reproduces=["ndpp/table-3"],
-        data={"in-shop": {"image_size": 224, "fit": "squash"}},
-        scenarios={
-            "extended-class": {"old_fraction": 0.3},
-            "enlarged-backbone-class": {"old_fraction": 0.3},
+        reproduces=("ndpp/table-3",),
+        runs=tuple(
+            Run(method, data, scenario, options=options, training=training, old=old)
+            for scenario, training in upgrades
+            for method, options in METHODS.items()
+        ),
+        figures={
+            "table-3": Table(title="Table III", columns=(*clothes, *P_METRICS), references=OLD_MODEL),
         },
-        methods=METHODS,
-        model=MODEL,
-        # Ours, since the paper does not say: the batch size; and first weights and images, which are as on landmarks.
-        # Weights are in folders weights/resnet-18 and weights/resnet-50 beside the data.
-        recipe={
-            **RECIPE,
-            "epochs": 200,
-            "batch_size": 256,
-            "milestones": [30, 60, 120],
-        },
-        weights="resnet-18",
-        by_scenario={"enlarged-backbone-class": {"model": {"backbone": "resnet50"}, "weights": "resnet-50"}},
-        metrics=["recall@1", "map"],
-        figures={"table-3": {**IN_SHOP, "title": "Table III"}},
         published=published("ndpp-table-3"),
     )
 
 
-def table_4() -> Suite:
-    """Table IV: 9, 30 and 100 percent in a row.
+def chain(data: Data, training: Training, methods: dict[str, Values], shares: dict[str, Values]) -> Iterator[Run]:
+    """Yield three models in a row, each trained to fit the one before it (Table IV).
 
-    Each model is trained to fit the one before it: the third, one model in both of its pairs, fits the second. It
-    searches what the first embedded, and what the second did. There self(old), from which the paper's P metrics
-    follow, is that of the independent second model, and not that of the one whose gallery is searched.
+    The third one fits the second. It searches what the first embedded, and what the second did; there self(old), from
+    which the paper's P metrics follow, is that of the independent second model.
+
+    Args:
+        data: What is trained on.
+        training: How.
+        methods: Options by method.
+        shares: Options of the scenarios 1-to-2, 1-to-3 and 2-to-3.
     """
+    first, far, near = (Scenario("extended-class", options, name) for name, options in shares.items())
+    second = {name: Run(name, data, first, options=own, training=training) for name, own in methods.items()}
+    yield from second.values()
+    for name, own in methods.items():
+        yield Run(name, data, far, options=own, training=training, predecessor=second[name])
+    for name, own in methods.items():
+        before = second[name]
+        yield Run(
+            name, data, near, options=own, training=training, predecessor=before, gallery=before, baseline="independent"
+        )
+
+
+def table_4() -> Suite:
+    """Table IV: 9, 30 and 100 percent in a row."""
+    methods = {name: METHODS[name] for name in ("independent", "bct", "advbct", "ndpp", "odpp")}
+    shares = {
+        "1-to-2": SHARES,
+        "1-to-3": {"old_fraction": 0.09, "new_fraction": 1.0, "seed": 666},
+        "2-to-3": {"old_fraction": 0.3, "new_fraction": 1.0, "seed": 666},
+    }
     return Suite(
         title="NDPP and ODPP, Table IV: three generations of landmarks",
         description="A chain of 9, 30 and 100 percent of the classes of GLDv2, at the paper's full size.",
-        reproduces=["ndpp/table-4"],
-        # Searched as in the paper: RParis and ROxford (medium) and GLDv2's own index. Ours, since the paper does not
-        # say: its private queries, and whole queries on buildings, not what is in their boxes; so the released code
-        # of AdvBCT has it.
-        data={"gldv2": GLDV2_IMAGES},
-        test_sets=TEST_SETS_OF_TABLE_2,
-        scenarios={
-            "1-to-2": {"scenario": "extended-class", "old_fraction": 0.09, "new_fraction": 0.3, "seed": 666},
-            "1-to-3": {"scenario": "extended-class", "old_fraction": 0.09, "new_fraction": 1.0, "seed": 666},
-            "2-to-3": {"scenario": "extended-class", "old_fraction": 0.3, "new_fraction": 1.0, "seed": 666},
-        },
-        methods={
-            "independent": {},
-            "bct": {},
-            "advbct": {"options": {"threshold": 0.4}},
-            "ndpp": NDPP,
-            "odpp": ODPP,
-        },
-        model=MODEL,
-        # Ours, since the paper does not say: batch size, first weights and images are those of AdvBCT's released
-        # code, which it follows elsewhere. Weights are in folders weights/resnet-18 and weights/resnet-50 beside the
-        # data.
-        recipe=RECIPE,
-        weights="resnet-18",
-        by_scenario={
-            "1-to-3": {"predecessor": "1-to-2"},
-            "2-to-3": {"predecessor": "1-to-2", "searched": "1-to-2", "baseline": "independent"},
-        },
-        figures={"table-4": {**LANDMARKS, "title": "Table IV"}},
+        reproduces=("ndpp/table-4",),
+        test_sets=LANDMARKS,
+        runs=tuple(chain(GLDV2, TRAINING, methods, shares)),
+        figures={"table-4": landmarks("Table IV")},
         published=published("ndpp-table-4"),
     )
 
@@ -474,29 +310,16 @@ def table_5() -> Suite:
         description=(
             "Prototype contrast, perturbed by old prototypes alone and by both, on GLDv2 at the paper's full size."
         ),
-        reproduces=["ndpp/table-5"],
-        # Searched as in the paper: RParis and ROxford (medium) and GLDv2's own index. Ours, since the paper does not
-        # say: its private queries, and whole queries on buildings, not what is in their boxes; so the released code
-        # of AdvBCT has it.
-        data={"gldv2": GLDV2_IMAGES},
-        test_sets=TEST_SETS_OF_TABLE_2,
-        scenarios={
-            "data-extension": {"scenario": "extended-class", "old_fraction": 0.09, "new_fraction": 0.3, "seed": 666}
-        },
-        methods={
-            "independent": {},
-            "p2s": P2S,  # "Baseline"
-            "ndpp, old neighbours alone": NDPP_OLD_NEIGHBOURS_ALONE,
-            "ndpp": {"options": {"alpha_old": 0.01, "alpha_new": 0.01, "neighbours": 100}},
-            "odpp, old prototypes alone": {"method": "odpp", "options": {"old_only": True}},
-            "odpp": {"options": {"threshold_old": 0.6, "threshold_new": 0.6, "gamma": 1.0}},
-        },
-        model=MODEL,
-        # Ours, since the paper does not say: batch size, first weights and images are those of AdvBCT's released
-        # code, which it follows elsewhere. Weights are in folders weights/resnet-18 and weights/resnet-50 beside the
-        # data.
-        recipe=RECIPE,
-        weights="resnet-18",
-        figures={"table-5": {**LANDMARKS, "title": "Table V"}},
+        reproduces=("ndpp/table-5",),
+        test_sets=LANDMARKS,
+        runs=(
+            on_landmarks("independent"),
+            on_landmarks("p2s", P2S),
+            on_landmarks("ndpp, old neighbours alone", {"old_only": True}, "ndpp"),
+            on_landmarks("ndpp", {"alpha_old": 0.01, "alpha_new": 0.01, "neighbours": 100}),
+            on_landmarks("odpp, old prototypes alone", {"old_only": True}, "odpp"),
+            on_landmarks("odpp", {"threshold_old": 0.6, "threshold_new": 0.6, "gamma": 1.0}),
+        ),
+        figures={"table-5": landmarks("Table V")},
         published=published("ndpp-table-5"),
     )

