@@ -22,7 +22,7 @@ def vector_of(text: str, model: str, dim: int = DIM) -> np.ndarray:
     """Return the mean of one random direction per word, the same for the same model everywhere."""
     words = text.lower().split() or [""]
     seeds = [int.from_bytes(hashlib.sha256(f"{model} {word}".encode()).digest()[:8]) for word in words]
-    return np.mean([np.random.default_rng(seed).normal(size=dim) for seed in seeds], axis=0)
+    return np.asarray(np.mean([np.random.default_rng(seed).normal(size=dim) for seed in seeds], axis=0))
 
 
 @dataclass

@@ -15,6 +15,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from limpet.data.text_set import TextSet
+from limpet.embeddings import StringArray
 from limpet.models.sentence_models import of_library
 
 CLASSES = 4
@@ -75,6 +76,5 @@ def some_texts(count: int, seed: int) -> TextSet:
         others = rng.choice(WORDS[24:], rng.integers(1, 9)).tolist()
         others.insert(int(rng.integers(0, len(others) + 1)), str(rng.choice(WORDS[6 * label : 6 * label + 6])))
         texts.append(" ".join(others))
-    return TextSet(
-        texts, labels, tuple(f"class {c}" for c in range(CLASSES)), [f"{seed}-{row}" for row in range(count)]
-    )
+    ids = StringArray.of([f"{seed}-{row}" for row in range(count)])
+    return TextSet(StringArray.of(texts), labels, tuple(f"class {c}" for c in range(CLASSES)), ids)

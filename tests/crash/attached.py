@@ -130,7 +130,7 @@ def act(connection: Any, draw: random.Random, own: Memory, told: Any, first: int
     before = None if row is None else own.titles[row]
     if kind in ("text", "second") and (row is None or before is None or before.startswith("late")):
         kind = "rename"
-    model = draw.choice(["old", "new"])
+    model: ModelSide = draw.choice(layout.SIDES)
     after: str | None = title
     values: list[Any] = [row, title, 1, written("old", title)]
     insert = "INSERT INTO shop.items (id, title, price, emb) VALUES (%s, %s, %s, %s)"
@@ -185,7 +185,8 @@ def attached(connection: Any) -> int | None:
     connection.execute("LOCK TABLE shop.items IN ROW EXCLUSIVE MODE")
     if not connection.execute("SELECT to_regclass('limpet_attached.attachments')").fetchone()[0]:
         return None
-    return connection.execute("SELECT max(id) FROM limpet_attached.attachments").fetchone()[0]
+    [(number,)] = connection.execute("SELECT max(id) FROM limpet_attached.attachments").fetchall()
+    return None if number is None else int(number)
 
 
 def partition(connection: Any, draw: random.Random, own: Memory, told: Any, first: int) -> None:
@@ -216,7 +217,7 @@ def partition(connection: Any, draw: random.Random, own: Memory, told: Any, firs
         if not statement:
             asked = "SELECT limpet_attached.model_of('shop.items', 'emb')"
             serving = connection.execute(asked).fetchone()[0] if attached(connection) else None
-            side = "new" if serving == "declared:new" else "old"
+            side: ModelSide = "new" if serving == "declared:new" else "old"
             connection.execute(f"CREATE TABLE shop.{name} (LIKE shop.items)")
             for row, title in changes.items():
                 values = [row, title, written(side, str(title))]
@@ -233,9 +234,9 @@ def partition(connection: Any, draw: random.Random, own: Memory, told: Any, firs
 def trade(connection: Any, one: int, other: int, own: Memory, told: Any) -> None:
     """Let two rows have each other's key, at once."""
     titles = {one: own.titles[other], other: own.titles[one]}
-    for row, after in titles.items():
-        told.write(json.dumps({"row": row, "after": after}) + "\n")
-        own.about(row, after)
+    for row, title in titles.items():
+        told.write(json.dumps({"row": row, "after": title}) + "\n")
+        own.about(row, title)
     with connection.transaction():
         for before, after in ((one, -one), (other, one), (-one, other)):
             connection.execute("UPDATE shop.items SET id = %s WHERE id = %s", [after, before])

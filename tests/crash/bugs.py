@@ -158,7 +158,7 @@ def row_encoded_twice(store: Any) -> None:
     """A backfill that is resumed begins with a batch that was done already."""
     scan = store.scan
 
-    def wrong(self: Any, *, after: str = "", limit: int, lacking: str | None = None) -> Items:
+    def wrong(self: Any, *, after: str = "", limit: int, lacking: str | None = None) -> Any:
         found = scan(self, after=after, limit=limit, lacking=lacking)
         if lacking is None or after or getattr(self, "_resumed", False):
             return found

@@ -112,9 +112,9 @@ def _check_vectors(gallery: Gallery, twin: Twin, name: str) -> None:
           [twin.items[identifier].version for identifier in holders])  # fmt: skip
     if holders:
         _close("vectors", name, np.concatenate(vectors)[order], _stored(twin, name, holders), holders)
-        kept, some = gallery.store.vectors(name, holders)
+        kept, fetched = gallery.store.vectors(name, holders)
         _same("vectors", f"ids fetched of {name}", kept, holders)
-        _close("vectors", f"{name}, fetched", some, _stored(twin, name, holders), holders)
+        _close("vectors", f"{name}, fetched", fetched, _stored(twin, name, holders), holders)
 
 
 def _stored(twin: Twin, name: str, ids: Sequence[str]) -> NDArray[np.float32]:
@@ -226,7 +226,7 @@ def _expected(
             if source in item.holding and not item.holding & set(sources[:place])
             and colour in (None, world.metadata(item.content)["colour"])
         ]  # fmt: skip
-        scores = _stored(twin, source, ids) @ queries[source] if ids else []
+        scores = _stored(twin, source, ids) @ queries[source] if ids else np.zeros(0, np.float32)
         found += [(float(score), identifier, source) for score, identifier in zip(scores, ids, strict=True)]
     return sorted(found, key=lambda one: (-one[0], one[1]))
 

@@ -165,7 +165,8 @@ def act(client: MilvusClient, url: str, draw: random.Random, own: Memory, told: 
     own.about(row, after)
     asked, target = "", current(url, for_="writes").collection
     while asked != target:
-        asked, side = target, "old" if target == first_of(url) else "new"
+        asked = target
+        side: ModelSide = "old" if target == first_of(url) else "new"
         if after is None:
             only = row in own.settled and draw.random() < 0.5
             for one in [target] if only else [one.collection for one in everywhere(url)]:
@@ -206,7 +207,8 @@ def step(it: CollectionAttachment, draw: random.Random, log: Path, *, last: bool
     for side in draw.sample(sorted(OTHER), 2):
         if last or draw.random() < 0.4:  # a declaration makes the pass that it needs
             it.backfill(sources[side], of=side, batch=draw.choice([None, 3, 8]))
-    state, writes = it.state, draw.choice([None, "old", "new"])
+    state = it.state
+    writes: ModelSide | None = draw.choice([None, "old", "new"])
     given = draw.random() < 0.8
     if state.phase in ("attached", "filling", "filled"):
         kind = draw.choice(["index", "index", "declare"])

