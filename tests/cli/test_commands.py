@@ -153,6 +153,7 @@ def test_evaluate(capsys, made: Path, tmp_path) -> None:
     assert set(found["negative_flip_rate"]) == {"cross", "self_new"}
     page = (tmp_path / "out" / "report.html").read_text()
     assert "data:image/png;base64," in page and "kind" in page
+    assert f"<code>limpet evaluate --old {embedded / 'old'} --new" in page
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert results["evaluations"]["bct"]["self_old"] == found["self_old"]
     assert tomllib.loads((tmp_path / "out" / "evaluate.toml").read_text())["evaluate"]["gate"] == "interval"

@@ -395,7 +395,7 @@ def test_only_commands_and_options_that_exist_are_advised(page: str, results: Ev
         file.read_text(encoding="utf-8")
         for file in (source / "templates/evaluation.html", source / "words.py", source / "evaluation.py")
     ]
-    advised = re.findall(r"(?:<code>|“|\()limpet ([a-z]+(?: [a-z]+)?)((?: [A-Z]+| --[a-z-]+)*)", " ".join(written))
+    advised = re.findall(r"(?:<code>|`|\()limpet ([a-z]+(?: [a-z]+)?)((?: [A-Z]+| --[a-z-]+)*)", " ".join(written))
     commands = [words if words in known_commands() else words.split()[0] for words, _ in advised]
     assert {*commands} >= {"train", "evaluate", "methods", "embed stored"}
     for command, (_, options) in zip(commands, advised, strict=True):

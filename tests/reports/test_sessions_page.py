@@ -241,7 +241,7 @@ def test_only_methods_that_exist_are_advised(nine_learners: SimpleNamespace) -> 
         document = nine_learners.results.to_dict()
         document["learners"] = {name: document["learners"][name] for name in chosen}
         document["bounds"] = {b: n if n in chosen else None for b, n in document["bounds"].items()}
-        for words in re.findall(r"“--method ([^”]+)”", rendered(nine_learners, document)):
+        for words in re.findall(r"<code>--method ([^<]+)</code>", rendered(nine_learners, document)):
             advised |= set(words.split())
     assert advised == set(names)
     assert advised <= set(METHODS)

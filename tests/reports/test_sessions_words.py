@@ -86,22 +86,22 @@ def test_the_share_of_the_gap_is_told_for_every_learner(nine_learners: SimpleNam
         (
             {"finetune": 0.6, "joint": 0.8},
             "finetune stays below joint: AR@1 0.600, 0.200 less, with nothing embedded again.",
-            "such as “--method cvs”",
+            "such as `--method cvs`",
         ),
         (
             {"finetune": 0.6, "cvs": 0.7},
             "cvs leads: AR@1 0.700, with nothing embedded again.",
-            "Run “--method joint” beside it, to see how much there is to gain.",
+            "Run `--method joint` beside it, to see how much there is to gain.",
         ),
         (
             {"lwf": 0.6, "cvs": 0.7},
             "cvs leads: AR@1 0.700, with nothing embedded again.",
-            "Run “--method joint finetune” beside it, to see how much there is to gain and to lose.",
+            "Run `--method joint finetune` beside it, to see how much there is to gain and to lose.",
         ),
         (
             {"cvs": 0.7},
             "cvs reaches AR@1 0.700 over 5 sessions, with nothing embedded again.",
-            "Run “--method joint finetune” beside it",
+            "Run `--method joint finetune` beside it",
         ),
         (
             {"joint": 0.7},

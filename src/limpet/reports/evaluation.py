@@ -161,18 +161,18 @@ def _next_step(record: Evaluation) -> str:
     if record.verdict == "mixed" or (record.verdict == "inconclusive" and record.worse):
         return (
             "Look at queries that lost a right first hit, of which the report shows some, and decide what counts for "
-            "your users. Name it (“--guard recall@1,recall@5”, or “--no-guard” for the gate metric alone) and evaluate "
+            "your users. Name it (`--guard recall@1,recall@5`, or `--no-guard` for the gate metric alone) and evaluate "
             "again, or embed the gallery anew before you swap."
         )
     if record.verdict == "not held out":
         return (
             "Evaluate with queries that the new model was not trained on. Put them into a file of their own before you "
-            "train, embed them with both models, and run “limpet evaluate” again."
+            "train, embed them with both models, and run `limpet evaluate` again."
         )
     if record.within_rounding:
         return (
             "Keep the old model, or measure what the new one is to be better at (--gate-metric): by these numbers a "
-            "swap gains nothing that rounding could not give. “--min-effect” sets the smallest gain that counts."
+            "swap gains nothing that rounding could not give. `--min-effect` sets the smallest gain that counts."
         )
     if record.verdict == "inconclusive":
         units = record.protocol.units
@@ -185,7 +185,7 @@ def _next_step(record: Evaluation) -> str:
     if record.verdict == "not compatible" and _no_better(record):
         return (
             "Keep the old model: by these numbers not even re-embedding the gallery with the new one would bring "
-            "more. Train a better model first (more data or epochs; “limpet train --help” has the options), and look "
+            "more. Train a better model first (more data or epochs; `limpet train --help` has the options), and look "
             "whether --old and --new were given the right way round."
         )
     if record.verdict == "not compatible":
@@ -196,11 +196,11 @@ def _next_step(record: Evaluation) -> str:
     if record.first_hits is not None and (record.first_hits.net or 0) < 0:
         return (
             f"Decide what counts for your users before you swap: {metric_name(record.gate_metric)} rises, and more "
-            "first hits break than heal. The report shows such queries; “--gate-metric "
-            f"{record.first_hits.metric}” judges by the first hit."
+            "first hits break than heal. The report shows such queries; `--gate-metric "
+            f"{record.first_hits.metric}` judges by the first hit."
         )
     if "gallery" in (record.mapped or {}):
-        return "Map the old gallery (“limpet embed stored GALLERY --adapter ADAPTER”), then swap the query model."
+        return "Map the old gallery (`limpet embed stored GALLERY --adapter ADAPTER`), then swap the query model."
     if (record.score("self_new") or 0) <= (record.score("cross") or 0):
         return "Swap the query model now; by these numbers re-embedding the gallery would bring nothing more."
     return "Swap the query model now, and re-embed the gallery afterwards at your own pace (backfill)."
@@ -349,14 +349,14 @@ def _mapped_notes(record: Evaluation) -> list[str]:
 _UNLABELLED_NEXT = (
     "Look in the report at queries whose first hit changed, and judge which answer is better. For a verdict add labels "
     "to queries and gallery (a column “label” or an array “labels”; a few hundred labelled queries are a beginning) "
-    "and run “limpet evaluate” again."
+    "and run `limpet evaluate` again."
 )
 
 
 _UNJUDGED_NEXT = (
     "Look in the report at queries whose first hit changed, and judge which answer is better. If people judged these "
-    "pairs, whatever either system showed them, say so for a verdict: “limpet evaluate --protocol-options.judged "
-    "true”."
+    "pairs, whatever either system showed them, say so for a verdict: `limpet evaluate --protocol-options.judged "
+    "true`."
 )
 
 

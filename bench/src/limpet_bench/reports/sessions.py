@@ -154,7 +154,7 @@ def _next_step(found: Standing) -> str:
         return "Run a learner that embeds every image once beside it, to see what keeping the gallery costs in quality."
     if upper is None:
         missing = "joint" if lower else "joint finetune"
-        return f"Run “--method {missing}” beside it, to see how much there is to gain{'' if lower else ' and to lose'}."
+        return f"Run `--method {missing}` beside it, to see how much there is to gain{'' if lower else ' and to lose'}."
     if found.average(upper) <= found.average(leader):
         return f"Train the next session with {leader}: embedding everything again would bring nothing here."
     again = count_of(found.results.learners[upper].embedded_again)
@@ -168,7 +168,7 @@ _LOWER_LEADS = (
     "Do not pay for any of the others yet: choose their weights on the validation queries, or give those with a memory "
     "more exemplars, and compare again."
 )
-_ONLY_BOUNDS = "Compare it with learners that keep to what is embedded, such as “--method cvs”."
+_ONLY_BOUNDS = "Compare it with learners that keep to what is embedded, such as `--method cvs`."
 
 
 def _quality_notes(found: Standing) -> list[str]:
