@@ -183,6 +183,7 @@ def test_metric_rows_hold_every_number(results: EvaluationResults) -> None:
 
 
 def test_every_metric_of_every_protocol_has_a_name_and_a_meaning() -> None:
+    assert PROTOCOLS.import_installed() == []
     names = {name for protocol in PROTOCOLS.values() for name in protocol.metrics}
     assert {"tar@1e-4", "tpir@1e-2", "rank@5", "mp@10", "map-trapezoid", "cmc@1"} <= names
     notes = {name: metric_note(name) for name in names}
