@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from limpet.errors import refuse
 from limpet.geometry import Space
 from limpet.methods.base import EVERY_SPACE, CompatibilityMethod, Head, OldModel, Read, Step
 from limpet.methods.predecessor import class_prototypes, require_old
+from limpet.support.ranges import NonNegative
 
 
 class ClassPull(CompatibilityMethod):
@@ -30,9 +30,8 @@ class ClassPull(CompatibilityMethod):
 
     means: Tensor
 
-    def __init__(self, weight: float = 5.0, slack: float = 0.0) -> None:
+    def __init__(self, weight: NonNegative = 5.0, slack: NonNegative = 0.0) -> None:
         super().__init__()
-        refuse(min(weight, slack) < 0, f"class_pull was given weight={weight} and slack={slack}", "at least 0")
         self.weight, self.slack = weight, slack
 
     @property

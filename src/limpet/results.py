@@ -14,6 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
+from annotated_types import Ge, Le
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError, ValidationInfo
 from pydantic_core import PydanticSerializationError
 
@@ -45,12 +46,8 @@ Number = Annotated[float | None, BeforeValidator(_none_if_nan)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Defined = Annotated[Finite | None, BeforeValidator(_none_unless_finite)]
 """A finite number, or None where it is not defined; NaN and infinity that were computed become None."""
-Positive = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-Difference = Annotated[float, Field(ge=-1, le=1, allow_inf_nan=False)]
+Difference = Annotated[float, Ge(-1), Le(1)]
 """A difference of two shares."""
-Count = Annotated[int, Field(ge=0)]
-Several = Annotated[int, Field(ge=1)]
 NumberInterval = tuple[Number, Number]
 """Lower and upper end."""
 Disagreement = tuple[str, Any, str]

@@ -20,15 +20,14 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown setting of the geometry": ({"geometry": {"spaces": 1}}, "'spaces' of the geometry.*'space'"),
     "of the network": ({"model": {"dims": 1}}, "encoder has no option 'dims'"),
     "a value out of range": ({"recipe": {"epochs": 0}}, r"The recipe was given epochs=0\.\nExpected: at least 1$"),
-    "a range with its reason": ({"recipe": {"batch_size": 1}}, r"Expected: at least 2, since batch statistics"),
-    "a value of another type": ({"recipe": {"epochs": "few"}}, r"epochs='few'\.\nExpected: input should be a valid"),
+    "a value of another type": ({"recipe": {"epochs": "few"}}, r"epochs='few'\."),
     "a rule of several fields": ({"recipe": {"schedule": "steps"}}, "milestones=.*\n.*epochs for the schedule 'steps'"),
-    "a rule of the augmentation": ({"recipe": {"augmentation": {"scale": 2}}}, "below 1: a change of size"),
+    "a rule of the augmentation": ({"recipe": {"augmentation": {"scale": 2}}}, r"scale=2.*\n.*below 1"),
     "a word for a mapping": ({"geometry": "lorentz"}, r"geometry='lorentz'\.\nExpected: a mapping of settings"),
     "an item of a list": ({"recipe": {"milestones": ["one"]}}, "milestones='one'"),
     "an unknown method": ({"method": "p2z"}, "Unknown method 'p2z'. Did you mean 'p2s'"),
     "an unknown option of it": ({"method": "p2s", "options": {"weigth": 1.0}}, "no option 'weigth'"),
-    "a seed below 0": ({"seed": -1}, "The seed -1"),
+    "a seed below 0": ({"seed": -1}, "seed=-1"),
 }  # fmt: skip
 
 

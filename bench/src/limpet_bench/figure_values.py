@@ -13,7 +13,8 @@ from typing import Annotated, Literal, Self
 from pydantic import ConfigDict, Field
 
 from limpet.evaluation.compatibility import Variant
-from limpet.results import Count, Finite, Part, Positive, Several
+from limpet.results import Finite, Part
+from limpet.support.ranges import Count, NonNegative, PositiveInt
 from limpet_bench.pictures.embedding_map import EmbeddingMap
 from limpet_bench.pictures.histograms import Histograms
 from limpet_bench.pictures.strips import Strips
@@ -38,7 +39,7 @@ class Spread(Exact):
     mean: Finite
     lowest: Finite
     highest: Finite
-    seeds: Several
+    seeds: PositiveInt
 
     @classmethod
     def of(cls, values: Sequence[float | None]) -> Self | None:
@@ -149,7 +150,7 @@ class PublishedNumber(Exact):
     """A number that a paper prints, and its standard deviation over runs where it prints one."""
 
     value: Finite
-    deviation: Positive | None = None
+    deviation: NonNegative | None = None
 
     def times(self, factor: float) -> PublishedNumber:
         """Return it in another unit, without the noise of binary fractions.
@@ -296,7 +297,7 @@ class Arrivals(Exact):
 
     place: str
     classes: list[str]
-    home: list[Several]
+    home: list[PositiveInt]
     images: Annotated[list[list[Count]], Field(min_length=1)]
 
 

@@ -14,7 +14,8 @@ from pydantic import ConfigDict, Field
 
 from limpet.evaluation.compatibility import Variant
 from limpet.evaluation.first_hits import FirstHits
-from limpet.results import Count, Defined, Disagreement, Part, Positive, Results, Several, Share
+from limpet.results import Defined, Disagreement, Part, Results
+from limpet.support.ranges import Count, NonNegative, PositiveInt, Share
 from limpet_bench.figure_values import Exact, FigureValue, PublishedNumber
 
 Rank = Annotated[float, Field(ge=1)]
@@ -37,8 +38,8 @@ class Facts(_Open):
         old_classes: Likewise.
     """
 
-    images: Several
-    classes: Several
+    images: PositiveInt
+    classes: PositiveInt
     old_images: int | None = None
     old_classes: int | None = None
 
@@ -205,12 +206,12 @@ class Run(_OneRun):
     verdict: str | None = None
     worse: list[str] | None = None
     first_hits: FirstHits | None = None
-    seconds: Positive | None = None
-    images_per_second: Positive | None = None
+    seconds: NonNegative | None = None
+    images_per_second: NonNegative | None = None
     waiting: Share | None = None
     failure: str | None = None
     gallery: str | None = None
-    pairs: Several | None = None
+    pairs: PositiveInt | None = None
     labels: int | None = None
 
     @property
@@ -267,19 +268,19 @@ class Mean(Exact):
     """A mean with the standard deviation over seeds, divided by n - 1; None where there is none, as of one seed."""
 
     mean: float
-    deviation: Positive | None
+    deviation: NonNegative | None
 
 
 class SeedMean(Mean):
     """A mean over so many seeds."""
 
-    seeds: Several
+    seeds: PositiveInt
 
 
 class CellMean(Mean):
     """A mean over so many cells."""
 
-    cells: Several
+    cells: PositiveInt
 
 
 class InCell(Exact):
@@ -354,7 +355,7 @@ class Entry(Exact):
     compatible: Count
     mixed: Count
     judged: Count
-    seconds: Positive
+    seconds: NonNegative
     best: Count
 
     @property
@@ -367,14 +368,14 @@ class Front(Exact):
     """Which labels no other beats in both P_comp and P_up, over how many cells, and which take no part."""
 
     labels: list[str]
-    cells: Several
+    cells: PositiveInt
     incomplete: list[str]
 
 
 class FriedmanTest(Exact):
     """Whether labels differ at all; see `limpet_bench.statistics.Friedman`. F is None where it is infinite."""
 
-    chi_square: Positive
+    chi_square: NonNegative
     f: float | None
     f_p_value: Share
     p_value: Share
@@ -461,7 +462,7 @@ class Leaderboard(Results):
     suite: SuiteRecord
     machine: str
     command: str
-    wall_seconds: Positive
+    wall_seconds: NonNegative
     tuning: list[dict[str, Any]]
     rows: Annotated[list[Run], Field(min_length=1)]
     combined: list[CombinedRun] = Field(default_factory=list)

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import scipy
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load, load_file, save, save_file
 
@@ -32,6 +32,7 @@ from limpet.errors import DataError, LimpetError, ReleaseError, SpaceMismatchErr
 from limpet.geometry import Hypersphere, space_from_record
 from limpet.support.disk import only_files, read_bytes
 from limpet.support.hub import front_matter
+from limpet.support.ranges import PositiveInt
 from limpet.support.source_code import Standing, combined, digest_of, standing
 from limpet.version import __version__
 
@@ -67,7 +68,7 @@ class AdapterRecord(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="constants")  # an option may be infinite
 
-    format_version: int = Field(default=_FORMAT_VERSION, ge=1)
+    format_version: PositiveInt = _FORMAT_VERSION
     kind: str
     options: dict[str, Any]
     direction: Direction
@@ -75,7 +76,7 @@ class AdapterRecord(BaseModel):
     target: str
     source_space: dict[str, Any]
     target_space: dict[str, Any]
-    pairs: int = Field(ge=1)
+    pairs: PositiveInt
     fingerprint: str
     trained_on: str | None = None
     versions: dict[str, str] = {}

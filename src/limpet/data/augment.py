@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from annotated_types import Ge, Lt
 
 from limpet.errors import refuse
+from limpet.support.ranges import Count, NonNegative, Positive, PositiveInt, checked
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
 
+@checked
 @dataclass(frozen=True)
 class RandAugment:
     """How RandAugment changes images; see `limpet.data.augmentation_policies.rand_augment`.
@@ -22,19 +26,17 @@ class RandAugment:
         scale: The magnitude of full strength: 10 in the paper; 30 where magnitudes are counted as torchvision does.
     """
 
-    operations: int = 2
-    magnitude: float = 9
-    scale: float = 10
+    operations: PositiveInt = 2
+    magnitude: NonNegative = 9
+    scale: Positive = 10
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
-        refuse(self.operations < 1, f"rand_augment with operations = {self.operations}.", "at least 1")
-        refuse(self.scale <= 0, f"rand_augment with scale = {self.scale}.", "above 0: the magnitude of full strength")
         refuse(
-            not 0 <= self.magnitude <= self.scale,
+            self.magnitude > self.scale,
             f"rand_augment with magnitude = {self.magnitude}.",
-            f"from 0 to its scale, {self.scale}",
+            f"at most its scale, {self.scale}",
         )
 
 
@@ -65,6 +67,7 @@ class ResizedCrop:
         )
 
 
+@checked
 @dataclass(frozen=True)
 class Augmentation:
     """Which random changes training images go through; all off by default.
@@ -83,21 +86,16 @@ class Augmentation:
     RandAugment.
     """
 
-    crop_padding: int = 0
+    crop_padding: Count = 0
     flip: bool = False
-    degrees: float = 0.0
-    scale: float = 0.0
-    shift: float = 0.0
+    degrees: NonNegative = 0.0
+    scale: Annotated[float, Ge(0), Lt(1)] = 0.0
+    shift: NonNegative = 0.0
     resized_crop: ResizedCrop | None = None
     auto_augment: Literal["cifar-10"] | None = None
     rand_augment: RandAugment | None = None
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}  # where settings that people write are checked
-
-    def __post_init__(self) -> None:
-        for name in ("crop_padding", "degrees", "scale", "shift"):
-            refuse(getattr(self, name) < 0, f"{name} = {getattr(self, name)}.", "0 (off) or more")
-        refuse(self.scale >= 1, f"scale = {self.scale}.", "below 1: a change of size relative to the image")
 
     def __call__(self, images: Tensor, generator: torch.Generator, size: tuple[int, int] | None = None) -> Tensor:
         """Return changed images of the same type.

@@ -31,7 +31,8 @@ from limpet.evaluation.protocols.by_label import ByLabel
 from limpet.evaluation.results import ProtocolRecord
 from limpet.evaluation.sides import Sides, check_one_model, check_sides, in_one_order
 from limpet.evaluation.ties import Ties, ties_of
-from limpet.results import Data, Disagreement, ModelIdentity, Number, Part, Results, Share
+from limpet.results import Data, Disagreement, ModelIdentity, Number, Part, Results
+from limpet.support.ranges import Share
 from limpet.support.wording import INDEPENDENT
 
 _Array = NDArray[np.float64]

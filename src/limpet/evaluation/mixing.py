@@ -22,7 +22,8 @@ from limpet.evaluation.intervals import Draws
 from limpet.evaluation.protocols.base import PerUnit, Protocol
 from limpet.evaluation.sides import MatchedModels
 from limpet.evaluation.upgrade import random_order
-from limpet.results import Finite, ModelIdentity, Number, NumberInterval, Part, Share
+from limpet.results import Finite, ModelIdentity, Number, NumberInterval, Part
+from limpet.support.ranges import Share
 
 TOLERANCE = 0.01
 """What old queries may lose, as a fraction of 1, unless somebody says otherwise."""

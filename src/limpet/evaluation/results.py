@@ -24,7 +24,8 @@ from limpet.evaluation.mixing import Mixing
 from limpet.evaluation.ties import Ties
 from limpet.evaluation.uncertainty import Uncertainty
 from limpet.evaluation.upgrade import UpgradeCurves
-from limpet.results import Count, Data, Disagreement, ModelIdentity, Number, NumberInterval, Part, Results
+from limpet.results import Data, Disagreement, ModelIdentity, Number, NumberInterval, Part, Results
+from limpet.support.ranges import Count
 
 if TYPE_CHECKING:
     from limpet.evaluation.protocols.base import Protocol

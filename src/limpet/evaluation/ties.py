@@ -11,7 +11,8 @@ from limpet.embeddings import EmbeddingSet
 from limpet.evaluation.metrics import TIED
 from limpet.evaluation.protocols.base import PerUnit
 from limpet.evaluation.sides import Sides
-from limpet.results import Part, Share
+from limpet.results import Part
+from limpet.support.ranges import Share
 
 _ROWS_AT_ONCE = 65_536
 

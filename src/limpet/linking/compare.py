@@ -25,7 +25,8 @@ from limpet.evaluation.intervals import Draws, Interval, Resampled, chosen_inter
 from limpet.evaluation.metrics import metrics_named
 from limpet.evaluation.retrieval import rank_metrics, top_k
 from limpet.linking.held_out import HeldOut, Unlabelled
-from limpet.results import Count, Defined, Difference, Finite, Part, Positive, Several, Share
+from limpet.results import Defined, Difference, Finite, Part
+from limpet.support.ranges import Count, NonNegative, PositiveInt, Share
 
 CandidateKind = Literal["adapter", "head"]
 Directions = Literal["both", "new_to_old", "old_to_new"]
@@ -134,7 +135,7 @@ class CandidateScores(Part):
     name: Annotated[str, Field(min_length=1)]
     kind: CandidateKind
     direction: Direction | None = None
-    seconds: Positive | None
+    seconds: NonNegative | None
     cross: Score | None
     cross_minus_self_old: Gap | None
     self_new_minus_cross: Gap | None
@@ -156,7 +157,7 @@ class CandidateScores(Part):
 class Measured(CandidateScores):
     """A candidate that was measured."""
 
-    seconds: Positive
+    seconds: NonNegative
     cross: Score
     cross_minus_self_old: Gap
     self_new_minus_cross: Gap
@@ -653,7 +654,7 @@ _PLAIN = 0.02  # a loss that counts although few queries leave open whether it i
 class CurvePoint(Part):
     """A number of pairs, and what the candidate scores that was fitted on them."""
 
-    pairs: Several
+    pairs: PositiveInt
     cross: Score
 
 

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
+from annotated_types import Gt, Lt
 from pydantic import Field
 
 from limpet.adapters import SuspectPairs
@@ -17,7 +18,8 @@ from limpet.linking.held_out import HeldOut
 from limpet.linking.recommend import Action, Recommendation
 from limpet.linking.two_stage import TwoStage
 from limpet.models.long_texts import LongTextsRecord
-from limpet.results import Count, Disagreement, Finite, Part, Positive, Results, Several, Share
+from limpet.results import Disagreement, Finite, Part, Results
+from limpet.support.ranges import Count, NonNegative, PositiveInt, Share
 
 KIND_OF: dict[Action, CandidateKind] = {"adapt": "adapter", "train a head": "head"}
 """Actions that use a candidate, and of which kind."""
@@ -38,7 +40,7 @@ class ComparedModel(Part):
 
     name: str
     fingerprint: str
-    dim: Several
+    dim: PositiveInt
 
 
 class Models(Part):
@@ -72,14 +74,14 @@ class AdaptProtocol(Part):
     unseen_classes: Count
     metric: Literal["map", "overlap@10", "ndcg@10"]
     direction: Directions
-    level: Annotated[float, Field(gt=0, lt=1)]
-    resamples: Several
+    level: Annotated[float, Gt(0), Lt(1)]
+    resamples: PositiveInt
     seed: int
     resample: Literal["queries", "classes"]
     guards: list[str]
-    judged: Several | None
+    judged: PositiveInt | None
     provisional: bool
-    splits: Several
+    splits: PositiveInt
 
 
 class Systems(Part):
@@ -96,7 +98,7 @@ class Systems(Part):
 class ScoreMapRecord(Part):
     """What an old score becomes: the error in words and as a number, and old and new scores along the way."""
 
-    error: Positive
+    error: NonNegative
     text: str
     knots: Annotated[list[tuple[Finite, Finite]], Field(min_length=2)]
 

@@ -24,7 +24,8 @@ from limpet.linking.compare import (
     share_of,
 )
 from limpet.linking.held_out import HeldOut
-from limpet.results import Count, Defined, Part, Positive, Share
+from limpet.results import Defined, Part
+from limpet.support.ranges import Count, NonNegative, Share
 
 _MOST_CANDIDATES = 100
 _FEWEST_CANDIDATES = 10
@@ -50,7 +51,7 @@ class TwoStage(Part):
     cross_minus_self_old: Gap
     self_new_minus_cross: Gap
     recovered: Defined = None
-    encoded_per_query: Positive
+    encoded_per_query: NonNegative
     encoded: Share
     queries: Count
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 import torch.nn.functional as F
+from annotated_types import Ge
 from torch import Tensor, nn
 
 from limpet.errors import refuse, unknown_name
@@ -17,6 +18,7 @@ from limpet.geometry.segments import segment_mean
 from limpet.losses.boundary import class_boundaries
 from limpet.methods.base import CompatibilityMethod, Head, OldModel, Read, Step
 from limpet.methods.predecessor import class_source, require_old, select_known
+from limpet.support.ranges import NonNegative, PositiveInt
 
 
 def released_gamma(epoch: int, epochs: int) -> float:
@@ -72,28 +74,23 @@ class AdvBCT(CompatibilityMethod):
 
     def __init__(
         self,
-        weight: float = 1.0,
-        adversarial_weight: float = 1.0,
-        task_weight: float = 1.0,
-        threshold: float = 0.4,
+        weight: NonNegative = 1.0,
+        adversarial_weight: NonNegative = 1.0,
+        task_weight: NonNegative = 1.0,
+        threshold: NonNegative = 0.4,
         classes: Literal["old", "new"] = "old",
-        iqr: float = 1.5,
+        iqr: Annotated[float, Ge(0)] = 1.5,
         critic_on: Literal["features", "points"] = "features",
         joint_batch_norm: bool = False,
         gamma_schedule: Literal["released", "linear", "constant"] = "released",
-        hidden: int = 100,
+        hidden: PositiveInt = 100,
     ) -> None:
         super().__init__()
         weights = (weight, adversarial_weight, task_weight)
         refuse(min(weights) < 0 or max(weights) == 0, f"advbct was given the weights {weights}",
                "weights of at least 0, one of them above 0")  # fmt: skip
-        refuse(classes not in ("old", "new"), f"advbct was given classes='{classes}'", "'old' or 'new'")
-        refuse(iqr < 0 or threshold < 0 or hidden < 1, f"advbct was given iqr={iqr}, threshold={threshold}, "
-               f"hidden={hidden}", "iqr and threshold of at least 0, hidden of at least 1")  # fmt: skip
         self.weight, self.adversarial_weight, self.task_weight = weight, adversarial_weight, task_weight
         self.threshold, self.classes, self.iqr = threshold, classes, iqr
-        refuse(critic_on not in ("features", "points"), f"advbct was given critic_on='{critic_on}'",
-               "'features' or 'points'")  # fmt: skip
         self.critic_on = critic_on
         if gamma_schedule not in GAMMA_SCHEDULES:
             raise unknown_name("gamma_schedule", gamma_schedule, GAMMA_SCHEDULES)

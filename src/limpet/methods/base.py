@@ -21,6 +21,7 @@ from limpet.embeddings import EmbeddingSet
 from limpet.errors import ConfigError
 from limpet.geometry import SPACES, Space
 from limpet.losses.influence import mean_cross_entropy
+from limpet.support.ranges import checked
 
 if TYPE_CHECKING:
     from limpet.adapters.base import Adapter
@@ -362,6 +363,11 @@ class CompatibilityMethod(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "__init__" in vars(cls):
+            checked(cls)
 
     @property
     def reads(self) -> frozenset[Read]:

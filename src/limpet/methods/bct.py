@@ -6,11 +6,11 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from limpet.errors import refuse
 from limpet.geometry import Space
 from limpet.losses.influence import mean_cross_entropy
 from limpet.methods.base import EVERY_SPACE, CompatibilityMethod, Head, OldModel, PrototypeClassifier, Read, Step
 from limpet.methods.predecessor import class_prototypes, frozen, require_old, shares_classes
+from limpet.support.ranges import NonNegative, Positive
 
 UNSCALED_TEMPERATURE = 0.05
 
@@ -39,15 +39,12 @@ class BCT(CompatibilityMethod):
     classifier: Head
 
     def __init__(
-        self, weight: float = 1.0, temperature: float | None = None, classifier: Literal["old", "means"] = "old"
+        self,
+        weight: NonNegative = 1.0,
+        temperature: Positive | None = None,
+        classifier: Literal["old", "means"] = "old",
     ) -> None:
         super().__init__()
-        refuse(
-            weight < 0 or (temperature is not None and temperature <= 0),
-            f"bct was given weight={weight} and temperature={temperature}",
-            "a weight of at least 0 and a temperature above 0",
-        )
-        refuse(classifier not in ("old", "means"), f"bct was given classifier='{classifier}'", "'old' or 'means'")
         self.weight, self.temperature = weight, temperature
         self.only_means, self.synthesised = classifier == "means", False
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from limpet.errors import refuse
 from limpet.geometry import Space
 from limpet.geometry.hypersphere import normalise
 from limpet.losses.contrast import high_order_contrast
 from limpet.losses.prototypes import point_contrast
 from limpet.methods.base import CompatibilityMethod, Head, OldModel, Read, Step
 from limpet.methods.predecessor import class_prototypes, require_old
+from limpet.support.ranges import NonNegative, Positive, Share
 
 
 class BlendedTargets(CompatibilityMethod):
@@ -42,24 +42,13 @@ class BlendedTargets(CompatibilityMethod):
 
     def __init__(
         self,
-        weight: float = 0.8,
-        class_share: float = 0.25,
-        old_share: float = 0.5,
-        temperature: float = 0.1,
-        class_temperature: float = 0.07,
+        weight: NonNegative = 0.8,
+        class_share: Share = 0.25,
+        old_share: Share = 0.5,
+        temperature: Positive = 0.1,
+        class_temperature: Positive = 0.07,
     ) -> None:
         super().__init__()
-        refuse(weight < 0, f"blended_targets was given weight={weight}", "a value of at least 0")
-        refuse(
-            not 0 <= class_share <= 1 or not 0 <= old_share <= 1,
-            f"blended_targets was given class_share={class_share} and old_share={old_share}",
-            "shares in [0, 1]",
-        )
-        refuse(
-            temperature <= 0 or class_temperature <= 0,
-            f"blended_targets was given temperature={temperature} and class_temperature={class_temperature}",
-            "temperatures above 0",
-        )
         self.weight, self.class_share, self.old_share = weight, class_share, old_share
         self.temperature, self.class_temperature = temperature, class_temperature
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
+from annotated_types import Ge, Lt
 from torch import Tensor, nn
 
 from limpet.adapters.base import Adapter, Fitted
@@ -16,13 +17,13 @@ from limpet.adapters.pairs import trusted_pairs
 from limpet.adapters.residual_mlp import NAMES, ResidualMLP
 from limpet.embeddings import EmbeddingSet
 from limpet.embeddings.trained_on import TrainedOn
-from limpet.errors import refuse
 from limpet.geometry import Space
 from limpet.geometry.hypersphere import normalise
 from limpet.losses.alignment import similarity_alignment
 from limpet.losses.contrast import each_its_own, high_order_contrast
 from limpet.methods.base import Batch, CompatibilityMethod, Head, OldModel, Read, Step, View, task_of
 from limpet.methods.predecessor import require_old
+from limpet.support.ranges import NonNegative, Positive, PositiveInt, Share
 
 
 class GalleryMap(nn.Module):
@@ -94,19 +95,14 @@ class BothSides(CompatibilityMethod):
 
     def __init__(
         self,
-        weight: float = 1.0,
-        keep: float = 30.0,
-        scale: float = 6.0,
-        hidden: int | None = None,
-        doubt: float = 0.5,
-        dropout: float = 0.25,
+        weight: NonNegative = 1.0,
+        keep: NonNegative = 30.0,
+        scale: Positive = 6.0,
+        hidden: PositiveInt | None = None,
+        doubt: Share = 0.5,
+        dropout: Annotated[float, Ge(0), Lt(1)] = 0.25,
     ) -> None:
         super().__init__()
-        refuse(weight < 0 or keep < 0, f"both_sides was given weight={weight} and keep={keep}", "values of at least 0")
-        refuse(scale <= 0, f"both_sides was given scale={scale}", "a value above 0")
-        refuse(hidden is not None and hidden < 1, f"both_sides was given hidden={hidden}", "at least 1, or none")
-        refuse(not 0 <= doubt <= 1, f"both_sides was given doubt={doubt}", "a probability, from 0 to 1")
-        refuse(not 0 <= dropout < 1, f"both_sides was given dropout={dropout}", "a share of at least 0, below 1")
         self.weight, self.keep, self.scale, self.hidden, self.doubt = weight, keep, scale, hidden, doubt
         self.dropout = dropout
 

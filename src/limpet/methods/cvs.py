@@ -22,6 +22,7 @@ from limpet.losses.coherence import all_distances, frozen_triplet, nearest_of_ot
 from limpet.losses.distillation import dark_knowledge
 from limpet.methods.base import CompatibilityMethod, Head, OldModel, Read, Step
 from limpet.methods.predecessor import BLOCK, OldScores, by_option, require_old, rows_by_name
+from limpet.support.ranges import NonNegative, Positive
 
 COINCIDING = 1e-6  # points closer than this have no direction in float32, and a batch closer than this no scale
 
@@ -73,11 +74,11 @@ class CVS(CompatibilityMethod):
     def __init__(
         self,
         coherence: str = "model",
-        model_weight: float = 10.0,
-        data_weight: float = 1.0,
-        margin: float = 0.1,
+        model_weight: NonNegative = 10.0,
+        data_weight: NonNegative = 1.0,
+        margin: NonNegative = 0.1,
         squared: bool = False,
-        temperature: float = 2.0,
+        temperature: Positive = 2.0,
         aggregation: str = "item_mean",
         reduction: Literal["selected", "batch"] = "selected",
         replay: bool = True,
@@ -86,14 +87,6 @@ class CVS(CompatibilityMethod):
         for option, value, known in (("coherence", coherence, COHERENCES), ("aggregation", aggregation, AGGREGATIONS)):
             if value not in known:
                 raise unknown_name(option, value, known, listing="limpet methods cvs")
-        refuse(
-            model_weight < 0 or data_weight < 0 or margin < 0 or temperature <= 0,
-            f"cvs was given model_weight={model_weight}, data_weight={data_weight}, margin={margin}, "
-            f"temperature={temperature}",
-            "weights and a margin of at least 0, and a temperature above 0",
-        )
-        refuse(reduction not in ("selected", "batch"), f"cvs was given reduction='{reduction}'",
-               "'selected' or 'batch'")  # fmt: skip
         self.coherence, self.model_weight, self.data_weight = coherence, model_weight, data_weight
         self.margin, self.squared, self.temperature = margin, squared, temperature
         self.aggregation, self.reduction = aggregation, reduction

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import torch
+from annotated_types import Ge
 from torch import Tensor
 
-from limpet.errors import refuse
 from limpet.geometry.hypersphere import root
 from limpet.losses.alignment import selected_mean
 from limpet.methods.base import CompatibilityMethod, Read, Step, task_of
+from limpet.support.ranges import NonNegative
 
 SLACK = 0.1  # added to a difference of old similarities, by which another one is divided
 
@@ -39,18 +40,14 @@ class D3still(CompatibilityMethod):
 
     def __init__(
         self,
-        weight: float = 1.0,
-        own: float = 50.0,
-        inverted: float = 2.0,
-        upheld: float = 1.0,
-        neighbours: int = 9,
+        weight: NonNegative = 1.0,
+        own: NonNegative = 50.0,
+        inverted: NonNegative = 2.0,
+        upheld: NonNegative = 1.0,
+        neighbours: Annotated[int, Ge(2)] = 9,
     ) -> None:
         super().__init__()
-        factors = {"weight": weight, "own": own, "inverted": inverted, "upheld": upheld}
-        for name, factor in factors.items():
-            refuse(factor < 0, f"d3still was given {name}={factor}", "a value of at least 0")
-        refuse(neighbours < 2, f"d3still was given neighbours={neighbours}", "at least 2: one has no order")
-        self.weight, self.own, self.inverted, self.upheld, self.neighbours = *factors.values(), neighbours
+        self.weight, self.own, self.inverted, self.upheld, self.neighbours = weight, own, inverted, upheld, neighbours
 
     @property
     def reads(self) -> frozenset[Read]:

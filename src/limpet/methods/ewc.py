@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from limpet.errors import refuse, unknown_name
 from limpet.geometry import Hypersphere, Space
 from limpet.losses.importance import Tensors, quadratic_penalty
 from limpet.losses.influence import mean_cross_entropy
@@ -23,6 +22,7 @@ from limpet.methods.weight_records import (
     refuse_other_weights,
     trained_weights,
 )
+from limpet.support.ranges import NonNegative
 
 
 class EWC(CompatibilityMethod):
@@ -56,15 +56,11 @@ class EWC(CompatibilityMethod):
 
     def __init__(
         self,
-        weight: float = 0.01,
+        weight: NonNegative = 0.01,
         fisher: Literal["items", "batches"] = "items",
         anchors: Literal["each", "latest"] = "each",
     ) -> None:
         super().__init__()
-        refuse(weight < 0, f"ewc was given weight={weight}", "a weight of at least 0")
-        for option, value, known in (("fisher", fisher, FISHERS), ("anchors", anchors, ANCHORS)):
-            if value not in known:
-                raise unknown_name(option, value, known, listing="limpet methods ewc")
         self.weight, self.squares, self.merge = weight, FISHERS[fisher], ANCHORS[anchors]
         self._keep({}, {})
 

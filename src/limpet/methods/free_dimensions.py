@@ -11,6 +11,7 @@ from limpet.losses.alignment import distance_alignment
 from limpet.losses.prototypes import point_contrast
 from limpet.methods.base import CompatibilityMethod, Head, OldModel, Read, Step, View
 from limpet.methods.predecessor import class_prototypes, require_old
+from limpet.support.ranges import NonNegative, Positive, PositiveInt
 
 
 class FreeDimensions(CompatibilityMethod):
@@ -46,10 +47,10 @@ class FreeDimensions(CompatibilityMethod):
 
     def __init__(
         self,
-        weight: float = 1.0,
-        prototype_weight: float = 1.0,
-        temperature: float = 0.07,
-        task_dim: int | None = None,
+        weight: NonNegative = 1.0,
+        prototype_weight: NonNegative = 1.0,
+        temperature: Positive = 0.07,
+        task_dim: PositiveInt | None = None,
     ) -> None:
         super().__init__()
         refuse(

@@ -15,6 +15,7 @@ from limpet.geometry import lorentz
 from limpet.geometry.lorentz import Curvature, exterior_angle, half_aperture, paired_distance
 from limpet.losses.alignment import selected_mean
 from limpet.methods.base import CompatibilityMethod, Read, Step, View
+from limpet.support.ranges import NonNegative, Positive
 
 
 class HBCT(CompatibilityMethod):
@@ -48,26 +49,16 @@ class HBCT(CompatibilityMethod):
 
     def __init__(
         self,
-        weight: float = 0.3,
-        entail_weight: float = 1.0,
-        temperature: float = 0.5,
-        beta: float = 0.01,
-        min_radius: float = 0.1,
+        weight: NonNegative = 0.3,
+        entail_weight: NonNegative = 1.0,
+        temperature: Positive = 0.5,
+        beta: Positive = 0.01,
+        min_radius: Positive = 0.1,
         contrast: Literal["rince", "infonce", "mean_distortion"] = "rince",
         similarity: Literal["geodesic", "squared_lorentz", "inner"] = "geodesic",
         same_class_negatives: bool = True,
     ) -> None:
         super().__init__()
-        refuse(
-            weight < 0 or entail_weight < 0 or temperature <= 0 or beta <= 0 or min_radius <= 0,
-            f"hbct was given weight={weight}, entail_weight={entail_weight}, temperature={temperature}, beta={beta}, "
-            f"min_radius={min_radius}",
-            "weights of at least 0; temperature, beta and min_radius above 0",
-        )
-        refuse(contrast not in ("rince", "infonce", "mean_distortion"), f"hbct was given contrast='{contrast}'",
-               "'rince', 'infonce' or 'mean_distortion'")  # fmt: skip
-        refuse(similarity not in ("geodesic", "squared_lorentz", "inner"), f"hbct was given similarity='{similarity}'",
-               "'geodesic', 'squared_lorentz' or 'inner'")  # fmt: skip
         refuse(contrast == "mean_distortion" and similarity == "inner",
                "hbct was given contrast='mean_distortion' with similarity='inner'", "a distance: 'geodesic' or "
                "'squared_lorentz'")  # fmt: skip

@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor
 
-from limpet.errors import refuse
 from limpet.losses.contrast import high_order_contrast
 from limpet.methods.base import EVERY_SPACE, CompatibilityMethod, Read, Step
+from limpet.support.ranges import Positive, Share
 
 
 class HOC(CompatibilityMethod):
@@ -33,16 +33,12 @@ class HOC(CompatibilityMethod):
     without_classes: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(
-        self, scale: float = 10.0, task_share: float = 0.1, form: Literal["strict", "infonce", "reference"] = "strict"
+        self,
+        scale: Positive = 10.0,
+        task_share: Share = 0.1,
+        form: Literal["strict", "infonce", "reference"] = "strict",
     ) -> None:
         super().__init__()
-        refuse(
-            scale <= 0 or not 0 <= task_share <= 1,
-            f"hoc was given scale={scale} and task_share={task_share}",
-            "a scale above 0 and a task_share in [0, 1]",
-        )
-        refuse(form not in ("strict", "infonce", "reference"), f"hoc was given form='{form}'",
-               "'strict', 'infonce' or 'reference'")  # fmt: skip
         self.scale, self.task_share, self.form = scale, task_share, form
 
     @property

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from limpet.errors import refuse
 from limpet.losses.contrast import INFINITY
 from limpet.methods.base import EVERY_SPACE, CompatibilityMethod, Read, Step
+from limpet.support.ranges import Count, NonNegative, Positive
 
 
 class HotRefresh(CompatibilityMethod):
@@ -40,20 +40,14 @@ class HotRefresh(CompatibilityMethod):
 
     def __init__(
         self,
-        weight: float = 1.0,
-        temperature: float = 0.01,
-        negatives: int = 10,
+        weight: NonNegative = 1.0,
+        temperature: Positive = 0.01,
+        negatives: Count = 10,
         new_to_new: bool = True,
         form: Literal["contrast", "triplet"] = "contrast",
-        margin: float = 0.3,
+        margin: NonNegative = 0.3,
     ) -> None:
         super().__init__()
-        refuse(
-            weight < 0 or temperature <= 0 or negatives < 0 or margin < 0,
-            f"hot_refresh was given weight={weight}, temperature={temperature}, negatives={negatives}, margin={margin}",
-            "weight, negatives and margin of at least 0 and a temperature above 0",
-        )
-        refuse(form not in ("contrast", "triplet"), f"hot_refresh was given form='{form}'", "'contrast' or 'triplet'")
         self.weight, self.temperature, self.negatives = weight, temperature, negatives
         self.new_to_new, self.form, self.margin = new_to_new, form, margin
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from limpet.errors import refuse
 from limpet.losses.alignment import similarity_alignment
 from limpet.methods.base import EVERY_SPACE, CompatibilityMethod, Read, Step, task_of
+from limpet.support.ranges import NonNegative
 
 
 class Keep(CompatibilityMethod):
@@ -34,9 +34,8 @@ class Keep(CompatibilityMethod):
     slower_when_wide = True
     balance = None  # where every item has a class, there is nothing to weigh
 
-    def __init__(self, weight: float = 100.0) -> None:
+    def __init__(self, weight: NonNegative = 100.0) -> None:
         super().__init__()
-        refuse(weight < 0, f"keep was given weight={weight}", "a value of at least 0")
         self.weight = weight
 
     @property

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
+from annotated_types import Gt, Le
 from torch import Tensor, nn
 
 from limpet.errors import refuse
@@ -13,6 +14,7 @@ from limpet.losses.alignment import distance_alignment, selected_mean
 from limpet.losses.denoising import credible_rows
 from limpet.methods.base import EVERY_SPACE, CompatibilityMethod, Head, OldModel, Read, Step
 from limpet.methods.predecessor import labelled_features, require_old
+from limpet.support.ranges import NonNegative
 
 
 class L2(CompatibilityMethod):
@@ -35,13 +37,14 @@ class L2(CompatibilityMethod):
     credible: Tensor | None
 
     def __init__(
-        self, weight: float = 10.0, power: Literal[1, 2] = 1, hinge: float = 0.0, denoise: float = 1.0
+        self,
+        weight: NonNegative = 10.0,
+        power: Literal[1, 2] = 1,
+        hinge: NonNegative = 0.0,
+        denoise: Annotated[float, Gt(0), Le(1)] = 1.0,
     ) -> None:
         super().__init__()
-        refuse(weight < 0 or hinge < 0, f"l2 was given weight={weight} and hinge={hinge}", "values of at least 0")
-        refuse(power not in (1, 2), f"l2 was given power={power}", "1 or 2")
         refuse(power == 2 and hinge > 0, f"l2 was given hinge={hinge} with power=2", "a hinge only with power=1")
-        refuse(not 0 < denoise <= 1, f"l2 was given denoise={denoise}", "a share in (0, 1]")
         self.weight, self.power, self.hinge, self.denoise = weight, power, hinge, denoise
         self.register_buffer("credible", None)  # none needed where all rows count
 

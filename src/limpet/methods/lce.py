@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch.nn.functional as F
+from annotated_types import Ge
 from torch import Tensor, nn
 
-from limpet.errors import refuse
 from limpet.geometry import Space
 from limpet.geometry.hypersphere import mean_direction, normalise
 from limpet.losses.alignment import selected_mean
 from limpet.losses.boundary import class_boundaries
 from limpet.methods.base import CompatibilityMethod, Head, OldModel, Read, Step
 from limpet.methods.predecessor import class_source, require_old, select_known
+from limpet.support.ranges import NonNegative
 
 
 class LCE(CompatibilityMethod):
@@ -49,20 +50,15 @@ class LCE(CompatibilityMethod):
     def __init__(
         self,
         form: Literal["angle", "cosine"] = "angle",
-        weight: float = 1.0,
-        alignment_weight: float | None = None,
-        boundary_weight: float = 1.0,
+        weight: NonNegative = 1.0,
+        alignment_weight: NonNegative | None = None,
+        boundary_weight: NonNegative = 1.0,
         classes: Literal["new", "old"] = "new",
-        iqr: float | None = None,
+        iqr: Annotated[float, Ge(0)] | None = None,
     ) -> None:
         super().__init__()
-        refuse(form not in ("angle", "cosine"), f"lce was given form='{form}'", "'angle' or 'cosine'")
-        refuse(classes not in ("new", "old"), f"lce was given classes='{classes}'", "'new' or 'old'")
         alignment_weight = {"angle": 1.0, "cosine": 100.0}[form] if alignment_weight is None else alignment_weight
         iqr = {"angle": 1.5, "cosine": float("inf")}[form] if iqr is None else iqr
-        weights = (weight, alignment_weight, boundary_weight)
-        refuse(min(weights) < 0, f"lce was given the weights {weights}", "weights of at least 0")
-        refuse(iqr < 0, f"lce was given iqr={iqr}", "at least 0; infinity keeps all")
         self.form, self.classes, self.iqr = form, classes, iqr
         self.alignment_weight, self.boundary_weight = weight * alignment_weight, weight * boundary_weight
 

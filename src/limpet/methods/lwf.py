@@ -6,11 +6,12 @@ import copy
 
 from torch import Tensor, nn
 
-from limpet.errors import ConfigError, refuse
+from limpet.errors import ConfigError
 from limpet.geometry import Space
 from limpet.losses.distillation import softened_cross_entropy
 from limpet.methods.base import EVERY_SPACE, CompatibilityMethod, Head, OldModel, Read, Step
 from limpet.methods.predecessor import by_option, frozen, require_old
+from limpet.support.ranges import NonNegative, Positive
 
 
 class LwF(CompatibilityMethod):
@@ -33,13 +34,8 @@ class LwF(CompatibilityMethod):
     teacher: Head
     student: Head
 
-    def __init__(self, weight: float = 1.0, temperature: float = 2.0) -> None:
+    def __init__(self, weight: NonNegative = 1.0, temperature: Positive = 2.0) -> None:
         super().__init__()
-        refuse(
-            weight < 0 or temperature <= 0,
-            f"lwf was given weight={weight} and temperature={temperature}",
-            "a weight of at least 0 and a temperature above 0",
-        )
         self.weight, self.temperature = weight, temperature
 
     @property

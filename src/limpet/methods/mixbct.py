@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
+from annotated_types import Gt, Le
 from torch import Tensor, nn
 
-from limpet.errors import refuse
 from limpet.geometry import Space
 from limpet.geometry.hypersphere import normalise
 from limpet.losses.denoising import credible_rows
 from limpet.methods.base import EVERY_SPACE, CompatibilityMethod, Head, OldModel, Read, Step, View
 from limpet.methods.predecessor import labelled_features, require_old
+from limpet.support.ranges import Share
 
 
 class MixBCT(CompatibilityMethod):
@@ -41,15 +42,12 @@ class MixBCT(CompatibilityMethod):
     credible: Tensor
 
     def __init__(
-        self, ratio: float = 0.3, denoise: float = 0.9, old_scale: Literal["matched", "raw"] = "matched"
+        self,
+        ratio: Share = 0.3,
+        denoise: Annotated[float, Gt(0), Le(1)] = 0.9,
+        old_scale: Literal["matched", "raw"] = "matched",
     ) -> None:
         super().__init__()
-        refuse(
-            not (0 <= ratio <= 1 and 0 < denoise <= 1),
-            f"mixbct was given ratio={ratio} and denoise={denoise}",
-            "ratio in [0, 1] and denoise in (0, 1]",
-        )
-        refuse(old_scale not in ("matched", "raw"), f"mixbct was given old_scale='{old_scale}'", "'matched' or 'raw'")
         self.ratio, self.denoise, self.old_scale = ratio, denoise, old_scale
 
     @property

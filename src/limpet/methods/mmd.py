@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from limpet.errors import refuse
 from limpet.geometry import Space
 from limpet.losses.coherence import all_distances
 from limpet.losses.distillation import softened_cross_entropy
 from limpet.methods.base import EVERY_SPACE, CompatibilityMethod, Head, OldModel, Read, Step
 from limpet.methods.predecessor import OldScores, require_old
+from limpet.support.ranges import NonNegative, Positive
 
 
 class MMD(CompatibilityMethod):
@@ -35,18 +35,12 @@ class MMD(CompatibilityMethod):
 
     def __init__(
         self,
-        weight: float = 1.0,
-        distillation_weight: float = 1.0,
-        temperature: float = 2.0,
-        bandwidth: float | None = None,
+        weight: NonNegative = 1.0,
+        distillation_weight: NonNegative = 1.0,
+        temperature: Positive = 2.0,
+        bandwidth: Positive | None = None,
     ) -> None:
         super().__init__()
-        refuse(
-            weight < 0 or distillation_weight < 0 or temperature <= 0 or (bandwidth is not None and bandwidth <= 0),
-            f"mmd was given weight={weight}, distillation_weight={distillation_weight}, temperature={temperature}, "
-            f"bandwidth={bandwidth}",
-            "weights of at least 0; temperature and bandwidth above 0",
-        )
         self.weight, self.distillation_weight = weight, distillation_weight
         self.temperature, self.bandwidth = temperature, bandwidth
 

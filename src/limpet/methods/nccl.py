@@ -9,12 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from limpet.errors import ConfigError, refuse
+from limpet.errors import ConfigError
 from limpet.geometry import Space
 from limpet.geometry.hypersphere import normalise
 from limpet.geometry.segments import segment_mean
 from limpet.methods.base import CompatibilityMethod, Head, OldModel, Read, Step
 from limpet.methods.predecessor import BLOCK, by_option, frozen, labelled_features, require_old, rows_by_name
+from limpet.support.ranges import NonNegative, Positive, PositiveInt
 
 DENSE_CLASSES, KEPT_BEYOND = 4096, 64
 
@@ -66,29 +67,18 @@ class NCCL(CompatibilityMethod):
 
     def __init__(
         self,
-        weight: float = 1.0,
-        logit_weight: float = 0.01,
+        weight: NonNegative = 1.0,
+        logit_weight: NonNegative = 0.01,
         scores: Literal["unit", "printed"] = "unit",
-        temperature: float = 1.0,
-        queue_size: int = 2048,
+        temperature: Positive = 1.0,
+        queue_size: PositiveInt = 2048,
         credible_only: bool = True,
         credible_on: Literal["points", "features"] = "points",
-        kept_logits: int | None = None,
+        kept_logits: PositiveInt | None = None,
     ) -> None:
         super().__init__()
-        refuse(
-            weight < 0 or logit_weight < 0 or temperature <= 0,
-            f"nccl was given weight={weight}, logit_weight={logit_weight}, temperature={temperature}",
-            "weights of at least 0 and a temperature above 0",
-        )
-        refuse(scores not in ("unit", "printed"), f"nccl was given scores='{scores}'", "'unit' or 'printed'")
-        refuse(queue_size < 1, f"nccl was given queue_size={queue_size}", "a queue of at least 1 item")
-        refuse(kept_logits is not None and kept_logits < 1, f"nccl was given kept_logits={kept_logits}",
-               "at least 1, or nothing to let the number of classes decide")  # fmt: skip
         self.weight, self.logit_weight, self.temperature = weight, logit_weight, temperature
         self.scores = scores
-        refuse(credible_on not in ("points", "features"), f"nccl was given credible_on='{credible_on}'",
-               "'points' or 'features'")  # fmt: skip
         self.queue_size, self.credible_only, self.credible_on = queue_size, credible_only, credible_on
         self.kept_logits = kept_logits
         self.dense = self.all_known = True

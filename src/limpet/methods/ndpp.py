@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from limpet.errors import refuse
 from limpet.geometry import Space
 from limpet.geometry.hypersphere import normalise
 from limpet.losses.perturbation import block_size, mean_angle
@@ -16,6 +15,7 @@ from limpet.losses.prototypes import drawn_classes, prototype_contrast
 from limpet.methods.base import CompatibilityMethod, Epoch, Head, OldModel, Read, Step
 from limpet.methods.new_prototypes import NewPrototypes, PrototypeSource
 from limpet.methods.predecessor import class_prototypes, require_old
+from limpet.support.ranges import Count, NonNegative, Positive, PositiveInt
 
 _NEGLIGIBLE = 1e-6  # a smaller sum of similarities has no direction to speak of
 
@@ -52,27 +52,18 @@ class NDPP(CompatibilityMethod):
 
     def __init__(
         self,
-        weight: float = 1.0,
-        temperature: float = 0.07,
-        alpha_old: float = 0.01,
-        alpha_new: float = 0.01,
-        neighbours: int = 100,
+        weight: NonNegative = 1.0,
+        temperature: Positive = 0.07,
+        alpha_old: NonNegative = 0.01,
+        alpha_new: NonNegative = 0.01,
+        neighbours: PositiveInt = 100,
         accumulate: bool = False,
         new_prototypes: PrototypeSource = "exact",
-        new_start_epoch: int = 0,
-        negatives: int | None = None,
+        new_start_epoch: Count = 0,
+        negatives: PositiveInt | None = None,
         old_only: bool = False,
     ) -> None:
         super().__init__()
-        refuse(weight < 0 or temperature <= 0, f"ndpp was given weight={weight} and temperature={temperature}",
-               "a weight of at least 0 and a temperature above 0")  # fmt: skip
-        refuse(min(alpha_old, alpha_new) < 0, f"ndpp was given alpha_old={alpha_old} and alpha_new={alpha_new}",
-               "lengths of at least 0")  # fmt: skip
-        refuse(neighbours < 1 or new_start_epoch < 0, f"ndpp was given neighbours={neighbours} and "
-               f"new_start_epoch={new_start_epoch}", "at least 1 neighbour and an epoch from 0")  # fmt: skip
-        refuse(new_prototypes not in ("exact", "running"), f"ndpp was given new_prototypes='{new_prototypes}'",
-               "'exact' or 'running'")  # fmt: skip
-        refuse(negatives is not None and negatives < 1, f"ndpp was given negatives={negatives}", "at least 1, or none")
         self.weight, self.temperature, self.negatives = weight, temperature, negatives
         self.alpha_old, self.alpha_new, self.neighbours = alpha_old, alpha_new, neighbours
         self.accumulate, self.source, self.new_start_epoch = accumulate, new_prototypes, new_start_epoch

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from limpet.errors import refuse
 from limpet.geometry import Space
 from limpet.losses.prototypes import point_contrast
 from limpet.methods.base import CompatibilityMethod, Head, OldModel, Read, Step
 from limpet.methods.predecessor import class_prototypes, require_old
+from limpet.support.ranges import NonNegative, Positive
 
 
 class OCA(CompatibilityMethod):
@@ -35,13 +35,8 @@ class OCA(CompatibilityMethod):
     prototypes: Tensor
     block: Space
 
-    def __init__(self, weight: float = 1.0, temperature: float = 0.07) -> None:
+    def __init__(self, weight: NonNegative = 1.0, temperature: Positive = 0.07) -> None:
         super().__init__()
-        refuse(
-            weight < 0 or temperature <= 0,
-            f"oca was given weight={weight} and temperature={temperature}",
-            "a weight of at least 0 and a temperature above 0",
-        )
         self.weight, self.temperature = weight, temperature
 
     @property

@@ -10,13 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from limpet.errors import refuse
 from limpet.geometry import Space
 from limpet.losses.perturbation import block_size, mean_angle
 from limpet.losses.prototypes import drawn_classes, prototype_contrast
 from limpet.methods.base import CompatibilityMethod, Epoch, Head, OldModel, Read, Step
 from limpet.methods.new_prototypes import NewPrototypes, PrototypeSource
 from limpet.methods.predecessor import class_prototypes, require_old
+from limpet.support.ranges import Count, NonNegative, Positive, PositiveInt
 
 
 class ODPP(CompatibilityMethod):
@@ -57,32 +57,21 @@ class ODPP(CompatibilityMethod):
 
     def __init__(
         self,
-        weight: float = 1.0,
-        temperature: float = 0.07,
+        weight: NonNegative = 1.0,
+        temperature: Positive = 0.07,
         threshold_old: float = 0.6,
         threshold_new: float = 0.6,
-        gamma: float = 1.0,
-        inner_epochs: int = 50,
-        inner_learning_rate: float = 1e-3,
-        inner_batch_size: int = 1024,
+        gamma: NonNegative = 1.0,
+        inner_epochs: Count = 50,
+        inner_learning_rate: Positive = 1e-3,
+        inner_batch_size: PositiveInt = 1024,
         pairs: Literal["sampled", "active"] = "sampled",
         new_prototypes: PrototypeSource = "exact",
-        new_start_epoch: int = 0,
-        negatives: int | None = None,
+        new_start_epoch: Count = 0,
+        negatives: PositiveInt | None = None,
         old_only: bool = False,
     ) -> None:
         super().__init__()
-        refuse(weight < 0 or temperature <= 0, f"odpp was given weight={weight} and temperature={temperature}",
-               "a weight of at least 0 and a temperature above 0")  # fmt: skip
-        refuse(gamma < 0 or inner_epochs < 0 or inner_learning_rate <= 0 or inner_batch_size < 1,
-               f"odpp was given gamma={gamma}, inner_epochs={inner_epochs}, inner_learning_rate={inner_learning_rate}, "
-               f"inner_batch_size={inner_batch_size}",
-               "gamma and inner_epochs of at least 0, a rate above 0, at least 1 pair")  # fmt: skip
-        refuse(pairs not in ("sampled", "active"), f"odpp was given pairs='{pairs}'", "'sampled' or 'active'")
-        refuse(new_prototypes not in ("exact", "running"), f"odpp was given new_prototypes='{new_prototypes}'",
-               "'exact' or 'running'")  # fmt: skip
-        refuse(new_start_epoch < 0, f"odpp was given new_start_epoch={new_start_epoch}", "an epoch from 0")
-        refuse(negatives is not None and negatives < 1, f"odpp was given negatives={negatives}", "at least 1, or none")
         self.weight, self.temperature, self.negatives = weight, temperature, negatives
         self.threshold_old, self.threshold_new, self.gamma = threshold_old, threshold_new, gamma
         self.inner_epochs, self.inner_learning_rate = inner_epochs, inner_learning_rate

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from limpet.errors import refuse
 from limpet.losses.contrast import each_its_own, high_order_contrast
 from limpet.methods.base import CompatibilityMethod, Read, Step, task_of
+from limpet.support.ranges import NonNegative, Positive
 
 
 class OneSide(CompatibilityMethod):
@@ -29,10 +29,8 @@ class OneSide(CompatibilityMethod):
     unlabelled = True
     balance = None  # it is for heads, which are chosen on items held out
 
-    def __init__(self, weight: float = 1.0, scale: float = 6.0) -> None:
+    def __init__(self, weight: NonNegative = 1.0, scale: Positive = 6.0) -> None:
         super().__init__()
-        refuse(weight < 0, f"one_side was given weight={weight}", "a value of at least 0")
-        refuse(scale <= 0, f"one_side was given scale={scale}", "a value above 0")
         self.weight, self.scale = weight, scale
 
     @property

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from limpet.errors import refuse
 from limpet.geometry import Space
 from limpet.losses.prototypes import drawn_classes, point_contrast
 from limpet.methods.base import EVERY_SPACE, CompatibilityMethod, Head, OldModel, Read, Step
 from limpet.methods.predecessor import class_prototypes, require_old
+from limpet.support.ranges import NonNegative, Positive, PositiveInt
 
 
 class P2S(CompatibilityMethod):
@@ -29,14 +29,10 @@ class P2S(CompatibilityMethod):
 
     prototypes: Tensor
 
-    def __init__(self, weight: float = 1.0, temperature: float = 0.07, negatives: int | None = None) -> None:
+    def __init__(
+        self, weight: NonNegative = 1.0, temperature: Positive = 0.07, negatives: PositiveInt | None = None
+    ) -> None:
         super().__init__()
-        refuse(
-            weight < 0 or temperature <= 0,
-            f"p2s was given weight={weight} and temperature={temperature}",
-            "a weight of at least 0 and a temperature above 0",
-        )
-        refuse(negatives is not None and negatives < 1, f"p2s was given negatives={negatives}", "at least 1, or none")
         self.weight, self.temperature, self.negatives = weight, temperature, negatives
 
     @property

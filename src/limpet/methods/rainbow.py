@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from limpet.errors import refuse
 from limpet.methods.base import EVERY_SPACE, Batch, CompatibilityMethod, Read, Step
+from limpet.support.ranges import Positive, Share
 
 
 class Rainbow(CompatibilityMethod):
@@ -32,13 +32,8 @@ class Rainbow(CompatibilityMethod):
     memory_share = 0.5
     balance = None
 
-    def __init__(self, cutmix: float = 0.5, alpha: float = 1.0) -> None:
+    def __init__(self, cutmix: Share = 0.5, alpha: Positive = 1.0) -> None:
         super().__init__()
-        refuse(
-            not 0 <= cutmix <= 1 or alpha <= 0,
-            f"rainbow was given cutmix={cutmix} and alpha={alpha}",
-            "cutmix in [0, 1] and alpha above 0",
-        )
         self.cutmix, self.alpha = cutmix, alpha
         self.mixing: tuple[Tensor, float] | None = None
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
+from annotated_types import Gt, Le
 from torch import Tensor, nn
 
-from limpet.errors import refuse
 from limpet.geometry import Space
 from limpet.losses.importance import Tensors, quadratic_penalty
 from limpet.methods.base import EVERY_SPACE, Batch, CompatibilityMethod, Head, OldModel, Step
 from limpet.methods.weight_records import WeightRecords, group_of, grouped, refuse_other_weights, trained_weights
+from limpet.support.ranges import NonNegative, Positive, PositiveInt
 
 
 class RWalk(CompatibilityMethod):
@@ -43,18 +45,13 @@ class RWalk(CompatibilityMethod):
 
     def __init__(
         self,
-        weight: float = 0.01,
-        share: float = 0.5,
-        interval: int = 10,
-        epsilon: float = 1e-3,
+        weight: NonNegative = 0.01,
+        share: Annotated[float, Gt(0), Le(1)] = 0.5,
+        interval: PositiveInt = 10,
+        epsilon: Positive = 1e-3,
         normalised: bool = True,
     ) -> None:
         super().__init__()
-        refuse(
-            weight < 0 or not 0 < share <= 1 or interval < 1 or epsilon <= 0,
-            f"rwalk was given weight={weight}, share={share}, interval={interval}, epsilon={epsilon}",
-            "a weight of at least 0, a share in (0, 1], an interval of at least 1 step, and an epsilon above 0",
-        )
         self.weight, self.share, self.interval = weight, share, interval
         self.epsilon, self.normalised = epsilon, normalised
         self.found: dict[str, Tensor] = {}

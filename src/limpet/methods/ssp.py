@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
+from annotated_types import Ge
 from torch import Tensor, nn
 
-from limpet.errors import refuse
 from limpet.geometry import Space
 from limpet.geometry.hypersphere import normalise
 from limpet.losses.distillation import dark_knowledge
 from limpet.methods.base import CompatibilityMethod, Head, OldModel, Read, Step, View, task_of
 from limpet.methods.predecessor import require_old
+from limpet.support.ranges import NonNegative, Positive, PositiveInt
 
 ROUNDS = 10  # of k-means
 
@@ -44,12 +45,14 @@ class SSP(CompatibilityMethod):
 
     anchor_points: Tensor
 
-    def __init__(self, weight: float = 1.0, parts: int = 32, anchors: int = 256, temperature: float = 0.1) -> None:
+    def __init__(
+        self,
+        weight: NonNegative = 1.0,
+        parts: PositiveInt = 32,
+        anchors: Annotated[int, Ge(2)] = 256,
+        temperature: Positive = 0.1,
+    ) -> None:
         super().__init__()
-        refuse(weight < 0, f"ssp was given weight={weight}", "a value of at least 0")
-        refuse(temperature <= 0, f"ssp was given temperature={temperature}", "a value above 0")
-        refuse(parts < 1, f"ssp was given parts={parts}", "at least 1")
-        refuse(anchors < 2, f"ssp was given anchors={anchors}", "at least 2: one is near to all")
         self.weight, self.parts, self.anchors, self.temperature = weight, parts, anchors, temperature
 
     @property

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
+from annotated_types import Ge, Lt
 from torch import Tensor, nn
 
 from limpet.errors import refuse
@@ -17,6 +18,7 @@ from limpet.losses.margin import with_margin
 from limpet.losses.perturbation import mean_angle
 from limpet.methods.base import CompatibilityMethod, Epoch, Head, OldModel, Read, Step
 from limpet.methods.predecessor import class_prototypes, labelled_features, require_old, source_set
+from limpet.support.ranges import NonNegative, Positive
 
 
 class UniBCT(CompatibilityMethod):
@@ -46,21 +48,16 @@ class UniBCT(CompatibilityMethod):
 
     def __init__(
         self,
-        weight: float = 1.0,
-        scale: float = 30.0,
-        margin: float = 0.3,
+        weight: NonNegative = 1.0,
+        scale: Positive = 30.0,
+        margin: NonNegative = 0.3,
         refine: bool = True,
         classes: Literal["new", "old"] = "new",
-        propagation: float = 0.9,
-        temperature: float = 0.05,
+        propagation: Annotated[float, Ge(0), Lt(1)] = 0.9,
+        temperature: Positive = 0.05,
     ) -> None:
         super().__init__()
-        refuse(weight < 0 or scale <= 0 or margin < 0, f"unibct was given weight={weight}, scale={scale}, "
-               f"margin={margin}", "weight and margin of at least 0, a scale above 0")  # fmt: skip
-        refuse(not 0 <= propagation < 1 or temperature <= 0, f"unibct was given propagation={propagation} and "
-               f"temperature={temperature}", "a propagation from 0 to below 1, a temperature above 0")  # fmt: skip
         self.weight, self.scale, self.margin = weight, scale, margin
-        refuse(classes not in ("new", "old"), f"unibct was given classes='{classes}'", "'new' or 'old'")
         refuse(refine and classes == "old", "unibct was given classes='old' and refine=True",
                "refine=False, or classes='new': what is refined are the old embeddings of the new data")  # fmt: skip
         self.refine, self.propagation, self.temperature = refine, propagation, temperature

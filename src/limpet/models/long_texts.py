@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limpet.errors import DataError
-from limpet.results import Count, Part
+from limpet.results import Part
+from limpet.support.ranges import Count
 
 OnLong = Literal["warn", "fail", "chunk-mean"]
 """What to do with a text that is longer than the model reads: cut it and say so, refuse it, or embed windows of it."""

@@ -21,6 +21,7 @@ from pydantic import (
 
 from limpet.data.image_size import SMALLEST, ImageSize, sides, written
 from limpet.errors import ConfigError, nearest
+from limpet.support.ranges import Positive, PositiveInt, wanted
 
 if TYPE_CHECKING:
     from torch import nn
@@ -53,9 +54,9 @@ class EmbeddingSpec(BaseModel, ABC):
     LORA_RATE: ClassVar[float] = 1.0
     """The same of low-rank additions to them."""
 
-    dim: int = Field(default=128, ge=1)
+    dim: PositiveInt = 128
     projection: Literal["linear", "linear-bn", "mlp", "residual", "none"] = "linear"
-    zeta: FiniteFloat | None = Field(default=None, gt=0)
+    zeta: Positive | None = None
     lifts_directions: bool = False
 
     @model_serializer(mode="wrap")
@@ -138,7 +139,7 @@ class EncoderSpec(EmbeddingSpec):
     TOLD_WHEN_SET: ClassVar = (*EmbeddingSpec.TOLD_WHEN_SET, "centre_crop")
 
     backbone: str = "convnet"
-    channels: int = Field(default=3, ge=1)
+    channels: PositiveInt = 3
     image_size: ImageSize = 32
     fit: Literal["crop", "squash", "crop-bicubic", "squash-bicubic"] = "crop"
     mean: tuple[FiniteFloat, ...] = (0.5,)
@@ -221,7 +222,7 @@ def encoder_spec(**values: Any) -> EncoderSpec:
     Traceback (most recent call last):
     ...
     limpet.errors.ConfigError: The option 'dim' of the encoder is 0.
-    Expected: input should be greater than or equal to 1
+    Expected: at least 1
     """
     for name in values:
         if name not in EncoderSpec.model_fields:
@@ -238,10 +239,8 @@ def _checked(kind: type[Spec], values: dict[str, Any]) -> Spec:
         return kind(**values)
     except ValidationError as error:
         first = error.errors()[0]
-        name, message = str(first["loc"][0]), first["msg"].removeprefix("Value error, ")
-        raise ConfigError(
-            f"The option '{name}' of the encoder is {values[name]!r}.", expected=message[:1].lower() + message[1:]
-        ) from error
+        name = str(first["loc"][0])
+        raise ConfigError(f"The option '{name}' of the encoder is {values[name]!r}.", wanted([first])) from error
 
 
 class FeatureSpec(EmbeddingSpec):
@@ -255,7 +254,7 @@ class FeatureSpec(EmbeddingSpec):
     task = "feature-extraction"
 
     frozen: str
-    width: int = Field(ge=1)
+    width: PositiveInt
 
     @property
     def name(self) -> str:

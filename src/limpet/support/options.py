@@ -10,6 +10,7 @@ from functools import lru_cache, partial
 from typing import Any, get_type_hints
 
 from limpet.errors import ConfigError, nearest
+from limpet.support.ranges import wanted
 
 Keywords = dict[str, Any]
 """Options by name, of the types that the signature they are given to says."""
@@ -48,11 +49,7 @@ def bound(target: Callable[..., Any], options: Mapping[str, object], what: str, 
             if isinstance(value, float) and math.isnan(value):
                 raise ConfigError(f"The option '{name}' of the {what} is not a number (nan).", expected="a number")
         except ValidationError as error:
-            expected = error.errors()[0]["msg"].removeprefix("Value error, ")
-            raise ConfigError(
-                f"The option '{name}' of the {what} is {value!r}.",
-                expected=expected[:1].lower() + expected[1:],
-            ) from error
+            raise ConfigError(f"The option '{name}' of the {what} is {value!r}.", wanted(error.errors())) from error
     return dict(options)
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, dataclass_transform, get_args, get_type_hints
 
 import pydantic.dataclasses
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
+from annotated_types import Ge, Lt
+from pydantic import BeforeValidator, ConfigDict, ValidationError
 
 from limpet.data.augment import Augmentation
 from limpet.data.sampling import holds_whole_classes
@@ -19,6 +20,7 @@ from limpet.errors import ConfigError, LimpetError, brief, nearest, refuse
 from limpet.methods import METHODS, build_method
 from limpet.models.specs import EmbeddingSpec, EncoderSpec, encoder_spec
 from limpet.support.devices import DataOnDevice
+from limpet.support.ranges import Count, NonNegative, Positive, PositiveInt, Seed, wanted
 from limpet.training import schedules
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ Class = TypeVar("Class", bound=type)
 def settings(what: str) -> Callable[[Class], Class]:
     """Make a class a frozen dataclass that checks the types and ranges of its fields, and knows no others.
 
-    Whatever is wrong is a ConfigError. The description of a field says what was expected of its range.
+    Whatever is wrong is a ConfigError.
 
     Args:
         what: What people call the settings, for messages.
@@ -83,13 +85,10 @@ def refusal(error: ValidationError, kind: Any) -> LimpetError:
         return ConfigError(
             f"Unknown setting '{name}' of {what}.{nearest(name, known)}", expected=f"one of {', '.join(known)}"
         )
-    expected = first["msg"]
-    if first["type"].startswith(("greater_than", "less_than", "finite_number")):
-        expected = kind.__pydantic_fields__[name].description or expected
-    if first["type"] in ("dataclass_type", "mapping_type"):
-        expected = "a mapping of settings"
+    mapping = first["type"] in ("dataclass_type", "mapping_type")
     return ConfigError(
-        f"{what[:1].upper()}{what[1:]} was given {name}={brief(first['input'])}.", expected[:1].lower() + expected[1:]
+        f"{what[:1].upper()}{what[1:]} was given {name}={brief(first['input'])}.",
+        "a mapping of settings" if mapping else wanted([first]),
     )
 
 
@@ -112,8 +111,8 @@ class Trainable:
             the extra ``peft``.
     """
 
-    last: Annotated[int | None, Field(ge=0, description="at least 0, or none")] = None
-    lora: Annotated[int | None, Field(ge=1, description="at least 1, or none")] = None
+    last: Count | None = None
+    lora: PositiveInt | None = None
 
     def __post_init__(self) -> None:
         refuse(
@@ -129,7 +128,7 @@ class Recipe:
 
     Args:
         epochs: Passes over the training images.
-        batch_size: Images per step and process.
+        batch_size: Images per step and process; at least 2, since batch statistics need two.
         items_per_class: Images of each class in a batch, such as 4 for triplets: every batch then holds batch_size / 4
             classes, and classes come equally often; none shuffles all images alike. Steps per epoch stay the same.
         optimizer: "sgd" (with momentum) or "adamw".
@@ -164,20 +163,20 @@ class Recipe:
             host.
     """
 
-    epochs: Annotated[int, Field(ge=1, description="at least 1")] = 30
-    batch_size: Annotated[int, Field(ge=2, description="at least 2, since batch statistics need two images")] = 128
+    epochs: PositiveInt = 30
+    batch_size: Annotated[int, Ge(2)] = 128
     items_per_class: int | None = None
     optimizer: Literal["sgd", "adamw"] = "sgd"
-    learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False, description="a number above 0")] = 0.1
-    backbone_rate: Annotated[float | None, Field(gt=0, allow_inf_nan=False, description="a number above 0")] = None
-    momentum: Annotated[float, Field(ge=0, lt=1, description="from 0 to below 1")] = 0.9
+    learning_rate: Positive = 0.1
+    backbone_rate: Positive | None = None
+    momentum: Annotated[float, Ge(0), Lt(1)] = 0.9
     nesterov: bool = False
-    weight_decay: Annotated[float, Field(ge=0, allow_inf_nan=False, description="at least 0")] = 5e-4
+    weight_decay: NonNegative = 5e-4
     schedule: Literal["constant", "steps", "cosine", "cosine-restarts", "polynomial"] = "cosine"
     milestones: tuple[int, ...] = ()
-    power: Annotated[float, Field(gt=0, allow_inf_nan=False, description="above 0")] = 2.0
-    warmup_epochs: Annotated[float, Field(ge=0, allow_inf_nan=False, description="at least 0")] = 0.0
-    clip_norm: Annotated[float | None, Field(gt=0, allow_inf_nan=False, description="above 0, or none")] = None
+    power: Positive = 2.0
+    warmup_epochs: NonNegative = 0.0
+    clip_norm: Positive | None = None
     augmentation: Augmentation = field(default_factory=Augmentation)
     old_view: Literal["method", "cached", "same"] = "method"
     precision: Literal["32-true", "bf16-mixed"] = "32-true"
@@ -185,8 +184,8 @@ class Recipe:
     freeze_batch_norm: bool = False
     trainable: Trainable = field(default_factory=Trainable)
     accelerator: str = "auto"
-    devices: Annotated[int, Field(ge=1, description="at least 1")] = 1
-    workers: Annotated[int, Field(ge=0, description="at least 0")] = 0
+    devices: PositiveInt = 1
+    workers: Count = 0
     data_on_device: DataOnDevice = "auto"
 
     def __post_init__(self) -> None:
@@ -363,9 +362,9 @@ class Geometry:
     """
 
     space: str | None = None
-    curvature: float | None = None
+    curvature: Positive | None = None
     learn_curvature: bool = False
-    lift_old: float | None = None
+    lift_old: Positive | None = None
     relift_old: bool = False
     pad_old: bool = False
 
@@ -400,10 +399,9 @@ class Experiment:
     recipe: Recipe = field(default_factory=Recipe)
     weights: Path | None = None
     freeze_backbone: bool = False
-    seed: int = 0
+    seed: Seed = 0
 
     def __post_init__(self) -> None:
-        refuse(not 0 <= self.seed < 2**63, f"The seed {brief(self.seed)}.", "a whole number from 0 to 2^63 - 1")
         refuse(
             self.freeze_backbone and self.weights is None and not self.model.brings_weights,
             "A frozen backbone without weights would stay random.",

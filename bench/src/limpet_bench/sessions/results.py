@@ -10,7 +10,8 @@ import numpy as np
 from pydantic import ConfigDict, Field
 
 from limpet.methods import METHODS, build_method
-from limpet.results import Count, Disagreement, Part, Positive, Results, Share
+from limpet.results import Disagreement, Part, Results
+from limpet.support.ranges import Count, NonNegative, Share
 from limpet.training.experiment import Experiment
 from limpet_bench.sessions.plans import KS, Setting
 
@@ -131,8 +132,8 @@ class Seconds(Part):
 
     model_config = _CLOSED
 
-    training: Positive
-    rest: Positive
+    training: NonNegative
+    rest: NonNegative
 
     @property
     def total(self) -> float:

@@ -12,7 +12,8 @@ from limpet.evaluation.compatibility import TRAINED_SHARE
 from limpet.evaluation.first_hits import FirstHits as NetFirstHits
 from limpet.evaluation.upgrade import Curve
 from limpet.galleries.state import How
-from limpet.results import Count, Difference, Disagreement, Part, Positive, Results, Several, Share
+from limpet.results import Difference, Disagreement, Part, Results
+from limpet.support.ranges import Count, NonNegative, PositiveInt, Share
 
 RehearsalVerdict = Literal["ready", "dips", "no gain", "mixed", "worse", "not held out", "unlabelled", "failed"]
 Linked = How | Literal["none"]
@@ -39,9 +40,9 @@ class Timing(Part):
     """
 
     step: str
-    seconds: Positive
+    seconds: NonNegative
     items: Count
-    full_seconds: Positive | None
+    full_seconds: NonNegative | None
 
 
 class OrderCurve(Part):
@@ -58,7 +59,7 @@ class OrderCurve(Part):
     shares: Annotated[tuple[Share, ...], Field(min_length=1)]
     values: dict[str, tuple[Share, ...]]
     differences: dict[str, tuple[Gain, ...]] | None
-    area: dict[str, Positive]
+    area: dict[str, NonNegative]
 
     @classmethod
     def of(
@@ -153,7 +154,7 @@ class Searches(Part):
     failed: tuple[str, ...]
     incomplete: Count
     wrong: Count
-    milliseconds: dict[str, Positive]
+    milliseconds: dict[str, NonNegative]
 
 
 class TwoStages(Part):
@@ -169,13 +170,13 @@ class TwoStages(Part):
         again_milliseconds: Of the same one once they are.
     """
 
-    candidates: Several
+    candidates: PositiveInt
     values: dict[str, Share]
     differences: dict[str, Gain] | None
-    encoded_per_query: Positive
+    encoded_per_query: NonNegative
     encoded: Share
-    first_milliseconds: Positive
-    again_milliseconds: Positive
+    first_milliseconds: NonNegative
+    again_milliseconds: NonNegative
 
 
 class RehearsedModel(Part):
@@ -234,7 +235,7 @@ class Rehearsal(Results):
     title: str = "Rehearsal of an upgrade"
     gallery: str
     items: Count
-    sampled: Several
+    sampled: PositiveInt
     missing: Count
     old: RehearsedModel
     new: RehearsedModel
@@ -242,7 +243,7 @@ class Rehearsal(Results):
     steps: tuple[str, ...]
     metric: str
     queries: Literal["given", "items"]
-    asked: Several
+    asked: PositiveInt
     judged: Count
     trained: Count | None = None
     before: dict[str, Share]
