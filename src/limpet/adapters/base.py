@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limpet.adapters.moments import BLOCK, Floats, PairedVectors, unit_rows
-from limpet.adapters.pairs import Direction, PairReport, check_direction, matched, paired_vectors
+from limpet.adapters.pairs import Direction, PairReport, matched, paired_vectors
 from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.embeddings.conversion import array_of
 from limpet.embeddings.embedding_set import check_given
@@ -26,6 +26,7 @@ from limpet.errors import ConfigError, DataError, SpaceMismatchError, shown
 from limpet.geometry import Hypersphere, Space
 from limpet.support.hub import HubPlace, OnHub, fetched
 from limpet.support.options import bound
+from limpet.support.ranges import checked
 from limpet.support.steps import Affine, Steps
 
 State = Mapping[str, NDArray[Any]]
@@ -106,8 +107,13 @@ class Adapter(OnHub):
     effects: ClassVar[Mapping[str, tuple[Mapping[str, Any], Any]]] = {}
     """Every option but the direction: beside which others, and with which value, it changes the map of its contract."""
 
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "__init__" in vars(cls):
+            checked(cls)
+
+    @checked
     def __init__(self, direction: Direction = "new_to_old") -> None:
-        check_direction(direction)
         self.direction: Direction = direction
         self.report: PairReport | None = None
         self._fitted: Fitted | None = None

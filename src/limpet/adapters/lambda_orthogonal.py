@@ -10,7 +10,7 @@ import numpy as np
 from limpet.adapters.base import AffineAdapter, State
 from limpet.adapters.moments import Floats, Moments, PairedVectors, RidgePath
 from limpet.adapters.pairs import Direction
-from limpet.errors import refuse
+from limpet.support.ranges import Count, NonNegative
 
 ENOUGH = 1e-7  # of the mean squared length of a target, which is 1: steps that gain less end the search
 LEAN = 0.1  # length of what is added to leave a saddle, where a rotation has columns of 1: less takes more steps
@@ -53,13 +53,11 @@ class LambdaOrthogonal(AffineAdapter):
         self,
         direction: Direction = "new_to_old",
         *,
-        tolerance: float = 0.5,
+        tolerance: NonNegative = 0.5,
         centre: bool = True,
-        steps: int = 100,
+        steps: Count = 100,
     ) -> None:
         super().__init__(direction)
-        refuse(not 0 <= tolerance < np.inf, f"{self.kind} was given tolerance={tolerance}", "a number of at least 0")
-        refuse(steps < 0, f"{self.kind} was given steps={steps}", "a number of at least 0")
         self.tolerance, self.centre, self.steps = tolerance, centre, steps
 
     def solve(self, pairs: PairedVectors) -> State:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import add
-from typing import Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
+from annotated_types import Gt
 
 from limpet.adapters.base import Adapter, State
 from limpet.adapters.moments import (
@@ -22,7 +23,7 @@ from limpet.adapters.moments import (
     total,
 )
 from limpet.adapters.pairs import Direction
-from limpet.errors import refuse
+from limpet.support.ranges import Positive, PositiveInt, Seed
 from limpet.support.steps import Affine, Mixture, Steps
 
 Assignment = Literal["hard", "soft"]
@@ -69,26 +70,13 @@ class Local(Adapter):
         self,
         direction: Direction = "new_to_old",
         *,
-        clusters: int = 8,
-        shrinkage: float | None = None,
+        clusters: PositiveInt = 8,
+        shrinkage: Annotated[float, Gt(0)] | None = None,
         assignment: Assignment = "hard",
-        temperature: float = 0.05,
-        seed: int = 0,
+        temperature: Positive = 0.05,
+        seed: Seed = 0,
     ) -> None:
         super().__init__(direction)
-        refuse(clusters < 1, f"{self.kind} was given clusters={clusters}", "at least 1")
-        refuse(
-            shrinkage is not None and not shrinkage > 0,
-            f"{self.kind} was given shrinkage={shrinkage}",
-            "a number of pairs above 0, or none",
-        )
-        refuse(
-            assignment not in get_args(Assignment), f"{self.kind} was given assignment='{assignment}'", "hard or soft"
-        )
-        refuse(
-            not 0 < temperature < np.inf, f"{self.kind} was given temperature={temperature}", "a temperature above 0"
-        )
-        refuse(seed < 0, f"{self.kind} was given seed={seed}", "a number of at least 0")
         self.clusters, self.shrinkage, self.assignment = clusters, shrinkage, assignment
         self.temperature, self.seed = temperature, seed
 

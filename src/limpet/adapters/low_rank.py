@@ -13,13 +13,13 @@ from limpet.adapters.moments import (
     Moments,
     PairedVectors,
     RidgePath,
-    check_penalty,
     chosen_penalty,
     fold_moments,
     total,
 )
 from limpet.adapters.pairs import Direction
-from limpet.errors import ConfigError, refuse
+from limpet.errors import ConfigError
+from limpet.support.ranges import NonNegative, PositiveInt
 from limpet.support.steps import Affine, Steps
 
 
@@ -41,11 +41,13 @@ class LowRank(Adapter):
     effects: ClassVar[Mapping[str, tuple[Mapping[str, Any], Any]]] = {"rank": ({}, 1), "penalty": ({}, 5.0)}
 
     def __init__(
-        self, direction: Direction = "new_to_old", *, rank: int | None = None, penalty: float | None = None
+        self,
+        direction: Direction = "new_to_old",
+        *,
+        rank: PositiveInt | None = None,
+        penalty: NonNegative | None = None,
     ) -> None:
         super().__init__(direction)
-        refuse(rank is not None and rank < 1, f"{self.kind} was given rank={rank}", "a rank of at least 1, or none")
-        check_penalty(self.kind, penalty)
         self.rank, self.penalty = rank, penalty
 
     def solve(self, pairs: PairedVectors) -> State:

@@ -21,7 +21,7 @@ from operator import add
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.errors import ConfigError, DataError
+from limpet.errors import DataError
 
 Floats = NDArray[np.float64]
 RowNumbers = NDArray[np.int64]
@@ -285,12 +285,6 @@ def _least(errors: Floats) -> float:
 def ridge(moments: Moments, penalty: float) -> Floats:
     """Return the affine ridge map (S + 1, T), its offset in the last row; for the penalty see `RidgePath`."""
     return moments.affine(RidgePath.of(moments).weights(penalty))
-
-
-def check_penalty(kind: str, penalty: float | None) -> None:
-    """Refuse a penalty that is no finite number of at least 0; None leaves it to cross-validation."""
-    if penalty is not None and not 0 <= penalty < np.inf:
-        raise ConfigError(f"{kind} was given penalty={penalty}", expected="a number of at least 0, or none")
 
 
 def chosen_penalty(penalty: float | None, folds: Sequence[Moments]) -> float:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
 import numpy as np
 import pyarrow.compute as pc
+from annotated_types import Ge
 from numpy.typing import NDArray
 
 from limpet.adapters.moments import (
@@ -24,15 +25,11 @@ from limpet.adapters.moments import (
     with_constant,
 )
 from limpet.embeddings import EmbeddingSet
-from limpet.errors import DataError, EmptyOverlapError, refuse, shown
+from limpet.errors import DataError, EmptyOverlapError, shown
+from limpet.support.ranges import Seed, checked
 from limpet.support.wording import whole_percent
 
 Direction = Literal["new_to_old", "old_to_new"]
-
-
-def check_direction(direction: str) -> None:
-    """Refuse another direction."""
-    refuse(direction not in get_args(Direction), f"direction='{direction}'", f"one of {', '.join(get_args(Direction))}")
 
 
 LENGTH_TOLERANCE = 1e-3  # lengths that differ by less were meant to be equal
@@ -249,8 +246,14 @@ class SuspectPairs:
         )
 
 
+@checked
 def suspect_pairs(
-    old: EmbeddingSet, new: EmbeddingSet, *, direction: Direction = "new_to_old", sample: int = 4000, seed: int = 0
+    old: EmbeddingSet,
+    new: EmbeddingSet,
+    *,
+    direction: Direction = "new_to_old",
+    sample: Annotated[int, Ge(FEWEST_TESTED)] = 4000,
+    seed: Seed = 0,
 ) -> SuspectPairs:
     """Estimate the share of pairs whose two vectors are of different items.
 
@@ -277,8 +280,6 @@ def suspect_pairs(
         DataError: There are fewer than 20 pairs, or one without direction.
         ConfigError: The sample is of fewer than 20, or the seed below 0.
     """
-    refuse(sample < FEWEST_TESTED, f"sample={sample}", f"at least {FEWEST_TESTED} pairs")
-    refuse(seed < 0, f"seed={seed}", "a number of at least 0")
     pairs = paired_vectors(old, new, matched(old, new, direction=direction, minimum=FEWEST_TESTED))
     if len(pairs) > sample:
         drawn = np.random.default_rng(seed).choice(len(pairs), sample, replace=False)

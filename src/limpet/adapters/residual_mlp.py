@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
+from annotated_types import Gt, Lt
 from numpy.typing import NDArray
 
 from limpet.adapters.base import Adapter, State
 from limpet.adapters.moments import Floats, PairedVectors, best_penalty, fold_moments, ridge, total
 from limpet.adapters.pairs import Direction
-from limpet.errors import refuse
 from limpet.support.extras import needing
+from limpet.support.ranges import Positive, PositiveInt, Seed
 from limpet.support.steps import Affine, Gelu, Steps, Sum
 
 if TYPE_CHECKING:
@@ -61,21 +62,15 @@ class ResidualMLP(Adapter):
         self,
         direction: Direction = "new_to_old",
         *,
-        hidden: int = 256,
-        epochs: int = 50,
-        patience: int = 5,
-        held_out: float = 0.1,
-        learning_rate: float = 1e-3,
-        batch_size: int = 256,
-        seed: int = 0,
+        hidden: PositiveInt = 256,
+        epochs: PositiveInt = 50,
+        patience: PositiveInt = 5,
+        held_out: Annotated[float, Gt(0), Lt(1)] = 0.1,
+        learning_rate: Positive = 1e-3,
+        batch_size: PositiveInt = 256,
+        seed: Seed = 0,
     ) -> None:
         super().__init__(direction)
-        counts = {"hidden": hidden, "epochs": epochs, "patience": patience, "batch_size": batch_size}
-        for name, count in counts.items():
-            refuse(count < 1, f"{self.kind} was given {name}={count}", "at least 1")
-        refuse(not 0 < held_out < 1, f"{self.kind} was given held_out={held_out}", "a share between 0 and 1")
-        refuse(not 0 < learning_rate < np.inf, f"{self.kind} was given learning_rate={learning_rate}", "a rate above 0")
-        refuse(seed < 0, f"{self.kind} was given seed={seed}", "a number of at least 0")
         self.hidden, self.epochs, self.patience, self.batch_size = hidden, epochs, patience, batch_size
         self.held_out, self.learning_rate, self.seed = held_out, learning_rate, seed
 

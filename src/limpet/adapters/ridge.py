@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from limpet.adapters.base import AffineAdapter, State
-from limpet.adapters.moments import PairedVectors, check_penalty, chosen_penalty, fold_moments, ridge, total
+from limpet.adapters.moments import PairedVectors, chosen_penalty, fold_moments, ridge, total
 from limpet.adapters.pairs import Direction
+from limpet.support.ranges import NonNegative
 
 
 class Ridge(AffineAdapter):
@@ -25,9 +26,8 @@ class Ridge(AffineAdapter):
     kind = "ridge"
     effects: ClassVar[Mapping[str, tuple[Mapping[str, Any], Any]]] = {"penalty": ({}, 5.0)}
 
-    def __init__(self, direction: Direction = "new_to_old", *, penalty: float | None = None) -> None:
+    def __init__(self, direction: Direction = "new_to_old", *, penalty: NonNegative | None = None) -> None:
         super().__init__(direction)
-        check_penalty(self.kind, penalty)
         self.penalty = penalty
 
     def solve(self, pairs: PairedVectors) -> State:

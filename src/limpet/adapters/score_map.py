@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from limpet.adapters.moments import fold_of_pair
-from limpet.adapters.pairs import Direction, check_direction
+from limpet.adapters.pairs import Direction
 from limpet.embeddings.storage import write_atomically
-from limpet.errors import ConfigError, DataError, reason, refuse
+from limpet.errors import ConfigError, DataError, reason
 from limpet.support.disk import read_bytes
 from limpet.support.documents import parsed_json
+from limpet.support.ranges import Seed, checked
 
 _Scores = NDArray[np.float64]
 
@@ -55,6 +56,7 @@ class ScoreMapError:
     passing_after: float | None = None
 
 
+@checked
 @dataclass(frozen=True, eq=False)
 class ScoreMap:
     """A rising, piecewise linear map from the scores of one system to those of another.
@@ -84,7 +86,6 @@ class ScoreMap:
     values: _Scores
 
     def __post_init__(self) -> None:
-        check_direction(self.direction)
         shapes = self.knots.shape, self.values.shape
         if not (shapes[0] == shapes[1] and self.knots.ndim == 1 and len(self.knots)):
             raise ConfigError(f"Knots and values of shapes {shapes[0]} and {shapes[1]}.", expected="(K,) for both")
@@ -138,6 +139,7 @@ class ScoreMap:
             )
         return float(mapped)
 
+    @checked
     def error_of(
         self,
         old_scores: ArrayLike,
@@ -145,7 +147,7 @@ class ScoreMap:
         *,
         threshold: float | None = None,
         queries: ArrayLike | None = None,
-        seed: int = 0,
+        seed: Seed = 0,
     ) -> ScoreMapError:
         """Measure such a map by cross-validation: a fifth of the pairs at a time, by a map fitted on the others.
 
@@ -160,7 +162,6 @@ class ScoreMap:
         Raises:
             DataError: As for `fit` and `threshold`, or fewer than two queries or pairs can be left out in turn.
         """
-        refuse(seed < 0, f"seed={seed}", "a number of at least 0")
         source, target = _sides(old_scores, new_scores, self.direction)
         fold = _folds(len(source), queries, seed)
         mapped, thresholds = np.empty(len(source)), np.empty(len(source))
