@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from annotated_types import Gt, Lt
 from numpy.typing import NDArray
 
 from limpet.adapters.base import Adapter, State
 from limpet.adapters.moments import Floats, PairedVectors, best_penalty, fold_moments, ridge, total
 from limpet.adapters.pairs import Direction
 from limpet.support.extras import needing
-from limpet.support.ranges import Positive, PositiveInt, Seed
+from limpet.support.ranges import Fraction, Positive, PositiveInt, Seed
 from limpet.support.steps import Affine, Gelu, Steps, Sum
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ class ResidualMLP(Adapter):
         hidden: PositiveInt = 256,
         epochs: PositiveInt = 50,
         patience: PositiveInt = 5,
-        held_out: Annotated[float, Gt(0), Lt(1)] = 0.1,
+        held_out: Fraction = 0.1,
         learning_rate: Positive = 1e-3,
         batch_size: PositiveInt = 256,
         seed: Seed = 0,

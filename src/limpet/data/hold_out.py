@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
+from annotated_types import Ge, Lt
 from numpy.typing import NDArray
 
 from limpet.data.image_set import ImageSet
 from limpet.data.retrieval_data import RetrievalData
 from limpet.data.sampling import class_counts, generator_of, lowest_of_each_class
-from limpet.errors import ConfigError, DataError, refuse
+from limpet.errors import ConfigError, DataError
+from limpet.support.ranges import Fraction, Seed, checked
 
 
-def hold_out(name: str, images: ImageSet, share: float, seed: int) -> RetrievalData:
+@checked
+def hold_out(name: str, images: ImageSet, share: Fraction, seed: Seed) -> RetrievalData:
     """Train on most images of every class, search leave-one-out among the others.
 
     Raises:
         DataError: No class has two images held out, so that no query could be answered.
     """
-    refuse(not 0 < share < 1, f"A held-out share of {share}.", "above 0 and below 1")
     aside = held_out_rows(images.labels, share, seed)
     if len(aside) == 0 or np.bincount(images.labels[aside]).max() < 2:
         raise DataError(
@@ -51,7 +55,10 @@ def held_out_rows(labels: NDArray[np.int64], share: float, seed: int) -> NDArray
     return lowest_of_each_class(labels, generator_of(seed).random(len(labels)), wanted)
 
 
-def set_images_apart(images: ImageSet, share: float, seed: int) -> tuple[ImageSet, ImageSet | None, str]:
+@checked
+def set_images_apart(
+    images: ImageSet, share: Annotated[float, Ge(0), Lt(1)], seed: Seed
+) -> tuple[ImageSet, ImageSet | None, str]:
     """Return the images to train on, some of every class to choose among runs with, and what to say of these.
 
     Args:
@@ -62,7 +69,6 @@ def set_images_apart(images: ImageSet, share: float, seed: int) -> tuple[ImageSe
     Raises:
         ConfigError: The share is out of range.
     """
-    refuse(not 0 <= share < 1, f"validation_fraction = {share}.", "at least 0 and below 1")
     if share == 0:
         return images, None, ""
     aside = held_out_rows(images.labels, share, seed)
@@ -71,7 +77,8 @@ def set_images_apart(images: ImageSet, share: float, seed: int) -> tuple[ImageSe
     return images.select(rest), images.select(aside), said
 
 
-def classes_apart(labels: NDArray[np.int64], classes: int, share: float, seed: int) -> NDArray[np.bool_]:
+@checked
+def classes_apart(labels: NDArray[np.int64], classes: int, share: Fraction, seed: Seed) -> NDArray[np.bool_]:
     """Choose classes to search among, and return which rows are of them.
 
     Args:
@@ -90,7 +97,6 @@ def classes_apart(labels: NDArray[np.int64], classes: int, share: float, seed: i
     >>> classes_apart(np.repeat(np.arange(6), 2), 6, 0.5, seed=0).sum()
     np.int64(6)
     """
-    refuse(not 0 < share < 1, f"held_out_classes = {share}.", "above 0 and below 1")
     count = round(share * classes)
     if not 2 <= count <= classes - 2:
         raise ConfigError(

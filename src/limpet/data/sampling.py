@@ -7,16 +7,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.errors import DataError, refuse
+from limpet.errors import DataError
+from limpet.support.ranges import Seed, checked
 
 
-def generator_of(seed: int) -> np.random.Generator:
+@checked
+def generator_of(seed: Seed) -> np.random.Generator:
     """Return the generator of a seed.
 
     Raises:
         ConfigError: The seed is negative.
     """
-    refuse(seed < 0, f"seed = {seed}.", "a seed of 0 or more")
     return np.random.default_rng(seed)
 
 

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.errors import DataError, refuse
+from limpet.errors import DataError
 from limpet.evaluation.intervals import Draws
 from limpet.evaluation.ranking.row_lists import RowLists
 from limpet.evaluation.retrieval import RelevantRows, top_k
 from limpet.evaluation.sides import MatchedModels
 from limpet.results import NumberInterval, Part
+from limpet.support.ranges import Fraction, checked
 
 _Floats = NDArray[np.float64]
 _Lists = NDArray[np.int64]
@@ -105,7 +106,8 @@ def agreement_of(
     return Agreement(k=k, persistence=PERSISTENCE, queries=queries, cross=alike("cross"), self_new=alike("self_new"))
 
 
-def compared(first: _Lists, second: _Lists, persistence: float = PERSISTENCE) -> dict[str, _Floats]:
+@checked
+def compared(first: _Lists, second: _Lists, persistence: Fraction = PERSISTENCE) -> dict[str, _Floats]:
     """Compare two rankings of every query.
 
     "overlap" is the share of items that both have in common, of the longer list. "rank_biased_overlap" is how alike
@@ -162,7 +164,6 @@ def _shared(first: _Lists, second: _Lists) -> _Floats:
 
 def _extrapolated(shared: _Floats, lengths: _Lists, persistence: float) -> _Floats:
     """Return RBO_ext of lists whose first d share X_d items (Q, k)."""
-    refuse(not 0 < persistence < 1, f"A persistence of {persistence:g}.", "between 0 and 1, such as 0.9")
     depths = np.arange(1, shared.shape[1] + 1)
     short, long = lengths.min(axis=0)[:, None], lengths.max(axis=0)[:, None]
     at_short = np.take_along_axis(shared, np.maximum(short, 1) - 1, axis=1)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, get_args
+from typing import Annotated, Any, ClassVar, get_args
 
 import numpy as np
+from annotated_types import Ge, Lt
 from numpy.typing import NDArray
 from pydantic import Field
 
@@ -19,7 +20,6 @@ from limpet.evaluation.compatibility import (
     Verdict,
     average_compatibility,
     chain_metrics,
-    check_min_effect,
     clearly_worse,
     verdict,
     violations,
@@ -32,7 +32,7 @@ from limpet.evaluation.results import ProtocolRecord
 from limpet.evaluation.sides import Sides, check_one_model, check_sides, in_one_order
 from limpet.evaluation.ties import Ties, ties_of
 from limpet.results import Data, Disagreement, ModelIdentity, Number, Part, Results
-from limpet.support.ranges import Share
+from limpet.support.ranges import Share, checked
 from limpet.support.wording import INDEPENDENT
 
 _Array = NDArray[np.float64]
@@ -278,13 +278,14 @@ class ChainEvaluation:
         return {"p_up": up, "p_comp": comp, "p_score": score}
 
 
+@checked
 def evaluate_chain(
     generations: Mapping[str, Sides] | Sequence[Sides],
     *,
     independent: Sequence[Sides] | None = None,
     protocol: Protocol | None = None,
     metric: str | None = None,
-    min_effect: float = 0.0,
+    min_effect: Annotated[float, Ge(0), Lt(1)] = 0.0,
     guards: Sequence[str] | None = None,
     resamples: int = 2000,
     resample: Resampled = "auto",
@@ -330,7 +331,6 @@ def evaluate_chain(
     metric = metric or protocol.gate_metric
     guarded = [name for name in (protocol.answer_metrics() if guards is None else guards) if name != metric]
     protocol.check_metrics([metric, *guarded])
-    check_min_effect(min_effect)
     names, models, third = _matched(generations, independent)
     if protocol.needs_labels and any(embeddings.labels is None for embeddings in models[0]):
         raise DataError(

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from limpet.embeddings import EmbeddingSet
-from limpet.errors import ConfigError, DataError, refuse, unknown_name
+from limpet.errors import ConfigError, DataError, unknown_name
 from limpet.evaluation.retrieval import rank_metrics
 from limpet.results import Number, Part
 
@@ -241,15 +241,6 @@ def verdict(
     if low > min_effect:
         return "mixed" if worse else "compatible" if trained_share <= TRAINED_SHARE else "not held out"
     return "not compatible" if high <= min_effect else "inconclusive"
-
-
-def check_min_effect(min_effect: float) -> None:
-    """Refuse a smallest gain outside [0, 1).
-
-    Raises:
-        ConfigError: It is outside.
-    """
-    refuse(not 0 <= min_effect < 1, f"A smallest effect of {min_effect:g}.", "a fraction from 0 to below 1")
 
 
 def clearly_worse(intervals: Mapping[str, Sequence[float | None] | None]) -> tuple[str, ...]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
 import numpy as np
+from annotated_types import Ge, Lt
 from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet
@@ -19,7 +20,6 @@ from limpet.evaluation.compatibility import (
     PMetrics,
     SelfAndCross,
     Variant,
-    check_min_effect,
     clearly_worse,
     compatible,
     negative_flip_rate,
@@ -38,6 +38,7 @@ from limpet.evaluation.sides import MatchedModels, Sides, matched
 from limpet.evaluation.ties import ties_of
 from limpet.evaluation.uncertainty import gallery_uncertainty
 from limpet.evaluation.upgrade import UpgradeCurves, upgrade_curves
+from limpet.support.ranges import checked
 
 SMALL_GAIN = 0.002
 """A gain below this is compared with what rounding gives."""
@@ -45,6 +46,7 @@ SMALL_GAIN = 0.002
 DIFFERENCES = (("cross", "self_old"), ("self_new", "self_independent"))
 
 
+@checked
 def evaluate(
     old_query: EmbeddingSet,
     old_gallery: EmbeddingSet,
@@ -58,7 +60,7 @@ def evaluate(
     metrics: Sequence[str] | None = None,
     gate_metric: str | None = None,
     gate: Gate = "interval",
-    min_effect: float = 0.0,
+    min_effect: Annotated[float, Ge(0), Lt(1)] = 0.0,
     guards: Sequence[str] | None = None,
     exclude_same_id: bool = False,
     no_relevant: NoRelevant = "exclude",
@@ -126,7 +128,6 @@ def evaluate(
     for kind, given, known in (("gate", gate, get_args(Gate)), ("resample", resample, get_args(Resampled))):
         if given not in known:
             raise unknown_name(kind, given, known)
-    check_min_effect(min_effect)
     draws = Draws(resamples, level, seed)
     third = independent_query, independent_gallery
     models = matched((old_query, old_gallery), (new_query, new_gallery), third, cross)

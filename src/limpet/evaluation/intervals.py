@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from limpet.errors import ConfigError, DataError, refuse, unknown_name
+from limpet.support.ranges import Fraction, PositiveInt, Seed, checked
 
 Interval = tuple[float, float]
 Resampled = Literal["auto", "queries", "classes"]
@@ -40,8 +41,9 @@ _DRAWS_AT_ONCE = 2_000_000  # bounds memory: 16 MB of counts and as much of draw
 _COUNTED_AT_ONCE = 65_536  # of these: few enough for the caches
 
 
+@checked
 def resampled_means(
-    sums: NDArray[np.float64], sizes: NDArray[np.float64], resamples: int = 2000, seed: int = 0
+    sums: NDArray[np.float64], sizes: NDArray[np.float64], resamples: PositiveInt = 2000, seed: Seed = 0
 ) -> NDArray[np.float64]:
     """Return the means (resamples, S) of S systems over resampled clusters of queries, the same for all systems.
 
@@ -57,7 +59,6 @@ def resampled_means(
     Raises:
         ConfigError: Fewer than 1 resample.
     """
-    refuse(resamples < 1, f"{resamples} resamples.", "at least 1")
     if not len(sizes):
         return np.full((resamples, sums.shape[1]), np.nan)
     draws = _draws(len(sizes), resamples, seed)
@@ -170,7 +171,8 @@ def chosen_interval(
     return _within((float(gain.max()) - high, float(gain.max()) - low), gains)
 
 
-def percentile_interval(means: NDArray[np.float64], level: float = 0.95, groups: int | None = None) -> Interval:
+@checked
+def percentile_interval(means: NDArray[np.float64], level: Fraction = 0.95, groups: int | None = None) -> Interval:
     """Return the central interval that holds this share of the resampled means (resamples,).
 
     Args:
@@ -181,7 +183,6 @@ def percentile_interval(means: NDArray[np.float64], level: float = 0.95, groups:
     Raises:
         ConfigError: The level is not between 0 and 1.
     """
-    _check_level(level)
     below = (1 - level) / 2
     if groups == 1:
         return -np.inf, np.inf  # nothing tells how far another one would be from it
@@ -195,10 +196,6 @@ def percentile_interval(means: NDArray[np.float64], level: float = 0.95, groups:
         below = float(ndtr(-half_width))
     low, high = np.quantile(means, [below, 1 - below])
     return float(low), float(high)
-
-
-def _check_level(level: float) -> None:
-    refuse(not 0 < level < 1, f"An interval at level {level:g}.", "a level between 0 and 1, such as 0.95")
 
 
 def _within(interval: Interval, values: NDArray[np.float64]) -> Interval:
@@ -273,6 +270,7 @@ def groups_drawn(values: NDArray[np.float64], clusters: NDArray[np.int64] | None
     return Drawn("classes", len(np.unique(clusters[counted])))
 
 
+@checked
 @dataclass(frozen=True)
 class Draws:
     """How means over queries are resampled.
@@ -287,14 +285,10 @@ class Draws:
         ConfigError: Fewer than 1 resample, or a level that is not between 0 and 1.
     """
 
-    resamples: int = 2000
-    level: float = 0.95
-    seed: int = 0
+    resamples: PositiveInt = 2000
+    level: Fraction = 0.95
+    seed: Seed = 0
     clusters: NDArray[np.int64] | None = field(default=None, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        refuse(self.resamples < 1, f"{self.resamples} resamples.", "at least 1")
-        _check_level(self.level)
 
     def intervals(self, columns: Mapping[_Name, ArrayLike]) -> dict[_Name, Interval]:
         """Return the interval of the mean of every column; see `mean_intervals`."""

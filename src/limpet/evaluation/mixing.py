@@ -23,7 +23,7 @@ from limpet.evaluation.protocols.base import PerUnit, Protocol
 from limpet.evaluation.sides import MatchedModels
 from limpet.evaluation.upgrade import random_order
 from limpet.results import Finite, ModelIdentity, Number, NumberInterval, Part
-from limpet.support.ranges import Share
+from limpet.support.ranges import Share, checked
 
 TOLERANCE = 0.01
 """What old queries may lose, as a fraction of 1, unless somebody says otherwise."""
@@ -119,6 +119,7 @@ def mixed_gallery(old: EmbeddingSet, new: EmbeddingSet, share: float, seed: int)
     return replace(old, vectors=vectors)
 
 
+@checked
 def measure_mixing(
     models: MatchedModels,
     protocol: Protocol,
@@ -127,7 +128,7 @@ def measure_mixing(
     *,
     guards: Sequence[str] = (),
     draws: Draws,
-    tolerance: float = TOLERANCE,
+    tolerance: Share = TOLERANCE,
     trained_share: float = 0.0,
     device: str | None = None,
 ) -> Mixing:
@@ -147,7 +148,6 @@ def measure_mixing(
     Raises:
         ConfigError: A tolerance below 0 or above 1, or a map or a head makes one side of the cross-test.
     """
-    refuse(not 0 <= tolerance <= 1, f"A tolerance of {tolerance:g}.", "a fraction in [0, 1]")
     refuse(models.cross is not None, "Mixing where a map or a head links the models.",
            "two models whose own vectors meet, of one space")  # fmt: skip
     (_, old_gallery), (_, new_gallery) = models.old, models.new

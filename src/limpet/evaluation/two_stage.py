@@ -19,7 +19,6 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.errors import refuse
 from limpet.evaluation.metrics import metrics_named
 from limpet.evaluation.ranking.engine import Ranked, nearest_rows, rank
 from limpet.evaluation.ranking.row_lists import RowLists
@@ -34,6 +33,7 @@ from limpet.evaluation.retrieval import (
     ignored_rows,
 )
 from limpet.evaluation.sides import Sides, check_sides, in_order_of
+from limpet.support.ranges import Count, checked
 
 RowTable = NDArray[np.int64]
 
@@ -73,10 +73,11 @@ class Rescored:
         return float(self.new_encodings.sum() / self.size)
 
 
+@checked
 def rescored(
     first: Sides,
     second: Sides,
-    candidates: int,
+    candidates: Count,
     *,
     ignore: RelevantRows | RowLists | None = None,
     exclude_same_id: bool = False,
@@ -107,10 +108,11 @@ def rescored(
     return Rescored(found, *_by_second(second, found), len(first[1]))
 
 
+@checked
 def rescored_metrics(
     first: Sides,
     second: Sides,
-    candidates: int,
+    candidates: Count,
     metrics: Sequence[str] = ("recall@1", "recall@5", "map", "map@r"),
     *,
     relevant: RelevantRows | RowLists | None = None,
@@ -151,7 +153,6 @@ def rescored_metrics(
 
 def _checked(first: Sides, second: Sides, candidates: int) -> tuple[Sides, Sides]:
     """Refuse what cannot be two stages of one search; return them in the order of the first one."""
-    refuse(candidates < 0, f"{candidates} candidates.", "at least 0")
     check_sides(*first)
     check_sides(*second)
     query, gallery = (

@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet
 from limpet.embeddings.embedding_set import UNCERTAINTY
-from limpet.errors import DataError, refuse
+from limpet.errors import DataError
 from limpet.evaluation.sides import matched
 from limpet.geometry.lorentz_arrays import log_map0
 from limpet.results import Part
+from limpet.support.ranges import PositiveInt, Seed, checked
 
 _FEWEST_BINS = 20  # over the values that occur
 _BINS_PER_UNIT = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
@@ -222,14 +223,15 @@ class PoincareDisk:
     new_share: float
 
 
+@checked
 def choose_disk(
     old_gallery: EmbeddingSet,
     new_gallery: EmbeddingSet,
     *,
     old_classes: Sequence[str] | None = None,
-    classes: int = 6,
-    items: int = 30,
-    seed: int = 0,
+    classes: PositiveInt = 6,
+    items: PositiveInt = 30,
+    seed: Seed = 0,
 ) -> PoincareDisk | None:
     """Choose classes and items at random, and place them on the disk by both models.
 
@@ -255,7 +257,6 @@ def choose_disk(
         EmptyOverlapError: The models embedded different items.
         SpaceMismatchError: Old and new model have different spaces.
     """
-    refuse(classes < 1 or items < 1, f"{classes} classes of {items} items.", "at least 1 of each")
     uncertain = [uncertainty_of(gallery) is not None for gallery in (old_gallery, new_gallery)]
     curvature = old_gallery.space.curvature
     if not all(uncertain) or curvature is None:

@@ -19,7 +19,6 @@ from limpet.errors import (
     GalleryError,
     LastingStoreError,
     StoreError,
-    refuse,
     shown,
     unknown_name,
 )
@@ -29,6 +28,7 @@ from limpet.galleries.sources import VectorSource, check_source, without_text
 from limpet.galleries.state import Generation, Progress, Told
 from limpet.stores.base import Changes, Fill, Items
 from limpet.support.logs import logger
+from limpet.support.ranges import Count, NonNegative, Positive, PositiveInt, Seed, checked
 
 if TYPE_CHECKING:
     from limpet.galleries.open_gallery import OpenGallery
@@ -105,15 +105,15 @@ class BackfillOptions(TypedDict, total=False):
     """What may be said of a backfill; what it means, and what it is when left out, says `Backfill`."""
 
     order: str | None
-    batch: int
-    budget: int | None
-    rate: float | None
-    seconds: float | None
-    pieces: int
-    retries: int
-    pause: float
-    wait: float | None
-    seed: int
+    batch: PositiveInt
+    budget: Count | None
+    rate: Positive | None
+    seconds: NonNegative | None
+    pieces: PositiveInt
+    retries: Count
+    pause: NonNegative
+    wait: NonNegative | None
+    seed: Seed
     on_step: Progress | None
 
 
@@ -145,29 +145,26 @@ class Backfill:
         DataError: The source is of another model.
     """
 
+    @checked
     def __init__(
         self,
         gallery: OpenGallery,
         source: VectorSource,
         *,
         order: str | None = None,
-        batch: int = 4096,
-        budget: int | None = None,
-        rate: float | None = None,
-        seconds: float | None = None,
-        pieces: int = 16,
-        retries: int = 6,
-        pause: float = 0.5,
-        wait: float | None = None,
-        seed: int = 0,
+        batch: PositiveInt = 4096,
+        budget: Count | None = None,
+        rate: Positive | None = None,
+        seconds: NonNegative | None = None,
+        pieces: PositiveInt = 16,
+        retries: Count = 6,
+        pause: NonNegative = 0.5,
+        wait: NonNegative | None = None,
+        seed: Seed = 0,
         on_step: Progress | None = None,
     ) -> None:
         if order is not None and order not in ORDERS:
             raise unknown_name("order", order, ORDERS)
-        refuse(batch < 1, f"batch={batch}", "at least 1")
-        refuse(rate is not None and rate <= 0, f"rate={rate}", "more than 0 items a second")
-        refuse(budget is not None and budget < 0, f"budget={budget}", "at least 0 items")
-        refuse(retries < 0 or pause < 0, f"retries={retries}, pause={pause}", "at least 0 of both")
         self.gallery, self.store, self.source = gallery, gallery.store, source
         self.order, self.seed = order, seed
         self.batch, self.budget, self.rate, self.seconds = batch, budget, rate, seconds

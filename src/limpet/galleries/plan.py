@@ -7,15 +7,17 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import numpy as np
+from annotated_types import Ge
 
 from limpet.errors import refuse
 from limpet.galleries.items import sample as sampled_items
 from limpet.galleries.links import link_from_report
 from limpet.galleries.sources import VectorSource, check_source
 from limpet.galleries.state import GalleryState, Link, advance
+from limpet.support.ranges import NonNegative, PositiveInt, Seed, checked
 
 if TYPE_CHECKING:
     from limpet.galleries.gallery import Gallery
@@ -157,20 +159,21 @@ class BackfillPlan:
         return {**asdict(self), **{name: getattr(self, name) for name in derived}}
 
 
+@checked
 def plan(
     gallery: Gallery,
     source: VectorSource | None = None,
     *,
     reports: Sequence[Path] = (),
-    sample: int = 256,
-    price_per_thousand: float | None = None,
-    batch: int = 4096,
-    budget_cost: float | None = None,
-    budget_seconds: float | None = None,
-    seed: int = 0,
+    sample: Annotated[int, Ge(2)] = 256,
+    price_per_thousand: NonNegative | None = None,
+    batch: PositiveInt = 4096,
+    budget_cost: NonNegative | None = None,
+    budget_seconds: NonNegative | None = None,
+    seed: Seed = 0,
     clock: Callable[[], float] = time.perf_counter,
     meter: Meter | None = None,
-    candidates: int = 100,
+    candidates: PositiveInt = 100,
 ) -> BackfillPlan:
     """Say what a backfill of the prepared or active generation will take; nothing is changed.
 
@@ -198,12 +201,6 @@ def plan(
         DataError: The source is of another model.
         GalleryError: A report does not vouch for the new model.
     """
-    refuse(sample < 2, f"sample={sample}", "at least 2 items")
-    refuse(batch < 1, f"batch={batch}", "at least 1")
-    refuse(candidates < 1, f"candidates={candidates}", "at least 1")
-    limits = {"price_per_thousand": price_per_thousand, "budget_cost": budget_cost, "budget_seconds": budget_seconds}
-    for name, value in limits.items():
-        refuse(value is not None and not 0 <= value < math.inf, f"{name}={value}", "a number of at least 0")
     per_token = None if meter is None else meter.limits.price
     refuse(per_token is not None and price_per_thousand is not None, "Prices of items and of tokens.", "one of them")
     refuse(budget_cost is not None and price_per_thousand is None and per_token is None, "A budget without a price.",

@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from annotated_types import Ge, Le
 from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet, StringArray
@@ -29,7 +30,6 @@ from limpet.errors import (
     LimpetError,
     SpaceMismatchError,
     nearest,
-    refuse,
     shown,
     unknown_name,
 )
@@ -47,6 +47,7 @@ from limpet.sources.base import (
 from limpet.sources.parquet import RECORD
 from limpet.stores.base import Store
 from limpet.stores.filters import Metadata
+from limpet.support.ranges import checked
 
 _Part = tuple[list[str], NDArray[np.float32], list[Metadata]]
 
@@ -124,6 +125,7 @@ def dim_of(source: Source) -> int | None:
     return None if first is None or not len(first) else _matrix(first.column(0)).shape[1]
 
 
+@checked
 def import_table(
     gallery: Gallery,
     source: Source,
@@ -132,7 +134,7 @@ def import_table(
     fingerprint: str | None = None,
     cast: bool = False,
     skip_existing: bool = False,
-    batch: int = BATCH,
+    batch: Annotated[int, Ge(1), Le(ROWS_AT_ONCE)] = BATCH,
     unusable: list[str] | None = None,
     on_step: Progress | None = None,
 ) -> Imported:
@@ -160,7 +162,6 @@ def import_table(
         SpaceMismatchError: The vectors have another dimension or space than the gallery's.
         StoreError: The gallery or the source is out of reach.
     """
-    refuse(not 1 <= batch <= ROWS_AT_ONCE, f"batch={batch}", f"1 to {ROWS_AT_ONCE} rows")
     state = gallery.state
     made_by = fingerprint or (source.record or {}).get("fingerprint") or state.by_name[state.active].fingerprint
     generation = state.made_by(str(made_by))

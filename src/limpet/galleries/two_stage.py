@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet
-from limpet.errors import BudgetError, DataError, EmptyOverlapError, GalleryError, UpgradeStateError, refuse, shown
+from limpet.errors import BudgetError, DataError, EmptyOverlapError, GalleryError, UpgradeStateError, shown
 from limpet.galleries.backfill import commit_fill, fill_of
 from limpet.galleries.router import Hit, Reply, route
 from limpet.galleries.sources import VectorSource, check_source
 from limpet.galleries.state import Generation
 from limpet.stores.base import Fill, Items
 from limpet.support.logs import logger
+from limpet.support.ranges import Count, NonNegative, PositiveInt, checked
 
 if TYPE_CHECKING:
     from limpet.galleries.open_gallery import OpenGallery
@@ -31,6 +32,7 @@ Find = Callable[[EmbeddingSet, int, bool], Reply]
 _log = logger("galleries")
 
 
+@checked
 @dataclass(frozen=True)
 class Rescoring:
     """How queries of the new model search in two stages while an upgrade is prepared or swapped.
@@ -54,15 +56,10 @@ class Rescoring:
     """
 
     source: VectorSource
-    candidates: int = 100
+    candidates: PositiveInt = 100
     first: EmbeddingSet | None = None
-    budget: int | None = None
-    wait: float = 1.0
-
-    def __post_init__(self) -> None:
-        refuse(self.candidates < 1, f"candidates={self.candidates}", "at least 1")
-        refuse(self.budget is not None and self.budget < 0, f"budget={self.budget}", "at least 0 items a query")
-        refuse(self.wait < 0, f"wait={self.wait}", "at least 0 seconds")
+    budget: Count | None = None
+    wait: NonNegative = 1.0
 
     def search(self, gallery: OpenGallery, queries: EmbeddingSet, k: int, find: Find) -> Reply:
         """Search in two stages, and keep what was embedded.

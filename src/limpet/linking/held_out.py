@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Annotated, NamedTuple, Self
 
 import numpy as np
+from annotated_types import Ge, Lt
 from numpy.typing import NDArray
 
 from limpet.adapters.pairs import FEWEST_TESTED, matched
@@ -15,8 +16,9 @@ from limpet.data.sampling import generator_of, lowest_of_each_class
 from limpet.embeddings import EmbeddingSet
 from limpet.embeddings.embedding_set import joined
 from limpet.embeddings.same_items import with_common_labels
-from limpet.errors import DataError, refuse
+from limpet.errors import DataError
 from limpet.evaluation.protocols.relevance_lists import Relevance
+from limpet.support.ranges import Fraction, Seed, checked
 
 FEWEST_UNLABELLED = 21  # held out without labels: the first ten are then at most half of what is searched
 _FEWEST_CLASSES = 4  # of two items or more, before one is kept from everybody
@@ -133,16 +135,17 @@ class _Split(NamedTuple):
     aside: _Rows  # of unseen classes, and not held out
 
 
+@checked
 def hold_out(
     old: EmbeddingSet,
     new: EmbeddingSet,
     *,
-    share: float = 0.2,
-    unseen_share: float = 0.1,
-    most: int = 4000,
+    share: Fraction = 0.2,
+    unseen_share: Annotated[float, Ge(0), Lt(1)] = 0.1,
+    most: Annotated[int, Ge(FEWEST_UNLABELLED)] = 4000,
     unlabelled: Sequence[str] = (),
     unseen_pairs: bool = False,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> HeldOut:
     """Set pairs apart that no candidate may be fitted on.
 
@@ -170,13 +173,6 @@ def hold_out(
         EmptyOverlapError: No id occurs in both sets.
         DataError: The sets' labels contradict each other, or there are too few pairs to measure anything.
     """
-    refuse(not 0 < share < 1, f"A held-out share of {share:g}.", "above 0 and below 1")
-    refuse(
-        not 0 <= unseen_share < 1,
-        f"A share of {unseen_share:g} unseen classes (unseen_share).",
-        "at least 0 and below 1, such as 0.1",
-    )
-    refuse(most < FEWEST_UNLABELLED, f"At most {most} held-out items.", f"at least {FEWEST_UNLABELLED}")
     old, new, rest = apart(*paired(old, new), unlabelled)
     pairs = len(old) + (0 if rest is None else len(rest[0]))
     if old.labels is None:

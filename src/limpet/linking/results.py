@@ -7,7 +7,6 @@ from itertools import pairwise
 from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
-from annotated_types import Gt, Lt
 from pydantic import Field
 
 from limpet.adapters import SuspectPairs
@@ -19,7 +18,7 @@ from limpet.linking.recommend import Action, Recommendation
 from limpet.linking.two_stage import TwoStage
 from limpet.models.long_texts import LongTextsRecord
 from limpet.results import Disagreement, Finite, Part, Results
-from limpet.support.ranges import Count, NonNegative, PositiveInt, Share
+from limpet.support.ranges import Count, Fraction, NonNegative, PositiveInt, Share
 
 KIND_OF: dict[Action, CandidateKind] = {"adapt": "adapter", "train a head": "head"}
 """Actions that use a candidate, and of which kind."""
@@ -74,7 +73,7 @@ class AdaptProtocol(Part):
     unseen_classes: Count
     metric: Literal["map", "overlap@10", "ndcg@10"]
     direction: Directions
-    level: Annotated[float, Gt(0), Lt(1)]
+    level: Fraction
     resamples: PositiveInt
     seed: int
     resample: Literal["queries", "classes"]

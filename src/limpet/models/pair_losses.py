@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
@@ -15,6 +14,7 @@ from limpet.methods.base import NoClassifier, View
 from limpet.models.sentence_models import of_library
 from limpet.support.extras import needing
 from limpet.support.options import bound
+from limpet.support.ranges import Positive, checked
 
 
 class PairLoss(NoClassifier):
@@ -44,6 +44,7 @@ class PairLoss(NoClassifier):
         """Return the loss of points (P, K, D) of which `alike` (P, K) says which belong together."""
 
 
+@checked
 class RankingLoss(PairLoss):
     """Every anchor has to find its positive among all positives and negatives of the batch.
 
@@ -56,9 +57,8 @@ class RankingLoss(PairLoss):
         scale: Multiplies the similarities.
     """
 
-    def __init__(self, width: int, scale: float = 20.0) -> None:
+    def __init__(self, width: int, scale: Positive = 20.0) -> None:
         super().__init__(width)
-        refuse(not 0 < scale < math.inf, f"The ranking loss was given scale={scale}.", "a number above 0")
         self.scale = scale
 
     def extra_repr(self) -> str:
@@ -81,6 +81,7 @@ class RankingLoss(PairLoss):
         return found
 
 
+@checked
 class TripletLoss(PairLoss):
     """Every anchor has to be nearer to its positive than to its own negative, by a margin.
 
@@ -92,12 +93,11 @@ class TripletLoss(PairLoss):
         margin: By how much.
     """
 
-    def __init__(self, width: int, margin: float = 0.3) -> None:
+    def __init__(self, width: int, margin: Positive = 0.3) -> None:
         super().__init__(width)
         refuse(
             width != 3, "The triplet loss was given pairs.", "triplets, with a column of negatives; or --loss ranking"
         )
-        refuse(not 0 < margin < math.inf, f"The triplet loss was given margin={margin}.", "a number above 0")
         self.margin = margin
 
     def extra_repr(self) -> str:

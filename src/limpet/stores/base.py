@@ -12,14 +12,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple, Protocol
 
 import numpy as np
+from annotated_types import Ge, Le
 from numpy.typing import NDArray
 
 from limpet.errors import DataError, refuse
 from limpet.stores.checks import refuse_ids, refuse_wrong_ids, refuse_wrong_vectors
 from limpet.stores.filters import COLUMN_TYPES, Filter, Metadata
+from limpet.support.ranges import checked
 
 if TYPE_CHECKING:
     from limpet.stores.digested_folder import DigestedFolder
@@ -320,6 +322,7 @@ class GoneBack:
     unfilled: int
 
 
+@checked
 @dataclass(frozen=True)
 class Graph:
     """How approximate indexes are built and searched that are graphs (HNSW), as those of PostgreSQL are.
@@ -333,15 +336,13 @@ class Graph:
         ConfigError: A number is out of range.
     """
 
-    m: int = 16
+    m: Annotated[int, Ge(2), Le(100)] = 16
     ef_construction: int = 64
-    ef_search: int = 100
+    ef_search: Annotated[int, Ge(1), Le(1000)] = 100
 
     def __post_init__(self) -> None:
-        refuse(not 2 <= self.m <= 100, f"A graph with m = {self.m}.", "2 to 100")
         narrow = not 2 * self.m <= self.ef_construction <= 1000
         refuse(narrow, f"A graph with ef_construction = {self.ef_construction}.", f"twice m, {2 * self.m}, to 1000")
-        refuse(not 1 <= self.ef_search <= 1000, f"A graph with ef_search = {self.ef_search}.", "1 to 1000")
 
 
 @dataclass(frozen=True)

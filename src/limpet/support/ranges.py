@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 Positive = Annotated[float, Gt(0), Lt(math.inf)]
 NonNegative = Annotated[float, Ge(0), Lt(math.inf)]
 Share = Annotated[float, Ge(0), Le(1)]
+Fraction = Annotated[float, Gt(0), Lt(1)]
+"""A share of which neither part is empty."""
 PositiveInt = Annotated[int, Ge(1)]
 Count = Annotated[int, Ge(0)]
 Seed = Annotated[int, Ge(0), Lt(2**63)]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from limpet.adapters.score_map import MappedScores
 from limpet.errors import DataError, refuse
+from limpet.support.ranges import NonNegative, checked
 
 _Hits = tuple[Sequence[Any] | NDArray[Any], Sequence[float] | NDArray[np.floating]]
 """What one generation found for one query: ids (n,) and their scores (n,), larger is better, in any order."""
@@ -27,7 +28,8 @@ class ScoreScale(Protocol):
     def apply(self, scores: NDArray[np.float64], /) -> MappedScores: ...  # noqa: D102
 
 
-def reciprocal_rank_merge(lists: Sequence[_Hits], k: float = 60, sizes: Sequence[int] | None = None) -> Merged:
+@checked
+def reciprocal_rank_merge(lists: Sequence[_Hits], k: NonNegative = 60, sizes: Sequence[int] | None = None) -> Merged:
     """Merge by rank: an item scores 1 / (k + r), with r its best rank in any list, counted from 1.
 
     Where the sizes of the generations are known, r is the rank to expect among all items: (r' - 1/2) / share + 1/2,
@@ -56,7 +58,6 @@ def reciprocal_rank_merge(lists: Sequence[_Hits], k: float = 60, sizes: Sequence
     >>> reciprocal_rank_merge([(["a"], [0.9]), (["c", "d", "e"], [0.8, 0.7, 0.6])], sizes=[10, 90])[0].tolist()
     ['c', 'd', 'e', 'a']
     """
-    refuse(not 0 <= k < np.inf, f"k={k}", "a number of at least 0")
     refuse(sizes is not None and (len(sizes) != len(lists) or min(sizes, default=1) < 1), f"sizes={sizes}",
            f"{len(lists)} numbers of at least 1, one per list")  # fmt: skip
     ordered = [_best_first(*hits) for hits in lists]

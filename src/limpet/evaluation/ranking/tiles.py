@@ -16,9 +16,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.errors import DataError, SpaceMismatchError, refuse
+from limpet.errors import DataError, SpaceMismatchError
 from limpet.evaluation.ranking.row_lists import RowLists
 from limpet.evaluation.ranking.vector_rows import VectorRows, Vectors, rows_of
+from limpet.support.ranges import PositiveInt, checked
 
 Bounds = tuple[int, int]
 
@@ -109,7 +110,8 @@ class Search:
         """Gallery rows of a tile: tiles are about equal, for a small one costs nearly as much as a large one."""
         return -(-len(self.gallery) // max(1, round(len(self.gallery) / TILE_ROWS)))
 
-    def blocks(self, block: int | None, relevant: RowLists, workers: int = 1) -> list[Bounds]:
+    @checked
+    def blocks(self, block: PositiveInt | None, relevant: RowLists, workers: int = 1) -> list[Bounds]:
         """Cut the queries into blocks that keep memory bounded, and give every worker some.
 
         Args:
@@ -122,7 +124,6 @@ class Search:
         """
         total = len(self.queries)
         if block is not None:
-            refuse(block < 1, f"A block of {block} queries.", "at least 1")
             return [(start, min(start + block, total)) for start in range(0, total, block)]
         most = min(MOST_QUERIES, max(LEAST_QUERIES, -(-total // workers)))
         answers, bounds, start = np.append(0, np.cumsum(relevant.counts)), [], 0

@@ -29,6 +29,7 @@ from limpet.galleries.doctor.vectors import (
 )
 from limpet.galleries.sources import VectorSource
 from limpet.galleries.state import Generation, Progress, Told
+from limpet.support.ranges import PositiveInt, Seed, checked
 
 if TYPE_CHECKING:
     from limpet.galleries.gallery import Gallery
@@ -36,12 +37,13 @@ if TYPE_CHECKING:
 __all__ = ["Diagnosis", "Finding", "Repaired", "Severity", "doctor", "repair"]
 
 
+@checked
 def doctor(
     gallery: Gallery,
     source: VectorSource | Sequence[VectorSource] | None = None,
     *,
-    sample: int = 200,
-    seed: int = 0,
+    sample: PositiveInt = 200,
+    seed: Seed = 0,
     on_step: Progress | None = None,
 ) -> Diagnosis:
     """Read all of a gallery and say what is wrong, and what to do about it; nothing is changed.
@@ -60,7 +62,6 @@ def doctor(
     Raises:
         ConfigError: ``sample`` is out of range, or a source is of a model that the gallery does not know.
     """
-    refuse(sample < 1, f"sample={sample}", "at least 1 item")
     sources = [] if source is None else list(source) if isinstance(source, Sequence) else [source]
     started = time.monotonic()
     state = gallery.state

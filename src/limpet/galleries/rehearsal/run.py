@@ -6,12 +6,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+from annotated_types import Ge
 from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet, StringArray
-from limpet.errors import ConfigError, LimpetError, refuse, unknown_name, without_secrets
+from limpet.errors import ConfigError, LimpetError, unknown_name, without_secrets
 from limpet.evaluation.compatibility import negative_flip_rate, positive_flip_rate
 from limpet.evaluation.intervals import mean_intervals
 from limpet.evaluation.ranking.scores import score_blocks
@@ -41,6 +43,7 @@ from limpet.galleries.router import Hit, Reply, route
 from limpet.galleries.sources import VectorSource
 from limpet.galleries.state import Progress, Told
 from limpet.galleries.two_stage import Rescoring
+from limpet.support.ranges import PositiveInt, Seed, checked
 
 _Scores = NDArray[np.float32]
 
@@ -60,11 +63,12 @@ _TIMED = 20  # single queries
 _ROUNDING = 1e-4  # between two products of the same vectors
 
 
+@checked
 def rehearse(
     gallery: Gallery,
     source: VectorSource,
     *,
-    sample: int = 2000,
+    sample: Annotated[int, Ge(20)] = 2000,
     queries: tuple[EmbeddingSet, EmbeddingSet] | None = None,
     relevant: Mapping[str, Sequence[str]] | None = None,
     orders: Sequence[str] | None = None,
@@ -72,8 +76,8 @@ def rehearse(
     adapter: Path | None = None,
     score_map: Path | None = None,
     class_column: str = "label",
-    most_queries: int = _MOST_QUERIES,
-    seed: int = 0,
+    most_queries: PositiveInt = _MOST_QUERIES,
+    seed: Seed = 0,
     on_step: Progress | None = None,
 ) -> Rehearsal:
     """Rehearse the upgrade of a gallery on a copy in memory; the gallery is only read.
@@ -106,8 +110,6 @@ def rehearse(
         DataError: The source is of another model than the prepared one, or has none of the sampled items.
         GalleryError: A report does not vouch for the new model.
     """
-    refuse(sample < 20, f"sample={sample}", "at least 20 items")
-    refuse(most_queries < 1, f"most_queries={most_queries}", "at least 1 query")
     for name in orders or ():
         if name not in ORDERS:
             raise unknown_name("order", name, ORDERS)

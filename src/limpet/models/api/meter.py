@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from limpet.errors import refuse
+from limpet.support.ranges import Positive, PositiveInt, checked
 
 TOKENS_PER_CHARACTER = 1 / 3
 """Until a server has said how many tokens it counted."""
@@ -29,6 +30,7 @@ class Clock:
     sleep: Callable[[float], None] = time.sleep
 
 
+@checked
 @dataclass(frozen=True)
 class Limits:
     """What may be spent, and how fast.
@@ -44,16 +46,13 @@ class Limits:
         ConfigError: A number is out of range, or a cost was given without a price.
     """
 
-    price: float | None = None
-    max_tokens: int | None = None
-    max_cost: float | None = None
-    requests_per_minute: float | None = None
-    tokens_per_minute: float | None = None
+    price: Positive | None = None
+    max_tokens: PositiveInt | None = None
+    max_cost: Positive | None = None
+    requests_per_minute: Positive | None = None
+    tokens_per_minute: Positive | None = None
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            option = f"--api.{name.replace('_', '-')} {value}."
-            refuse(value is not None and not 0 < value < math.inf, option, "a number above 0")
         refuse(self.max_cost is not None and self.price is None, "--api.max-cost without a price.",
                "--api.price, that of a million tokens, too")  # fmt: skip
 

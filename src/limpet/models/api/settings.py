@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import math
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -12,10 +11,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from limpet.errors import ConfigError, reason, refuse, unknown_name, without_secrets
+from limpet.errors import ConfigError, reason, unknown_name, without_secrets
 from limpet.models.api.meter import Limits, Meter
 from limpet.support.logs import logger
 from limpet.support.options import bound, option_types
+from limpet.support.ranges import Count, Positive, PositiveInt, checked
 
 FORM = "openai:MODEL@BASE_URL, such as openai:text-embedding-3-small@https://api.openai.com/v1"
 _log = logger("api")
@@ -181,6 +181,7 @@ def api_settings(options: Mapping[str, Any], *, cache: Path, tell: Callable[[str
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
+@checked
 @dataclass(frozen=True, eq=False)
 class ApiSettings:
     """How a model behind an API is asked.
@@ -202,18 +203,15 @@ class ApiSettings:
 
     key_variable: str = KEY_VARIABLE
     cache: Path | None = None
-    characters: int = 100_000
-    timeout: float = 60.0
-    retries: int = 6
+    characters: PositiveInt = 100_000
+    timeout: Positive = 60.0
+    retries: Count = 6
     allow_http: bool = False
     accept_change: bool = False
     meter: Meter = field(default_factory=Meter)
     tell: Callable[[str], object] = _log.info
 
     def __post_init__(self) -> None:
-        refuse(not 0 < self.timeout < math.inf, f"--api.timeout {self.timeout}.", "more than 0 seconds")
-        refuse(self.characters < 1, f"--api.characters {self.characters}.", "at least 1")
-        refuse(self.retries < 0, f"--api.retries {self.retries}.", "at least 0")
         if not _VARIABLE.fullmatch(self.key_variable):  # perhaps the key itself, so it is not repeated
             raise ConfigError(
                 "--api.key-variable was given something that is no name of an environment variable.",
