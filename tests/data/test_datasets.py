@@ -89,7 +89,7 @@ def test_options_of_another_type_or_out_of_range_are_refused(
 
 def test_named_data_refuses_them_too(tmp_path: Path) -> None:
     (tmp_path / "omniglot").mkdir()
-    with pytest.raises(ConfigError, match="seed = -1"):
+    with pytest.raises(ConfigError, match="seed=-1"):
         load_dataset("glyphs", seed=-1)
     with pytest.raises(ConfigError, match="image_size = 4"):
         load_dataset("omniglot", tmp_path, image_size=4)

@@ -202,5 +202,5 @@ def test_positions_outside_of_an_epoch_are_refused(images: ImageSet, number: int
 
 
 def test_a_negative_seed_is_refused() -> None:
-    with pytest.raises(ConfigError, match="seed = -1"):
+    with pytest.raises(ConfigError, match="seed=-1"):
         EpochBatches(10, batch_size=2, seed=-1)

@@ -338,7 +338,7 @@ def test_options_that_people_wrote_wrong_are_refused(options: dict[str, object],
 
 @pytest.mark.parametrize("rule", ["gldv2", "random"])
 def test_negative_seeds_are_refused_where_images_are_drawn(rule: str) -> None:
-    with pytest.raises(ConfigError, match="seed = -1"):
+    with pytest.raises(ConfigError, match="seed=-1"):
         SCENARIOS["extended-data"].divide(LABELS, seed=-1, rule=rule)
 
 

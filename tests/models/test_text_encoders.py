@@ -280,7 +280,7 @@ def test_batches_and_their_order_do_not_matter(minilm: TextEncoder) -> None:
     for row, text in enumerate(TEXTS):
         np.testing.assert_allclose(vectors[row], minilm.encode([text])[0], atol=1e-6)
     assert minilm.encode([]).shape == (0, 384)
-    with pytest.raises(ConfigError, match="batch_size = 0"):
+    with pytest.raises(ConfigError, match="batch_size=0"):
         minilm.encode(TEXTS, batch_size=0)
 
 

@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+from annotated_types import Ge
 from numpy.typing import NDArray
 
 from limpet.data.image_set import ImageSet
@@ -26,6 +27,7 @@ from limpet.data.sampling import generator_of
 from limpet.embeddings import StringArray
 from limpet.errors import ConfigError, refuse
 from limpet.support.extras import needing
+from limpet.support.ranges import Count, NonNegative, PositiveInt, Seed, checked
 
 if TYPE_CHECKING:
     import torch
@@ -351,14 +353,15 @@ def _expose(ink: Tensor, strength: float, generator: torch.Generator) -> Tensor:
     return (paper + (full - paper) * ink + noise).clamp(0, 1)
 
 
+@checked
 def glyphs(
     *,
-    seed: int = 0,
-    training_classes: int = 400,
-    validation_classes: int = 60,
-    evaluation_classes: int = 200,
-    distortions: int = 2,
-    strength: float = 1.0,
+    seed: Seed = 0,
+    training_classes: Annotated[int, Ge(2)] = 400,
+    validation_classes: Count = 60,
+    evaluation_classes: Annotated[int, Ge(2)] = 200,
+    distortions: PositiveInt = 2,
+    strength: NonNegative = 1.0,
     image_size: SquareSize = 28,
 ) -> RetrievalData:
     """Characters rendered from the fonts of matplotlib; needs no download.
@@ -384,9 +387,6 @@ def glyphs(
         "evaluation_classes": evaluation_classes,
     }
     side, _ = readable_sides(image_size)
-    least = {"training_classes": 2, "validation_classes": 0, "evaluation_classes": 2, "distortions": 1, "strength": 0}
-    for name, value in {**classes, "distortions": distortions, "strength": strength}.items():
-        refuse(value < least[name], f"{name} = {value}.", f"at least {least[name]}")
     refuse(not 8 <= side <= 224, f"image_size = {side}.", "between 8 and 224 pixels")
     bank = distinct_glyphs()
     parts = _parted(classes, len(bank.characters), seed)

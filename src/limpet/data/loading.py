@@ -30,6 +30,7 @@ from limpet.data.resident import moved
 from limpet.data.token_set import PairedTokens, alike_in_batch
 from limpet.errors import ConfigError, DataError, refuse
 from limpet.methods.base import Batch
+from limpet.support.ranges import Count, checked
 
 
 class BatchReader(Dataset[Batch]):
@@ -190,9 +191,9 @@ def encoding_loader(
     return _loader(reader, RowsInOrder(len(items), batch_size), workers, pin_memory)
 
 
-def _loader(reader: BatchReader, sampler: Sampler[BatchPlace], workers: int, pin_memory: bool) -> DataLoader[Batch]:
+@checked
+def _loader(reader: BatchReader, sampler: Sampler[BatchPlace], workers: Count, pin_memory: bool) -> DataLoader[Batch]:
     """Return a loader that takes whole batches, and whose own seed does not come from global random state."""
-    refuse(workers < 0, f"workers = {workers}.", "0 (read in this process) or more")
     reads = reader.resident is None
     return DataLoader(
         reader,

@@ -16,6 +16,7 @@ from limpet.embeddings.string_array import IdIndex
 from limpet.errors import ConfigError, DataError, ReleaseError, SpaceMismatchError, refuse, shown
 from limpet.galleries.state import Generation
 from limpet.geometry import Space
+from limpet.support.ranges import PositiveInt, checked
 
 if TYPE_CHECKING:
     import torch
@@ -345,6 +346,7 @@ class CallableVectors:
         return points_of(self, known, self._function(items)) if known else nothing_of(self)
 
 
+@checked
 class ReleaseVectors:
     """Vectors that a release makes of images.
 
@@ -363,12 +365,11 @@ class ReleaseVectors:
         release: Release,
         items: ItemSource[NDArray[np.uint8] | list[Any]],
         *,
-        batch_size: int = 512,
+        batch_size: PositiveInt = 512,
         device: torch.device | None = None,
     ) -> None:
         from limpet.models.specs import EncoderSpec
 
-        refuse(batch_size < 1, f"batch_size={batch_size}", "at least 1")
         spec = release.record.encoder
         if not isinstance(spec, EncoderSpec):
             raise ReleaseError(
@@ -410,6 +411,7 @@ class ReleaseVectors:
         return np.stack(list(images))
 
 
+@checked
 class TextVectors:
     """Vectors that a frozen model makes of texts; of a text that is blank, or of which it knows nothing, it makes none.
 
@@ -425,7 +427,7 @@ class TextVectors:
     """
 
     def __init__(
-        self, encoder: TextEncoder, items: ItemSource[list[str]], *, role: Role = ROLE, batch_size: int = 64
+        self, encoder: TextEncoder, items: ItemSource[list[str]], *, role: Role = ROLE, batch_size: PositiveInt = 64
     ) -> None:
         from limpet.geometry import Hypersphere
 
@@ -524,6 +526,7 @@ class EmbeddedItems:
         )
 
 
+@checked
 class Parallel:
     """A source that several threads ask for parts of every batch.
 
@@ -535,8 +538,7 @@ class Parallel:
         workers: How many threads.
     """
 
-    def __init__(self, source: VectorSource, workers: int) -> None:
-        refuse(workers < 1, f"workers={workers}", "at least 1")
+    def __init__(self, source: VectorSource, workers: PositiveInt) -> None:
         self.source, self.workers = source, workers
         self.fingerprint, self.space = source.fingerprint, source.space
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from limpet.errors import ConfigError, refuse
+from limpet.errors import ConfigError
 from limpet.geometry import Space
 from limpet.geometry.hypersphere import normalise
 from limpet.geometry.lorentz import LARGEST_ANGLE, Curvature, time
@@ -21,6 +21,7 @@ from limpet.methods.base import Head, View
 from limpet.registry import Registry
 from limpet.support.extras import needing
 from limpet.support.options import bound
+from limpet.support.ranges import NonNegative, Positive, checked
 
 
 def _initial_weight(classes: int, dim: int) -> nn.Parameter:
@@ -40,13 +41,9 @@ class TaskHead(Head, ABC):
             in the distance of the space: that of unit vectors on the hypersphere, geodesic on the Lorentz space.
     """
 
-    def __init__(self, triplet: float, triplet_margin: float) -> None:
+    @checked
+    def __init__(self, triplet: NonNegative, triplet_margin: NonNegative) -> None:
         super().__init__()
-        refuse(
-            not (0 <= triplet < math.inf and 0 <= triplet_margin < math.inf),
-            f"A head with triplet={triplet} and triplet_margin={triplet_margin}.",
-            "a weight and a margin of at least 0",
-        )
         self.triplet, self.triplet_margin = triplet, triplet_margin
 
     def check_libraries(self) -> None:
@@ -77,8 +74,9 @@ class SoftmaxHead(TaskHead):
         triplet_margin: Margin of that term.
     """
 
+    @checked
     def __init__(
-        self, classes: int, dim: int, bias: bool = False, triplet: float = 0.0, triplet_margin: float = 0.3
+        self, classes: int, dim: int, bias: bool = False, triplet: NonNegative = 0.0, triplet_margin: NonNegative = 0.3
     ) -> None:
         super().__init__(triplet, triplet_margin)
         self.weight = _initial_weight(classes, dim)
@@ -102,11 +100,16 @@ class NormalisedHead(TaskHead):
 
     normalised = True
 
+    @checked
     def __init__(
-        self, classes: int, dim: int, temperature: float = 0.05, triplet: float = 0.0, triplet_margin: float = 0.3
+        self,
+        classes: int,
+        dim: int,
+        temperature: Positive = 0.05,
+        triplet: NonNegative = 0.0,
+        triplet_margin: NonNegative = 0.3,
     ) -> None:
         super().__init__(triplet, triplet_margin)
-        refuse(temperature <= 0, f"A head with temperature {temperature}.", "a temperature above 0")
         self.weight = _initial_weight(classes, dim)
         self.scale = 1 / temperature
 
@@ -130,6 +133,7 @@ class ArcFaceHead(TaskHead):
 
     normalised = True
 
+    @checked
     def __init__(
         self,
         classes: int,
@@ -137,8 +141,8 @@ class ArcFaceHead(TaskHead):
         scale: float = 64.0,
         margin: float = 0.5,
         guard: bool = True,
-        triplet: float = 0.0,
-        triplet_margin: float = 0.3,
+        triplet: NonNegative = 0.0,
+        triplet_margin: NonNegative = 0.3,
     ) -> None:
         super().__init__(triplet, triplet_margin)
         self.weight = _initial_weight(classes, dim)
@@ -171,7 +175,8 @@ class LorentzHead(TaskHead):
 
     spaces = frozenset({"lorentz"})
 
-    def __init__(self, classes: int, dim: int, triplet: float = 0.0, triplet_margin: float = 0.3) -> None:
+    @checked
+    def __init__(self, classes: int, dim: int, triplet: NonNegative = 0.0, triplet_margin: NonNegative = 0.3) -> None:
         super().__init__(triplet, triplet_margin)
         self.weight = _initial_weight(classes, dim)
         self.offsets = nn.Parameter(torch.empty(classes).uniform_(-1, 1) / math.sqrt(dim))

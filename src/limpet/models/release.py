@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Unpack, get_args
+from typing import Any, Unpack
 
 from pydantic import (
     TypeAdapter,
@@ -23,6 +23,7 @@ from pydantic import (
 )
 
 from limpet.support.extras import importing
+from limpet.support.ranges import checked
 
 with importing(__name__):
     import torch
@@ -34,7 +35,7 @@ with importing(__name__):
 from limpet.data.decoding import Fit
 from limpet.data.image_size import ImageSize
 from limpet.embeddings.trained_on import TRAINED_ON_FILE, TrainedOn
-from limpet.errors import DataError, LimpetError, ReleaseError, SpaceMismatchError, reason, refuse
+from limpet.errors import DataError, LimpetError, ReleaseError, SpaceMismatchError, reason
 from limpet.geometry import Hypersphere, Space, space_from_record
 from limpet.methods.base import Head
 from limpet.models.building import rebuild_network
@@ -71,6 +72,7 @@ class Release(OnHub):
     trained_on: TrainedOn | None = None
 
     @classmethod
+    @checked
     def from_module(
         cls,
         module: nn.Module,
@@ -118,7 +120,6 @@ class Release(OnHub):
         """
         contract = ImageInput(image_size, channels, fit, centre_crop, tuple(mean), tuple(std))
         kept = {"weights": weights}
-        refuse(weights not in get_args(Kept), f"weights={weights!r}.", "'copy' or 'keep'")
         encoder = module_encoder(module, contract, preprocess=preprocess, output=output, dim=dim, origin=kept)
         return release_of(encoder, space)
 

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast, get_args
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from limpet.models.names import called
 from limpet.models.text_folders import PREFIX, SOURCES, WITHIN, contract_fingerprint, find_model, is_remote
 from limpet.registry import Registry
 from limpet.support.devices import device_named
+from limpet.support.ranges import PositiveInt, checked
 
 if TYPE_CHECKING:
     import torch
@@ -246,12 +247,13 @@ class TextEncoder:
             )
         return found
 
+    @checked
     def encode(
         self,
         texts: Sequence[str],
         *,
         role: Role = "both",
-        batch_size: int = BATCH_SIZE,
+        batch_size: PositiveInt = BATCH_SIZE,
         on_batch: Callable[[int], object] | None = None,
     ) -> NDArray[np.float32]:
         """Return the vectors (N, D) of texts, as the model gives them: not normalised unless it does so itself.
@@ -268,7 +270,6 @@ class TextEncoder:
         Raises:
             DataError: A text is longer than the model reads, and that was to be refused; nothing was embedded.
         """
-        refuse(batch_size < 1, f"batch_size = {batch_size}.", "at least 1")
         prefix, given = self.prefix(role), list(texts)
         long = self.notice(given, role)
         vectors = np.empty((len(given), self.dim), np.float32)
@@ -312,14 +313,15 @@ class TextEncoder:
         return rows
 
 
+@checked
 def open_text_encoder(
     model: str | Path,
     *,
     query_prefix: str | None = None,
     document_prefix: str | None = None,
-    max_length: int | None = None,
-    truncate_dim: int | None = None,
-    on_long: str | None = None,
+    max_length: PositiveInt | None = None,
+    truncate_dim: PositiveInt | None = None,
+    on_long: OnLong | None = None,
     device: torch.device | str = "cpu",
     api: ApiSettings | None = None,
     known: Iterable[str] = (),
@@ -346,8 +348,6 @@ def open_text_encoder(
         ConfigError: There is no such model, it cannot be used, or a setting is out of range.
         ApiError: The server of a model refuses, cannot be reached, or does not answer as it should.
     """
-    for name, value in (("max_length", max_length), ("truncate_dim", truncate_dim)):
-        refuse(value is not None and value < 1, f"{name} = {value}.", "at least 1")
     service = _service_of(model)
     if service is None:
         network = _network(find_model(model), max_length, truncate_dim, device_named(device))
@@ -362,7 +362,6 @@ def open_text_encoder(
     if both is None and query == document:
         both = query
     limit: TokenLimit | None = getattr(network, "limit", None)
-    refuse(on_long not in (None, *get_args(OnLong)), f"on_long = {on_long!r}.", f"one of {', '.join(get_args(OnLong))}")
     refuse(
         limit is None and on_long in ("fail", "chunk-mean"),
         f"--on-long {on_long} for '{without_secrets(str(model))}', whose tokenizer is not known here.",
@@ -375,7 +374,7 @@ def open_text_encoder(
         if means
         else network.fingerprint,
         limit=limit,
-        on_long=cast(OnLong, on_long or "warn"),
+        on_long=on_long or "warn",
         dim=network.dim,
         prefixes={"query": query, "document": document, "both": both},
         network=network,

@@ -7,7 +7,6 @@ import inspect
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from annotated_types import BaseMetadata, Ge, Gt, Le, Lt
@@ -27,10 +26,10 @@ PositiveInt = Annotated[int, Ge(1)]
 Count = Annotated[int, Ge(0)]
 Seed = Annotated[int, Ge(0), Lt(2**63)]
 
-Target = TypeVar("Target", bound=Callable[..., Any])
+_Called = TypeVar("_Called", bound=Callable[..., Any])
 
 
-def checked(target: Target) -> Target:
+def checked(target: _Called) -> _Called:
     """Check arguments against the ranges and choices of their annotations before a function runs.
 
     Annotations such as `Positive`, ``Annotated[int, Ge(2)]`` and ``Literal["a", "b"]`` are checked, also within
@@ -55,7 +54,7 @@ def checked(target: Target) -> Target:
         kind: Any = target
         kind.__init__ = _checked(kind.__init__, kind if "__dataclass_fields__" in vars(kind) else kind.__init__)
         return target
-    made: Target = _checked(target, target)
+    made: _Called = _checked(target, target)
     return made
 
 
@@ -79,7 +78,8 @@ def _checked(function: Any, annotated: Any) -> Any:
         from pydantic import ConfigDict, TypeAdapter
 
         config = ConfigDict(strict=True, arbitrary_types_allowed=True)
-        return {name: TypeAdapter(hint, config=config) for name, hint in _hints(annotated).items() if _has_range(hint)}
+        hints = {name: hint for name, hint in _hints(annotated).items() if name in signature.parameters}
+        return {name: TypeAdapter(hint, config=config) for name, hint in hints.items() if _has_range(hint)}
 
     return call
 
@@ -101,7 +101,8 @@ def _hints(annotated: Any) -> dict[str, Any]:
         names = one.__globals__ if inspect.isfunction(one) else vars(sys.modules[one.__module__])
         for name, hint in inspect.get_annotations(one).items():
             try:
-                found.update(get_type_hints(SimpleNamespace(__annotations__={name: hint}), names, include_extras=True))
+                alone = type("", (), {"__annotations__": {name: hint}})
+                found.update(get_type_hints(alone, names, include_extras=True))
             except NameError:
                 found.pop(name, None)
     return found

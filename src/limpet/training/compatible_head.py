@@ -6,11 +6,12 @@ import dataclasses
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
 from limpet.support.extras import importing
+from limpet.support.ranges import checked
 
 with importing(__name__):
     import torch
@@ -70,6 +71,7 @@ class CompatibleHead:
         return old if self.old is None else lift_embeddings(old, self.old)
 
 
+@checked
 def train_head(
     old: EmbeddingSet,
     new: EmbeddingSet,
@@ -117,7 +119,6 @@ def train_head(
         "Random changes of images, for a head over vectors of a frozen model.",
         "no --recipe.augmentation",
     )
-    refuse(start not in get_args(_Start), f"start='{start}'", f"one of {', '.join(get_args(_Start))}")
     method = build_method(experiment.method, experiment.method_options)
     before, after = paired(old, new, unlabelled if method.unlabelled else None)
     predecessor = after if method.stays else before

@@ -6,12 +6,13 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from limpet.support.extras import importing
+from limpet.support.ranges import checked
 
 with importing(__name__):
     import torch
@@ -93,6 +94,7 @@ class FineTuned:
         return self.head.gallery(old)
 
 
+@checked
 def fine_tune(
     old: EmbeddingSet,
     texts: TextSet | TextPairs,
@@ -147,7 +149,6 @@ def fine_tune(
     paired_texts = isinstance(texts, TextPairs)
     experiment = experiment or Experiment(method=OF_PAIRS if paired_texts else "p2s", recipe=TEXT_RECIPE)
     start = start or ("ridge" if paired_texts else "head")
-    refuse(start not in get_args(Start), f"start='{start}'", f"one of {', '.join(get_args(Start))}")
     if isinstance(texts, TextPairs):
         refuse(start == "head", "start='head' of pairs.", "'ridge', or 'random': a head is trained with labels")
         refuse(
