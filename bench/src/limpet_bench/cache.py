@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-import fcntl
+import fcntl  # `is_held` asks by a shared lock, which filelock keeps in SQLite files
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
+import fcntl  # filelock keeps the handle, by which a removed file is noticed and the holder is written, to itself
 import json
 import os
 import shlex

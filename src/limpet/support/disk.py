@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import shutil
 import stat
@@ -181,23 +180,18 @@ def whole_folder(path: Path, who: str, disk: Disk | None = None) -> Iterator[Pat
 @contextmanager
 def _claimed(path: Path, who: str) -> Iterator[None]:
     """Hold a lock on a place; its file, beside it, is there only meanwhile."""
-    lock = path.with_name(f".{path.name}.lock")
-    while True:
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(handle)
-            raise ConfigError(
-                f"Another {who} is filling '{path}'.",
-                expected="one at a time",
-                to_do="wait until it is done, or choose another place.",
-            ) from None
-        if os.fstat(handle).st_nlink:
-            break
-        os.close(handle)  # of one that has just ended
+    from filelock import FileLock, Timeout  # most processes fill no folder
+
+    # a soft lock would outlive a process that was killed
+    lock = FileLock(path.with_name(f".{path.name}.lock"), timeout=0.1, fallback_to_soft=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise ConfigError(
+            f"Another {who} is filling '{path}'.", to_do="wait until it is done, or choose another place."
+        ) from None
     try:
         yield
     finally:
-        lock.unlink(missing_ok=True)
-        os.close(handle)
+        Path(lock.lock_file).unlink(missing_ok=True)  # while it is held: whoever waits for this file opens a new one
+        lock.release()

@@ -6,7 +6,6 @@ set after it, as a courtesy to programs that know nothing of it.
 
 from __future__ import annotations
 
-import fcntl
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -15,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+from filelock import FileLock
 from pydantic import TypeAdapter
 
 from limpet.attached.base import AttachedModel
@@ -314,8 +314,8 @@ class CollectionLedger:
             finally:
                 self.database.execute("SELECT pg_advisory_unlock(hashtext('limpet_collections'), ?)", [number])
             return
-        with Path(f"{self.place}.lock").open("w") as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        # a soft lock would outlive a process that was killed
+        with FileLock(f"{self.place}.lock", poll_interval=0.01, fallback_to_soft=False):
             yield
 
     def forget(self, number: int, ids: Sequence[str]) -> None:

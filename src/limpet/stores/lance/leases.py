@@ -6,7 +6,7 @@ A lease names a commit. It ends with its reader, however that ends, and no clock
 
 from __future__ import annotations
 
-import fcntl
+import fcntl  # leases are shared locks, which filelock keeps in SQLite files
 import os
 import secrets
 from collections.abc import Iterator
