@@ -7,7 +7,7 @@ import pytest
 
 from limpet.adapters import SuspectPairs, suspect_pairs
 from limpet.evaluation.intervals import Draws
-from limpet.linking.compare import AGREEMENT, Comparison, Failed, Gap, Measured, Score, Unseen, measure
+from limpet.linking.compare import AGREEMENT, CandidateScores, Comparison, Effect, Measured, Unseen, measure
 from limpet.linking.held_out import hold_out
 from limpet.linking.recommend import recommend
 from limpet.support.wording import whole_percent
@@ -16,12 +16,17 @@ QUICK = {"resamples": 200}
 OLD, NEW = 0.40, 0.60
 
 
-def score(value: float) -> Score:
-    return Score(mean=value, interval=(value - 0.01, value + 0.01))
+def score(value: float) -> Effect:
+    return Effect(mean=value, interval=(value - 0.01, value + 0.01))
 
 
-def gap(value: float, half: float = 0.01) -> Gap:
-    return Gap(mean=value, interval=(value - half, value + half))
+def gap(value: float, half: float = 0.01) -> Effect:
+    return Effect(mean=value, interval=(value - half, value + half))
+
+
+def failed(name: str) -> CandidateScores:
+    nothing = dict.fromkeys(("cross", "cross_minus_self_old", "self_new_minus_cross", "recovered", "own", "unseen"))
+    return CandidateScores(name=name, kind="adapter", seconds=1.0, failed="why", **nothing)
 
 
 def candidate(name: str, kind: str, cross: float, unseen: float | None = None, half: float = 0.01) -> Measured:
@@ -58,7 +63,7 @@ CASES = {
     "an adapter that is not shown to help": (compared(WEAK), "re-embed", None),
     "an interval that begins at 0": (compared(candidate("ridge", "adapter", OLD, half=0.0)), "re-embed", None),
     "nothing to gain at all": (compared(WEAK, **NO_GAIN), "keep the old model", None),
-    "all failed": (compared(Failed(name="ridge", kind="adapter", seconds=1.0, failed="why")), "re-embed", None),
+    "all failed": (compared(failed("ridge")), "re-embed", None),
     "a head alone": (compared(HEAD), "train a head", "head"),
     "a head that leads": (compared(RIDGE, HEAD, lead=0.07), "train a head", "head"),
     "a head whose lead may be none": (compared(RIDGE, HEAD, lead=0.07, lead_half=0.07), "adapt", "ridge"),

@@ -11,7 +11,7 @@ import pytest
 import limpet
 from limpet.errors import ConfigError
 from limpet.evaluation.results import EvaluationResults
-from limpet.linking.compare import Gap, Score
+from limpet.linking.compare import Effect
 from limpet.linking.results import AdaptResults, ScoreMapRecord
 from limpet.reports.adapt import adapt_table, failures, thresholds
 
@@ -217,7 +217,7 @@ def test_the_table_holds_the_numbers_of_the_document(adapted: AdaptResults) -> N
     assert rows[1][5] != rows[-1][5] and rows[2][5] == rows[-1][5]  # a head has a backfill of its own
 
 
-def written(mean: Score | Gap, form: str) -> str:
+def written(mean: Effect, form: str) -> str:
     low, high = map(form.format, mean.interval)
     return f"{form.format(mean.mean)} [{low}, {high}]"
 

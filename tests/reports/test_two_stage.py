@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from limpet.errors import ConfigError
-from limpet.linking.compare import Gap, Score
+from limpet.linking.compare import Effect
 from limpet.linking.results import AdaptResults
 from limpet.linking.two_stage import TwoStage
 from limpet.reports.adapt import adapt_markdown, render_adapt_report, two_stage_finding, two_stage_rows
@@ -14,9 +14,9 @@ from .pages import Page
 
 FOUND = TwoStage(
     candidates=40,
-    cross=Score(mean=0.61, interval=(0.6, 0.62)),
-    cross_minus_self_old=Gap(mean=0.13, interval=(0.12, 0.14)),
-    self_new_minus_cross=Gap(mean=0.02, interval=(-0.01, 0.03)),
+    cross=Effect(mean=0.61, interval=(0.6, 0.62)),
+    cross_minus_self_old=Effect(mean=0.13, interval=(0.12, 0.14)),
+    self_new_minus_cross=Effect(mean=0.02, interval=(-0.01, 0.03)),
     recovered=0.87,
     encoded_per_query=0.75,
     encoded=0.755,
@@ -47,7 +47,7 @@ def test_results_of_before_say_nothing_of_it(adapted: AdaptResults) -> None:
 
 
 def test_an_interval_the_wrong_way_round_is_refused(adapted: AdaptResults) -> None:
-    wrong = FOUND.model_copy(update={"cross": Score(mean=0.61, interval=(0.62, 0.6))})
+    wrong = FOUND.model_copy(update={"cross": Effect(mean=0.61, interval=(0.62, 0.6))})
     document = {**adapted.to_dict(), "two_stage": wrong.model_dump(mode="json")}
     with pytest.raises(ConfigError, match=r"two_stage.cross.interval"):
         AdaptResults.parse(document)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, NamedTuple, Self, TypedDict, TypeVar
+from typing import Annotated, Literal, Self, TypedDict, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from limpet.adapters import Adapter, Direction
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import DataError, LimpetError, refuse
 from limpet.evaluation.first_hits import FirstHits
-from limpet.evaluation.intervals import Draws, Interval, Resampled, chosen_interval, clusters_of
+from limpet.evaluation.intervals import Draws, Resampled, chosen_interval, clusters_of
 from limpet.evaluation.metrics import metrics_named
 from limpet.evaluation.retrieval import rank_metrics, top_k
 from limpet.linking.held_out import HeldOut, Unlabelled
@@ -41,45 +41,11 @@ GUARDS = (_FIRST_HIT, UNSEEN)
 """What a recommended candidate must not be clearly worse at, unless asked otherwise: the first hit, and new classes."""
 
 
-class MeanInterval(NamedTuple):
-    """A mean over queries, and its interval."""
-
-    mean: float
-    interval: Interval
-
-
-def means_of(columns: Mapping[_Name, Values], draws: Draws) -> dict[_Name, MeanInterval]:
-    """Return the mean of every column (Q,) with its interval, over the same resampled queries for all.
-
-    >>> means_of({"a": np.array([0.25, 0.25, np.nan])}, Draws(resamples=10))
-    {'a': MeanInterval(mean=0.25, interval=(0.25, 0.25))}
-    """
-    intervals = draws.intervals(columns)
-    return {name: MeanInterval(float(np.nanmean(values)), intervals[name]) for name, values in columns.items()}
-
-
-class Score(Part):
-    """A mean over queries and its interval."""
-
-    mean: Share
-    interval: tuple[Share, Share]
-
-    @classmethod
-    def of(cls, mean: MeanInterval) -> Score:
-        """Return a mean of scores."""
-        return cls(mean=mean.mean, interval=mean.interval)
-
-
-class Gap(Part):
-    """A difference of two means and its interval."""
+class Effect(Part):
+    """A mean over queries, of a score or of a difference of two scores, and its interval."""
 
     mean: Difference
     interval: tuple[Difference, Difference]
-
-    @classmethod
-    def of(cls, mean: MeanInterval) -> Gap:
-        """Return a mean of differences."""
-        return cls(mean=mean.mean, interval=mean.interval)
 
     @property
     def above_zero(self) -> bool:
@@ -92,6 +58,16 @@ class Gap(Part):
         return self.interval[1] < 0
 
 
+def means_of(columns: Mapping[_Name, Values], draws: Draws) -> dict[_Name, Effect]:
+    """Return the mean of every column (Q,) with its interval, over the same resampled queries for all.
+
+    >>> means_of({"a": np.array([0.25, 0.25, np.nan])}, Draws(resamples=10))
+    {'a': Effect(mean=0.25, interval=(0.25, 0.25))}
+    """
+    intervals = draws.intervals(columns)
+    return {name: Effect(mean=float(np.nanmean(values)), interval=intervals[name]) for name, values in columns.items()}
+
+
 class Unseen(Part):
     """Means over queries of classes that nobody learnt from, which search all held-out items, and what they gain."""
 
@@ -99,7 +75,7 @@ class Unseen(Part):
     cross: Share
     self_new: Share
     queries: Count
-    gain: Gap | None = None
+    gain: Effect | None = None
 
 
 class Loss(Part):
@@ -108,11 +84,11 @@ class Loss(Part):
     name: str
     self_old: Share
     cross: Share
-    gain: Gap
+    gain: Effect
 
 
 class CandidateScores(Part):
-    """What came of one candidate; scores are None where it failed, see `Measured` and `Failed`.
+    """What came of one candidate; scores are None where it failed; of others see `Measured`.
 
     Args:
         name: Its name.
@@ -136,18 +112,18 @@ class CandidateScores(Part):
     kind: CandidateKind
     direction: Direction | None = None
     seconds: NonNegative | None
-    cross: Score | None
-    cross_minus_self_old: Gap | None
-    self_new_minus_cross: Gap | None
+    cross: Effect | None
+    cross_minus_self_old: Effect | None
+    self_new_minus_cross: Effect | None
     recovered: Finite | None
-    own: Score | None
+    own: Effect | None
     unseen: Unseen | None
     failed: str | None
     worse: tuple[Loss, ...] = ()
     as_best: tuple[Finite, Finite] | None = None
     first_hits: FirstHits | None = None
 
-    def scores(self) -> Iterator[tuple[str, Score | Gap]]:
+    def scores(self) -> Iterator[tuple[str, Effect]]:
         """Yield what was measured, by its name."""
         for name in ("cross", "cross_minus_self_old", "self_new_minus_cross", "own"):
             if (score := getattr(self, name)) is not None:
@@ -158,35 +134,23 @@ class Measured(CandidateScores):
     """A candidate that was measured."""
 
     seconds: NonNegative
-    cross: Score
-    cross_minus_self_old: Gap
-    self_new_minus_cross: Gap
+    cross: Effect
+    cross_minus_self_old: Effect
+    self_new_minus_cross: Effect
     recovered: Defined = None
-    own: Score | None = None
+    own: Effect | None = None
     unseen: Unseen | None = None
     failed: None = None
 
     @property
-    def brings(self) -> Gap:
+    def brings(self) -> Effect:
         """What it brings, with the interval that the choice left."""
-        return Gap(mean=self.cross_minus_self_old.mean, interval=self.as_best or self.cross_minus_self_old.interval)
+        return Effect(mean=self.cross_minus_self_old.mean, interval=self.as_best or self.cross_minus_self_old.interval)
 
     @property
     def helps(self) -> bool:
         """Whether the whole interval of what it brings is above 0."""
         return self.brings.above_zero
-
-
-class Failed(CandidateScores):
-    """A candidate that could not be fitted or used, after so many seconds."""
-
-    cross: None = None
-    cross_minus_self_old: None = None
-    self_new_minus_cross: None = None
-    recovered: None = None
-    own: None = None
-    unseen: None = None
-    failed: str
 
 
 @dataclass(frozen=True)
@@ -214,11 +178,11 @@ class Comparison:
     held_out: int
     unseen_classes: int
     draws: Draws
-    self_old: Score
-    self_new: Score
-    self_new_minus_self_old: Gap
-    candidates: tuple[Measured | Failed, ...]
-    head_lead: Gap | None = None
+    self_old: Effect
+    self_new: Effect
+    self_new_minus_self_old: Effect
+    candidates: tuple[CandidateScores, ...]
+    head_lead: Effect | None = None
     guards: tuple[str, ...] = ()
     judged: int | None = None
     splits: int = 1
@@ -376,10 +340,10 @@ def measure(
         held_out=len(held_out.old),
         unseen_classes=held_out.unseen_classes,
         draws=draws,
-        self_old=Score.of(means["self_old"]),
-        self_new=Score.of(means["self_new"]),
-        self_new_minus_self_old=Gap.of(means["gain"]),
-        candidates=tuple(one if isinstance(one, Failed) else _measured(one, means, guarding) for one in fitted),
+        self_old=means["self_old"],
+        self_new=means["self_new"],
+        self_new_minus_self_old=means["gain"],
+        candidates=tuple(_measured(one, means, guarding) if isinstance(one, _Fitted) else one for one in fitted),
         guards=guards,
         judged=None if held_out.judged is None else len(held_out.asking[0]),
         splits=len(splits),
@@ -504,7 +468,9 @@ class _Fitted:
     values: Mapping[str, Mapping[str, Values]]
 
 
-def _fitted(candidate: Candidate, scores: Sequence[tuple[HeldOut, Scorer]], on_fit: OnFit | None) -> _Fitted | Failed:
+def _fitted(
+    candidate: Candidate, scores: Sequence[tuple[HeldOut, Scorer]], on_fit: OnFit | None
+) -> _Fitted | CandidateScores:
     seconds, failed, values = 0.0, None, list[Mapping[str, Mapping[str, Values]]]()
     for split, score in scores:
         started = time.perf_counter()
@@ -519,8 +485,10 @@ def _fitted(candidate: Candidate, scores: Sequence[tuple[HeldOut, Scorer]], on_f
     if on_fit is not None:
         on_fit({"name": candidate.name, "kind": candidate.kind, "seconds": seconds, "failed": failed})
     if failed is not None:
-        about: dict[str, Any] = {"name": candidate.name, "kind": candidate.kind, "direction": candidate.direction}
-        return Failed(**about, seconds=seconds, failed=failed)
+        return CandidateScores(
+            name=candidate.name, kind=candidate.kind, direction=candidate.direction, seconds=seconds, failed=failed,
+            cross=None, cross_minus_self_old=None, self_new_minus_cross=None, recovered=None, own=None, unseen=None,
+        )  # fmt: skip
     found = {system: _one_after_another([of_split[system] for of_split in values]) for system in values[0]}
     return _Fitted(candidate, seconds / len(scores), found)
 
@@ -548,20 +516,19 @@ def _columns(old: Values, new: Values, fitted: Sequence[_Fitted], metric: str) -
     return columns
 
 
-def _measured(one: _Fitted, means: Mapping[Column, MeanInterval], guarding: _Guarding) -> Measured:
+def _measured(one: _Fitted, means: Mapping[Column, Effect], guarding: _Guarding) -> Measured:
     name = one.candidate.name
-    brings, gain = Gap.of(means[name, "brings"]), Gap.of(means[name, "gain"])
-    own = means.get((name, "own"))
+    brings, gain = means[name, "brings"], means[name, "gain"]
     return Measured(
         name=name,
         kind=one.candidate.kind,
         direction=one.candidate.direction,
         seconds=one.seconds,
-        cross=Score.of(means[name, "cross"]),
+        cross=means[name, "cross"],
         cross_minus_self_old=brings,
-        self_new_minus_cross=Gap.of(means[name, "lacks"]),
+        self_new_minus_cross=means[name, "lacks"],
         recovered=brings.mean / gain.mean if gain.above_zero else None,
-        own=None if own is None else Score.of(own),
+        own=means.get((name, "own")),
         unseen=guarding.on_unseen(one.values["cross"]),
         worse=guarding.losses(one.values["cross"]),
         first_hits=guarding.first_hits(one.values["cross"]),
@@ -596,7 +563,7 @@ class _Guarding:
             return None
         old, reached, new = systems[:, counted].mean(axis=1).tolist()
         gain = means_of({UNSEEN: (systems[1] - systems[0])[counted]}, self.draws.of(counted))[UNSEEN]
-        return Unseen(self_old=old, cross=reached, self_new=new, queries=int(counted.sum()), gain=Gap.of(gain))
+        return Unseen(self_old=old, cross=reached, self_new=new, queries=int(counted.sum()), gain=gain)
 
     def first_hits(self, cross: Mapping[str, Values]) -> FirstHits | None:
         """Return how first hits fare; None where nobody knows what is right."""
@@ -611,14 +578,14 @@ class _Guarding:
         losses = []
         for name, gain in gains.items():
             old, reached = (float(np.nanmean(values[name])) for values in (self.old, cross))
-            losses.append(Loss(name=name, self_old=old, cross=reached, gain=Gap.of(gain)))
+            losses.append(Loss(name=name, self_old=old, cross=reached, gain=gain))
         unseen = self.on_unseen(cross) if UNSEEN in self.guards else None
         if unseen is not None and unseen.gain is not None:
             losses.append(Loss(name=UNSEEN, self_old=unseen.self_old, cross=unseen.cross, gain=unseen.gain))
         return tuple(loss for loss in losses if loss.gain.below_zero)
 
 
-def _as_best(comparison: Comparison, fitted: Sequence[_Fitted], guarding: _Guarding) -> tuple[Measured | Failed, ...]:
+def _as_best(comparison: Comparison, fitted: Sequence[_Fitted], guarding: _Guarding) -> tuple[CandidateScores, ...]:
     """Return the candidates, the best of each kind with an interval that is corrected for the choice among its kind."""
     found = []
     for one in comparison.candidates:
@@ -638,12 +605,12 @@ def _as_best(comparison: Comparison, fitted: Sequence[_Fitted], guarding: _Guard
     return tuple(found)
 
 
-def _head_lead(comparison: Comparison, fitted: Sequence[_Fitted]) -> Gap | None:
+def _head_lead(comparison: Comparison, fitted: Sequence[_Fitted]) -> Effect | None:
     adapter, head = comparison.best_adapter, comparison.best_head
     if adapter is None or head is None:
         return None
     cross = {one.candidate.name: one.values["cross"][comparison.metric] for one in fitted}
-    return Gap.of(means_of({"lead": cross[head.name] - cross[adapter.name]}, comparison.draws)["lead"])
+    return means_of({"lead": cross[head.name] - cross[adapter.name]}, comparison.draws)["lead"]
 
 
 FIRST_SIZE = 64
@@ -655,7 +622,7 @@ class CurvePoint(Part):
     """A number of pairs, and what the candidate scores that was fitted on them."""
 
     pairs: PositiveInt
-    cross: Score
+    cross: Effect
 
 
 class LearningCurve(Part):
@@ -674,7 +641,7 @@ class LearningCurve(Part):
     candidate: str
     points: list[CurvePoint]
     enough: int | None
-    last_step: Gap | None = None
+    last_step: Effect | None = None
 
 
 def learning_curve(
@@ -719,11 +686,11 @@ def learning_curve(
         except LimpetError:
             continue
     means = means_of(values, draws) if values else {}
-    points = [CurvePoint(pairs=size, cross=Score.of(mean)) for size, mean in means.items()]
+    points = [CurvePoint(pairs=size, cross=mean) for size, mean in means.items()]
     enough, last = _enough(values, pairs, draws), None
     smaller = [size for size in values if size < pairs]
     if pairs in values and smaller:
-        last = Gap.of(means_of({"last": values[pairs] - values[max(smaller)]}, draws)["last"])
+        last = means_of({"last": values[pairs] - values[max(smaller)]}, draws)["last"]
     return LearningCurve(candidate=candidate.name, points=points, enough=enough, last_step=last)
 
 
@@ -743,8 +710,8 @@ def _enough(values: dict[int, Values], pairs: int, draws: Draws) -> int | None:
         return None
     losses = means_of({size: values[pairs] - cross for size, cross in values.items() if size < pairs}, draws)
     enough = None
-    for size, (loss, interval) in sorted(losses.items(), reverse=True):
-        if loss >= _NEGLIGIBLE and (interval[0] > 0 or loss >= _PLAIN):
+    for size, loss in sorted(losses.items(), reverse=True):
+        if loss.mean >= _NEGLIGIBLE and (loss.above_zero or loss.mean >= _PLAIN):
             break
         enough = size
     return enough

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from limpet.adapters import Direction, SuspectPairs
-from limpet.linking.compare import AGREEMENT, UNSEEN, Comparison, Gap, Loss, Measured
+from limpet.linking.compare import AGREEMENT, UNSEEN, Comparison, Effect, Loss, Measured
 from limpet.results import Part
 from limpet.support.wording import duration, metric_name, whole_percent
 
@@ -280,7 +280,7 @@ class Words:
         name = metric_name(metric)
         return f"{'an' if name.startswith(('mAP', 'nDCG')) else 'a'} {name} of {score:.3f}"
 
-    def _points(self, difference: Gap, corrected: str = "") -> str:
+    def _points(self, difference: Effect, corrected: str = "") -> str:
         """Write a difference in points: "4.2 points more (95 % interval +3.0 to +5.4)"."""
         more = "less" if difference.mean < 0 else "more"
         low, high = (f"{100 * end:+.1f}".replace("-", "−") for end in difference.interval)
@@ -291,7 +291,7 @@ class Words:
 def places(losses: Sequence[Loss]) -> str:
     """Say where something is worse.
 
-    >>> places([Loss(name="recall@1", self_old=0.5, cross=0.4, gain=Gap(mean=-0.1, interval=(-0.2, -0.05)))])
+    >>> places([Loss(name="recall@1", self_old=0.5, cross=0.4, gain=Effect(mean=-0.1, interval=(-0.2, -0.05)))])
     'at the first hit (recall@1)'
     """
     return " and ".join(place(loss.name) for loss in losses)

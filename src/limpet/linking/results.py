@@ -12,7 +12,7 @@ from pydantic import Field
 from limpet.adapters import SuspectPairs
 from limpet.adapters.score_map import ScoreMap, ScoreMapError
 from limpet.embeddings import EmbeddingSet
-from limpet.linking.compare import CandidateKind, CandidateScores, Comparison, Directions, Gap, LearningCurve, Score
+from limpet.linking.compare import CandidateKind, CandidateScores, Comparison, Directions, Effect, LearningCurve
 from limpet.linking.held_out import HeldOut
 from limpet.linking.recommend import Action, Recommendation
 from limpet.linking.two_stage import TwoStage
@@ -86,10 +86,10 @@ class AdaptProtocol(Part):
 class Systems(Part):
     """What both models score by themselves."""
 
-    self_old: Score
-    self_new: Score
+    self_old: Effect
+    self_new: Effect
 
-    def by_name(self) -> dict[str, Score]:
+    def by_name(self) -> dict[str, Effect]:
         """Return both by their names."""
         return {"self_old": self.self_old, "self_new": self.self_new}
 
@@ -275,7 +275,7 @@ class AdaptResults(Results):
             if low > high:
                 yield f"{place}.interval", [low, high], "the lower end first"
 
-    def _scores(self) -> Iterator[tuple[str, Score | Gap]]:
+    def _scores(self) -> Iterator[tuple[str, Effect]]:
         """Yield every mean with its interval, and its place."""
         yield from ((f"systems.{system}", score) for system, score in self.systems.by_name().items())
         if (found := self.two_stage) is not None:

@@ -13,8 +13,7 @@ from limpet.evaluation.two_stage import Rescored, rescored, rescored_metrics
 from limpet.linking.compare import (
     AGREEMENT,
     FIRST,
-    Gap,
-    Score,
+    Effect,
     Values,
     draws_of,
     first_ten,
@@ -47,9 +46,9 @@ class TwoStage(Part):
     """
 
     candidates: Count
-    cross: Score
-    cross_minus_self_old: Gap
-    self_new_minus_cross: Gap
+    cross: Effect
+    cross_minus_self_old: Effect
+    self_new_minus_cross: Effect
     recovered: Defined = None
     encoded_per_query: NonNegative
     encoded: Share
@@ -91,12 +90,12 @@ def two_stage(
     gain = values["self_new"] - values["self_old"]
     brings, lacks = (values["cross"] - values["self_old"], values["self_new"] - values["cross"])
     means = means_of({"cross": values["cross"], "brings": brings, "lacks": lacks, "gain": gain}, draws)
-    gained = Gap.of(means["gain"])
+    gained = means["gain"]
     return TwoStage(
         candidates=count,
-        cross=Score.of(means["cross"]),
-        cross_minus_self_old=Gap.of(means["brings"]),
-        self_new_minus_cross=Gap.of(means["lacks"]),
+        cross=means["cross"],
+        cross_minus_self_old=means["brings"],
+        self_new_minus_cross=means["lacks"],
         recovered=means["brings"].mean / gained.mean if gained.above_zero else None,
         encoded_per_query=float(found.new_encodings.mean()),
         encoded=found.encoded,

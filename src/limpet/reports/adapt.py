@@ -18,7 +18,7 @@ from limpet.reports.words import OLD, REEMBEDDED, Finding, first_hit_cell, first
 from limpet.support.wording import listed, metric_name
 
 if TYPE_CHECKING:
-    from limpet.linking.compare import CandidateScores, Gap, LearningCurve, Score
+    from limpet.linking.compare import CandidateScores, Effect, LearningCurve
     from limpet.linking.results import AdaptResults, ScoreMapRecord
 
 AGREEMENT_NOTE = (
@@ -174,7 +174,7 @@ def adapt_table(results: AdaptResults, *, typeset: bool = False) -> Table:
     return [columns[place] for place in known], [[row[place] for place in known] for row in rows]
 
 
-def _row(found: CandidateScores, new: Score) -> list[str]:
+def _row(found: CandidateScores, new: Effect) -> list[str]:
     if found.cross is None or found.cross_minus_self_old is None:
         return [found.name, found.kind, f"{MISSING} failed", *[MISSING] * 5, _seconds(found.seconds)]
     backfilled = found.own or new  # without a gallery of its own, that of the new model
@@ -197,7 +197,7 @@ def failures(results: AdaptResults) -> list[str]:
     return [f"{name} failed: {' '.join(reason.split())}" for name, reason in reasons.items()]
 
 
-def _written(found: Score | Gap, *, sign: bool = False) -> str:
+def _written(found: Effect, *, sign: bool = False) -> str:
     return f"{(signed if sign else score)(found.mean)} {interval(found.interval, sign=sign)}"
 
 

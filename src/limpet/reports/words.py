@@ -16,7 +16,7 @@ from limpet.reports.formats import MISSING, interval, percent, score, signed
 from limpet.support.wording import listed, metric_name
 
 if TYPE_CHECKING:
-    from limpet.linking.compare import Score
+    from limpet.linking.compare import Effect
 
 Judged = Evaluation | SetScores
 """What has a verdict."""
@@ -96,7 +96,7 @@ def measured(evaluations: Mapping[str, Evaluation]) -> dict[str, Evaluation]:
     return {name: record for name, record in evaluations.items() if record.scored}
 
 
-def with_interval(mean: Score) -> str:
+def with_interval(mean: Effect) -> str:
     """Write a mean with its interval."""
     return f"{score(mean.mean)} {interval(mean.interval)}"
 
