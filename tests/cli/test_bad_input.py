@@ -247,7 +247,7 @@ TRAIN = ["train", "--method", "independent"]
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--seed", "-1"], "seed -1"),
+        (["--seed", "-1"], "seed=-1"),
         (["--dim", "0"], "dim"),
         (["--projection", "foo"], "projection"),
         (["--std", "0"], "std"),

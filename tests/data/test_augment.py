@@ -274,10 +274,10 @@ def test_options_out_of_range_are_refused(options: dict[str, float]) -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: RandAugment(operations=0), "operations = 0"),
-        (lambda: RandAugment(magnitude=11), r"magnitude = 11(.|\n)*from 0 to its scale, 10"),
-        (lambda: RandAugment(magnitude=-1), "magnitude = -1"),
-        (lambda: RandAugment(scale=0), "scale = 0"),
+        (lambda: RandAugment(operations=0), "operations=0"),
+        (lambda: RandAugment(magnitude=11), r"magnitude = 11(.|\n)*its scale, 10"),
+        (lambda: RandAugment(magnitude=-1), "magnitude=-1"),
+        (lambda: RandAugment(scale=0), "scale=0"),
         (lambda: ResizedCrop(scale=(0.5, 0.1)), r"scale = \[0\.5, 0\.1\]"),
         (lambda: ResizedCrop(scale=(0.0, 1.0)), "scale"),
         (lambda: ResizedCrop(scale=(0.5, 1.1)), "scale"),

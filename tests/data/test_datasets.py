@@ -76,7 +76,7 @@ def test_a_misspelt_option_gets_the_nearest_before_anything_is_read(tmp_path: Pa
         ({"image_size": 7}, r"image_size = 7\.\nExpected: at least 8"),
         ({"held_out": "x"}, "'held_out'"),
         ({"fit": "stretch"}, "'crop', 'squash', .* or 'squash-bicubic'"),
-        ({"seed": -1}, "seed = -1"),
+        ({"seed": -1}, "seed=-1"),
     ],
 )
 def test_options_of_another_type_or_out_of_range_are_refused(
@@ -89,7 +89,7 @@ def test_options_of_another_type_or_out_of_range_are_refused(
 
 def test_named_data_refuses_them_too(tmp_path: Path) -> None:
     (tmp_path / "omniglot").mkdir()
-    with pytest.raises(ConfigError, match="seed=-1"):
+    with pytest.raises(ConfigError, match=r"'seed'(.|\n)*at least 0"):
         load_dataset("glyphs", seed=-1)
     with pytest.raises(ConfigError, match="image_size = 4"):
         load_dataset("omniglot", tmp_path, image_size=4)
@@ -250,7 +250,7 @@ def test_folders_that_cannot_be_used_are_refused(tmp_path: Path, make: Callable[
 def test_shares_out_of_range_are_refused(tmp_path: Path) -> None:
     fill(tmp_path, {"ape": 6, "bee": 6})
     for share in (0, 1, -0.1):
-        with pytest.raises(ConfigError, match="held-out share"):
+        with pytest.raises(ConfigError, match="share="):
             load_dataset(tmp_path, held_out=share)
 
 

@@ -170,7 +170,7 @@ def test_p_score_weighs_and_refuses_raw_values() -> None:
 
 
 def test_an_unknown_variant_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"Unknown variant 'sigmoidal'\. Did you mean 'sigmoid'"):
+    with pytest.raises(ConfigError, match=r"variant='sigmoidal'\. Did you mean 'sigmoid'"):
         p_up(0.5, 0.5, "sigmoidal")  # type: ignore[arg-type]
 
 

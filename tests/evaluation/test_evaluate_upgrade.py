@@ -345,9 +345,9 @@ def test_options_reach_what_they_name() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"gate": "points"}, "Unknown gate 'points'.*'point'"),
-        ({"resample": "class"}, "Unknown resample 'class'.*'classes'"),
-        ({"level": 95}, "level 95"),
+        ({"gate": "points"}, "gate='points'.*'point'"),
+        ({"resample": "class"}, "resample='class'.*'classes'"),
+        ({"level": 95}, "level=95"),
         ({"metrics": ("mapp",)}, "Unknown metric 'mapp'.*'map'"),
         ({"gate_metric": "rank"}, "Unknown metric 'rank'"),
         ({"metrics": "map"}, "sequence of names"),

@@ -176,9 +176,9 @@ def test_classes_are_drawn_where_queries_share_some(classes: list[int] | None, d
 
 
 def test_wrong_options_are_refused() -> None:
-    with pytest.raises(ConfigError, match="level 95"):
+    with pytest.raises(ConfigError, match="level=95"):
         mean_interval([1.0], level=95)
-    with pytest.raises(ConfigError, match="0 resamples"):
+    with pytest.raises(ConfigError, match="resamples=0"):
         mean_interval([1.0], resamples=0)
     with pytest.raises(DataError, match="clusters for 2 queries"):
         mean_interval([1.0, 2.0], clusters=[1])

@@ -103,7 +103,7 @@ def test_it_is_told_saved_and_read(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"mixing": -0.1}, "A tolerance of -0.1"),
+        ({"mixing": -0.1}, "tolerance=-0.1"),
         ({"cross": (items("mapped", 0.3, Hypersphere(8)), OLD)}, "a map or a head links"),
     ],
 )

@@ -245,5 +245,5 @@ def test_a_smallest_effect_turns_a_smaller_gain_down() -> None:
         judged = evaluated(old, better, gate="point", min_effect=effect)
         assert (judged.verdict != "not compatible") == passes
         assert judged.min_effect == effect
-    with pytest.raises(ConfigError, match=r"smallest effect of 1\.5"):
+    with pytest.raises(ConfigError, match=r"min_effect=1\.5"):
         evaluated(old, better, min_effect=1.5)

@@ -154,7 +154,7 @@ def test_graded_answers_weigh(stages) -> None:
 
 def test_what_cannot_be_two_stages_is_refused(stages) -> None:
     first, second = stages
-    with pytest.raises(ConfigError, match="-1 candidates"):
+    with pytest.raises(ConfigError, match="candidates=-1"):
         rescored(first, second, -1)
     with pytest.raises(EmptyOverlapError, match="first stage's gallery"):
         rescored(first, (second[0], second[1].select(np.arange(39))), 5)

@@ -223,9 +223,9 @@ def test_the_length_a_model_has_anyway_changes_nothing(tiny: Path) -> None:
     [
         ({"max_length": 2}, r"max_length = 2\.\nExpected: from 3 to 32 tokens"),
         ({"max_length": 33}, "from 3 to 32"),
-        ({"max_length": 0}, "max_length = 0"),
+        ({"max_length": 0}, "max_length=0"),
         ({"truncate_dim": 9}, r"truncate_dim = 9\.\nExpected: at most 8"),
-        ({"truncate_dim": -1}, "truncate_dim = -1"),
+        ({"truncate_dim": -1}, "truncate_dim=-1"),
     ],
 )
 def test_settings_out_of_range_are_refused(sentence_folder: Path, options: dict[str, int], message: str) -> None:

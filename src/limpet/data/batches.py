@@ -15,6 +15,7 @@ from torch.utils.data import Sampler
 
 from limpet.data.sampling import balanced_order, holds_whole_classes
 from limpet.errors import ConfigError, refuse
+from limpet.support.ranges import Seed, checked
 
 
 class BatchPlace(NamedTuple):
@@ -25,6 +26,7 @@ class BatchPlace(NamedTuple):
     rows: NDArray[np.int64]
 
 
+@checked
 class EpochBatches(Sampler[BatchPlace]):
     """All batches of one epoch for one process, starting at a chosen step.
 
@@ -41,10 +43,9 @@ class EpochBatches(Sampler[BatchPlace]):
     """
 
     def __init__(
-        self, count: int, *, batch_size: int, seed: int, drop_last: bool = True, rank: int = 0, world_size: int = 1
+        self, count: int, *, batch_size: int, seed: Seed, drop_last: bool = True, rank: int = 0, world_size: int = 1
     ) -> None:
         check_batching(count, batch_size, rank, world_size)
-        refuse(seed < 0, f"seed = {seed}.", "a seed of 0 or more")
         self.count, self.batch_size, self.seed = count, batch_size, seed
         self.drop_last, self.rank, self.world_size = drop_last, rank, world_size
         self.set_position(0, 0)
@@ -105,7 +106,7 @@ class BalancedBatches(EpochBatches):
         *,
         items_per_class: int,
         batch_size: int,
-        seed: int,
+        seed: Seed,
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
@@ -154,7 +155,7 @@ class LengthBatches(EpochBatches):
     WINDOW = 16
 
     def __init__(
-        self, lengths: NDArray[np.int64], *, batch_size: int, seed: int, rank: int = 0, world_size: int = 1
+        self, lengths: NDArray[np.int64], *, batch_size: int, seed: Seed, rank: int = 0, world_size: int = 1
     ) -> None:
         self.lengths = lengths
         super().__init__(len(lengths), batch_size=batch_size, seed=seed, rank=rank, world_size=world_size)
@@ -199,7 +200,7 @@ class PairBatches(LengthBatches):
         lengths: NDArray[np.int64],
         *,
         batch_size: int,
-        seed: int,
+        seed: Seed,
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
@@ -273,7 +274,7 @@ class ReplayBatches(EpochBatches):
         *,
         share: float,
         batch_size: int,
-        seed: int,
+        seed: Seed,
         drop_last: bool = True,
         rank: int = 0,
         world_size: int = 1,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from limpet.data.sampling import check_labels, class_counts, generator_of, lowest_of_each_class
 from limpet.errors import ConfigError, DataError, refuse, unknown_name
 from limpet.support.options import bound
+from limpet.support.ranges import Fraction, Seed, checked
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,7 +177,8 @@ SEED = 666
 """The seed of the public GLDv2 split."""
 
 
-def extended_data(labels: Labels, *, old_fraction: float = 0.3, seed: int = SEED, rule: str = "gldv2") -> Split:
+@checked
+def extended_data(labels: Labels, *, old_fraction: Fraction = 0.3, seed: Seed = SEED, rule: str = "gldv2") -> Split:
     """Old: a share of the images of every class. New: all images.
 
     Args:
@@ -185,29 +187,31 @@ def extended_data(labels: Labels, *, old_fraction: float = 0.3, seed: int = SEED
         seed: Chooses the images.
         rule: How a share is counted and chosen, a name of `IMAGE_RULES`.
     """
-    old = _image_rule(labels, old_fraction, rule).choose(labels, old_fraction, seed)
+    old = _image_rule(labels, rule).choose(labels, old_fraction, seed)
     return _checked(Split("extended-data", labels, old, np.arange(len(labels)), shared_allowed=True))
 
 
-def open_data(labels: Labels, *, old_fraction: float = 0.3, seed: int = SEED, rule: str = "gldv2") -> Split:
+@checked
+def open_data(labels: Labels, *, old_fraction: Fraction = 0.3, seed: Seed = SEED, rule: str = "gldv2") -> Split:
     """Old: a share of the images of every class. New: the other images.
 
     Under the rules "gldv2" and "ms1mv3" the only image of a class goes to both sides; the split names these rows
     as ``shared``.
     """
-    chosen = _image_rule(labels, old_fraction, rule)
+    chosen = _image_rule(labels, rule)
     old = chosen.choose(labels, old_fraction, seed)
     shared = np.flatnonzero(np.bincount(labels)[labels] == 1) if chosen.single_on_both else old[:0]
     new = np.union1d(_others(labels, old), shared)
     return _checked(Split("open-data", labels, old, new, shared_allowed=False, shared=shared))
 
 
+@checked
 def extended_classes(
     labels: Labels,
     *,
-    old_fraction: float = 0.3,
+    old_fraction: Fraction = 0.3,
     new_fraction: float = 1.0,
-    seed: int = SEED,
+    seed: Seed = SEED,
     order: _Order = "random",
     rounding: Rounding = "floor",
 ) -> Split:
@@ -222,23 +226,22 @@ def extended_classes(
         order: "random" classes, or the "first" by label (faces; HBCT with ``old_fraction=0.5``).
         rounding: "floor" (GLDv2, In-shop) or "round" (MS1Mv3).
     """
-    _check_fraction(old_fraction)
     if not old_fraction < new_fraction <= 1:
         raise ConfigError(f"new_fraction = {new_fraction}.", expected=f"above old_fraction {old_fraction}, at most 1")
     old, new = _nested_rows(labels, [old_fraction, float(new_fraction)], seed, order, rounding)
     return _checked(Split("extended-class", labels, old, new, shared_allowed=True))
 
 
+@checked
 def open_classes(
     labels: Labels,
     *,
-    old_fraction: float = 0.3,
-    seed: int = SEED,
+    old_fraction: Fraction = 0.3,
+    seed: Seed = SEED,
     order: _Order = "random",
     rounding: Rounding = "floor",
 ) -> Split:
     """Old: all images of a share of the classes. New: all images of the other classes."""
-    _check_fraction(old_fraction)
     (old,) = _nested_rows(labels, [old_fraction], seed, order, rounding)
     return _checked(Split("open-class", labels, old, _others(labels, old), shared_allowed=False, classes_apart=True))
 
@@ -251,6 +254,7 @@ def same_data(labels: Labels, *, old_fraction: float = 1.0, seed: int = SEED) ->
     return _checked(Split("same-data", labels, everything, everything, shared_allowed=True))
 
 
+@checked
 def class_chain(
     labels: Labels,
     sizes: Sequence[float | int] = (0.09, 0.3, 1.0),
@@ -336,9 +340,8 @@ def _others(labels: Labels, rows: RowNumbers) -> RowNumbers:
     return np.setdiff1d(np.arange(len(labels)), rows, assume_unique=True)
 
 
-def _image_rule(labels: Labels, fraction: float, rule: str) -> ImageRule:
+def _image_rule(labels: Labels, rule: str) -> ImageRule:
     check_labels(labels)
-    _check_fraction(fraction)
     if rule not in IMAGE_RULES:
         raise unknown_name("image rule", rule, IMAGE_RULES)
     return IMAGE_RULES[rule]
@@ -357,15 +360,11 @@ def _nested_rows(
 
 def _ordered_classes(labels: Labels, seed: int, order: _Order) -> NDArray[np.int64]:
     classes = np.unique(labels)
-    if order not in get_args(_Order):
-        raise unknown_name("order of classes", order, get_args(_Order))
     return classes if order == "first" else generator_of(seed).permutation(classes)
 
 
 def _class_count(size: float | int, classes: int, rounding: Rounding) -> int:
     """Return a number of classes; a whole number is taken as it is."""
-    if rounding not in get_args(Rounding):
-        raise unknown_name("rounding", rounding, get_args(Rounding))
     whole = isinstance(size, int | np.integer)
     share = size * classes + (CLOSE if rounding == "floor" else 0.5)
     count = int(size) if whole else int(share)
@@ -377,7 +376,3 @@ def _class_count(size: float | int, classes: int, rounding: Rounding) -> int:
             "classes in a chain.",
         )
     return count
-
-
-def _check_fraction(fraction: float) -> None:
-    refuse(not 0 < fraction < 1, f"old_fraction = {fraction}.", "a share above 0 and below 1")

@@ -11,7 +11,7 @@ from annotated_types import Ge, Lt
 from numpy.typing import NDArray
 from pydantic import Field
 
-from limpet.errors import DataError, refuse, unknown_name
+from limpet.errors import DataError, refuse
 from limpet.evaluation.compatibility import (
     TRAINED_SHARE,
     Baseline,
@@ -206,6 +206,7 @@ class ChainEvaluation:
         held_out = all(share <= TRAINED_SHARE for share in self.trained_shares[1:])
         return self.judged and held_out and not self.violations.any() and not any(self.worse.values())
 
+    @checked
     def results(self, *, title: str, data: Data, old_baseline: Baseline = "own") -> ChainResults:
         """Return results for tables, a page and results.json.
 
@@ -217,8 +218,6 @@ class ChainEvaluation:
         Raises:
             ConfigError: An unknown baseline, or "independent" without independent models.
         """
-        if old_baseline not in get_args(Baseline):
-            raise unknown_name("old baseline", old_baseline, get_args(Baseline))
         refuse(
             old_baseline == "independent" and self.p is None,
             "P_comp was to compare with independent old models, and there are none.",

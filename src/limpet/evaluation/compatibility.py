@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from limpet.embeddings import EmbeddingSet
-from limpet.errors import ConfigError, DataError, unknown_name
+from limpet.errors import ConfigError, DataError
 from limpet.evaluation.retrieval import rank_metrics
 from limpet.results import Number, Part
+from limpet.support.ranges import checked
 
 Variant = Literal["raw", "sigmoid"]
 Verdict = Literal["compatible", "mixed", "inconclusive", "not compatible", "not held out", "unlabelled"]
@@ -25,6 +26,7 @@ Baseline = Literal["own", "independent"]
 _Scores = np.float64 | NDArray[np.float64]  # a number for numbers, an array for arrays
 
 
+@checked
 def p_up(new_self: ArrayLike, independent_self: ArrayLike, variant: Variant = "raw") -> _Scores:
     """How much the new model gained or lost on its own gallery by being aligned.
 
@@ -46,6 +48,7 @@ def p_up(new_self: ArrayLike, independent_self: ArrayLike, variant: Variant = "r
     return _ratio(new - independent, independent, variant)
 
 
+@checked
 def p_comp(cross: ArrayLike, old_self: ArrayLike, independent_self: ArrayLike, variant: Variant = "raw") -> _Scores:
     """How much of the possible improvement arrives without re-embedding the gallery.
 
@@ -116,8 +119,6 @@ def p_score(p_comp: ArrayLike, p_up: ArrayLike, beta: float = 1.0) -> _Scores:
 
 
 def _ratio(difference: NDArray[np.float64], reference: NDArray[np.float64], variant: str) -> _Scores:
-    if variant not in get_args(Variant):
-        raise unknown_name("variant", variant, get_args(Variant))
     x = difference / np.where(reference <= 0, np.nan, reference)
     return _number(x if variant == "raw" else 1 / (1 + np.exp(-x)))
 

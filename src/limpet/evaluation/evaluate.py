@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet
 from limpet.embeddings.embedding_set import check_given
-from limpet.errors import refuse, unknown_name
+from limpet.errors import refuse
 from limpet.evaluation.agreement import agreement_of
 from limpet.evaluation.class_change import class_change
 from limpet.evaluation.compatibility import (
@@ -125,9 +125,6 @@ def evaluate(
     protocol = _protocol(protocol, exclude_same_id, no_relevant)
     gate_metric = gate_metric or protocol.gate_metric
     names, guarded = _metrics(protocol, metrics, gate_metric, guards)
-    for kind, given, known in (("gate", gate, get_args(Gate)), ("resample", resample, get_args(Resampled))):
-        if given not in known:
-            raise unknown_name(kind, given, known)
     draws = Draws(resamples, level, seed)
     third = independent_query, independent_gallery
     models = matched((old_query, old_gallery), (new_query, new_gallery), third, cross)

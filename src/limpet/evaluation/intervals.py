@@ -23,12 +23,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple, TypeVar, get_args
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from limpet.errors import ConfigError, DataError, refuse, unknown_name
+from limpet.errors import ConfigError, DataError, refuse
 from limpet.support.ranges import Fraction, PositiveInt, Seed, checked
 
 Interval = tuple[float, float]
@@ -206,8 +206,9 @@ def _within(interval: Interval, values: NDArray[np.float64]) -> Interval:
     return max(interval[0], 0.0 if low >= 0 else -1.0), min(interval[1], 1.0)
 
 
+@checked
 def clusters_of(
-    classes: NDArray[np.int64] | None, resample: str, units: str, protocol: str
+    classes: NDArray[np.int64] | None, resample: Resampled, units: str, protocol: str
 ) -> NDArray[np.int64] | None:
     """Return what to draw: the class of every query, or None for single queries.
 
@@ -223,8 +224,6 @@ def clusters_of(
     >>> clusters_of(np.array([0, 0, 1]), "auto", "queries", "labels"), clusters_of(np.arange(3), "auto", "", "")
     (array([0, 0, 1]), None)
     """
-    if resample not in get_args(Resampled):
-        raise unknown_name("resample", resample, get_args(Resampled))
     refuse(
         resample == "classes" and classes is None,
         f"Classes were to be drawn, and the {units} of the protocol '{protocol}' have none.",

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from annotated_types import Ge
 from torch import Tensor, nn
 
-from limpet.errors import refuse, unknown_name
+from limpet.errors import refuse
 from limpet.geometry import Space
 from limpet.geometry.hypersphere import normalise
 from limpet.geometry.segments import segment_mean
@@ -87,13 +87,10 @@ class AdvBCT(CompatibilityMethod):
     ) -> None:
         super().__init__()
         weights = (weight, adversarial_weight, task_weight)
-        refuse(min(weights) < 0 or max(weights) == 0, f"advbct was given the weights {weights}",
-               "weights of at least 0, one of them above 0")  # fmt: skip
+        refuse(max(weights) == 0, f"advbct was given the weights {weights}", "one of them above 0")
         self.weight, self.adversarial_weight, self.task_weight = weight, adversarial_weight, task_weight
         self.threshold, self.classes, self.iqr = threshold, classes, iqr
         self.critic_on = critic_on
-        if gamma_schedule not in GAMMA_SCHEDULES:
-            raise unknown_name("gamma_schedule", gamma_schedule, GAMMA_SCHEDULES)
         self.joint_batch_norm, self.gamma = joint_batch_norm, GAMMA_SCHEDULES[gamma_schedule]
         self.hidden = hidden
 

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
 from limpet.data.image_size import ImageSize, settled, sides, written
-from limpet.errors import ConfigError, refuse, unknown_name
+from limpet.errors import ConfigError, refuse
 from limpet.models.published_weights import PUBLISHED, local_model, transformers_library
 from limpet.registry import Registry
 from limpet.support.options import bound
@@ -88,7 +88,7 @@ def resnet(
     layer_type: str,
     hidden_sizes: tuple[int, ...],
     published: str,
-    stem: str = "auto",
+    stem: Literal["auto", "small", "imagenet"] = "auto",
 ) -> Backbone:
     """ResNet (He et al., CVPR 2016) with mean pooling.
 
@@ -103,8 +103,6 @@ def resnet(
         stem: "small" (3 × 3, no stride), "imagenet" (7 × 7, stride 4 in all), or "auto": "small" up to 64 pixels per
             side, but "imagenet" with weights, which hold no other.
     """
-    if stem not in ("auto", "small", "imagenet"):
-        raise unknown_name("stem", stem, ("auto", "small", "imagenet"))
     if stem == "small" and weights is not None:
         raise ConfigError(
             f"The small stem with weights from '{weights}'.",
@@ -112,7 +110,8 @@ def resnet(
             to_do="leave --backbone-options.stem out, or train without weights.",
         )
     small = max(sides(image_size)) <= 64 and weights is None
-    stem = {"auto": "small" if small else "imagenet"}.get(stem, stem)
+    if stem == "auto":
+        stem = "small" if small else "imagenet"
     transformers = transformers_library()
     config = transformers.ResNetConfig(
         num_channels=channels,

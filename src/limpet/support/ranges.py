@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from annotated_types import BaseMetadata, Ge, Gt, Le, Lt
 
-from limpet.errors import ConfigError, brief
+from limpet.errors import ConfigError, brief, nearest
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -91,7 +92,9 @@ def _check(rule: TypeAdapter[Any], value: Any, name: str, owner: Any) -> None:
     try:
         rule.validate_python(value.item() if isinstance(value, np.generic) else value)
     except ValidationError as error:
-        raise ConfigError(f"{owner.__name__} was given {name}={brief(value)}.", wanted(error.errors())) from None
+        expected = wanted(error.errors())
+        meant = nearest(value, re.findall(r"'([^']*)'", expected)) if isinstance(value, str) else ""
+        raise ConfigError(f"{owner.__name__} was given {name}={brief(value)}.{meant}", expected) from None
 
 
 def _hints(annotated: Any) -> dict[str, Any]:

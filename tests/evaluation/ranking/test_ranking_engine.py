@@ -299,7 +299,7 @@ def test_unusable_vectors_are_refused() -> None:
     for bad in (1e30, np.inf, np.nan):
         with pytest.raises(DataError, match="overflow"):
             rank(good * np.float32(bad), good * np.float32(1e30), lists)
-    with pytest.raises(ConfigError, match="block of 0"):
+    with pytest.raises(ConfigError, match="block=0"):
         rank(good, good, lists, block=0)
 
 

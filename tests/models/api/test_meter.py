@@ -65,7 +65,7 @@ def test_tokens_of_a_text_count_cached_ones_too() -> None:
 
 @pytest.mark.parametrize("wrong", [{"price": 0}, {"max_tokens": -1}, {"requests_per_minute": float("nan")}])
 def test_numbers_out_of_range(wrong: dict[str, float]) -> None:
-    with pytest.raises(ConfigError, match=f"--api.{next(iter(wrong)).replace('_', '-')}"):
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
         Limits(**wrong)
     with pytest.raises(ConfigError, match=r"--api\.price"):
         Limits(max_cost=1)

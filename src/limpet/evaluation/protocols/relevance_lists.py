@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from limpet.data.text_files import readable
 from limpet.embeddings import EmbeddingSet, StringArray
-from limpet.errors import DataError, EmptyOverlapError, shown, unknown_name
+from limpet.errors import DataError, EmptyOverlapError, shown
 from limpet.evaluation.protocols.base import Lists, RankingProtocol
 from limpet.evaluation.protocols.names import lists_of_pairs, rows_named
+from limpet.support.ranges import checked
 
 Unknown = Literal["refuse", "leave-out"]
 
@@ -147,6 +148,7 @@ class _Found(NamedTuple):
     grade: NDArray[np.float64] | None
 
 
+@checked
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Relevance(RankingProtocol):
     """Items answer the queries that a file pairs them with.
@@ -169,10 +171,6 @@ class Relevance(RankingProtocol):
     pairs: RelevancePairs = field(repr=False)
     judged: bool = False
     unknown: Unknown = "refuse"
-
-    def __post_init__(self) -> None:
-        if self.unknown not in get_args(Unknown):
-            raise unknown_name("rule for unknown ids", self.unknown, get_args(Unknown))
 
     @property
     def judges(self) -> bool:
