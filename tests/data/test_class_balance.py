@@ -143,7 +143,7 @@ def test_a_loader_reads_balanced_batches_with_any_number_of_workers() -> None:
         ({"batch_size": 28}, r"6 classes, for batches of 28 with 4 images per class\.\n.*7 classes(.|\n)*batch-size"),
         ({"world_size": 3}, r"6 classes, .* in each of 3 processes\.\n.*at least 9 classes(.|\n)*--recipe\.devices"),
         ({"rank": 1}, "Process 1 of 1"),
-        ({"seed": -1}, "seed = -1"),
+        ({"seed": -1}, "seed=-1"),
     ],
 )
 def test_what_cannot_be_balanced_is_refused(options: dict[str, int], message: str) -> None:

@@ -79,7 +79,7 @@ def test_judged_queries_ask_and_are_measured_by_their_judgements(labelled) -> No
 
 
 def test_wrong_options_are_refused(labelled, unlabelled) -> None:
-    with pytest.raises(ConfigError, match="-1 candidates"):
+    with pytest.raises(ConfigError, match="candidates=-1"):
         two_stage(labelled, candidates=-1)
     with pytest.raises(DataError, match="'map' for items without labels"):
         two_stage(unlabelled, metric="map")
