@@ -169,7 +169,7 @@ def test_a_sum_of_money_ends_a_backfill(vectors: Path, tmp_path: Path, run: Run)
     asked = ["--vectors", vectors / "new.npz", *V2, "--price-per-thousand", 0.5, "--max-cost", 0.02]
     planned = run("plan", tmp_path / "g", *asked, "--report", vectors / "report")  # before it is prepared
     assert (planned["generation"], planned["rows"], planned["rows_within_budget"]) == ("g2", ITEMS, 40)
-    assert planned["promises"][0]["gallery"] == "g1" and "at the end" in run.said
+    assert planned["links"][0]["gallery"] == "g1" and "at the end" in run.said
     assert run("status", tmp_path / "g")["sequence"] == 2  # nothing was changed
     run("prepare", tmp_path / "g", *V2, "--dim", 8)
     assert run("plan", tmp_path / "g", *asked)["cost"] == pytest.approx(0.06)

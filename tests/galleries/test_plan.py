@@ -92,19 +92,22 @@ def test_the_index_form_counts_for_bytes(embed: Embed) -> None:
         assert plan(gallery).bytes_written == 2 * (4 + 2) * 4
 
 
-def test_promises_are_those_of_the_report(prepared: Gallery, reported: Callable[..., Path]) -> None:
+SCORES = ("self_old", "cross", "self_new")
+
+
+def test_links_are_those_of_the_report(prepared: Gallery, reported: Callable[..., Path]) -> None:
     record = json.loads(reported().read_text())["evaluations"]["new"]
-    (promise,) = plan(prepared).promises
-    assert (promise.gallery, promise.how, promise.metric) == ("g1", "report", "map")
-    assert promise.now == record["cross"]["map"] and promise.before == record["self_old"]["map"]
-    assert promise.at_the_end == record["self_new"]["map"] > promise.now > promise.before
+    (link,) = plan(prepared).links
+    assert (link.gallery, link.how, link.evidence["metric"]) == ("g1", "report", "map")
+    assert {name: link.evidence[name] for name in SCORES} == {name: record[name]["map"] for name in SCORES}
+    assert link.evidence["self_new"] > link.evidence["cross"] > link.evidence["self_old"]
     json.dumps(plan(prepared).to_dict())
 
 
-def test_a_gallery_without_a_link_promises_nothing(gallery: Gallery, embed: Embed) -> None:
+def test_a_plan_without_a_link_names_none(gallery: Gallery, embed: Embed) -> None:
     gallery.add(embed("old", IDS))
     gallery.prepare("declared:new", Hypersphere(4))
-    assert plan(gallery).promises == ()
+    assert plan(gallery).links == ()
 
 
 @pytest.mark.parametrize(

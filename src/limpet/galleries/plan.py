@@ -27,29 +27,6 @@ _NAMED = 20  # missing ids kept
 
 
 @dataclass(frozen=True)
-class Promise:
-    """What links say of searches by the new model while its generation is filled.
-
-    Args:
-        gallery: Generation that its queries search besides their own.
-        how: Why: "report", "adapter", "mapped" or "forced".
-        reason: File, folder or words that say so.
-        metric: Name of the metric; None where nothing was measured.
-        now: What new queries reach on these vectors: the cross-test.
-        before: What old queries reach on them: the self-test of the old model.
-        at_the_end: What new queries reach when every item has a new vector: the self-test of the new model.
-    """
-
-    gallery: str
-    how: str
-    reason: str
-    metric: str | None
-    now: float | None
-    before: float | None
-    at_the_end: float | None
-
-
-@dataclass(frozen=True)
 class BackfillPlan:
     """What a backfill will take.
 
@@ -66,7 +43,7 @@ class BackfillPlan:
         price_per_thousand: Of embedding 1,000 items; None where nobody said.
         budget_cost: At most this much for embedding; None without limit.
         budget_seconds: At most so many seconds of embedding; None without limit.
-        promises: What searches are like meanwhile, one entry per generation that new queries search besides their own.
+        links: Why new queries may search other generations meanwhile, with the numbers of the reports.
         tokens_per_item: Of an item of the sample on average, where a model is paid by tokens; None for others.
         price_per_million_tokens: Of embedding; None where nobody said.
         candidates: Of a query that searches in two stages before the backfill.
@@ -84,7 +61,7 @@ class BackfillPlan:
     price_per_thousand: float | None = None
     budget_cost: float | None = None
     budget_seconds: float | None = None
-    promises: tuple[Promise, ...] = ()
+    links: tuple[Link, ...] = ()
     tokens_per_item: float | None = None
     price_per_million_tokens: float | None = None
     candidates: int = 100
@@ -233,7 +210,7 @@ def plan(
         price_per_thousand=price_per_thousand,
         budget_cost=budget_cost,
         budget_seconds=budget_seconds,
-        promises=_promises(state),
+        links=tuple(link for link in state.links if link.query == target.name),
         tokens_per_item=None if meter is None else meter.tokens_per_text,
         price_per_million_tokens=per_token,
         candidates=candidates,
@@ -270,23 +247,3 @@ def _measured(source: VectorSource, ids: Sequence[str], batch: int, clock: Calla
 def _embedded(source: VectorSource, ids: Sequence[str], batch: int) -> list[str]:
     """Return the ids that the source has."""
     return [name for start in range(0, len(ids), batch) for name in source.embed(ids[start : start + batch]).ids]
-
-
-def _promises(state: GalleryState) -> tuple[Promise, ...]:
-    def score(link: Link, name: str) -> float | None:
-        value = link.evidence.get(name)
-        return None if value is None else float(value)
-
-    return tuple(
-        Promise(
-            gallery=link.gallery,
-            how=link.how,
-            reason=link.reason,
-            metric=link.evidence.get("metric"),
-            now=score(link, "cross"),
-            before=score(link, "self_old"),
-            at_the_end=score(link, "self_new"),
-        )
-        for link in state.links
-        if link.query == state.target
-    )

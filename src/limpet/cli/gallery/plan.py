@@ -16,7 +16,8 @@ from limpet.errors import shown
 from limpet.support.wording import duration
 
 if TYPE_CHECKING:
-    from limpet.galleries.plan import BackfillPlan, Promise
+    from limpet.galleries.plan import BackfillPlan
+    from limpet.galleries.state import Link
     from limpet.galleries.status import Status
 
 
@@ -107,7 +108,7 @@ def plan_lines(found: BackfillPlan) -> list[str]:
         lines.append(f"Within the budget: {found.rows_within_budget:,} of {found.found_rows:,} items.")
     if found.rows and found.seconds_per_query is not None:
         lines.append(_in_two_stages(found, found.seconds_per_query))
-    return [*lines, *map(_promised, found.promises)]
+    return [*lines, *map(_linked, found.links)]
 
 
 def _measured(found: BackfillPlan) -> str:
@@ -131,11 +132,12 @@ def _in_two_stages(found: BackfillPlan, seconds: float) -> str:
     )
 
 
-def _promised(promise: Promise) -> str:
-    """Say what searches are like meanwhile."""
-    reason = f"Meanwhile new queries search vectors of {promise.gallery}, too ({promise.how}: {promise.reason})"
-    if promise.metric is None or promise.now is None:
-        return f"{reason}."
-    scores = {"now": promise.now, "old queries": promise.before, "at the end": promise.at_the_end}
-    known = ", ".join(f"{name} {value:.3f}" for name, value in scores.items() if value is not None)
-    return f"{reason}: {promise.metric} {known}."
+def _linked(link: Link) -> str:
+    """Say what searches of another generation are like meanwhile."""
+    said = f"Meanwhile new queries search vectors of {link.gallery}, too ({link.how}: {link.reason})"
+    scores = {"now": "cross", "old queries": "self_old", "at the end": "self_new"}
+    known = {name: link.evidence.get(key) for name, key in scores.items()}
+    if known["now"] is None or "metric" not in link.evidence:
+        return f"{said}."
+    listed = ", ".join(f"{name} {value:.3f}" for name, value in known.items() if value is not None)
+    return f"{said}: {link.evidence['metric']} {listed}."
