@@ -241,7 +241,7 @@ def test_rehearsals(refused: Fails, tmp_path: Path) -> None:
     file = storage.save(points(10, model="v2"), tmp_path / "v.safetensors")
     assert "Nothing to embed with" in refused("rehearse")
     assert "1 files of queries" in refused("rehearse", "--vectors", file, "--queries", file)
-    assert "at least 20 items" in refused("rehearse", "--vectors", file, "--sample", 5)
+    assert "at least 20" in refused("rehearse", "--vectors", file, "--sample", 5)
     assert "Unknown order 'idd'" in refused("rehearse", "--vectors", file, "--order", "idd")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from limpet.geometry import Space
-from limpet.losses.coherence import all_distances
+from limpet.losses.alignment import all_distances
 from limpet.losses.distillation import softened_cross_entropy
 from limpet.methods.base import EVERY_SPACE, CompatibilityMethod, Head, OldModel, Read, Step
 from limpet.methods.predecessor import OldScores, require_old

@@ -182,8 +182,9 @@ def _claimed(path: Path, who: str) -> Iterator[None]:
     """Hold a lock on a place; its file, beside it, is there only meanwhile."""
     from filelock import FileLock, Timeout  # most processes fill no folder
 
-    # a soft lock would outlive a process that was killed
-    lock = FileLock(path.with_name(f".{path.name}.lock"), timeout=0.1, fallback_to_soft=False)
+    place = path.with_name(f".{path.name}.lock")
+    place.touch()  # filelock would wait where no file can be made
+    lock = FileLock(place, timeout=0.1, fallback_to_soft=False)  # a soft lock would outlive a killed process
     try:
         lock.acquire()
     except Timeout:
@@ -193,5 +194,5 @@ def _claimed(path: Path, who: str) -> Iterator[None]:
     try:
         yield
     finally:
-        Path(lock.lock_file).unlink(missing_ok=True)  # while it is held: whoever waits for this file opens a new one
+        place.unlink(missing_ok=True)  # before the release: whoever waits for this file makes another one
         lock.release()

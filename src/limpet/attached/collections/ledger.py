@@ -314,7 +314,7 @@ class CollectionLedger:
             finally:
                 self.database.execute("SELECT pg_advisory_unlock(hashtext('limpet_collections'), ?)", [number])
             return
-        # a soft lock would outlive a process that was killed
+        # a soft lock would outlive a killed process
         with FileLock(f"{self.place}.lock", poll_interval=0.01, fallback_to_soft=False):
             yield
 

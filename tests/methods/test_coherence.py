@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from torch import tensor
 
 from limpet.geometry.hypersphere import normalise
-from limpet.losses.coherence import all_distances, frozen_triplet, nearest_of_other_classes
+from limpet.losses.alignment import all_distances
 from limpet.losses.influence import mean_cross_entropy
-from limpet.methods.cvs import data_coherence, model_coherence
+from limpet.methods.cvs import data_coherence, frozen_triplet, model_coherence, nearest_of_other_classes
 
 
 def leaf(values: torch.Tensor) -> torch.Tensor:
