@@ -175,7 +175,6 @@ class Adapter(OnHub):
         if self._fitted is None:
             raise ConfigError(
                 f"The adapter '{self.kind}' was not fitted.",
-                expected="a fitted adapter",
                 to_do="call fit(old, new) with embeddings of the same items by both models, or load_adapter(folder).",
             )
         return self._fitted

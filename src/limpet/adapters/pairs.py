@@ -168,7 +168,6 @@ def _refuse_few(old: EmbeddingSet, new: EmbeddingSet, pairs: int, minimum: int) 
         raise EmptyOverlapError(
             f"None of the {len(old)} items of the old model ({shown(old.ids[:3], len(old))}) is among the {len(new)} "
             f"of the new one ({shown(new.ids[:3], len(new))}).",
-            expected="the same items on both sides, matched by id",
             to_do="embed the same items with both models, under the same ids.",
         )
     if pairs < minimum:
@@ -207,7 +206,6 @@ def _refuse_no_direction(embeddings: EmbeddingSet, rows: RowNumbers) -> None:
         raise DataError(
             f"{len(rows)} vectors of {embeddings.fingerprint} are zero or not finite: "
             f"{shown(embeddings.ids[rows[:3]], len(rows))}.",
-            expected="vectors with a direction",
             to_do="open the file with load(path, verify=True), which tells what is wrong with it.",
         )
 

@@ -116,7 +116,6 @@ def save_adapter(adapter: Adapter, folder: str | Path) -> Path:
     except DataError as error:
         raise ReleaseError(
             f"Could not save the adapter to '{folder}': {error.given}",
-            expected="a folder that can be written, with room for the adapter",
             to_do="free space or choose another folder.",
             intact="An adapter that was there before is intact.",
         ) from error
@@ -212,7 +211,6 @@ def _refuse_another(folder: Path, record: AdapterRecord) -> None:
     if found != record.fingerprint:
         raise ReleaseError(
             f"'{folder}' already holds {'the ' + found if found else 'a config.json of something else'}.",
-            expected="an empty folder for another adapter",
             to_do="choose another folder.",
             intact="What is there is intact.",
         )
@@ -355,6 +353,5 @@ def _check_maps(adapter: Adapter, where: str) -> None:
 def _altered(where: str, why: str) -> ReleaseError:
     return ReleaseError(
         f"The adapter '{where}' was altered since it was saved: {why}.",
-        expected="the files as they were written",
         to_do="restore it from a copy, or fit the adapter again on the same pairs.",
     )

@@ -165,7 +165,7 @@ _HINTS: dict[tuple[str, str], str] = {
 def _attach(state: AttachmentState, event: AttachmentEvent) -> AttachmentState:
     old, new = str(event["old"]), str(event["new"])
     if old == new:
-        raise ConfigError(f"Both models are {old}.", expected="two models", to_do="name the new one by --new-model.")
+        raise ConfigError(f"Both models are {old}.", to_do="name the new one by --new-model.")
     swappable, shared = bool(event.get("swappable", True)), bool(event.get("shared"))
     return AttachmentState("attached", old, new, "old", swappable, shared, bool(event.get("compared")))
 

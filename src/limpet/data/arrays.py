@@ -93,6 +93,5 @@ def read_npz(path: Path, required: Sequence[str], optional: Sequence[str] = ()) 
     except NPZ_ERRORS as error:
         raise DataError(
             f"Cannot read {path}: {reason(error)}.",
-            expected="an .npz file of plain arrays, without Python objects",
             to_do="write it again with numpy.savez.",
         ) from error

@@ -107,7 +107,6 @@ def classes_apart(labels: NDArray[np.int64], classes: int, held_out_classes: Fra
     if np.bincount(labels[apart], minlength=1).max() < 2:
         raise DataError(
             f"None of the {count} classes held out has two images.",
-            expected="images that can find one another",
             to_do="hold out more classes, or give another seed.",
         )
     return apart

@@ -241,7 +241,6 @@ class FileImages(DecodedImages):
         except OSError as error:
             raise DataError(
                 f"Cannot read the file {path}: {error.strerror}.",
-                expected="the file that was there when the folder was listed",
                 to_do="list the folder again, or put the file back.",
             ) from error
         return self._digests[key]

@@ -24,7 +24,6 @@ def refuse_shared_ids(train: ImageSet, evaluation: ImageSet) -> None:
         first = min(found)
         raise DataError(
             f"{len(found)} evaluation images were trained on, first: '{first[1]}' is '{first[0]}' of the training set.",
-            expected="no image in both",
             to_do="remove these images from one of the two; a score measured on them would be too good.",
         )
 

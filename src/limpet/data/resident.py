@@ -65,6 +65,5 @@ def _room(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> T
     except torch.OutOfMemoryError as error:
         raise ConfigError(
             f"The training set, {dtype} of shape {tuple(shape)}, does not fit into the memory of '{device}'.",
-            expected="room for all of it, and for training",
             to_do="--recipe.data-on-device auto puts it there only if it fits, no never does.",
         ) from error

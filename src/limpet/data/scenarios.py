@@ -76,7 +76,6 @@ def check_split(split: Split) -> None:
     if len(leaked) and not split.shared_allowed:
         raise DataError(
             f"{len(leaked)} images of the split '{split.name}' are on both sides, first: {_first(leaked)}.",
-            expected="every image on one side",
             to_do="remove these rows from one side, or choose an extended scenario.",
         )
     common = np.intersect1d(split.old_classes, split.new_classes)

@@ -119,7 +119,6 @@ class TextSet:
         if self.labels is None:
             raise DataError(
                 f"These {len(self)} texts have no labels.",
-                expected="a class for every text",
                 to_do="give the file a column 'label'.",
             )
         return self.labels

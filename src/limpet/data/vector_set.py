@@ -40,7 +40,6 @@ class VectorSet:
         if empty:
             raise DataError(
                 f"{empty} of {len(self.class_names)} classes have no item.",
-                expected="at least one item of every class",
                 to_do="VectorSet.of(embeddings) drops the classes that are not used.",
             )
 

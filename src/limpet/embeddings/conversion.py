@@ -212,6 +212,5 @@ def _refuse_missing(path: str | Path, name: str, missing: int, rows: int) -> Non
     if missing:
         raise DataError(
             f"{missing} of {rows} values of '{name}' in '{path}' are missing (null or NaN).",
-            expected="a value for every item",
             to_do="fill them in, or remove these items.",
         )

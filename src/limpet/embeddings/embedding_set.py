@@ -289,7 +289,6 @@ def check(embeddings: EmbeddingSet) -> None:
     if duplicates:
         raise DataError(
             f"{len(duplicates)} ids occur more than once: {shown(duplicates)}.",
-            expected="one id per item",
             to_do="remove the repeated rows, or give each its own id.",
         )
 

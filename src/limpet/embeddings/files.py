@@ -211,7 +211,6 @@ def model_folder(path: Path) -> Path:
     if all((path / name).is_file() for name in _RELEASE):
         raise ConfigError(
             f"The folder '{path}' is a release: a model, and no embeddings.",
-            expected="embeddings that it made",
             to_do=f"make them: limpet embed images DATA --release {path} --out DIR.",
         )
     below = sorted(folder for folder in path.iterdir() if folder.is_dir() and files_in(folder))
@@ -219,7 +218,6 @@ def model_folder(path: Path) -> Path:
         raise ConfigError(
             f"The folder '{path}' holds embeddings of {len(below)} models: "
             f"{', '.join(folder.name for folder in below[:8])}{', …' if len(below) > 8 else ''}.",
-            expected="those of one model",
             to_do=f"give one of these folders, such as '{below[0]}'.",
         )
     return below[0] if below else path

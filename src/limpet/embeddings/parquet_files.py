@@ -122,7 +122,6 @@ def unreadable(path: str | Path) -> Iterator[None]:
     except ERRORS as error:
         raise DataError(
             f"Cannot read '{path}': {reason(error)}.",
-            expected="a complete Parquet file",
             to_do="write it again, or restore it from a copy.",
         ) from error
 

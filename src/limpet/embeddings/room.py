@@ -105,7 +105,6 @@ def _enough_room(size: int) -> Iterator[None]:
         raise DataError(
             f"Vectors of {size / 2**30:,.1f} GiB, more than half of the memory that is available, do not fit into a "
             f"temporary file in '{spool_folder()}' either: {error}.",
-            expected="room for them there",
             to_do="free some, or name another folder for temporary files: TMPDIR=FOLDER.",
             intact="Nothing was changed.",
         ) from error

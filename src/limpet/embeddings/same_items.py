@@ -22,7 +22,6 @@ def refuse_one_model(old: EmbeddingSet, new: EmbeddingSet) -> None:
     if old.fingerprint == new.fingerprint:
         raise DataError(
             f"Old and new embeddings have the fingerprint {old.fingerprint}: these are the same model.",
-            expected="two models",
             to_do="check which files or models were given; vectors made elsewhere get the name of their model by "
             "--old-model and --new-model.",
         )

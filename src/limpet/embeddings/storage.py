@@ -85,7 +85,6 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> Path:
             raise
         raise DataError(
             f"Could not write '{path}': {error}.",
-            expected="a folder that can be written, with room for the file",
             to_do="free space or choose another place.",
             intact="A file of this name from before is intact.",
         ) from error
@@ -188,7 +187,6 @@ def _mapped_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]
 def _damaged(path: str | Path, why: str) -> DataError:
     return DataError(
         f"'{path}' is damaged: {why}.",
-        expected="a file written by limpet and unchanged since",
         to_do="embed the items again with `limpet embed`, or restore the file from a copy.",
     )
 

@@ -86,7 +86,6 @@ class StringArray(Sequence[str]):
         except UnicodeEncodeError as error:
             raise DataError(
                 f"A text that cannot be written as UTF-8: {error.object!r}.",
-                expected="names and identifiers in UTF-8",
                 to_do="rename the file or folder, or whatever this text names.",
             ) from error
 

@@ -70,7 +70,6 @@ class Pass:
             if plural is not None and array.null_count:
                 raise DataError(
                     f"{array.null_count} of {len(array)} values of '{name}' in {self.name} are missing (null).",
-                    expected="a value for every item",
                     to_do="fill them in, or remove these items.",
                 )
             texts = pa.types.is_large_string(array.type)

@@ -209,7 +209,6 @@ def _fingerprint(told: TableOptions, own: Mapping[str, Any]) -> str:
     if own and given not in (None, own["fingerprint"]):
         raise DataError(
             f"The table says that {own['fingerprint']} made its vectors, and fingerprint='{given}' was given.",
-            expected="one model",
             to_do="leave fingerprint out.",
         )
     return str(own["fingerprint"] if own else given)
@@ -226,7 +225,6 @@ def _where(arrays: Arrays, told: TableOptions, own: Mapping[str, Any]) -> tuple[
     if told.get("similarity") is not None or told.get("space") not in (None, space):
         raise SpaceMismatchError(
             f"The table's vectors are of the {space}; {told.get('space') or told.get('similarity')} was given.",
-            expected="the space that the table says",
             to_do="leave space and similarity out.",
         )
     form: Form = own["form"]
@@ -327,6 +325,5 @@ def _refuse_null(name: str, column: pa.ChunkedArray) -> None:
     if column.null_count:
         raise DataError(
             f"{column.null_count} of {len(column)} values of the column '{name}' are missing (null).",
-            expected="a value for every item",
             to_do="fill them in, or remove these items.",
         )

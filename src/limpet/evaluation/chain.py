@@ -334,7 +334,6 @@ def evaluate_chain(
     if protocol.needs_labels and any(embeddings.labels is None for embeddings in models[0]):
         raise DataError(
             f"No model of the chain has labels, and the protocol '{protocol.name}' needs them.",
-            expected="labels with the queries and the gallery of one model at least",
             to_do="add labels, or give a protocol with a ground truth.",
         )
     clusters = clusters_of(protocol.unit_labels(models[0][0]), resample, protocol.units, protocol.name)
@@ -427,7 +426,6 @@ def _refuse_repeated(names: Sequence[str], models: Sequence[Sides]) -> None:
         if before is not name:
             raise DataError(
                 f"{before} and {name} have the fingerprint {gallery.fingerprint}: these are the same model.",
-                expected="every model of a chain once",
                 to_do="check which folders or files were given.",
             )
 

@@ -136,7 +136,6 @@ def _check_same(evaluation: Evaluation, models: MatchedModels) -> None:
         if measured != given:
             raise DataError(
                 f"The evaluation is of the {model} model {measured}, the embeddings are of {given}.",
-                expected="the sets that were evaluated",
                 to_do="evaluate these sets, or give those of the evaluation.",
             )
     if evaluation.protocol.queries != queries:
@@ -148,7 +147,6 @@ def _check_same(evaluation: Evaluation, models: MatchedModels) -> None:
     if measured != given:
         raise DataError(
             f"The cross-test of the evaluation was answered by {measured}, the one given by {given}.",
-            expected="what answered it in the evaluation",
             to_do="give as `cross` what `evaluate` was given.",
         )
 

@@ -83,7 +83,6 @@ def relevant_by_label(query: EmbeddingSet, gallery: EmbeddingSet) -> RowLists:
         if embeddings.labels is None:
             raise DataError(
                 f"The {side} have no labels." if side == "queries" else "The gallery has no labels.",
-                expected="labels on both sides",
                 to_do="embed a labelled data set, write labels into the file that is imported, or say which items "
                 "answer each query: --relevant PAIRS, in Python `relevant`.",
             )
@@ -125,7 +124,6 @@ def in_order_of(reference: EmbeddingSet, other: EmbeddingSet, names: tuple[str, 
             raise EmptyOverlapError(
                 f"{len(absent)} items of the {there} are not in the {where}: {shown(absent)}; "
                 f"there are {shown(known[:3], len(known))}.",
-                expected="the same items on both sides, matched by id",
                 to_do="embed the same items with both models, under the same ids.",
             )
     return other if np.array_equal(rows, np.arange(len(rows))) else other.select(rows)

@@ -215,7 +215,6 @@ def _scores(name: str, evaluation: Evaluation, metric: str) -> SetScores:
     if evaluation.self_old is None:
         raise DataError(
             f"The evaluation '{name}' has no scores: its data had no labels.",
-            expected="evaluations with scores",
             to_do="evaluate it with labels or a ground truth, or leave it out.",
         )
     if metric not in evaluation.self_old:

@@ -103,7 +103,6 @@ def export(model: Exportable, to: Format, folder: str | Path, others: Sequence[F
     except OSError as error:
         raise ReleaseError(
             f"Could not write the export to '{folder}': {error.strerror or error}.",
-            expected="a place that can be written, with room for it",
             to_do="free space, or choose another --out.",
             intact="What was exported is intact.",
         ) from error

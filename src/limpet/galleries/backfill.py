@@ -399,6 +399,5 @@ def _of(items: Items, ids: Sequence[str]) -> Items:
 def _abandoned(target: str) -> GalleryError:
     return GalleryError(
         f"The generation {target} was abandoned while it was filled.",
-        expected="a generation that is prepared or active",
         to_do="prepare it again.",
     )

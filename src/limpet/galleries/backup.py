@@ -73,7 +73,6 @@ def back_up(store: Store, dest: str | Path, *, disk: Disk | None = None, on_step
     if store.folder is not None and place.is_relative_to(store.folder.resolve()):
         raise ConfigError(
             f"A backup in '{place}', inside of the gallery's own folder.",
-            expected="a place that does not go with the gallery, best on another disk",
             to_do="name another folder.",
         )
     with appearing(place, disk, "backup") as folder:

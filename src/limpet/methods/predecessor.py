@@ -85,7 +85,6 @@ def class_prototypes(embeddings: EmbeddingSet, space: Space) -> tuple[Tensor, Te
     if empty:
         raise DataError(
             f"{empty} of {classes} classes have no item, so there is no mean to align them to.",
-            expected="at least one item of every class",
             to_do="drop the unused classes: ImageSet.compact() does.",
         )
     return prototypes, counts

@@ -470,6 +470,5 @@ def _read_classes(folder: Path, record: ReleaseRecord) -> tuple[str, ...]:
 def _altered(folder: Path, why: str) -> ReleaseError:
     return ReleaseError(
         f"The release '{folder}' was altered since it was saved: {why}.",
-        expected="the files as they were written",
         to_do="restore the folder from a copy; embeddings made by another model must not be mixed with its own.",
     )

@@ -102,7 +102,7 @@ class FaissIndex:
         self.address, path = address, Path(address.place)
         self.name = f"index '{path}'"
         if not path.is_file():
-            raise ConfigError(f"There is no file '{path}'.", expected="one that FAISS wrote", to_do="check the path.")
+            raise ConfigError(f"There is no file '{path}'.", to_do="check the path.")
         try:
             file = _File(path)
             self._stored = _read(file)

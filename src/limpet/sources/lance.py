@@ -46,9 +46,7 @@ class LanceTable:
             table = str(address.table)
         self.name = f"table '{table}' in '{folder}'"
         if not folder.is_dir():  # connecting would make it
-            raise DataError(
-                f"There is no folder '{folder}'.", expected="one that LanceDB wrote", to_do="check the path."
-            )
+            raise DataError(f"There is no folder '{folder}'.", to_do="check the path.")
         with self._translated():
             only_files(folder, deep=True)
         known = sorted(path.stem for path in folder.glob("*.lance"))

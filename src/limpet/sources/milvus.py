@@ -91,7 +91,6 @@ class MilvusCollection:
         if client.get_load_state(self.collection)["state"] != LoadState.Loaded:
             raise StoreError(
                 f"The {self.name} is not loaded, and can be read only when it is.",
-                expected="a collection that serves",
                 to_do="load it, such as by load_collection of its client.",
                 intact="Nothing was changed.",
             )
@@ -181,7 +180,6 @@ class MilvusCollection:
                 raise DataError(
                     f"{counted - read} primary keys of {self.name} are there twice: {counted} rows, of which {read} "
                     "can be told apart.",
-                    expected="one row for every key",
                     to_do="write rows by upsert, which replaces; insert adds another one.",
                 )
 
@@ -277,9 +275,7 @@ def connected(address: Address) -> Iterator[MilvusClient]:
             require("A file of Milvus Lite", "milvus-lite")
             uri, said = address.place, {}
             if not Path(uri).exists() or not uri.endswith(".db"):  # the client would make it
-                raise DataError(
-                    f"There is no '{uri}' that ends with .db.", expected="one that Milvus Lite made", to_do="check it."
-                )
+                raise DataError(f"There is no '{uri}' that ends with .db.", to_do="check it.")
         client = MilvusClient(uri, timeout=60, **said)
         try:
             yield client
@@ -301,7 +297,6 @@ def translated(address: Address) -> Iterator[None]:
         refused = "auth" in str(error.message).lower() or "permission" in str(error.message).lower()
         raise (LastingStoreError if refused else StoreError)(
             f"{place}: {reason(Exception(error.message))}.",
-            expected="a collection that can be reached and may be read",
             to_do=f"set {_TOKEN} to a token that may."
             if refused
             else "check the URL; a file is open in one process at a time.",

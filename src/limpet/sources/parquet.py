@@ -70,9 +70,7 @@ class ParquetTable:
         self.rows = rows if sample is None else min(rows, sample.rows)
         twice = next((name for name in first.names if first.names.count(name) > 1), None)
         if twice is not None:
-            raise DataError(
-                f"{self.name} has two columns '{twice}'.", expected="one column of a name", to_do="rename one of them."
-            )
+            raise DataError(f"{self.name} has two columns '{twice}'.", to_do="rename one of them.")
         self.record = _record_of(self.name, (first.metadata or {}).get(RECORD, b"{}"))
         for file in opened:
             file.close()
@@ -158,7 +156,6 @@ def _opened(path: Path) -> Any:
 def _unreadable(path: Path, error: Exception) -> DataError:
     return DataError(
         f"Cannot read '{path}': {reason(error)}.",
-        expected="a complete Parquet file",
         to_do="write it again, or restore it from a copy.",
     )
 
@@ -199,7 +196,6 @@ class RowsById:
             raise DataError(
                 f"The columns {', '.join(self._columns)} of {name} do not fit into a temporary file in "
                 f"'{spool_folder()}': {reason(error)}.",
-                expected="room for them there, as they are without compression",
                 to_do="free some, or name another folder for temporary files: TMPDIR=FOLDER.",
                 intact="Nothing was changed.",
             ) from error

@@ -224,7 +224,6 @@ class PostgresTable:
         except (errors.UndefinedTable, errors.InvalidSchemaName, UnicodeEncodeError) as error:
             raise ConfigError(
                 f"There is no {self.name}.",
-                expected="a table that exists",
                 to_do="name its schema too, as in shop.items, if it is in another one than 'public'.",
             ) from error
         except errors.InsufficientPrivilege as error:
@@ -232,14 +231,12 @@ class PostgresTable:
             within = f" and GRANT USAGE ON SCHEMA {parts.rpartition('.')[0]}" if "." in parts else ""
             raise LastingStoreError(
                 f"The user '{user}' may not read {self.name}: {reason(error)}.",
-                expected="the right to read it, and no other",
                 to_do=f"let its owner type GRANT SELECT ON {parts} TO {user}{within and within + f' TO {user}'}; "
                 "nothing was read.",
             ) from error
         except psycopg.Error as error:
             raise StoreError(
                 f"Cannot read {self.name}: {reason(error)}.",
-                expected="a database that can be reached, and a table that may be read",
                 to_do="check the address, and the rights to read it.",
             ) from error
 

@@ -363,20 +363,15 @@ def translated(address: Address) -> Iterator[None]:
         kind = LastingStoreError if refused else StoreError
         raise kind(
             f"{place} answers {error.status_code}: {reason(error)}.",
-            expected="a collection that may be read",
             to_do=f"set {_KEY} to a key that may." if refused else "",
         ) from error
     except ResponseHandlingException as error:
-        raise StoreError(
-            f"{place} does not answer: {reason(error.source)}.", expected="a service that runs", to_do="check the URL."
-        ) from error
+        raise StoreError(f"{place} does not answer: {reason(error.source)}.", to_do="check the URL.") from error
     except ApiException as error:
         raise StoreError(f"{place}: {reason(error)}.") from error
     except RuntimeError as error:
         if isinstance(error, DataError | StoreError) or "already accessed" not in str(error):
             raise
-        raise StoreError(
-            f"Another process has {place} open.", expected="one process at a time", to_do="close it, or run a server."
-        ) from error
+        raise StoreError(f"Another process has {place} open.", to_do="close it, or run a server.") from error
     except sqlite3.Error as error:
         raise DataError(f"{place} cannot be read: {reason(error)}.", expected="a folder of Qdrant") from error

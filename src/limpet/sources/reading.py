@@ -69,7 +69,6 @@ def load_embeddings(
     if not isinstance(place, str | Path):
         raise ConfigError(
             f"A {type(place).__name__} was given to read embeddings from.",
-            expected="the path of a file or folder, or a URL",
             to_do="limpet.EmbeddingSet(ids=…, vectors=…, …) makes a set of an array.",
         )
     address = address_of(place) if isinstance(place, str) else None
@@ -87,9 +86,7 @@ def load_embeddings(
         path /= "embeddings.safetensors"
     elif path.is_dir() and any(path.glob("*.safetensors")):
         there = ", ".join(sorted(file.name for file in path.glob("*.safetensors"))[:8])
-        raise ConfigError(
-            f"The folder '{path}' holds {there}.", expected="one set of embeddings", to_do="name one file."
-        )
+        raise ConfigError(f"The folder '{path}' holds {there}.", to_do="name one file.")
     if path.suffix in IMPORTED or path.is_dir():
         importer = storage.from_npz if path.suffix in (".npz", ".npy") else storage.from_parquet
         made_by = f"declared:{model or place}"
@@ -192,7 +189,6 @@ def _made_by(source: Source, fingerprint: str | None) -> str:
     if said is not None and given not in (None, said):
         raise ConfigError(
             f"{source.name} says that {said} made its vectors, not {given}.",
-            expected="a name for the model only where nothing says it",
             to_do="leave the name out.",
         )
     if said is None and given is None:
@@ -275,7 +271,6 @@ def labelled_column(
             if column.null_count:
                 raise DataError(
                     f"{column.null_count} values of '{names[place]}' in {source.name} are missing (NULL).",
-                    expected="a value in every row",
                     to_do="fill them in, or leave these rows out by a condition, which no missing value fulfils: "
                     f"where={names[place]}!={0 if metadata_kind(column.type) in ('integer', 'number') else ''}",
                 )

@@ -38,7 +38,6 @@ def damaged(what: str, why: str) -> StoreError:
     """Build the error for a record of a gallery that is not as it was written."""
     return LastingStoreError(
         f"{what} is damaged: {why}.",
-        expected="what limpet wrote there",
         to_do="look at the rest with `limpet gallery doctor`; restore the gallery from a copy. It is as it was.",
     )
 

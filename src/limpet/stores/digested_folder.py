@@ -106,7 +106,6 @@ def _readable(path: Path) -> Iterator[None]:
     except OSError as error:
         raise StoreError(
             f"'{path}' cannot be read: {error}.",
-            expected="a file that stays as it is, on a disk that works",
             to_do="check the disk, then repeat.",
             intact="No gallery was changed.",
         ) from error
@@ -120,7 +119,6 @@ def failing(path: Path) -> Iterator[None]:
     except OSError as error:
         raise StoreError(
             f"'{path}' cannot be written: {error}.",
-            expected="a place that can be written, with room for all of it",
             to_do="make room, or choose another place; what was begun there is gone.",
             intact="No gallery was changed.",
         ) from error

@@ -66,7 +66,6 @@ def _refuse_gallery(path: Path) -> None:
     if kind_of(path) is not None:
         raise GalleryError(
             f"There is a gallery in '{path}'.",
-            expected="a new or empty folder",
             to_do="open it, or choose another folder; it is as it was.",
         )
 
@@ -96,9 +95,7 @@ def kind_of(path: Path) -> str | None:
         StoreError: There is a file of that name that is no database.
     """
     if path.exists() and not path.is_dir():
-        raise GalleryError(
-            f"'{path}' is a file.", expected="a folder", to_do="choose another path.", intact="Nothing was changed."
-        )
+        raise GalleryError(f"'{path}' is a file.", to_do="choose another path.", intact="Nothing was changed.")
     if not (path / DATABASE).is_file():
         return None
     with translated(path / DATABASE), unforked():

@@ -170,7 +170,6 @@ class GalleryLedger:
         if pointer.sequence + 1 != plan.sequence:
             raise GalleryError(
                 f"Commit {plan.sequence} comes after {pointer.sequence}: another writer was faster.",
-                expected="one writer at a time",
                 to_do="try again.",
                 intact="Nothing was changed.",
             )
@@ -206,7 +205,6 @@ class GalleryLedger:
         if not rows:
             raise GalleryError(
                 f"The gallery has no file {digest}.",
-                expected="one that its state names",
                 to_do="ask again: gc removes what no state names any more. If it stays so, `limpet gallery doctor` "
                 "says what needs it. The gallery is as it was.",
             )

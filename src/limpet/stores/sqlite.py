@@ -521,6 +521,5 @@ def writer_refused(who: str, found: str) -> GalleryError:
     """
     return GalleryError(
         f"Cannot write ({who}): {found} is writing to this gallery.",
-        expected="one writer at a time",
         to_do="wait until it is done, or end it: its lock ends with it.",
     )

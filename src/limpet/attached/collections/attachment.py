@@ -330,7 +330,6 @@ class CollectionAttachment:
         if side == "new" and not all(one.built for one in self.engine.indexes()):
             raise UpgradeStateError(
                 f"Cannot swap: the index over {self.engine.target('new').collection} is not complete.",
-                expected="one that is",
                 to_do="wait for it, or `limpet attach index`.",
             )
         self._turned({**event, "lacking": len(found.lacking(side)), "behind": found.behind(written)})
@@ -365,7 +364,6 @@ class CollectionAttachment:
             raise UpgradeStateError(
                 f"Cannot {step}: {len(lacking):,} items have no up-to-date vector of the {side} model, and would not "
                 f"be found: {shown(lacking)}.",
-                expected="a vector for every item",
                 to_do=f"`limpet attach backfill --of {side} --text-model {model}` (or --release, …) fills them; "
                 f"{embeds}where the application writes faster than that, let it pause; or allow it: "
                 f"--allow-missing {len(lacking)}.",
@@ -376,7 +374,6 @@ class CollectionAttachment:
             raise UpgradeStateError(
                 f"Cannot {step}: {len(leftover):,} items that the application deleted would be found again: "
                 f"{shown(leftover)}.",
-                expected="its items alone",
                 to_do=f"`limpet attach backfill --of {side} --text-model MODEL` removes them.",
             )
 
@@ -501,7 +498,6 @@ class StoredTexts:
         if self._name is None:
             raise ConfigError(
                 "No text was named when the collection was attached.",
-                expected="what vectors are made of",
                 to_do="detach, and attach with &text=NAME in the URL; or give vectors as files.",
             )
         found = {one: value_at(row.values, self._name) for one, row in self._attachment.rows(ids).items()}

@@ -195,7 +195,6 @@ class CollectionLedger:
         postgres = place.startswith(("postgresql:", "postgres:"))
         missing = NoLedgerError(
             f"There is no ledger '{place}'.",
-            expected="the one that was named when the collection was attached",
             to_do="name it: ledger=FILE in the URL.",
         )
         if not postgres and not make and not Path(place).is_file():

@@ -88,7 +88,6 @@ class MilvusEngine:
         if hindering:
             raise GalleryError(
                 f"The {self.place} cannot be attached: {'; '.join(hindering)}.",
-                expected="a collection without these",
                 to_do="make a gallery of it: `limpet gallery create`.",
                 intact="Nothing was changed.",
             )

@@ -139,7 +139,6 @@ class _Preparation:
         if entry is not None and (entry.state.old, entry.state.new) != (self.old.fingerprint, self.new.fingerprint):
             raise UpgradeStateError(
                 f"{self.name} is attached already: from {entry.state.old} to {entry.state.new}, {entry.state.phase}.",
-                expected="one upgrade of a collection at a time",
                 to_do="`limpet attach status` shows it; detach it first.",
             )
         return entry
@@ -177,7 +176,6 @@ class _Preparation:
             if engine.is_there():
                 raise GalleryError(
                     f"There is a {record.new_target.vector or ''} {record.new_target.collection} already.",
-                    expected="a name that is free for the new vectors",
                     to_do="name another one: new=NAME in the URL.",
                     intact="Nothing was changed.",
                 )
@@ -277,7 +275,6 @@ def open_attachment(url: str) -> CollectionAttachment:
         if entry is None:
             raise GalleryError(
                 f"The ledger knows no attachment to '{_named(place)}'.",
-                expected="the collection, or its alias, as it was attached",
                 to_do="attach it; `limpet attach start --help` shows how.",
                 intact="Nothing was changed.",
             )

@@ -270,7 +270,6 @@ class QdrantEngine:
                     if attempt + 1 == _ATTEMPTS:
                         raise StoreError(
                             f"Points of '{collection}' are deleted faster than vectors are written: {reason(error)}.",
-                            expected="a moment without deletions",
                             to_do="repeat the command; it goes on where it stopped.",
                         ) from error
 

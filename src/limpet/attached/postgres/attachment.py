@@ -572,7 +572,6 @@ class PostgresAttachment:
                 if found:
                     raise UpgradeStateError(
                         f"Cannot {kind}: {'; '.join(found)}.",
-                        expected="triggers that see what the application writes",
                         to_do="`limpet attach writes --model NAME` makes them again, for the model that it writes "
                         "with.",
                     )
@@ -585,7 +584,6 @@ class PostgresAttachment:
         return UpgradeStateError(
             f"Cannot {kind}: {lacking:,} rows have no up-to-date vector of the {side} model, and would not be found: "
             f"{shown(ids, lacking)}.",
-            expected="a vector for every row",
             to_do=f"`limpet attach backfill --of {side} --text-model {'MODEL' if side == 'new' else 'OLD_MODEL'}` (or "
             "--release, --adapter, --vectors) fills them; "
             + (

@@ -574,7 +574,6 @@ def layout_of(session: Session, entry: TableEntry) -> AnyLayout:
         raise GalleryError(
             f"The table {record.table.schema}.{record.table.name} was changed while it was attached: "
             f"{'; '.join(changed)}.",
-            expected="the columns as they were, until it is detached",
             to_do="change them back; or `limpet attach detach --abandon`, which removes what was added, whatever is "
             "left of the table.",
             intact="Nothing was changed.",

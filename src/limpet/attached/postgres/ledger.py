@@ -316,8 +316,10 @@ class TableLedger:
             else []
         )
         if not found:
-            raise GalleryError("The attachment is there no more: it was detached.", expected="one that is there",
-                               to_do="attach it again; `limpet attach start --help` shows how.")  # fmt: skip
+            raise GalleryError(
+                "The attachment is there no more: it was detached.",
+                to_do="attach it again; `limpet attach start --help` shows how.",
+            )
         return found[0]
 
     def hold(self, number: int) -> None:

@@ -98,7 +98,6 @@ class TableTexts(_TableRows):
         if not self._record.table.texts:
             raise ConfigError(
                 "No column of texts was named when the table was attached.",
-                expected="what vectors are made of",
                 to_do="detach, and attach with &text=COLUMN in the URL; or give vectors as files.",
             )
         found = self._select(ids)

@@ -210,7 +210,6 @@ class Session:
                 if standby:
                     raise GalleryError(
                         "This server is a standby, which cannot be written to.",
-                        expected="the primary",
                         to_do="name the primary in the URL; what is done there arrives here by itself. Nothing was "
                         "changed.",
                     )
@@ -242,7 +241,6 @@ class Session:
             kind = LastingStoreError if isinstance(error, _LASTING) else StoreError
             raise kind(
                 f"The database '{self.address.url}' fails: {reason(error)}.",
-                expected="a server that answers, and rights for what was asked",
                 to_do="correct that and repeat the same command, which goes on.",
                 intact="What was committed is intact.",
             ) from error
@@ -252,7 +250,6 @@ def locked() -> LockedError:
     """Return the error for a lock that was not to be had."""
     return LockedError(
         "The table is in use by a long transaction or statement: its lock was not to be had in time.",
-        expected="a moment without one",
         to_do="find it in pg_stat_activity, or repeat later.",
         intact="Nothing was changed.",
     )

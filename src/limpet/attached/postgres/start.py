@@ -161,7 +161,6 @@ class Preparation:
         if self.refusals:
             raise GalleryError(
                 f"{self.table.schema}.{self.table.name} cannot be attached: {'; '.join(self.refusals)}.",
-                expected="a table without these",
                 to_do=f"change that{'' if self.aside else ', or keep new vectors beside the table by --aside'}.",
                 intact="Nothing was changed.",
             )
@@ -293,7 +292,6 @@ def known(
                     raise UpgradeStateError(
                         f"{entry.record.table.schema}.{entry.record.table.name} is attached already, with other "
                         f"columns as {what}: {', '.join(column.name for column in there) or 'none'}.",
-                        expected="the URL as it was attached",
                         to_do="leave them out to go on with it; or detach first, and start anew.",
                     )
             if (state.old, state.new, state.shared) == (old.fingerprint, new.fingerprint, shared):
@@ -301,7 +299,6 @@ def known(
             raise UpgradeStateError(
                 f"{entry.record.table.schema}.{entry.record.table.name} is attached already: from {state.old} to "
                 f"{state.new}, {'in one column, ' if state.shared else ''}{state.phase}.",
-                expected="one upgrade of a column at a time",
                 to_do="`limpet attach status` shows it; detach it first.",
             )
     return None

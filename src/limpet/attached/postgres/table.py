@@ -210,7 +210,6 @@ def relation_named(session: Session, table: str) -> tuple[int, str, str, bool]:
         meant = f" Did you mean '{same[0]}'?" if same else nearest(table, [*schemas, *chain(*schemas.values())])
         raise ConfigError(
             f"There is no table '{table}' in the database.{meant}",
-            expected="a table that exists",
             to_do="name its schema too, as in shop.items, if it is in another one than 'public'.",
         )
     [(oid, schema, name, kind, partition, inherited, temporary)] = found
@@ -219,7 +218,6 @@ def relation_named(session: Session, table: str) -> tuple[int, str, str, bool]:
     if wrong:
         raise ConfigError(
             f"{schema}.{name} is {wrong}.",
-            expected="a table, or the parent of partitions",
             to_do="name its parent." if partition else "name the table that holds the rows.",
         )
     return int(oid), str(schema), str(name), kind == "p"

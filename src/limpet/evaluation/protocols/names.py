@@ -40,7 +40,6 @@ def rows_named(names: Sequence[str], embeddings: EmbeddingSet) -> NDArray[np.int
             alike = embeddings.ids[np.flatnonzero(pc.equal(short.arrow(), name).to_numpy(zero_copy_only=False))]
             raise DataError(
                 f"'{name}' of the ground truth could be any of {len(alike)} embedded items: {shown(alike)}.",
-                expected="names that belong to one item without their folder and extension",
                 to_do="give the items ids as the ground truth writes them.",
             )
     return rows

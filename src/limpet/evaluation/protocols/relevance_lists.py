@@ -214,7 +214,6 @@ class Relevance(RankingProtocol):
             named = (f"{self.pairs.query[int(row)]} - {self.pairs.item[int(row)]}" for row in again[:3])
             raise DataError(
                 f"{len(again)} pairs are there before: {shown(named, len(again))}.",
-                expected="every pair of a query and an item once",
                 to_do="remove the repeated rows; count clicks first, if they are to weigh more.",
             )
         return found

@@ -119,7 +119,6 @@ def _best_first(ids: Any, scores: Any) -> Merged:
     if not np.isfinite(values).all():
         raise DataError(
             f"{int((~np.isfinite(values)).sum())} of {len(values)} scores are not finite.",
-            expected="finite scores",
             to_do="leave out empty places of a result, where there is no item.",
         )
     order = np.argsort(-values, kind="stable")

@@ -71,7 +71,6 @@ def repair(gallery: Gallery) -> Repaired | None:
         if sequence is None:
             raise GalleryError(
                 f"No commit of the gallery can be read whole: {damage[0]}",
-                expected="an earlier commit that is still kept",
                 to_do="`limpet gallery restore` a backup, or import an export.",
                 intact="Nothing was changed.",
             )

@@ -202,6 +202,5 @@ def _read_history(path: Path, last: int, after: Table) -> None:
 def _different(what: str) -> StoreError:
     return StoreError(
         f"{what.capitalize()} read back differently from what was just written.",
-        expected="the same ids, versions, vectors and metadata",
         to_do="check the disk and the memory. The gallery is as it was before this commit.",
     )

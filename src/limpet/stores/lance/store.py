@@ -374,7 +374,6 @@ class LanceStore(LedgerStore):
         if wrong:
             raise LastingStoreError(
                 f"The table '{place.table}' cannot be read: {wrong}",
-                expected="all of its files, whole",
                 to_do="`limpet gallery doctor --repair` goes back to the last commit that is whole.",
             )
 

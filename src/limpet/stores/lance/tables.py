@@ -55,7 +55,6 @@ def translated(where: str, to_do: str = "check the disk; `limpet gallery doctor`
             raise
         raise (StoreError if _may_pass(error) else LastingStoreError)(
             f"The vectors in '{where}' cannot be read or written: {reason(error)}.",
-            expected="a disk that works and has room, and all files of the gallery",
             to_do=to_do,
         ) from error
 
@@ -174,7 +173,6 @@ class LanceTables:
         if place.digest and self._digest(place) != place.digest:
             raise LastingStoreError(
                 f"The list of the files of version {place.version} of the table '{place.table}' is damaged.",
-                expected="the file as it was written",
                 to_do="check the disk; `limpet gallery doctor --repair` goes back to the last commit that is whole.",
             )
         return lance.dataset(str(self._path(place.table)), version=place.version, session=session)

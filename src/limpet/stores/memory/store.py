@@ -148,7 +148,6 @@ class MemoryStore(LedgerStore):
         except MemoryError as error:
             raise StoreError(
                 f"'{self.url}' finds no room in memory{f': {error}' if str(error) else ''}.",
-                expected="memory for all vectors of the gallery, and for the hits of all queries of a search",
                 to_do="ask for fewer hits or queries at once, or keep the gallery in LanceDB or PostgreSQL. "
                 "`limpet gallery journal` shows whether a commit is in it.",
                 intact="The gallery is intact on disk.",

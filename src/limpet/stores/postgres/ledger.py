@@ -223,14 +223,12 @@ class PostgresDatabase:
         except psycopg.Error as error:
             raise StoreError(
                 f"The connection to '{self.address.url}' was lost while it committed: {_words(error)}",
-                expected="an answer of the server",
                 to_do="look whether this write is there before you repeat it: it is there whole, or not at all.",
                 intact="What was acknowledged before is intact.",
             ) from error
         if done != "COMMIT":
             raise StoreError(
                 f"The database '{self.address.url}' rolled back instead of committing.",
-                expected="a transaction without a failed statement",
                 to_do="try again; nothing of this commit was written.",
             )
 

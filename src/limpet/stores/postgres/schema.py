@@ -60,7 +60,6 @@ def _refuse_other_tables(database: PostgresDatabase) -> None:
     if is_there(database):
         raise GalleryError(
             f"There is a gallery at '{url}'.",
-            expected="an empty schema, or one that is not there yet",
             to_do="open it, or choose another schema: ?schema=NAME; it is as it was.",
         )
     rows = database.execute("SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace(?)", [schema])
@@ -69,7 +68,6 @@ def _refuse_other_tables(database: PostgresDatabase) -> None:
         raise GalleryError(
             f"The schema '{schema}' of '{url}' holds something else: {', '.join(names[:3])}"
             f"{' …' if len(names) > 3 else ''}.",
-            expected="an empty schema, or one that is not there yet",
             to_do="choose another: ?schema=NAME.",
             intact="Nothing was changed.",
         )
