@@ -205,7 +205,7 @@ def test_embeddings_of_other_items_or_dimensions(fails: Fails, made: Path, tmp_p
         )
     old = ["evaluate", "--old", tmp_path / "a.npz", "--out", tmp_path / "out", "--new"]
     assert "dimension" in fails(*old, tmp_path / "b.npz")
-    assert "Expected:" in fails(*old, made / "embedded" / "bct")
+    assert "Next:" in fails(*old, made / "embedded" / "bct")
     assert "same model" in fails(*old, tmp_path / "a.npz")
     assert "There is no" in fails(*old, tmp_path / "c.npz")
     assert "limpet embed" in fails(*old, made / "photos")

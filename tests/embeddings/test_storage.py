@@ -129,7 +129,7 @@ def test_damaged_files_are_refused_with_a_reason(embeddings, tmp_path, damage) -
             "list": (2).to_bytes(8, "little") + b"[]", "text": (3).to_bytes(8, "little") + b'"a"',
             "newer": content.replace(b'\\"format_version\\": 1', b'\\"format_version\\": 9'),
         }[damage])  # fmt: skip
-    with pytest.raises(DataError, match="newer limpet" if damage == "newer" else "(?i)expected:"):
+    with pytest.raises(DataError, match="newer limpet" if damage == "newer" else "Next:"):
         storage.load(path)
 
 
@@ -204,7 +204,7 @@ def import_of(path: Path) -> EmbeddingSet:
     return read(path, fingerprint="declared:them", cast=True)
 
 
-COMPLETE = r"(?s).+\nExpected: .+\nNext: .+"
+COMPLETE = r"(?s).+(\nExpected: .+)?\nNext: .+"
 
 
 @pytest.mark.parametrize("name", ["e.npz", "e.npy", "by columns.npz", "e.parquet", "lists.parquet"])
