@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import JsonValue
 
+from limpet.data.datasets import DATASETS
+from limpet.data.texts import TEXT_DATASETS
 from limpet.evaluation.compatibility import PMetrics, SelfAndCross, mean_of
 from limpet.models.api.settings import ApiSettings
 from limpet_bench import (
@@ -378,6 +380,16 @@ def bench_runs(suite: Suite, rows: Sequence[Row], trials: Sequence[Trial], cache
         figure_notes=figure_notes(finished),
         tuning=[trial.to_record() for trial in trials],
     )
+
+
+def missing_folders(suite: Suite, root: Path | None) -> list[str]:
+    """Return the folders of data sets and published weights that a suite needs and that are not below the data root."""
+    names = [*suite.data, *(test.data or name for name, test in suite.test_sets.items())]
+    known = [DATASETS.get(name) or TEXT_DATASETS.get(name) for name in names]
+    trainings = (training for run in suite.runs for training in (run.training, run.reference, run.before))
+    weights = sorted({training.weights for training in trainings if training.weights})
+    needed = [*(data.folder for data in known if data and data.folder), *(f"weights/{name}" for name in weights)]
+    return [folder for folder in dict.fromkeys(needed) if root is None or not (root / folder).is_dir()]
 
 
 @dataclass(frozen=True)

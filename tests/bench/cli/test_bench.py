@@ -21,7 +21,7 @@ from limpet_bench.cli import main
 from limpet_bench.cli.bench import Clock, failure_sentences, steps_progress
 from limpet_bench.executor import Progress
 from limpet_bench.leaderboard import BenchRuns
-from limpet_bench.run import estimate
+from limpet_bench.run import estimate, missing_folders
 from limpet_bench.suites import suite_named
 from limpet_bench.tasks import Task
 
@@ -138,6 +138,20 @@ def planned(
         return dict(json.loads(capsys.readouterr().out)), told
 
     return run
+
+
+@pytest.mark.parametrize("name", ["hbct-table-1", "cvs-table-1-inat-m", "mixbct-figure-6", "text-upgrade"])
+def test_a_plan_without_the_data_lists_the_runs(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", name, "--data-root", str(tmp_path), "--cache", str(tmp_path / "tasks")]
+    assert main([*words, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    suite = suite_named(name)
+    assert [(run["data"], run["scenario"], run["label"]) for run in document["runs"]] == [r.place for r in suite.runs]
+    assert {run["trials"] for run in document["runs"]} == ({0, 10} if name == "hbct-table-1" else {0})
+    assert document["missing"] == missing_folders(suite, None) != []
+    assert main(words) == 0
+    assert all(folder in capsys.readouterr().err.replace("\n", " ") for folder in document["missing"][:1])
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_plan_says_what_is_left_and_changes_nothing(suite: Path, planned) -> None:

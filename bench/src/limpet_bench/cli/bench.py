@@ -151,7 +151,7 @@ def run(
 def plan(suite: str, /, *, steps: Steps = Steps()) -> int:
     """List the steps that a suite would run, and estimate how long they take; nothing is changed.
 
-    It takes the options of `limpet-bench run`.
+    It takes the options of `limpet-bench run`. Where data is missing, its runs are listed without their steps.
 
     Args:
         suite: A built-in suite, which `limpet-bench suites` lists, or a Python file with a function that returns one.
@@ -161,8 +161,11 @@ def plan(suite: str, /, *, steps: Steps = Steps()) -> int:
         limpet-bench plan mine.py --processes 8
     """
     from limpet_bench.executor import blocked_by
+    from limpet_bench.run import missing_folders
 
     asked = steps.of(suite)
+    if missing := missing_folders(asked.suite, asked.bench.root):
+        return show_runs(asked.suite, missing)
     found = asked.estimate()
     failed = 0 if steps.retry_failed else sum(bool(blocked_by(task, asked.bench.cache)) for task in found.unfinished)
     return show_plan(asked.suite, found, failed, asked.bench.processes)
@@ -312,6 +315,29 @@ def _processes(asked: int | None, devices: list[str]) -> int:
     if asked is not None:
         return asked
     return available_cores() if devices == ["cpu"] else len(devices)
+
+
+def show_runs(suite: Suite, missing: list[str]) -> int:
+    """Say what would be run where the data is not there, which decides what steps have in common."""
+    from limpet_bench.run import trials_of
+
+    trials = [len(trials_of(run)) for run in suite.runs]
+    if as_json():
+        places = [dict(zip(("data", "scenario", "label"), run.place, strict=True)) for run in suite.runs]
+        runs = [{**place, "trials": count} for place, count in zip(places, trials, strict=True)]
+        print_json({"suite": suite.name, "missing": missing, "seeds": list(suite.seeds), "runs": runs})
+        return 0
+    cells: dict[tuple[str, str], list[int]] = {}
+    for run, count in zip(suite.runs, trials, strict=True):
+        cells.setdefault(run.place[:2], []).append(count)
+    title = f"{suite.title}: {counted(len(suite.runs), 'run')}, {seeds_in_words(suite.seeds)}"
+    rows = [[*place, str(len(counts)), str(sum(counts))] for place, counts in cells.items()]
+    print_table(title, ["data", "scenario", "rows", "trials"], rows)
+    console.print(
+        f"Not below the data root: {', '.join(missing)}. `limpet data` lists where data sets come from; steps and how "
+        "long they take are known once all are there."
+    )
+    return 0
 
 
 def show_plan(suite: Suite, found: Estimate, failed: int, processes: int) -> int:
