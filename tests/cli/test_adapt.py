@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import json
 import re
 import shlex
@@ -26,7 +27,7 @@ from limpet.geometry import Lorentz
 from limpet.linking.adapt import Choice, open_link, save_link, suitable_adapters, usual_heads
 from limpet.linking.results import AdaptResults
 from limpet.models.text_encoders import TextEncoder
-from limpet.reports.adapt import adapt_headline, adapt_table, failures, protocol_words
+from limpet.reports.adapt import adapt_headline, adapt_table, failures, render_adapt_report
 from limpet.training.experiment import HEAD_RECIPE
 
 Fails = Callable[..., str]
@@ -357,7 +358,7 @@ def test_results_are_one_document_and_what_the_page_shows(capsys, good: Path, tm
     assert {key: value for key, value in found.items() if key not in ("saved", "thresholds")} == results.to_dict()
     assert found["thresholds"] == [] and found["saved"] == str(tmp_path / "out" / "adapter")
     page = " ".join(re.sub(r"<[^>]*>", " ", (tmp_path / "out" / "report.html").read_text()).split())
-    _, rows = adapt_table(results, typeset=True)
+    _, rows = adapt_table(results)
     for cell in (cell for row in rows for cell in row):
         assert " ".join(cell.split()) in page
     assert " ".join(adapt_headline(results).split()) in page and results.data.sentences[0] in page
@@ -509,7 +510,7 @@ def test_results_hold_the_texts_that_a_model_cuts(requests: Path, tmp_path: Path
     results = AdaptResults.load(tmp_path / "out")
     [told] = results.long_texts
     assert (told.limit, told.on_long) == (3, "warn") and 0 < told.long <= told.read == results.data.pairs
-    assert told.sentence in protocol_words(results)
+    assert told.sentence in html.unescape(render_adapt_report(results))
 
 
 def test_the_next_command_for_texts_opens_the_same_model(

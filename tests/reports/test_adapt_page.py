@@ -41,7 +41,7 @@ def page(adapted: AdaptResults) -> str:
 
 
 def test_the_table_holds_every_row_of_the_document_in_order(adapted: AdaptResults, page: str) -> None:
-    columns, expected = adapt_table(adapted, typeset=True)
+    columns, expected = adapt_table(adapted)
     found = rows(page)
     assert len(found) == len(expected) == 11
     for row, cells in zip(found, expected, strict=True):

@@ -63,7 +63,7 @@ def test_a_candidate_below_the_old_model_is_not_praised(adapted: AdaptResults) -
     lost = found.model_copy(update={"candidates": lost})
     assert "First hits net −25.0" in adapt_headline(lost)
     columns, rows = adapt_table(lost)
-    assert "0.750 to 0.500 (-0.250)" in {row[columns.index("first hits (net)")] for row in rows}
+    assert "0.750 to 0.500 (−0.250)" in {row[columns.index("first hits (net)")] for row in rows}
     found = advised(adapted, "re-embed", **{str(adapted.best): {"self_new_minus_cross": -0.01}})
     assert adapt_headline(found).endswith("with mAP 0.625 on the old gallery.")
 

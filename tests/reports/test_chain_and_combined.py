@@ -34,6 +34,7 @@ from limpet.reports.combined import (
     write_combined_report,
 )
 from limpet.reports.evaluation import render_report
+from limpet.reports.formats import plain_text
 from limpet.reports.markdown import markdown_table
 from limpet.results import Data
 
@@ -201,7 +202,8 @@ def test_an_independent_baseline_needs_independent_models(simulated: Any) -> Non
 def test_the_table_has_scores_sigmoids_in_per_cent_and_raw_ones(sets: CombinationResults) -> None:
     columns, rows = combined_table(sets)
     assert columns[:6] == ["test set", "metric", "self (old)", "self (independent)", "self (new)", "cross"]
-    for row, (name, found) in zip(rows, sets.sets.items(), strict=False):
+    for typeset, (name, found) in zip(rows, sets.sets.items(), strict=False):
+        row = [*map(plain_text, typeset)]
         scores = [getattr(found, system) for system in ("self_old", "self_independent", "self_new", "cross")]
         assert row[:6] == [name, {"map": "mAP", "recall@1": "recall@1"}[found.metric], *(f"{x:.3f}" for x in scores)]
         up, comp = found.p_up, found.p_comp
@@ -213,7 +215,7 @@ def test_the_table_has_scores_sigmoids_in_per_cent_and_raw_ones(sets: Combinatio
     assert rows[-1][0] == "average" and rows[-1][8] == f"{100 * sets.mean.p_score:.2f}"
     assert markdown_table(*combined_table(sets)).count("\n") == 2 + 3
     page = render_combined_report(sets)
-    for row in combined_table(sets, typeset=True)[1]:
+    for row in combined_table(sets)[1]:
         for cell in filter(None, row):
             assert cell.partition(" [")[0] in page
     for record in sets.sets.values():

@@ -30,6 +30,7 @@ from rich.table import Table
 from rich.text import Text
 
 from limpet.errors import ConfigError, LimpetError, printable
+from limpet.reports.formats import plain_text
 
 if TYPE_CHECKING:
     from limpet.galleries.state import Told
@@ -210,7 +211,8 @@ def print_error(command: str, error: LimpetError, *, as_json: bool, program: str
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Write a table for people: text to the left, numbers to the right; turned on its side where it is too wide."""
-    title, columns, rows = printable(title), [*map(printable, columns)], [[*map(printable, row)] for row in rows]
+    title, columns = printable(title), [printable(plain_text(column)) for column in columns]
+    rows = [[printable(name), *(printable(plain_text(cell)) for cell in cells)] for name, *cells in rows]
     width = console.width if console.is_terminal else WIDE
     console.width = width
     needed = sum(max(map(len, cells)) + 2 for cells in zip(columns, *rows, strict=True))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from limpet.evaluation.intervals import FEW
 from limpet.linking.recommend import Action, place
-from limpet.reports.formats import MISSING, interval, percent, plain_text, score, signed
+from limpet.reports.formats import MISSING, interval, percent, score, signed
 from limpet.reports.markdown import Table, markdown_of
 from limpet.reports.page import Drawing, in_both_widths, page_template, write_page
 from limpet.reports.plots.style import KINDS
@@ -133,11 +133,11 @@ def two_stage_rows(results: AdaptResults) -> Table | None:
 _GUARDED = {"recall@1": "the first hit (recall@1)", "unseen classes": "classes that nothing was learnt from"}
 
 
-def adapt_table(results: AdaptResults, *, typeset: bool = False) -> Table:
+def adapt_table(results: AdaptResults) -> Table:
     """Return columns and rows: the old model as it is, the candidates, best first, and everything re-embedded.
 
     Scores are fractions; a dash stands for what is missing, "– failed" for what could not be measured (`failures` says
-    why), and a column of which nothing is known is left out. Minus signs are hyphens unless ``typeset``.
+    why), and a column of which nothing is known is left out.
     """
     columns = [
         "candidate",
@@ -169,8 +169,6 @@ def adapt_table(results: AdaptResults, *, typeset: bool = False) -> Table:
         ],
     ]
     known = [place for place in range(len(columns)) if {row[place] for row in rows} - {MISSING}]
-    if not typeset:
-        rows = [[row[0], *map(plain_text, row[1:])] for row in rows]
     return [columns[place] for place in known], [[row[place] for place in known] for row in rows]
 
 
@@ -232,7 +230,7 @@ def render_adapt_report(results: AdaptResults) -> str:
         kinds=[kind for kind in KINDS if kind in {one.kind for one in results.candidates}],
         swatch=kind_swatch,
         charts=_charts(results),
-        summary=adapt_table(results, typeset=True),
+        summary=adapt_table(results),
         candidates={one.name: one for one in results.by_score()},
         recommended=advised and advised.name,
         curve_rows=curve_rows(curve) if curve else None,

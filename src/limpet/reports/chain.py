@@ -11,7 +11,7 @@ import numpy as np
 
 from limpet.errors import ConfigError
 from limpet.evaluation.compatibility import TRAINED_SHARE, violations
-from limpet.reports.formats import MISSING, interval, level, percent, plain_text, score, signed
+from limpet.reports.formats import MISSING, interval, level, percent, score, signed
 from limpet.reports.markdown import Table, markdown_of
 from limpet.reports.page import PHONE, in_both_widths, page_template, rule_rows, write_page
 from limpet.reports.words import CLICKS, Finding, first_hit_cell, places, tie_notes
@@ -150,13 +150,13 @@ BASELINES: dict[Baseline, str] = {
 """What "the old model" of P_comp is, in words; see `chain_metrics`."""
 
 
-def matrix_table(results: ChainResults, *, typeset: bool = False) -> Table:
+def matrix_table(results: ChainResults) -> Table:
     """Return the compatibility matrix: rows are queries, columns galleries; a mark follows a violation."""
     rows = [
         [name, *(_cell(results, i, j) for j in range(len(results.models)))] for i, name in enumerate(results.models)
     ]
     columns = [f"queries ({metric_name(results.metric)})", *(f"on {name}" for name in results.models)]
-    return columns, rows if typeset else [[row[0], *map(plain_text, row[1:])] for row in rows]
+    return columns, rows
 
 
 def _cell(results: ChainResults, i: int, j: int) -> str:
@@ -168,7 +168,7 @@ def _cell(results: ChainResults, i: int, j: int) -> str:
     return score(results.matrix[i][j]) + (" ✗" if violates else "")
 
 
-def pair_table(results: ChainResults, *, typeset: bool = False) -> Table:
+def pair_table(results: ChainResults) -> Table:
     """Return every pair with its scores, their difference and its interval, and what the interval says."""
     columns = ["new queries, old gallery", "cross", "self (old)", "cross − self (old)", "violates"]
     columns += ["first hits (net)", "by its interval"]
@@ -184,38 +184,32 @@ def pair_table(results: ChainResults, *, typeset: bool = False) -> Table:
         ]
         for pair in results.pairs
     ]
-    if typeset:
-        return columns, rows
-    return [*map(plain_text, columns)], [[row[0], *map(plain_text, row[1:])] for row in rows]
+    return columns, rows
 
 
-def p_comp_table(
-    results: ChainResults, baseline: Baseline, variant: Variant = "raw", *, typeset: bool = False
-) -> Table:
+def p_comp_table(results: ChainResults, baseline: Baseline, variant: Variant = "raw") -> Table:
     """Return P_comp of every pair under one reading of "the old model"; rows are queries, columns galleries."""
     if results.p_comp is None:
         raise ConfigError("A chain without P_comp.", expected="one that was measured with independent models")
-    return _triangle(results, results.p_comp[variant][baseline], signed if variant == "raw" else score, typeset)
+    return _triangle(results, results.p_comp[variant][baseline], signed if variant == "raw" else score)
 
 
 def p_score_table(results: ChainResults, baseline: Baseline) -> Table:
     """Return P_1 of every pair, of the sigmoid variant."""
     if results.p_score is None:
         raise ConfigError("A chain without P_1.", expected="one that was measured with independent models")
-    return _triangle(results, results.p_score[baseline], score, True)
+    return _triangle(results, results.p_score[baseline], score)
 
 
-def _triangle(
-    results: ChainResults, values: Sequence[Row], form: Callable[[float | None], str], typeset: bool
-) -> Table:
+def _triangle(results: ChainResults, values: Sequence[Row], form: Callable[[float | None], str]) -> Table:
     names = results.models
     columns = ["queries", *(f"on {name}" for name in names[:-1])]
     rows = [[names[i], *(form(values[i][j]) if j < i else "" for j in range(len(names) - 1))]
             for i in range(1, len(names))]  # fmt: skip
-    return columns, rows if typeset else [[row[0], *map(plain_text, row[1:])] for row in rows]
+    return columns, rows
 
 
-def models_table(results: ChainResults, *, typeset: bool = False) -> Table:
+def models_table(results: ChainResults) -> Table:
     """Return every model with its self-test, that of its independent model, and P_up of both variants."""
     alone, up = results.independent_self, results.p_up
     rows = []
@@ -223,7 +217,7 @@ def models_table(results: ChainResults, *, typeset: bool = False) -> Table:
         row = [name, score(results.matrix[number][number])]
         row.append(MISSING if alone is None or not number else score(alone[number]))
         row += [MISSING, MISSING] if up is None else [signed(up["raw"][number]), score(up["sigmoid"][number])]
-        rows.append(row if typeset else [row[0], *map(plain_text, row[1:])])
+        rows.append(row)
     return ["model", "self-test", "independent", "P_up, raw", "P_up, sigmoid"], rows
 
 
@@ -246,10 +240,10 @@ def render_chain_report(results: ChainResults) -> str:
         by_number=_by_number(results.models),
         charts=_charts(results),
         baselines=dict(sorted(BASELINES.items(), key=lambda item: item[0] != results.old_baseline)),
-        models=models_table(results, typeset=True),
-        matrix=matrix_table(results, typeset=True),
-        pairs=pair_table(results, typeset=True),
-        p_comp=partial(p_comp_table, results, typeset=True),
+        models=models_table(results),
+        matrix=matrix_table(results),
+        pairs=pair_table(results),
+        p_comp=partial(p_comp_table, results),
         p_score=partial(p_score_table, results),
         protocol=rule_rows(results.protocol, then=_judged_by(results)),
     )

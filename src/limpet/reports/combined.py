@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from limpet.reports.formats import MISSING, interval, level, plain_text, score, signed
+from limpet.reports.formats import MISSING, interval, level, score, signed
 from limpet.reports.markdown import Table, markdown_of
 from limpet.reports.page import in_both_widths, page_template, rule_rows, write_page
 from limpet.reports.plots.swatches import set_swatch
@@ -99,11 +99,11 @@ AVERAGE = "average"
 P_METRICS = {"p_up": "P_up", "p_comp": "P_comp", "p_score": "P_1"}
 
 
-def combined_table(results: CombinationResults, *, typeset: bool = False) -> Table:
+def combined_table(results: CombinationResults) -> Table:
     """Return one row per test set, and their average; a dash stands for what is missing or not defined.
 
     Scores are fractions. P_up, P_comp and P_1 are the sigmoid variant in per cent, P_up and P_comp followed by the raw
-    one in brackets. Minus signs are hyphens unless ``typeset``.
+    one in brackets.
     """
     columns = ["test set", "metric", "self (old)", "self (independent)", "self (new)", "cross", *_P_HEADS]
     columns += ["first hits (net)", "verdict"]
@@ -119,7 +119,7 @@ def combined_table(results: CombinationResults, *, typeset: bool = False) -> Tab
         for name, found in results.sets.items()
     ]
     rows.append([AVERAGE, *[""] * 5, *_p_cells(results.mean), "", ""])
-    return columns, rows if typeset else [[row[0], *map(plain_text, row[1:])] for row in rows]
+    return columns, rows
 
 
 _P_HEADS = ("P_up, % [raw]", "P_comp, % [raw]", "P_1, %")
@@ -169,7 +169,7 @@ def render_combined_report(results: CombinationResults) -> str:
             "scores": in_both_widths(lambda width: sets_plot(results.sets, width=width)),
             "gains": in_both_widths(partial(_gains, results), 400),
         },
-        table=combined_table(results, typeset=True),
+        table=combined_table(results),
         protocols={name: rule_rows(protocol) for name, protocol in results.protocols.items()},
     )
     return page

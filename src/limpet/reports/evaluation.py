@@ -14,7 +14,7 @@ from limpet.evaluation.intervals import FEW
 from limpet.evaluation.protocols import PROTOCOLS
 from limpet.evaluation.results import Evaluation, EvaluationResults, System
 from limpet.evaluation.uncertainty import PoincareDisk
-from limpet.reports.formats import MISSING, interval, level, percent, plain_text, probability, score, signed
+from limpet.reports.formats import MISSING, interval, level, percent, probability, score, signed
 from limpet.reports.markdown import Table, markdown_of
 from limpet.reports.page import Drawing, drawn_both, page_template, protocol_rows, write_page
 from limpet.reports.pictures import Picture, data_uris
@@ -289,11 +289,8 @@ def _mixing_notes(record: Evaluation) -> list[str]:
     return [f"Vectors of both models may not stand in one gallery: that does not hold of {failed}.{beside}"]
 
 
-def mixing_rows(record: Evaluation, *, typeset: bool = False) -> Table:
-    """Return columns and rows of what was measured on galleries that hold vectors of both models; empty if nothing.
-
-    Minus signs are hyphens unless ``typeset``.
-    """
+def mixing_rows(record: Evaluation) -> Table:
+    """Return columns and rows of what was measured on galleries that hold vectors of both models; empty if nothing."""
     mixing = record.mixing
     if mixing is None:
         return [], []
@@ -316,7 +313,7 @@ def mixing_rows(record: Evaluation, *, typeset: bool = False) -> Table:
         ]
         for one in mixing.meetings
     ]
-    return (columns, rows) if typeset else ([*map(plain_text, columns)], [[*map(plain_text, row)] for row in rows])
+    return columns, rows
 
 
 def _class_notes(record: Evaluation) -> list[str]:
@@ -437,11 +434,11 @@ _VARIANTS: dict[Variant, Callable[[float | None], str]] = {"raw": signed, "sigmo
 _YES_NO = {True: "yes", False: "no", None: MISSING}
 
 
-def summary_rows(results: EvaluationResults, *, typeset: bool = False) -> Table:
+def summary_rows(results: EvaluationResults) -> Table:
     """Return columns and rows on the gate metric, one row per new model; a dash stands for what is missing.
 
     Scores are fractions; "cross - self (old)" is followed by its interval, P_up and P_comp are raw, first hits those
-    before and after the swap, with their net change and its interval. Minus signs are hyphens unless ``typeset``.
+    before and after the swap, with their net change and its interval.
     """
     metric = results.first.gate_metric
     columns = [
@@ -465,9 +462,7 @@ def summary_rows(results: EvaluationResults, *, typeset: bool = False) -> Table:
         ]
         for name, record in results.evaluations.items()
     ]
-    if typeset:
-        return columns, rows
-    return [*map(plain_text, columns)], [[row[0], *map(plain_text, row[1:])] for row in rows]
+    return columns, rows
 
 
 def metric_rows(record: Evaluation) -> Table:
@@ -579,8 +574,8 @@ def render_report(
         uncertainty=_uncertainty(evaluations),
         disks=_disks(placed),
         placed=placed,
-        summary=summary_rows(results, typeset=True),
-        mixed={name: mixing_rows(record, typeset=True) for name, record in evaluations.items() if record.mixing},
+        summary=summary_rows(results),
+        mixed={name: mixing_rows(record) for name, record in evaluations.items() if record.mixing},
         fingerprints=_fingerprints(evaluations),
         examples=shown,
         opened=_opened(shown, evaluations),

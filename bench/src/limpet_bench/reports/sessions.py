@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from limpet.errors import ConfigError
-from limpet.reports.formats import percent, plain_text, score
+from limpet.reports.formats import percent, score
 from limpet.reports.markdown import Table, markdown_of
 from limpet.reports.page import in_both_widths, page_template, write_page
 from limpet.reports.plots.heat import heat_key
@@ -252,11 +252,11 @@ def count_of(images: float) -> str:
     return f"{images:,.0f}" if images < 10_000_000 else f"{images / 1e6:,.1f} million"
 
 
-def sessions_table(results: SessionsResults, *, typeset: bool = False) -> Table:
+def sessions_table(results: SessionsResults) -> Table:
     """Return columns and rows, one row per learner, the highest AR@1 first; a dash stands for what is missing.
 
     Scores are fractions; "forgetting" is recall@1 that classes of earlier sessions lost, "embedded again" counts
-    images. Minus signs are hyphens unless ``typeset``.
+    images.
     """
     averages = [f"AR@{k}" for k in results.ks]
     columns = ["learner", *averages, "last recall@1", "forgetting", "embedded again", "minutes"]
@@ -265,7 +265,7 @@ def sessions_table(results: SessionsResults, *, typeset: bool = False) -> Table:
         numbers = [score(learner.average_recall[str(k)]) for k in results.ks]
         numbers += [score(learner.sessions[-1].recall["1"]), score(learner.forgetting)]
         rows.append([name, *numbers, f"{learner.embedded_again:,}", f"{learner.seconds / 60:.1f}"])
-    return columns, rows if typeset else [[row[0], *map(plain_text, row[1:])] for row in rows]
+    return columns, rows
 
 
 _COUNTS = ("gallery", "embedded", "replayed", "images trained on", "images only embedded")
@@ -317,7 +317,7 @@ def render_sessions_report(results: SessionsResults, plan: Plan) -> str:
         growths=growths(learners),
         kinds=KINDS,
         layer_swatch=layer_swatch,
-        summary=sessions_table(results, typeset=True),
+        summary=sessions_table(results),
         by_session={name: session_rows(learner) for name, learner in learners.items()},
         by_age={name: age_rows(learner) for name, learner in learners.items()},
     )
