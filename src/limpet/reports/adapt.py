@@ -10,7 +10,7 @@ from limpet.evaluation.intervals import FEW
 from limpet.linking.recommend import Action, place
 from limpet.reports.formats import MISSING, interval, percent, score, signed
 from limpet.reports.markdown import Table, markdown_of
-from limpet.reports.page import Drawing, in_both_widths, page_template, write_page
+from limpet.reports.page import Drawing, drawn_both, page_template, write_page
 from limpet.reports.plots.style import KINDS
 from limpet.reports.plots.swatches import kind_swatch
 from limpet.reports.readings import REFERENCES, thresholds
@@ -263,12 +263,12 @@ def _charts(results: AdaptResults) -> dict[str, Drawing]:
     from limpet.reports.plots.forest import candidate_dots
     from limpet.reports.plots.lines import learning_curve, score_map_plot
 
-    charts = {"dots": in_both_widths(lambda width: candidate_dots(results, width=width))}
+    charts = {"dots": drawn_both(candidate_dots, results)}
     curve, score_map = results.learning_curve, results.score_map
     if curve is not None and curve.points:
-        charts["curve"] = in_both_widths(lambda width: learning_curve(results, curve, width=width))
+        charts["curve"] = drawn_both(learning_curve, results, curve)
     if score_map is not None:
-        charts["map"] = in_both_widths(lambda width: score_map_plot(score_map, width=width))
+        charts["map"] = drawn_both(score_map_plot, score_map)
     return charts
 
 

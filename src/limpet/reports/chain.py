@@ -13,7 +13,7 @@ from limpet.errors import ConfigError
 from limpet.evaluation.compatibility import TRAINED_SHARE, violations
 from limpet.reports.formats import MISSING, interval, level, percent, score, signed
 from limpet.reports.markdown import Table, markdown_of
-from limpet.reports.page import PHONE, in_both_widths, page_template, rule_rows, write_page
+from limpet.reports.page import PHONE, drawn_both, page_template, rule_rows, write_page
 from limpet.reports.words import CLICKS, Finding, first_hit_cell, places, tie_notes
 from limpet.support.wording import listed, metric_name
 
@@ -262,32 +262,29 @@ def _charts(results: ChainResults) -> dict[str, Any]:
 
     what, matrix = metric_name(results.metric), _array(results.matrix)
     limits = heat_range([matrix]) or (0.0, 1.0)
+    violated = bool(results.violations and results.judged)
+    wide, narrower = ({"width": _width(len(matrix) - less, most)} for less, most in ((0, 560), (1, 400)))
+    key = partial(
+        heat_key,
+        limits,
+        what,
+        mark=WRONG,
+        mark_means="no better than the gallery’s own model: a violation" if violated else "",
+        meanings=_MEANINGS,
+    )
     found: dict[str, Any] = {
-        "matrix": in_both_widths(partial(_matrix, results, matrix, limits), _width(len(matrix), 560)),
-        "key": in_both_widths(
-            lambda width: heat_key(
-                limits,
-                what,
-                mark=WRONG,
-                mark_means="no better than the gallery’s own model: a violation"
-                if results.violations and results.judged
-                else "",
-                meanings=_MEANINGS,
-                width=width,
-            ),
-            560,
-        ),
-        "gains": in_both_widths(partial(_gains, results), 640),
+        "matrix": drawn_both(_matrix, results, matrix, limits, wide=wide),
+        "key": drawn_both(key, wide={"width": 560}),
+        "gains": drawn_both(_gains, results),
         "p_comp": {},
-        "most": {"matrix": _width(len(matrix), 560), "p_comp": _width(len(matrix) - 1, 400)},
+        "most": {"matrix": wide["width"], "p_comp": narrower["width"]},
     }
     if results.p_comp:
         raw = {name: _array(values) for name, values in results.p_comp["raw"].items()}
         ends = heat_range(raw.values())
         if ends:
             found["p_comp"] = {
-                name: in_both_widths(partial(_p_comp, results, raw[name], ends), _width(len(matrix) - 1, 400))
-                for name in raw
+                name: drawn_both(_p_comp, results, values, ends, wide=narrower) for name, values in raw.items()
             }
     return found
 

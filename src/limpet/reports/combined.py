@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from limpet.reports.formats import MISSING, interval, level, score, signed
 from limpet.reports.markdown import Table, markdown_of
-from limpet.reports.page import in_both_widths, page_template, rule_rows, write_page
+from limpet.reports.page import drawn_both, page_template, rule_rows, write_page
 from limpet.reports.plots.swatches import set_swatch
 from limpet.reports.words import (
     CLICKS,
@@ -166,8 +165,8 @@ def render_combined_report(results: CombinationResults) -> str:
         metrics=list(dict.fromkeys(record.metric for record in results.sets.values())),
         systems=_systems(results),
         charts={
-            "scores": in_both_widths(lambda width: sets_plot(results.sets, width=width)),
-            "gains": in_both_widths(partial(_gains, results), 400),
+            "scores": drawn_both(sets_plot, results.sets),
+            "gains": drawn_both(_gains, results, wide={"width": 400}),
         },
         table=combined_table(results),
         protocols={name: rule_rows(protocol) for name, protocol in results.protocols.items()},

@@ -41,13 +41,6 @@ class Drawing(NamedTuple):
     narrow: str
 
 
-def in_both_widths(draw: Callable[[float], LayerChart], wide: float = 640) -> Drawing:
-    """Compile a chart for desks, so many pixels wide, and for phones."""
-    from limpet.reports.plots.rendering import svg
-
-    return Drawing(svg(draw(wide)), svg(draw(PHONE)))
-
-
 def drawn_both(
     draw: Callable[..., LayerChart | None],
     *values: Any,

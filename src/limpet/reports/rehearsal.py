@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from limpet.reports.formats import MISSING, percent_of, score, signed
 from limpet.reports.markdown import Table, markdown_of
-from limpet.reports.page import Drawing, in_both_widths, page_template, write_page
+from limpet.reports.page import Drawing, drawn_both, page_template, write_page
 from limpet.reports.plots.swatches import change_swatch, order_swatch
 from limpet.reports.readings import CHANGES, changes_of, stage
 from limpet.reports.words import Finding, first_hits
@@ -337,11 +337,8 @@ def _charts(results: Rehearsal, metrics: tuple[str, ...]) -> dict[str, Drawing]:
     from limpet.reports.plots.bars import first_hit_bars
     from limpet.reports.plots.lines import rehearsal_curves
 
-    def curves(metric: str) -> Drawing:
-        return in_both_widths(lambda width: rehearsal_curves(results, metric, width=width), 520)
-
-    charts = {metric: curves(metric) for metric in metrics}
-    return charts | {"first": in_both_widths(lambda width: first_hit_bars(results, width=width), 640)}
+    charts = {metric: drawn_both(rehearsal_curves, results, metric, wide={"width": 520}) for metric in metrics}
+    return charts | {"first": drawn_both(first_hit_bars, results)}
 
 
 def order_rows(results: Rehearsal) -> Table:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from limpet.errors import ConfigError
 from limpet.reports.formats import percent, score
 from limpet.reports.markdown import Table, markdown_of
-from limpet.reports.page import in_both_widths, page_template, write_page
+from limpet.reports.page import drawn_both, page_template, write_page
 from limpet.reports.plots.heat import heat_key
 from limpet.reports.plots.rendering import svg
 from limpet.reports.plots.swatches import system_swatch
@@ -19,7 +19,6 @@ from limpet.reports.words import Finding
 from limpet.support.wording import duration, listed
 from limpet_bench.reports.charts.costs import (
     KINDS,
-    Growth,
     cost_columns,
     growth_plot,
     growths,
@@ -270,6 +269,7 @@ def sessions_table(results: SessionsResults) -> Table:
 
 _COUNTS = ("gallery", "embedded", "replayed", "images trained on", "images only embedded")
 _TIMES = ("seconds of training", "seconds of the rest")
+_NARROWER = {"width": 520.0}
 _MAP_MEANS = (
     "rows: after which session",
     "columns: classes, by their session",
@@ -340,17 +340,13 @@ def _charts(results: SessionsResults, learners: Mapping[str, LearnerResults]) ->
     grown = growths(learners)
     most = max(max(growth.gallery) for growth in grown)
     return {
-        "recall": in_both_widths(lambda width: recall_lines(results, width=width)),
+        "recall": drawn_both(recall_lines, results),
         "maps": {name: svg(recall_map(name, learner, limits)) for name, learner in learners.items()},
-        "map_key": in_both_widths(lambda width: heat_key(limits, "recall@1", meanings=_MAP_MEANS, width=width), 640),
-        "growth": [in_both_widths(partial(_growth, growth, most), 520) for growth in grown],
-        "images": in_both_widths(lambda width: _images(learners, width), 520),
-        "seconds": in_both_widths(lambda width: _seconds(learners, width), 520),
+        "map_key": drawn_both(partial(heat_key, limits, "recall@1", meanings=_MAP_MEANS)),
+        "growth": [drawn_both(growth_plot, growth, most, wide=_NARROWER) for growth in grown],
+        "images": drawn_both(_images, learners, wide=_NARROWER),
+        "seconds": drawn_both(_seconds, learners, wide=_NARROWER),
     }
-
-
-def _growth(growth: Growth, most: int, width: float) -> alt.LayerChart:
-    return growth_plot(growth, most, width=width)
 
 
 def _images(learners: Mapping[str, LearnerResults], width: float) -> alt.LayerChart:
