@@ -18,8 +18,8 @@ from limpet.support.extras import EXTRAS, extra_of, installing
 
 from ..bench.writing import write_suite
 
-CORE = {"numpy", "scipy", "threadpoolctl", "safetensors", "pydantic", "annotated-types", "filelock", "PyYAML", "cyclopts",
-        "tomli-w", "rich", "pyarrow"}  # fmt: skip
+CORE = {"numpy", "scipy", "threadpoolctl", "safetensors", "pydantic", "annotated-types", "filelock", "PyYAML",
+        "cyclopts", "tomli-w", "rich", "pyarrow"}  # fmt: skip
 DRAWN_BY_OTHERS = {"markupsafe", "lightning", "lightning_utilities", "sympy", "lancedb", "datasets", "pandas"}
 """What the packages of extras bring with them, and a base installation does not have."""
 ROOT = Path(__file__).parents[2]
