@@ -182,7 +182,7 @@ def test_the_outcome_can_be_evaluated(capsys, fails: Fails, root: Path, tmp_path
         (["texts", "clinc150", "--text-model", "wordlama"], "no text model 'wordlama'"),
         (["texts", "clinc150", "--text-model", "wordllama", "a/wordllama"], "models of the same name"),
         (["texts", "clinc150", "--text-model", "wordllama", "--role", "query"], "--role query was given with"),
-        (["texts", "clinc150", "--text-model", "wordllama", "--batch-size", "0"], "batch_size = 0"),
+        (["texts", "clinc150", "--text-model", "wordllama", "--batch-size", "0"], "batch_size=0"),
         (["texts", "clinc150", "--text-model", "wordllama", "--truncate-dim", "999"], "at most 256"),
         (["texts", "glyphs", "--text-model", "wordllama"], "Unknown text data set or file 'glyphs'"),
     ],

@@ -103,5 +103,5 @@ def test_images_of_every_class_are_set_apart_to_choose_with(root: Path) -> None:
 
 @pytest.mark.parametrize("share", [-0.1, 1.0])
 def test_a_share_that_leaves_nothing_is_refused(root: Path, share: float) -> None:
-    with pytest.raises(ConfigError, match=f"validation_fraction = {share}"):
+    with pytest.raises(ConfigError, match=f"validation_fraction={share}"):
         load_dataset("cifar-100", root, validation_fraction=share)

@@ -125,8 +125,8 @@ def test_a_missing_file_is_named(root: Path, missing: str) -> None:
 
 def test_shares_out_of_range_are_refused(root: Path) -> None:
     for share, message in (
-        (1.0, "held_out_classes = 1.0"),
-        (-0.5, "held_out_classes = -0.5"),
+        (1.0, "held_out_classes ?= ?1.0"),
+        (-0.5, "held_out_classes=-0.5"),
         (0.2, "is 1.(.|\n)*two classes"),
     ):
         with pytest.raises(ConfigError, match=message):
