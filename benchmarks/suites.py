@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from limpet.models.specs import EncoderSpec
-from limpet.training.experiment import Recipe
+from limpet import EncoderSpec, Recipe
 from limpet_bench.figures import Matrix
 from limpet_bench.suite import Data, Frozen, Run, Scenario, Suite, Training, Values
 from limpet_bench.suites.own import METHODS, OMNIGLOT, QUARTER, SEEDS, links

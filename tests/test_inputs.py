@@ -92,7 +92,8 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "load_embeddings": lambda given: limpet.load_embeddings(given),
 }
 TAKES_NO_EMBEDDINGS = {
-    "ADAPTERS", "METHODS", "CompatibilityMethod", "Experiment", "Hypersphere", "LimpetError", "Recipe", "Release",
+    "ADAPTERS", "METHODS", "CompatibilityMethod", "EncoderSpec", "Experiment", "Geometry", "Hypersphere", "LimpetError",
+    "Recipe", "Release",
     "Space", "embed_images", "encode", "fit", "load_dataset", "load_release", "open_link", "open_release",
     "save_release", "train_release", "CompatibilityLoss",
 }  # fmt: skip

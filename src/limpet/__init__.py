@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from limpet.sources.reading import load_embeddings
     from limpet.training.compatibility_loss import CompatibilityLoss
     from limpet.training.encode import embed_images, encode
-    from limpet.training.experiment import Experiment, Recipe
+    from limpet.training.experiment import Experiment, Geometry, Recipe
     from limpet.training.loop import fit
     from limpet.training.train import train_release
 
@@ -40,8 +40,10 @@ _HOMES = {
     "CompatibilityLoss": "limpet.training.compatibility_loss",
     "CompatibilityMethod": "limpet.methods.base",
     "EmbeddingSet": "limpet.embeddings",
+    "EncoderSpec": "limpet.models.specs",
     "Experiment": "limpet.training.experiment",
     "Gallery": "limpet.galleries",
+    "Geometry": "limpet.training.experiment",
     "LimpetError": "limpet.errors",
     "Hypersphere": "limpet.geometry",
     "Recipe": "limpet.training.experiment",
@@ -69,8 +71,10 @@ __all__ = [
     "CompatibilityLoss",
     "CompatibilityMethod",
     "EmbeddingSet",
+    "EncoderSpec",
     "Experiment",
     "Gallery",
+    "Geometry",
     "Hypersphere",
     "LimpetError",
     "Recipe",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from limpet.models.specs import EncoderSpec
-from limpet.training.experiment import Recipe
+from limpet import EncoderSpec, Recipe
 from limpet_bench.figures import Curve, Embedding, LossCurve, Reference, Table
 from limpet_bench.suite import Data, EvaluationSet, Run, Scenario, Suite, Training, Values
 from limpet_bench.suites.columns import P_OVER_SETS, SELF_AND_CROSS

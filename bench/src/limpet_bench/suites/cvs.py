@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from limpet import EncoderSpec, Recipe
 from limpet.data.augment import Augmentation, RandAugment, ResizedCrop
-from limpet.models.specs import EncoderSpec
-from limpet.training.experiment import Recipe
 from limpet_bench.figures import ClassDistribution, Column, Curve, Figure, SessionCurve, Strips, Table
 from limpet_bench.suite import Data, Run, Scenario, Search, Suite, Training, Values
 from limpet_bench.suites.published import published
@@ -69,8 +68,9 @@ PHOTOGRAPHS = Training(
 
 @dataclass(frozen=True)
 class Setting:
-    """Data, training, plans and memory of one of the five data sets."""
+    """Data, training, plans and memory of one of the five data sets, with its name in the paper."""
 
+    name: str
     data: Data
     training: Training
     budget: int
@@ -118,25 +118,35 @@ def three_plans(sessions: int, minor_share: float, validation: float, last: Scen
 
 SETTINGS = {
     "cifar-100": Setting(
-        Data("cifar-100"), CIFAR, 2000, three_plans(5, 0.1, 0.1, general(20, 20, 0.1, 5, 0.1, new_images=400))
+        "CIFAR-100",
+        Data("cifar-100"),
+        CIFAR,
+        2000,
+        three_plans(5, 0.1, 0.1, general(20, 20, 0.1, 5, 0.1, new_images=400)),
     ),
     "tiny-imagenet": Setting(
-        Data("tiny-imagenet"), TINY_IMAGENET, 4000, three_plans(10, 0.3, 0.05, general(20, 20, 0.3, 10, 0.05))
+        "Tiny-ImageNet",
+        Data("tiny-imagenet"),
+        TINY_IMAGENET,
+        4000,
+        three_plans(10, 0.3, 0.05, general(20, 20, 0.3, 10, 0.05)),
     ),
     "inat-m": Setting(
+        "iNat-M",
         Data("inaturalist", {"release": "inat2017", "subset": "iNat-M", "image_size": 256}),
         PHOTOGRAPHS,
         4000,
         (general(100, 25, 0.3, 5, 0.05),),
     ),
     "product-m": Setting(
+        "Product-M",
         Data("product-10k", {"subset": "Product-M", "image_size": 256}),
         PHOTOGRAPHS.but(recipe={"batch_size": 32}),
         3000,
         (general(1343, 700, 0.4, 3, 2),),
     ),
     "stanford-dogs": Setting(
-        Data("stanford-dogs", {"image_size": 256}), PHOTOGRAPHS, 600, (general(60, 20, 0.3, 4, 0.1),)
+        "Stanford Dogs", Data("stanford-dogs", {"image_size": 256}), PHOTOGRAPHS, 600, (general(60, 20, 0.3, 4, 0.1),)
     ),
 }
 
@@ -183,18 +193,12 @@ def recalls(title: str, *rows: str, where: tuple[str, ...] = ()) -> Table:
     return Table(title=title, rows=rows, columns=RECALLS, where=where)
 
 
-def sessions_of(name: str) -> str:
-    """Return the data set's name as the paper writes it."""
-    names = {"cifar-100": "CIFAR-100", "tiny-imagenet": "Tiny-ImageNet", "inat-m": "iNat-M", "product-m": "Product-M"}
-    return names.get(name, "Stanford Dogs")
-
-
 def nine_learners(name: str, figures: dict[str, Figure], *reproduces: str, accuracy: bool = False) -> Suite:
     """Return Table 1 on one data set."""
     return Suite(
-        title=f"CVS, Table 1: {sessions_of(name)}",
+        title=f"CVS, Table 1: {SETTINGS[name].name}",
         description=(
-            f"Nine learners through sessions of {sessions_of(name)} at the paper's full size; the gallery is never "
+            f"Nine learners through sessions of {SETTINGS[name].name} at the paper's full size; the gallery is never "
             "embedded again."
         ),
         reproduces=("cvs/table-1", "cvs/table-c-1", "cvs/table-c-6", *reproduces),
@@ -264,10 +268,10 @@ def table_1_tiny_imagenet() -> Suite:
 def ablation(name: str, *, in_paper: bool) -> Suite:
     """Return the three losses on one data set: of Tables 2 and C.2, or of Table C.2 alone."""
     return Suite(
-        title=f"CVS, Table {'2' if in_paper else 'C.2'}: {sessions_of(name)}",
+        title=f"CVS, Table {'2' if in_paper else 'C.2'}: {SETTINGS[name].name}",
         description=(
-            f"The parts of CVS through sessions of {sessions_of(name)} at the paper's full size; the gallery is never "
-            "embedded again."
+            f"The parts of CVS through sessions of {SETTINGS[name].name} at the paper's full size; the gallery is "
+            "never embedded again."
         ),
         reproduces=("cvs/table-2", "cvs/table-c-2") if in_paper else ("cvs/table-c-2",),
         track="sessions",
@@ -365,7 +369,7 @@ def half_the_memory(name: str, description: str) -> Suite:
     setting = SETTINGS[name].general
     rows = setting.runs({label: METHODS[label] for label in ("rwalk", "rainbow", "cvs")})
     return Suite(
-        title=f"CVS, Table C.5: {sessions_of(name)}",
+        title=f"CVS, Table C.5: {SETTINGS[name].name}",
         description=description,
         reproduces=("cvs/table-c-5",),
         track="sessions",
@@ -400,6 +404,7 @@ def table_c_5_tiny_imagenet() -> Suite:
 
 
 SMALL = Setting(
+    "Omniglot",
     Data("omniglot", {"class_share": 0.25}),
     Training(
         model=EncoderSpec(dim=64, channels=1, image_size=28, backbone_options={"filters": 16}),

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from limpet import EncoderSpec, Geometry, Recipe
 from limpet.data.augment import Augmentation
-from limpet.models.specs import EncoderSpec
-from limpet.training.experiment import Geometry, Recipe
 from limpet_bench.figures import Column, Curve, Embedding, Histogram, Matrix, Table
 from limpet_bench.suite import Data, Run, Scenario, Search, Suite, Training, Values
 from limpet_bench.suites.published import published

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from limpet import EncoderSpec, Recipe
 from limpet.data.augment import Augmentation
-from limpet.models.specs import EncoderSpec
-from limpet.training.experiment import Recipe
 from limpet_bench.figures import Bars, Column, Curve, Embedding, Figure, Matrix, Reference, Table
 from limpet_bench.suite import Data, EvaluationSet, Run, Scenario, Suite, Training, Values
 from limpet_bench.suites.published import published

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from limpet.models.specs import EncoderSpec
-from limpet.training.experiment import Recipe
+from limpet import EncoderSpec, Recipe
 from limpet_bench.figures import Curve, Embedding, Table
 from limpet_bench.suite import Data, Run, Scenario, Suite, Training, Values
 from limpet_bench.suites import advbct
