@@ -1,6 +1,7 @@
 """Measure how the code is cut: two revisions side by side.
 
     python tools/structure.py --before CHECKOUT      # this checkout is "after"; writes structure.md beside this file
+    python tools/structure.py --commands             # prints how many options each command of this checkout has
 
 Counted by parsing: lines and files of each package, public names, names with several meanings, files that import each
 other in a circle (imports within functions and by string included), test functions. Counted by running: test items,
@@ -46,6 +47,19 @@ sys.setprofile(None)
 entered = {one for one in entered if not one[1].startswith("<")}
 Path(out).write_text(json.dumps([len({file for file, _ in entered}), len(entered)]))
 """
+
+COUNTED = """
+import json
+from limpet.cli.app import COMMANDS, app_for
+counts = {}
+for path in COMMANDS:
+    app = app_for(path)
+    for word in path.split():
+        app = app[word]
+    counts[path] = sum(argument.show for argument in app.assemble_argument_collection())
+print(json.dumps(counts))
+"""
+"""Counts what a person can give each command: arguments and options, options by name as one."""
 
 
 def modules(root: Path) -> dict[str, Path]:
@@ -192,10 +206,19 @@ def ran(root: Path, commands: dict[str, list[str]]) -> dict[str, object]:
                 command = ["-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(built), str(place)]
                 run(root, command, folder)
                 found[f"wheel of {package}, kB"] = next(built.glob("*.whl")).stat().st_size // 1000
+    counts = slots(root, HERE)
+    found["commands"], found["option slots"] = (len(counts), sum(counts.values())) if counts else ("–", "–")
     done, _ = run(root, ["-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "-m", "not gpu"], root)
     collected = re.search(r"(\d+)(?:/\d+)? tests? collected", done.stdout)
     found["test items"] = int(collected[1]) if collected else "?"
     return found
+
+
+def slots(root: Path, folder: Path) -> dict[str, int]:
+    """Return the number of options of every command of a checkout; nothing of one from before Cyclopts."""
+    done, _ = run(root, ["-c", COUNTED], folder)
+    counts: dict[str, int] = json.loads(done.stdout) if done.returncode == 0 else {}
+    return counts
 
 
 COMMANDS = {
@@ -234,8 +257,16 @@ def page(before: Path) -> str:
 def main() -> None:
     """Write structure.md."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--before", type=Path, required=True, help="a checkout of the earlier revision")
-    text = page(parser.parse_args().before.resolve())
+    asked = parser.add_mutually_exclusive_group(required=True)
+    asked.add_argument("--before", type=Path, help="a checkout of the earlier revision")
+    asked.add_argument("--commands", action="store_true", help="print the options of every command, and end")
+    given = parser.parse_args()
+    if given.commands:
+        counts = slots(HERE, HERE)
+        print(*(f"{count:>4}  {path}" for path, count in counts.items()), sep="\n")
+        print(f"{sum(counts.values())} option slots of {len(counts)} commands")
+        return
+    text = page(given.before.resolve())
     (Path(__file__).parent / "structure.md").write_text(text)
     print(text)
 
