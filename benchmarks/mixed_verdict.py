@@ -67,8 +67,8 @@ def judged(code: Path, folder: Path, name: str) -> dict[str, Any]:
     exit_code, said = limpet(code, folder, "evaluate", *sides, "--out", name)
     (record,) = json.loads((folder / name / "results.json").read_text())["evaluations"].values()
     limpet(code, folder, "gallery", "create", f"memory:g{name}", "--embeddings", sides[1])
-    prepared, told = limpet(code, folder, "gallery", "prepare", f"memory:g{name}", "--embeddings",
-                              sides[3], "--report", name)  # fmt: skip
+    prepared, told = limpet(code, folder, "gallery", "prepare", f"memory:g{name}", "--model",
+                              sides[3], "--evidence", name)  # fmt: skip
     scores = {
         metric: [
             record["self_old"][metric],
@@ -98,7 +98,7 @@ def page(document: dict[str, Any]) -> str:
             f"evaluate: exit code {found['exit_code']}; --json: verdict {found['verdict']!r}, worse {found['worse']}",
             *(f"  {line}" for line in found["said"]),
         ]
-        lines += [f"gallery prepare --report: exit code {found['prepare_exit_code']}"]
+        lines += [f"gallery prepare --evidence: exit code {found['prepare_exit_code']}"]
         lines += [*(f"  {line}" for line in found["prepare_said"]), ""]
         lines += [
             f"{metric:<9} {old:.3f} -> {cross:.3f}  [{low:+.3f}, {high:+.3f}]"
@@ -118,7 +118,7 @@ def main() -> None:
         write_images(folder / "bursts", copies=2, first=DRAWINGS, seed=0)
         for words in (
             "train --data drawings --scenario extended-class --method p2s --out runs",
-            "embed --data bursts --part all --release runs/old runs/p2s --out embedded",
+            "embed --data bursts --part all --model release:runs/old release:runs/p2s --out embedded",
         ):
             exit_code, said = limpet(ROOT, folder, *words.split())
             if exit_code:

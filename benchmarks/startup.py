@@ -82,7 +82,7 @@ def make_galleries(folder: Path, urls: Iterable[str]) -> None:
     vectors = rng.normal(size=(ITEMS, DIM)).astype(np.float32)
     np.savez(folder / "old.npz", ids=np.arange(ITEMS).astype(str), vectors=vectors)
     for url in urls:
-        run(ROOT, ["-m", "limpet", "gallery", "create", url, "--embeddings", "old.npz", "--model", "v1"], folder)
+        run(ROOT, ["-m", "limpet", "gallery", "create", url, "--embeddings", "old.npz", "--name", "v1"], folder)
 
 
 def page(document: dict[str, Any]) -> str:

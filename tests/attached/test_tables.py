@@ -22,8 +22,9 @@ from limpet.attached.postgres.verify import concern
 from limpet.attached.state import ModelSide
 from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.errors import ConfigError, LastingStoreError, UpgradeStateError
-from limpet.galleries.sources import through_adapter
+from limpet.galleries.sources import through
 from limpet.geometry import Hypersphere
+from limpet.training.text_models import VectorMap
 
 PARTS = """
 CREATE SCHEMA shop;
@@ -225,7 +226,7 @@ def test_an_adapter_maps_the_vectors_that_are_there(shop: Shop) -> None:
     shop.execute("UPDATE shop.items SET emb = '[0,0,0,0,0,0,0,0]' WHERE id = 7")
     shop.execute("UPDATE shop.items SET emb = '[2,0,0,0,0,0,0,0]' WHERE id = 8")  # lengths do not matter
     with shop.attach(new=new) as it:
-        done = it.backfill(through_adapter(it.stored, adapter))
+        done = it.backfill(through(it.stored, VectorMap.of_adapter(adapter)))
         assert (done.written, done.missing_ids) == (59, ("7",))  # zero has no direction
         it.index()
         it.swap(allow_missing=1)

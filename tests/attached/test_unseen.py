@@ -104,7 +104,7 @@ def test_steps_are_refused_while_triggers_are_off(laid_out: LaidOut) -> None:
     it, shop = laid_out
     shop.execute("ALTER TABLE shop.items DISABLE TRIGGER USER")
     for step in (it.swap, it.detach):
-        with pytest.raises(UpgradeStateError, match=r"(?s)switched off.*attach writes --model NAME"):
+        with pytest.raises(UpgradeStateError, match=r"(?s)switched off.*attach writes --of NAME"):
             step()
     it.declare_writes("old")
     it.swap()

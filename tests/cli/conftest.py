@@ -36,8 +36,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     photos = str(draw(root / "photos"))
     train = ["train", "--data", photos, "--scenario", "extended-class", "--scenario-options.old-fraction", "0.5"]
     assert main([*train, "--method", "bct", "--out", str(root / "runs"), *FAST]) == 0
-    releases = [str(root / "runs" / name) for name in ("old", "independent", "bct")]
-    assert main(["embed", "images", photos, "--release", *releases, "--out", str(root / "embedded")]) == 0
+    releases = [f"release:{root / 'runs' / name}" for name in ("old", "independent", "bct")]
+    words = ["embed", "images", photos, "--model", *releases, "--out", str(root / "embedded")]
+    assert main(words) == 0
     return root
 
 
@@ -111,7 +112,8 @@ def requests(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("requests")
     rows = [f"{verb} {thing},{intent}" for intent, things in REQUESTS.items() for thing in things for verb in VERBS]
     (root / "requests.csv").write_text("\n".join(["text,intent", *rows]))
-    words = ["embed", "texts", root / "requests.csv", "--text-model", "wordllama", "--truncate-dim", "32"]
+    model = ["--model", "package:wordllama", "--model-options.truncate-dim", "32"]
+    words = ["embed", "texts", root / "requests.csv", *model]
     assert main([str(word) for word in (*words, "--out", root)]) == 0
     new, rng = storage.load(root / "wordllama" / "embeddings.safetensors"), np.random.default_rng(0)
     turned = new.vectors @ np.linalg.qr(rng.normal(size=(32, 32)))[0] + 0.3 * rng.normal(size=new.vectors.shape)

@@ -32,7 +32,7 @@ from limpet.training.experiment import HEAD_RECIPE
 
 Fails = Callable[..., str]
 Plant = Callable[..., Path]
-NAMED = ["--old-model", "a", "--new-model", "b"]
+NAMED = ["--old-name", "a", "--new-name", "b"]
 WITH_PAGE = ["--adapter", "ridge", "--direction", "new_to_old", "--resamples", "200"]
 RIDGE = [*WITH_PAGE, "--report", "none"]
 
@@ -113,16 +113,16 @@ def test_the_best_is_the_best_on_items_that_nobody_saw(
 ) -> None:
     folder = planted(tmp_path / "seen", items, damped=damped)
     words = ["--auto", "--direction", "new_to_old", "--no-guard", "--recipe.epochs", "10", "--recipe.batch-size", "32"]
-    named = ["--old-model", "o", "--new-model", "n", "--report", "none", "--out", tmp_path / "out"]
+    named = ["--old-name", "o", "--new-name", "n", "--report", "none", "--out", tmp_path / "out"]
     found = run(capsys, *sides(folder), *words, *named)
     advised, saved = found["recommendation"], tmp_path / "out" / kind
     assert advised["action"] == {"adapter": "adapt", "head": "train a head"}[kind]
     assert advised["candidate"] == found["best"] and found["saved"] == str(saved)
 
     old, new = opened(planted(tmp_path / "fresh", 600, seed=2, damped=damped))
-    words = ["embed", "stored", tmp_path / "fresh" / "new.npz", "--model", "n", "--out", tmp_path / "mapped"]
-    link = {"adapter": "--adapter", "head": "--release"}[kind]
-    (entry,) = run(capsys, *words, link, saved)["embeddings"]
+    words = ["embed", "stored", tmp_path / "fresh" / "new.npz", "--name", "n", "--out", tmp_path / "mapped"]
+    scheme = {"adapter": "adapter", "head": "release"}[kind]
+    (entry,) = run(capsys, *words, "--model", f"{scheme}:{saved}")["embeddings"]
     reached = precision(storage.load(entry["file"]).replace(labels=old.labels), old)
     assert reached > precision(old, old) + 0.02
     recipe = dataclasses.replace(HEAD_RECIPE, epochs=10, batch_size=32)
@@ -145,9 +145,9 @@ def precision(query: EmbeddingSet, gallery: EmbeddingSet) -> float:
 def test_what_was_mapped_can_be_evaluated(capsys, planted: Plant, linked: Path, tmp_path: Path) -> None:
     fresh = planted(tmp_path / "fresh", seed=2)
     given = ["evaluate", "--old", fresh / "old.npz", "--new", fresh / "new.npz", *NAMED, "--resamples", "50"]
-    found = run(capsys, *given, "--adapter", linked / "adapter", "--report", "none", "--out", tmp_path / "e")
+    found = run(capsys, *given, "--link", linked / "adapter", "--report", "none", "--out", tmp_path / "e")
     assert found["verdict"] == "compatible" and found["cross"]["map"] > found["self_old"]["map"]
-    mapped = ["embed", "stored", fresh / "new.npz", "--model", "b", "--adapter", linked / "adapter"]
+    mapped = ["embed", "stored", fresh / "new.npz", "--name", "b", "--model", f"adapter:{linked / 'adapter'}"]
     (entry,) = run(capsys, *mapped, "--out", tmp_path / "mapped")["embeddings"]
     old, _ = opened(fresh)
     again = storage.load(entry["file"]).replace(labels=old.labels)
@@ -257,9 +257,9 @@ def test_files_that_cannot_be_read(fails: Fails, good: Path, tmp_path: Path) -> 
 
 
 def test_one_model_on_both_sides(fails: Fails, good: Path, tmp_path: Path) -> None:
-    for new, more in ((good / "old.npz", []), (good / "new.npz", ["--old-model", "x", "--new-model", "x"])):
+    for new, more in ((good / "old.npz", []), (good / "new.npz", ["--old-name", "x", "--new-name", "x"])):
         said = fails("adapt", "--old", good / "old.npz", "--new", new, *more, "--out", tmp_path / "out")
-        assert "these are the same model" in said and "--old-model and --new-model" in said
+        assert "these are the same model" in said and "--old-name and --new-name" in said
     assert not (tmp_path / "out").exists()
 
 
@@ -302,9 +302,9 @@ def test_points_of_another_space(fails: Fails, good: Path, tmp_path: Path) -> No
         (["--texts", "clinc150"], "--texts, but no model to embed them"),
         (["--role", "query"], "--role was given without --texts"),
         (["--data-options.label_column", "x"], "--data-options was given without --texts"),
-        (["--truncate-dim", "4"], "--truncate-dim without --text-model"),
-        (["--old-text-model", "wordllama"], "Both --old and --old-text-model were given"),
-        (["--text-model", "wordllama"], "Both --new and --text-model were given"),
+        (["--model-options.truncate-dim", "4"], "--model-options with vectors of the new model"),
+        (["--old", "package:wordllama"], "package:wordllama without --texts"),
+        (["--old", "release:head"], "names no model of texts"),
     ],
 )
 def test_options_that_do_not_go_together(fails: Fails, good: Path, tmp_path, words: list[str], message: str) -> None:
@@ -314,13 +314,13 @@ def test_options_that_do_not_go_together(fails: Fails, good: Path, tmp_path, wor
 
 def test_sides_that_were_not_given(fails: Fails, good: Path, tmp_path: Path) -> None:
     out, old, new = ["--out", tmp_path / "out"], ["--old", good / "old.npz"], ["--new", good / "new.npz"]
-    assert "Nothing was given for the old model" in fails("adapt", *new, *out)
-    assert "Nothing was given for the new model" in fails("adapt", *old, *out)
-    assert "--text-model without --texts" in fails("adapt", *old, "--text-model", "wordllama", *out)
-    texts = ["--texts", tmp_path / "no.csv", "--text-model", "wordllama"]
+    assert "--old requires an argument" in fails("adapt", *new, *out)
+    assert "--new requires an argument" in fails("adapt", *old, *out)
+    assert "package:wordllama without --texts" in fails("adapt", *old, "--new", "package:wordllama", *out)
+    texts = ["--texts", tmp_path / "no.csv", "--new", "package:wordllama"]
     assert "There is no file" in fails("adapt", *old, *texts, *out)
-    said = fails("adapt", *texts, "--old-text-model", "wordllama", "--old-model", "a", *out)
-    assert "--old-model without --old" in said
+    said = fails("adapt", *texts, "--old", "package:wordllama", "--old-name", "a", *out)
+    assert "--old-name with --old package:wordllama" in said
     assert not (tmp_path / "out").exists()
 
 
@@ -377,7 +377,7 @@ def test_people_see_the_same_numbers_and_how_to_go_on(capsys, good: Path, tmp_pa
 
 def test_settings_in_a_file_do_the_same_again(capsys, linked: Path, tmp_path: Path) -> None:
     settings = tomllib.loads((linked / "adapt.toml").read_text())["adapt"]
-    assert (settings["old-model"], settings["resamples"], settings["threshold"]) == ("a", 200, [0.5, 7.0])
+    assert (settings["old-name"], settings["resamples"], settings["threshold"]) == ("a", 200, [0.5, 7.0])
     again = run(capsys, "adapt", "--config", linked / "adapt.toml", "--out", tmp_path / "again")
     first = AdaptResults.load(linked).to_dict()
     for results in (first, again):
@@ -436,7 +436,7 @@ def typed(said: str, **words: object) -> list[str]:
 @pytest.mark.parametrize("direction", ["new_to_old", "old_to_new"])
 def test_the_next_command_does_what_it_says(capsys, good: Path, planted: Plant, tmp_path: Path, direction: str) -> None:
     words = ["--adapter", "ridge", "--direction", direction, "--resamples", "100", "--report", "none"]
-    said = told(capsys, *sides(good), *words, "--old-model", "the old one", "--out", tmp_path / "my out")
+    said = told(capsys, *sides(good), *words, "--old-name", "the old one", "--out", tmp_path / "my out")
     fresh, mapped = planted(tmp_path / "fresh", seed=2), tmp_path / "mapped"
     (fresh / "new.npz").replace(good / "queries.npz")
     new_side = direction == "new_to_old"
@@ -456,13 +456,13 @@ def test_names_are_printed_as_they_are_and_differ(capsys, mine: Path, tmp_path: 
     given = ["adapt", "--old", tmp_path / "old" / "vectors.npz", "--new", tmp_path / "new" / "vectors.npz"]
     title = run(capsys, *given, *RIDGE, "--out", tmp_path / "a")["title"]
     assert title == f"Can {given[4]} search what {given[2]} embedded?"
-    said = told(capsys, *given, *RIDGE, "--old-model", "x:a:", "--new-model", "y", "--out", tmp_path / ":b:")
+    said = told(capsys, *given, *RIDGE, "--old-name", "x:a:", "--new-name", "y", "--out", tmp_path / ":b:")
     assert "Can y search what x:a: embedded?" in said.replace("🅰", ":a:") and f"{tmp_path / ':b:'}" in said
 
 
 def of_texts(root: Path) -> list[object]:
-    return ["adapt", "--texts", root / "requests.csv", "--old", root / "old.npz", "--text-model", "wordllama",
-            "--truncate-dim", "32", "--adapter", "procrustes", "--direction", "new_to_old",
+    return ["adapt", "--texts", root / "requests.csv", "--old", root / "old.npz", "--new", "package:wordllama",
+            "--model-options.truncate-dim", "32", "--adapter", "procrustes", "--direction", "new_to_old",
             "--report", "none"]  # fmt: skip
 
 
@@ -490,22 +490,22 @@ def test_texts_of_one_model_under_two_truncations(capsys, fails: Fails, requests
         "adapt",
         "--texts",
         requests / "requests.csv",
-        "--old-text-model",
-        "wordllama",
-        "--text-model",
-        "wordllama",
+        "--old",
+        "package:wordllama",
+        "--new",
+        "package:wordllama",
         "--out",
     ]
     assert "these are the same model" in fails(*words, tmp_path / "same")
     capsys.readouterr()
-    code = main([*map(str, [*words, tmp_path / "out", "--truncate-dim", "32", *RIDGE]), "--json"])
+    code = main([*map(str, [*words, tmp_path / "out", "--model-options.truncate-dim", "32", *RIDGE]), "--json"])
     found = json.loads(capsys.readouterr().out)
     assert found["title"] == "Can wordllama (32 dimensions) search what wordllama (256 dimensions) embedded?"
     assert code == 1 and found["recommendation"]["action"] == "keep the old model" and found["saved"] is None
 
 
 def test_results_hold_the_texts_that_a_model_cuts(requests: Path, tmp_path: Path) -> None:
-    words = [*of_texts(requests), "--max-length", "3", "--out", tmp_path / "out"]
+    words = [*of_texts(requests), "--model-options.max-length", "3", "--out", tmp_path / "out"]
     assert main([*map(str, words)]) in (0, 1)  # so short, the texts may say too little
     results = AdaptResults.load(tmp_path / "out")
     [told] = results.long_texts
@@ -519,10 +519,11 @@ def test_the_next_command_for_texts_opens_the_same_model(
     said = told(capsys, *of_texts(requests), "--out", tmp_path / "out")
     (tmp_path / "queries.txt").write_text("is it raining\nplay a song\n")
     command = typed(said, QUERIES=tmp_path / "queries.txt", DIR=tmp_path / "mapped")
-    assert "--truncate-dim" in command and main(command) == 0
-    found = storage.load(tmp_path / "mapped" / "wordllama" / "embeddings.safetensors")
+    assert "--model-options.truncate-dim" in command and main(command) == 0
+    found = storage.load(tmp_path / "mapped" / "adapter" / "embeddings.safetensors")
     assert (len(found), found.role) == (2, "query")
-    words = ["--text-model", "wordllama", "--truncate-dim", "32", "--role", "query", "--out", tmp_path / "queries"]
+    words = ["--model", "package:wordllama", "--model-options.truncate-dim", 32, "--role", "query"]
+    words += ["--out", tmp_path / "queries"]
     run(capsys, "embed", "texts", tmp_path / "queries.txt", *words)
     raw = storage.load(tmp_path / "queries" / "wordllama" / "embeddings.safetensors")
     mapped = open_link(tmp_path / "out" / "adapter").query(raw)
@@ -541,7 +542,7 @@ def test_what_an_interrupted_run_left_is_found_before_anything_is_computed(
 
 def test_stored_embeddings_take_no_options_of_other_sources(fails: Fails, mine: Path, tmp_path: Path) -> None:
     for option in (["--batch-size", 7], ["--device", "cpu:1"], ["--data-options.label_column", "z"]):
-        words = ["stored", mine / "new.npz", "--adapter", "nowhere", *option, "--out", tmp_path / "out"]
+        words = ["stored", mine / "new.npz", "--model", "adapter:nowhere", *option, "--out", tmp_path / "out"]
         assert f"Unknown option: {option[0].partition('.')[0]}" in fails("embed", *words)
 
 

@@ -49,8 +49,8 @@ def frozen(tmp_path_factory: pytest.TempPathFactory) -> Path:
             parts[("train", "train", "val", "test")[min(row, 3)]].append([text, topic])
     (root / "data" / "clinc150").mkdir(parents=True)
     (root / "data" / "clinc150" / "data_full.json").write_text(json.dumps(parts))
-    words = ["embed", "texts", "clinc150", "--data-root", root / "data", "--text-model", "wordllama"]
-    for name, more in (("old", ["--truncate-dim", "64"]), ("new", [])):
+    words = ["embed", "texts", "clinc150", "--data-root", root / "data", "--model", "package:wordllama"]
+    for name, more in (("old", ["--model-options.truncate-dim", "64"]), ("new", [])):
         assert main([str(word) for word in (*words, *more, "--out", root / name)]) == 0
     for direction in ("new_to_old", "old_to_new"):
         save_adapter(fitted(root, direction), root / direction)
@@ -78,7 +78,7 @@ def test_two_frozen_models_are_evaluated_through_their_adapter(
 ) -> None:
     adapter, old, new = load_adapter(frozen / direction), sides(frozen / "old"), sides(frozen / "new")
     capsys.readouterr()
-    code = main([*evaluate(frozen, tmp_path, "--adapter", frozen / direction), "--json"])
+    code = main([*evaluate(frozen, tmp_path, "--link", frozen / direction), "--json"])
     captured = capsys.readouterr()
     found = json.loads(captured.out)
     assert code == (0 if found["verdict"] == "compatible" else 1)
@@ -94,7 +94,7 @@ def test_two_frozen_models_are_evaluated_through_their_adapter(
     results = EvaluationResults.load(tmp_path)
     assert results.models["adapter"] == found["adapter"]
     assert list((results.evaluations["new"].mapped or {}).values()) == [adapter.mapped_fingerprint]
-    assert tomllib.loads((tmp_path / "evaluate.toml").read_text())["evaluate"]["adapter"] == str(frozen / direction)
+    assert tomllib.loads((tmp_path / "evaluate.toml").read_text())["evaluate"]["link"] == str(frozen / direction)
     page, mapped = (tmp_path / "report.html").read_text(), "new queries" if direction == "new_to_old" else "old gallery"
     for said in (page, captured.err.replace("\n", " ")):
         assert f"It was applied to the {mapped}" in said
@@ -113,7 +113,7 @@ def test_every_item_may_be_a_query_among_all_others(
 ) -> None:
     old, new = (storage.load(frozen / name / "wordllama" / "gallery.safetensors") for name in ("old", "new"))
     files = [storage.save(part, tmp_path / f"{name}.safetensors") for name, part in (("adapter", new), ("old", old))]
-    words = ["evaluate", "--old", files[1], "--new", files[0], "--adapter", frozen / "new_to_old", "--out",
+    words = ["evaluate", "--old", files[1], "--new", files[0], "--link", frozen / "new_to_old", "--out",
              tmp_path / "out", "--resamples", "50", "--report", "none", "--json"]  # fmt: skip
     capsys.readouterr()
     main([str(word) for word in words])
@@ -131,15 +131,15 @@ def test_without_an_adapter_the_way_to_one_is_named(fails: Fails, frozen: Path, 
 
 def test_an_adapter_of_other_models_is_refused(fails: Fails, frozen: Path, tmp_path: Path) -> None:
     turned = ["evaluate", "--old", frozen / "new", "--new", frozen / "old", "--out", tmp_path / "out"]
-    said = fails(*turned, "--adapter", frozen / "new_to_old")
+    said = fails(*turned, "--link", frozen / "new_to_old")
     assert "exchange --old and --new" in said and str(frozen / "new_to_old") in said
     old, new = (storage.load(frozen / name / "wordllama" / "gallery.safetensors") for name in ("old", "new"))
     other = build_adapter("ridge", {}).fit(old, new.replace(fingerprint="declared:another"))
     save_adapter(other, tmp_path / "other")
-    said = fails(*evaluate(frozen, tmp_path / "out", "--adapter", tmp_path / "other"))
+    said = fails(*evaluate(frozen, tmp_path / "out", "--link", tmp_path / "other"))
     assert "declared:another" in said and new.fingerprint in said and "exchange" not in said
     assert f"`limpet adapt --old {frozen / 'old'} --new {frozen / 'new'}`" in said
-    assert "is no adapter" in fails(*evaluate(frozen, tmp_path / "out", "--adapter", frozen / "old"))
+    assert "is no adapter" in fails(*evaluate(frozen, tmp_path / "out", "--link", frozen / "old"))
     assert not (tmp_path / "out").exists()
 
 
@@ -158,7 +158,7 @@ def vectors(frozen: Path, tmp_path: Path) -> tuple[list[str], Adapter]:
     adapter = build_adapter("procrustes", {"direction": "new_to_old"}).fit(*named)
     save_adapter(adapter, tmp_path / "map")
     files = [raw(part, tmp_path / f"{name}.npz") for name, part in (("a", old), ("b", new))]
-    words = ["evaluate", "--old", files[0], "--new", files[1], "--adapter", tmp_path / "map", "--resamples", "50",
+    words = ["evaluate", "--old", files[0], "--new", files[1], "--link", tmp_path / "map", "--resamples", "50",
              "--report", "none", "--out", tmp_path / "out"]  # fmt: skip
     return [str(word) for word in words], adapter
 
@@ -168,7 +168,7 @@ def test_raw_files_are_of_the_models_that_are_named(
 ) -> None:
     words, adapter = vectors
     capsys.readouterr()
-    main([*words, "--old-model", "the old", "--new-model", "the new", "--json"])
+    main([*words, "--old-name", "the old", "--new-name", "the new", "--json"])
     found = json.loads(capsys.readouterr().out)
     assert found["fingerprints"]["old"] == {"fingerprint": "declared:the old", "declared": True}
     assert found["mapped"] == {"query": adapter.mapped_fingerprint}
@@ -176,7 +176,7 @@ def test_raw_files_are_of_the_models_that_are_named(
     mapped = adapter.apply(new.replace(fingerprint="declared:the new"))
     assert found["cross"]["map"] == np.nanmean(rank_metrics(mapped, old, ["map"], exclude_same_id=True)["map"])
     settings = tomllib.loads((tmp_path / "out" / "evaluate.toml").read_text())["evaluate"]
-    assert (settings["old-model"], settings["new-model"]) == ("the old", "the new")
+    assert (settings["old-name"], settings["new-name"]) == ("the old", "the new")
 
 
 def test_a_refusal_of_raw_files_says_how_to_name_them(
@@ -185,24 +185,32 @@ def test_a_refusal_of_raw_files_says_how_to_name_them(
     words, _ = vectors
     files, fit = words[2:5:2], "fit another one: `limpet adapt --old"
     said = fails(*words)
-    assert "vectors of 'the old' and 'the new', say so: --old-model 'the old' --new-model 'the new'; or" in said
+    assert "vectors of 'the old' and 'the new', say so: --old-name 'the old' --new-name 'the new'; or" in said
     assert f"{fit} {files[0]} --new {files[1]}`" in said and "exchange" not in said
-    said = fails(*words, "--old-model", "the old", "--new-model", "another")
-    assert "vectors of 'the new', say so: --new-model 'the new'; or" in said and "--old-model 'the old' -" in said
-    assert f"{fit} {files[0]} --new {files[1]} --old-model 'the old' --new-model another`" in said
-    said = fails(*words, "--old-model", "the new", "--new-model", "the old")
+    said = fails(*words, "--old-name", "the old", "--new-name", "another")
+    assert "vectors of 'the new', say so: --new-name 'the new'; or" in said and "--old-name 'the old' -" in said
+    assert f"{fit} {files[0]} --new {files[1]} --old-name 'the old' --new-name another`" in said
+    said = fails(*words, "--old-name", "the new", "--new-name", "the old")
     assert "exchange --old and --new" in said and "say so" not in said
     mapped = frozen / "new" / "wordllama" / "gallery.safetensors"
-    words, stored = [mapped if word == files[1] else word for word in words], ["--old-model", "the old"]
+    words, stored = [mapped if word == files[1] else word for word in words], ["--old-name", "the old"]
     said = fails(*words, *stored)
     assert "say so" not in said and "give the embeddings of its models, or fit" in said
-    said = fails(*words, *stored, "--new-model", "the new")
+    said = fails(*words, *stored, "--new-name", "the new")
     assert "leave the name out" in said and "says that text:" in said
     assert not (tmp_path / "out").exists()
 
 
 def test_stored_embeddings_are_mapped(capsys: pytest.CaptureFixture[str], frozen: Path, tmp_path: Path) -> None:
-    words = ["embed", "stored", frozen / "new", "--adapter", frozen / "new_to_old", "--out", tmp_path / "mapped"]
+    words = [
+        "embed",
+        "stored",
+        frozen / "new",
+        "--model",
+        f"adapter:{frozen / 'new_to_old'}",
+        "--out",
+        tmp_path / "mapped",
+    ]
     found = run(capsys, *words)["embeddings"]
     adapter = load_adapter(frozen / "new_to_old")
     assert [Path(entry["file"]).name for entry in found] == ["query.safetensors", "gallery.safetensors"]
@@ -210,7 +218,7 @@ def test_stored_embeddings_are_mapped(capsys: pytest.CaptureFixture[str], frozen
         after = storage.load(entry["file"], verify=True)
         assert after.digest() == adapter.apply(before).digest() and entry["items"] == len(before)
         assert after.fingerprint == entry["fingerprint"] == adapter.mapped_fingerprint
-        assert entry["dim"] == after.dim == 64 and entry["adapter"] == str(frozen / "new_to_old")
+        assert entry["dim"] == after.dim == 64 and entry["model"] == f"adapter:{frozen / 'new_to_old'}"
     assert main([str(word) for word in words]) == 0
     said = capsys.readouterr().err
     assert "adapter" in said and "64" in said
@@ -221,8 +229,8 @@ def test_one_stored_set_stays_one(capsys: pytest.CaptureFixture[str], frozen: Pa
         "embed",
         "stored",
         frozen / "old" / "wordllama" / "gallery.safetensors",
-        "--adapter",
-        frozen / "old_to_new",
+        "--model",
+        f"adapter:{frozen / 'old_to_new'}",
         "--out",
     ]
     (entry,) = run(capsys, *words, tmp_path)["embeddings"]
@@ -232,8 +240,8 @@ def test_one_stored_set_stays_one(capsys: pytest.CaptureFixture[str], frozen: Pa
 def test_texts_are_embedded_and_mapped_at_once(
     capsys: pytest.CaptureFixture[str], frozen: Path, tmp_path: Path
 ) -> None:
-    words = ["embed", "texts", "clinc150", "--data-root", frozen / "data", "--text-model", "wordllama",
-             "--adapter", frozen / "new_to_old", "--out", tmp_path / "mapped"]  # fmt: skip
+    words = ["embed", "texts", "clinc150", "--data-root", frozen / "data", "--over", "package:wordllama",
+             "--model", f'adapter:{frozen / "new_to_old"}', "--out", tmp_path / "mapped"]  # fmt: skip
     found = run(capsys, *words)["embeddings"]
     adapter = load_adapter(frozen / "new_to_old")
     assert [Path(entry["file"]).stem for entry in found] == ["train", "query", "gallery"]
@@ -242,15 +250,15 @@ def test_texts_are_embedded_and_mapped_at_once(
         after = storage.load(entry["file"], verify=True)
         assert after.digest() == adapter.apply(before).digest()
         assert (entry["dim"], entry["fingerprint"], entry["role"]) == (64, adapter.mapped_fingerprint, before.role)
-        assert entry["text_model"] == "wordllama" and entry["adapter"] == str(frozen / "new_to_old")
-    files = {file.name for file in (tmp_path / "mapped" / "wordllama").iterdir()}
+        assert entry["model"] == f"adapter:{frozen / 'new_to_old'}"
+    files = {file.name for file in (tmp_path / "mapped" / "new_to_old").iterdir()}
     assert files == {"train.safetensors", "query.safetensors", "gallery.safetensors", "embed-texts.toml"}, "nothing"
     again = run(
         capsys,
         "embed",
         "texts",
         "--config",
-        tmp_path / "mapped" / "wordllama" / "embed-texts.toml",
+        tmp_path / "mapped" / "new_to_old" / "embed-texts.toml",
         "--out",
         tmp_path / "again",
     )
@@ -259,15 +267,15 @@ def test_texts_are_embedded_and_mapped_at_once(
 
 def test_embeddings_of_another_model_are_refused_by_name(fails: Fails, frozen: Path, tmp_path: Path) -> None:
     out, adapter = tmp_path / "out", frozen / "new_to_old"
-    said = fails("embed", "stored", frozen / "old", "--adapter", adapter, "--out", out)
-    assert f"'{frozen / 'old'}' has the fingerprint" in said and f"the adapter '{adapter}' maps" in said
-    texts = ["embed", "texts", "clinc150", "--data-root", frozen / "data", "--text-model", "wordllama"]
-    said = fails(*texts, "--truncate-dim", "64", "--adapter", adapter, "--out", out)
-    assert "'wordllama' has the fingerprint text:" in said and f"the adapter '{adapter}' maps" in said
+    said = fails("embed", "stored", frozen / "old", "--model", f"adapter:{adapter}", "--out", out)
+    assert f"'{frozen / 'old'}' has the fingerprint" in said and f"'adapter:{adapter}' reads" in said
+    texts = ["embed", "texts", "clinc150", "--data-root", frozen / "data", "--over", "package:wordllama"]
+    said = fails(*texts, "--model-options.truncate-dim", "64", "--model", f"adapter:{adapter}", "--out", out)
+    assert "'package:wordllama' has the fingerprint text:" in said and f"the adapter '{adapter}' maps" in said
     mixed = tmp_path / "mixed"
     storage.save(sides(frozen / "new")[0], mixed / "query.safetensors")
     storage.save(sides(frozen / "old")[1], mixed / "gallery.safetensors")
-    said = fails("embed", "stored", mixed, "--adapter", adapter, "--out", out)
+    said = fails("embed", "stored", mixed, "--model", f"adapter:{adapter}", "--out", out)
     assert f"'{mixed}' has the fingerprint {sides(frozen / 'old')[1].fingerprint}" in said
     assert not out.exists(), "nothing was written"
 
@@ -275,27 +283,34 @@ def test_embeddings_of_another_model_are_refused_by_name(fails: Fails, frozen: P
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["stored", "new", "--release", "x"], "--release and --adapter were given"),
-        (["images", "glyphs", "--release", "x"], "Unknown option: --adapter."),
-        (["texts", "clinc150"], "--adapter was given with 0 text models"),
-        (["texts", "clinc150", "--text-model", "wordllama", "other"], "--adapter was given with 2 text models"),
-        (["stored", "new", "--text-model", "wordllama"], "Unknown option: --text-model."),
+        (["images", "glyphs"], "names no model of images"),
+        (["texts", "clinc150"], "nothing says which model embeds the texts"),
+        (["texts", "clinc150", "--over", "other"], "'other' names stored vectors"),
+        (["stored", "new", "--over", "package:wordllama"], "Unknown option: --over."),
         ([], "Unknown command"),
     ],
 )
 def test_what_does_not_go_with_an_adapter_is_refused(
     fails: Fails, frozen: Path, tmp_path: Path, words: list[str], message: str
 ) -> None:
-    said = fails("embed", *words, "--adapter", frozen / "new_to_old", "--out", tmp_path / "out")
+    said = fails("embed", *words, "--model", f"adapter:{frozen / 'new_to_old'}", "--out", tmp_path / "out")
     assert message in said and not (tmp_path / "out").exists()
 
 
 def test_stored_embeddings_are_never_replaced(fails: Fails, frozen: Path) -> None:
     file = frozen / "new" / "wordllama" / "query.safetensors"
     before = file.read_bytes()
-    words = ["embed", "stored", frozen / "new", "--adapter", frozen / "new_to_old", "--out"]
+    words = ["embed", "stored", frozen / "new", "--model", f"adapter:{frozen / 'new_to_old'}", "--out"]
     assert "holds embeddings itself: query.safetensors" in fails(*words, file.parent)
     shutil.copytree(frozen / "new_to_old", frozen / "twin" / "wordllama")
-    said = fails("embed", "stored", frozen / "new", "--adapter", frozen / "twin" / "wordllama", "--out", frozen / "new")
+    said = fails(
+        "embed",
+        "stored",
+        frozen / "new",
+        "--model",
+        f"adapter:{frozen / 'twin' / 'wordllama'}",
+        "--out",
+        frozen / "new",
+    )
     assert "would take the place of those in" in said
     assert file.read_bytes() == before

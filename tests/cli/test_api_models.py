@@ -47,7 +47,7 @@ def run(words: str, *more: str) -> int:
 
 
 def test_texts_are_embedded_once_and_paid_once(server: ApiServer, capsys: pytest.CaptureFixture[str]) -> None:
-    embed = f"embed texts products.csv --text-model {server.name} --api.price 1000"
+    embed = f"embed texts products.csv --model {server.name} --api.price 1000"
     assert run(f"{embed} --out one --json") == 0
     first = capsys.readouterr()
     (made,) = json.loads(first.out)["embeddings"]
@@ -63,7 +63,7 @@ def test_texts_are_embedded_once_and_paid_once(server: ApiServer, capsys: pytest
 
 
 def test_a_budget_stops_and_says_what_is_kept(server: ApiServer, capsys: pytest.CaptureFixture[str]) -> None:
-    embed = f"embed texts products.csv --text-model {server.name} --batch-size 20 --out made --api.cache kept.sqlite"
+    embed = f"embed texts products.csv --model {server.name} --batch-size 20 --out made --api.cache kept.sqlite"
     assert run(f"{embed} --api.price 1000 --api.max-cost 0.25") == 2
     said = " ".join(capsys.readouterr().err.split())
     assert "budget of 250 tokens" in said and "kept in 'kept.sqlite': the same command goes on" in said
@@ -77,15 +77,22 @@ def test_a_budget_stops_and_says_what_is_kept(server: ApiServer, capsys: pytest.
 
 
 def test_from_two_models_to_a_gallery(server: ApiServer, capsys: pytest.CaptureFixture[str]) -> None:
-    model, texts = f"--text-model {server.name}", "--texts products.csv"
-    adapt = f"adapt --old products.npz --old-model ada {texts} {model} --adapter ridge --direction new_to_old"
+    model, texts = f"--model {server.name}", "--texts products.csv"
+    adapt = (
+        f"adapt --old products.npz --old-name ada {texts} --new {server.name} --adapter ridge --direction new_to_old"
+    )
     assert run(f"{adapt} --resamples 50 --report none --out link") == 1  # without labels, agreement alone
     server.noise = 0.005  # more than hosted models have it: it is the same model all the same
-    assert run(f"embed texts products.csv {model} --adapter link/adapter --api.cache other --out mapped") == 0
+    assert (
+        run(
+            f"embed texts products.csv --over {server.name} --model adapter:link/adapter --api.cache other --out mapped"
+        )
+        == 0
+    )
     assert run(f"embed texts products.csv {model} --out new") == 0
     gallery = "memory:live"
-    assert run(f"gallery create {gallery} --embeddings products.npz --model ada") == 0
-    assert run(f"gallery prepare {gallery} --embeddings new/words-1 --adapter link/adapter") == 0
+    assert run(f"gallery create {gallery} --embeddings products.npz --name ada") == 0
+    assert run(f"gallery prepare {gallery} --model new/words-1 --link link/adapter") == 0
     capsys.readouterr()
     fresh = "--api.cache fresh"  # as on another machine
     assert run(f"gallery plan {gallery} {texts} {model} {fresh} --api.price 1000 --max-cost 0.16 --json") == 0
@@ -106,7 +113,7 @@ def test_from_two_models_to_a_gallery(server: ApiServer, capsys: pytest.CaptureF
 def test_a_model_that_changed_is_refused_until_it_is_accepted(
     server: ApiServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    embed = f"embed texts products.csv --text-model {server.name}"
+    embed = f"embed texts products.csv --model {server.name}"
     assert run(f"{embed} --out before") == 0
     server.weights = "words-2"
     assert run(f"{embed} --out after") == 2
@@ -117,9 +124,9 @@ def test_a_model_that_changed_is_refused_until_it_is_accepted(
 
 
 def test_the_key_is_in_no_file_and_no_word(server: ApiServer, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(f"embed texts products.csv --text-model {server.name} --out made") == 0
+    assert run(f"embed texts products.csv --model {server.name} --out made") == 0
     server.answers = [Answer(401, body={"error": {"message": f"wrong: {KEY}"}})]
-    assert run(f"embed texts products.csv --text-model {server.name} --out again --json") == 2
+    assert run(f"embed texts products.csv --model {server.name} --out again --json") == 2
     said: Any = capsys.readouterr()
     assert KEY not in said.out + said.err and "OPENAI_API_KEY was not accepted" in said.out + said.err
     files = [Path(folder) / name for folder, _, names in os.walk(Path.cwd().parent) for name in names]
@@ -130,7 +137,7 @@ def test_the_key_is_in_no_file_and_no_word(server: ApiServer, capsys: pytest.Cap
 def test_a_head_is_given_the_model_that_it_was_trained_over(
     server: ApiServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(f"embed texts products.csv --text-model {server.name} --out new") == 0
+    assert run(f"embed texts products.csv --model {server.name} --out new") == 0
     new = load_embeddings(Path("new/words-1/embeddings.safetensors"))
     labels: dict[str, Any] = {"labels": np.arange(120) % 4, "class_names": list("abcd")}
     with np.load("products.npz") as content:
@@ -139,7 +146,7 @@ def test_a_head_is_given_the_model_that_it_was_trained_over(
     experiment = Experiment(method="p2s", recipe=Recipe(epochs=1))
     train_head(old, new.replace(**labels), experiment, tmp_path / "head", frozen_model={"model": server.name})
     server.noise = 0.001
-    head = f"embed texts products.csv --release {tmp_path / 'head'} --text-model {server.name}"
+    head = f"embed texts products.csv --model release:{tmp_path / 'head'} --over {server.name}"
     assert run(f"{head} --api.cache other --out mapped") == 0
     assert "tokens in" in capsys.readouterr().err
     server.weights = "words-2"
@@ -147,16 +154,22 @@ def test_a_head_is_given_the_model_that_it_was_trained_over(
     assert "is not the model that it was" in " ".join(capsys.readouterr().err.split())
 
 
-def test_profiles_of_a_file_are_settings_of_an_api(server: ApiServer, capsys: pytest.CaptureFixture[str]) -> None:
-    embed = f"embed texts products.csv --text-model {server.name} --out made"
-    Path("limpet.toml").write_text("[api.default]\nprice = 1000\nmax-cost = 0.1\n[api.rich]\nprice = 1000\n")
+def test_profiles_of_a_file_are_settings_of_an_api(
+    server: ApiServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embed = f"embed texts products.csv --model {server.name} --out made"
+    rich = f"[api.rich]\nmodel = '{server.name}'\nprice = 1000\n"
+    Path("limpet.toml").write_text(f"[api.default]\nprice = 1000\nmax-cost = 0.1\n{rich}")
+    assert run(embed) == 2
+    assert "LIMPET_API_HOSTS" in capsys.readouterr().err
+    monkeypatch.setenv("LIMPET_API_HOSTS", server.url.partition("//")[2].partition("/")[0])
     assert run(embed) == 2
     assert "budget of 100 tokens" in " ".join(capsys.readouterr().err.split())
-    assert run(f"{embed} --api-profile poor") == 2
-    assert "rich" in capsys.readouterr().err
+    assert run(embed.replace(server.name, "openai:poor")) == 2
+    assert "does not say at which server" in capsys.readouterr().err
     assert run(f"{embed} --api.max-csot 1") == 2
     assert "Did you mean 'max_cost'?" in capsys.readouterr().err
-    assert run(f"{embed} --api-profile rich --api.max-tokens 10000") == 0
+    assert run(f"{embed.replace(server.name, 'openai:rich')} --api.max-tokens 10000") == 0
     assert "which cost" in capsys.readouterr().err
 
 
@@ -165,5 +178,5 @@ def test_a_file_that_was_only_found_weakens_no_protection(
     setting: str, server: ApiServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("limpet.toml").write_text(f"[api.default]\n{setting}\n")
-    assert run(f"embed texts products.csv --text-model {server.name} --out made") == 2
+    assert run(f"embed texts products.csv --model {server.name} --out made") == 2
     assert "--config" in capsys.readouterr().err and not server.requests

@@ -57,7 +57,7 @@ def files(tmp_path: Path) -> Callable[..., Path]:
     return make
 
 
-MODELS = ["--model", "old", "--new-model", "new", "--dim", 8]
+MODELS = ["--old-name", "old", "--new-name", "new", "--dim", 8]
 
 
 def test_an_upgrade_by_commands(terminal: Terminal, files: Callable[..., Path]) -> None:
@@ -71,14 +71,14 @@ def test_an_upgrade_by_commands(terminal: Terminal, files: Callable[..., Path]) 
     assert "limpet attach backfill" in terminal.said
     terminal.shop.execute("UPDATE shop.items SET title = 'item 3 in blue', emb = %s WHERE id = 3",
                           [written("old", "item 3 in blue")])  # fmt: skip
-    done = terminal.run("backfill", "--vectors", files("new", 12))
+    done = terminal.run("backfill", "--model", files("new", 12))
     assert (done["written"], done["lacking"]) == (11, {"old": 0, "new": 1})  # no vector of an earlier text
     terminal.run("index")
     terminal.run("swap", code=2)
     assert "1 rows have no up-to-date vector of the new model" in terminal.said and "'3'" in terminal.said
-    terminal.run("swap", "--vectors", files("new", 12), code=2)
-    assert "which were made before" in terminal.said
-    made = ["--vectors", files("new", 12), "--made", "2999-01-01T00:00+00:00"]  # as if it was of the later text
+    terminal.run("swap", "--model", files("new", 12), code=2)
+    assert "vectors that were made before" in terminal.said
+    made = ["--model", files("new", 12), "--made", "2999-01-01T00:00+00:00"]  # as if it was of the later text
     assert terminal.run("backfill", *made)["written"] == 1
     swapped = terminal.run("swap")
     assert (swapped["serving"], swapped["state"]["phase"]) == ("new", "swapped")
@@ -97,12 +97,12 @@ def test_an_upgrade_by_commands(terminal: Terminal, files: Callable[..., Path]) 
 def test_an_upgrade_that_stays(terminal: Terminal, files: Callable[..., Path]) -> None:
     schema = terminal.shop.dump()
     terminal.run("start", *MODELS)
-    terminal.run("backfill", "--vectors", files("new", 12))
+    terminal.run("backfill", "--model", files("new", 12))
     terminal.run("index")
     terminal.run("swap")
     terminal.run("complete", code=2)
-    assert "attach writes 'postgresql://" in terminal.said and "--model new`" in terminal.said
-    terminal.run("writes", "--model", "new")
+    assert "attach writes 'postgresql://" in terminal.said and "--of new`" in terminal.said
+    terminal.run("writes", "--of", "new")
     assert terminal.run("complete")["state"]["phase"] == "completed"
     assert terminal.run("detach")["stays"] == "declared:new"
     assert set(terminal.shop.sides().values()) == {"new"} and terminal.shop.dump() == schema
@@ -124,14 +124,14 @@ def test_the_same_column_by_commands(
     terminal: Terminal, files: Callable[..., Path], report: Callable[..., Path]
 ) -> None:
     schema, rows = terminal.shop.dump(), terminal.shop.contents()
-    same = [*MODELS, "--same-column", "--report"]
+    same = [*MODELS, "--same-column", "--evidence"]
     planned = terminal.run("start", *same, report(), "--dry-run")
     assert list(planned["steps"]) == ["start", "rollback", "detach"] and terminal.shop.dump() == schema
     assert terminal.run("start", *same, report())["holding"] == {"old": 12, "new": 0}
     assert "Vectors of both models share the column" in terminal.said and "attach swap" in terminal.said
     assert terminal.run("swap")["serving"] == "new"
     assert "Queries are to be of declared:new" in terminal.said and "finds all rows, too" in terminal.said
-    done = terminal.run("backfill", "--vectors", files("new", 12), "--budget", 5)
+    done = terminal.run("backfill", "--model", files("new", 12), "--budget", 5)
     assert done["holding"] == {"old": 7, "new": 5} and "attach backfill" in terminal.said
     terminal.run("index", code=2)
     assert "the index that is there serves the vectors of both models" in terminal.said
@@ -145,14 +145,14 @@ def test_the_same_column_by_commands(
 def test_the_same_column_takes_a_report(terminal: Terminal, report: Callable[..., Path], tmp_path: Path) -> None:
     same = [*MODELS, "--same-column"]
     terminal.run("start", *same, code=2)
-    assert "--same-column without a report" in terminal.said and "limpet evaluate" in terminal.said
-    terminal.run("start", *MODELS, "--report", report(), code=2)
-    assert "--report without --same-column" in terminal.said
-    terminal.run("start", *same, "--report", tmp_path / "nothing", code=2)
+    assert "--same-column without evidence" in terminal.said and "limpet evaluate" in terminal.said
+    terminal.run("start", *MODELS, "--evidence", report(), code=2)
+    assert "--evidence without --same-column" in terminal.said
+    terminal.run("start", *same, "--evidence", tmp_path / "nothing", code=2)
     assert "Cannot read" in terminal.said
-    terminal.run("start", *same, "--report", report(compatible=False), code=2)
+    terminal.run("start", *same, "--evidence", report(compatible=False), code=2)
     assert "may not be mixed: new queries on the old gallery" in terminal.said
-    terminal.run("start", *same, "--aside", "--report", report(), code=2)
+    terminal.run("start", *same, "--aside", "--evidence", report(), code=2)
     assert "one of the two" in terminal.said
 
 
@@ -165,14 +165,14 @@ def test_the_same_column_takes_a_report(terminal: Terminal, report: Callable[...
         (MODELS, "table=shop.things", "There is no table 'shop.things'"),
         (MODELS, "table=items", "Did you mean 'shop.items'?"),
         (MODELS, "table=shop.items&txt=title", "Did you mean 'text'?"),
-        (["--model", "a", "--new-model", "b", "--dim", 0], "table=shop.items", "--dim 0. Expected: at least 1"),
-        (["--model", "", "--new-model", "b", "--dim", 8], "table=shop.items", "A model without a name"),
+        (["--old-name", "a", "--new-name", "b", "--dim", 0], "table=shop.items", "--dim 0. Expected: at least 1"),
+        (["--old-name", "", "--new-name", "b", "--dim", 8], "table=shop.items", "A model without a name"),
         (MODELS, "", "The URL names no table"),
         (MODELS, "table=shop.items&id=price", "price of shop.items may be the same in several rows"),
-        (["--model", "old"], "table=shop.items", "Nothing says which model takes over"),
-        (["--new-model", "b", "--dim", 4], "table=shop.items", "Nothing says which model made the vectors"),
-        (["--model", "a", "--new-model", "a", "--dim", 8], "table=shop.items", "Both models are declared:a"),
-        (["--model", "a", "--new-model", "b", "--dim", 5000], "table=shop.items", "Vectors of 5000 numbers"),
+        (["--old-name", "old"], "table=shop.items", "Nothing says which model takes over"),
+        (["--new-name", "b", "--dim", 4], "table=shop.items", "Nothing says which model made the vectors"),
+        (["--old-name", "a", "--new-name", "a", "--dim", 8], "table=shop.items", "Both models are declared:a"),
+        (["--old-name", "a", "--new-name", "b", "--dim", 5000], "table=shop.items", "Vectors of 5000 numbers"),
     ],
 )  # fmt: skip
 def test_wrong_words(terminal: Terminal, words: list[Any], url: str, said: str) -> None:
@@ -185,7 +185,7 @@ def test_wrong_words(terminal: Terminal, words: list[Any], url: str, said: str) 
 
 def test_what_is_typed_next_names_the_models_as_people_do(terminal: Terminal, tmp_path: Path) -> None:
     """The old model was only named; what it is called later makes its vectors again, and is believed for that."""
-    shop, model = terminal.shop, ["--text-model", "wordllama", "--truncate-dim", 64]
+    shop, model = terminal.shop, ["--model", "package:wordllama", "--model-options.truncate-dim", 64]
     shop.execute("ALTER TABLE shop.items DROP COLUMN emb; ALTER TABLE shop.items ADD COLUMN emb vector(64)")
     texts = tmp_path / "texts.csv"
     texts.write_text("id,text\n" + "".join(f"{row},item {row}\n" for row in range(12)))
@@ -195,14 +195,15 @@ def test_what_is_typed_next_names_the_models_as_people_do(terminal: Terminal, tm
     for row, values in zip(made.ids, made.vectors, strict=True):
         shop.execute("UPDATE shop.items SET emb = %s::real[]::vector WHERE id = %s", [values.tolist(), int(row)])
     shop.execute("UPDATE shop.items SET emb = NULL WHERE id = 7")
-    new = ["--text-model", "wordllama", "--truncate-dim", 128]
-    started = terminal.run("start", "--model", "ours", *new)
-    assert started["next"][0].endswith("--text-model wordllama --truncate-dim 128")
-    assert "wordllama --truncate-dim 128 (text:" in terminal.said
+    new = ["--model", "package:wordllama", "--model-options.truncate-dim", 128]
+    started = terminal.run("start", "--old-name", "ours", *new)
+    assert started["next"][0].endswith("--model package:wordllama --model-options.truncate-dim 128")
+    assert "package:wordllama --model-options.truncate-dim 128 (text:" in terminal.said
     terminal.run("backfill", *new)
     terminal.run("index")
     assert (
-        "lack one of wordllama --truncate-dim 128 (text:" in terminal.said and "writes_with" not in terminal.said
+        "lack one of package:wordllama --model-options.truncate-dim 128 (text:" in terminal.said
+        and "writes_with" not in terminal.said
     )  # one dimension fits
     said = terminal.run("swap", "--writes", "new")
     assert not [words for words in said["next"] if "attach writes" in words]
@@ -213,7 +214,7 @@ def test_what_is_typed_next_names_the_models_as_people_do(terminal: Terminal, tm
     terminal.run("status", url=terminal.shop.at("shop.itemz"), code=2)
     assert "attached: shop.items.emb" in terminal.said
     terminal.run("detach")
-    terminal.run("start", "--model", "ours", *new, url=terminal.shop.at("shop.itemz"), code=2)
+    terminal.run("start", "--old-name", "ours", *new, url=terminal.shop.at("shop.itemz"), code=2)
     assert "Did you mean 'shop.items'?" in terminal.said
 
 

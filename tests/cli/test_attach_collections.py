@@ -23,7 +23,7 @@ from limpet.cli import main
 from limpet.errors import ConfigError, GalleryError, UpgradeStateError
 
 ITEMS = 6
-MODELS = ["--model", "old", "--new-model", "new", "--dim", 8]
+MODELS = ["--old-name", "old", "--new-name", "new", "--dim", 8]
 
 
 class Terminal:
@@ -75,16 +75,16 @@ def test_an_upgrade_by_commands(terminal: Terminal, files: Callable[..., Path]) 
     assert "current(" in terminal.said and "limpet attach backfill" in terminal.said
     terminal.run("start", *MODELS)  # it goes on where it was
     made = files("new", application.twin)
-    assert terminal.run("backfill", "--vectors", made)["written"] == ITEMS
+    assert terminal.run("backfill", "--model", made)["written"] == ITEMS
     application.write(3, "item 3 in blue", "old")
     application.delete(4)
-    left = terminal.run("backfill", "--vectors", made)  # no vector of an earlier text
+    left = terminal.run("backfill", "--model", made)  # no vector of an earlier text
     assert (left["written"], left["lacking"]["new"], left["items"]) == (0, 1, ITEMS - 1)
     terminal.run("index")
     terminal.run("swap", code=2)
     assert "1 items have no up-to-date vector of the new model" in terminal.said and "'3'" in terminal.said
     newer = files("new", application.twin)
-    assert terminal.run("backfill", "--vectors", newer, "--made", "2999-01-01T00:00+00:00")["written"] == 1
+    assert terminal.run("backfill", "--model", newer, "--made", "2999-01-01T00:00+00:00")["written"] == 1
     assert terminal.run("swap")["serving"] == "new"
     assert terminal.served() == expected(application.twin, "new")
     assert terminal.run("verify", code=0)["problems"] == []
@@ -104,7 +104,7 @@ def test_what_is_detached_before_its_end_leaves_no_trace(terminal: Terminal, fil
     application = terminal.application
     before = application.contents(application.first)
     terminal.run("start", *MODELS)
-    terminal.run("backfill", "--vectors", files("new", application.twin))
+    terminal.run("backfill", "--model", files("new", application.twin))
     added = open_attachment(application.url)
     target = added.engine.target("new")
     added.close()

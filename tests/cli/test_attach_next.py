@@ -25,17 +25,17 @@ from limpet.results import Data
 
 ROWS = 6
 TEXTS = [f"item {row} in a shop" for row in range(ROWS)]
-OLD, SAME_SIZE, WIDER = ("--text-model wordllama --truncate-dim 64", "--text-model wordllama --truncate-dim 64 "
-                         "--max-length 3", "--text-model wordllama --truncate-dim 128")  # fmt: skip
+OLD, WIDER = (f"--model package:wordllama --model-options.truncate-dim {dim}" for dim in (64, 128))
+SAME_SIZE = f"{OLD} --model-options.max-length 3"
 LAYOUTS = {"one size": (SAME_SIZE, ""), "another size": (WIDER, ""), "aside": (WIDER, "--aside"),
-           "one column": (SAME_SIZE, "--same-column --report {report}")}  # fmt: skip
-STEPS = ["index", "swap", "rollback", "complete", "detach", "writes --model new", "writes --model old", "backfill"]
+           "one column": (SAME_SIZE, "--same-column --evidence {report}")}  # fmt: skip
+STEPS = ["index", "swap", "rollback", "complete", "detach", "writes --of new", "writes --of old", "backfill"]
 
 
 @cache
 def stored() -> list[str]:
     """What the old model makes of the texts."""
-    return [str(row.tolist()) for row in open_text_encoder("wordllama", truncate_dim=64).encode(TEXTS)]
+    return [str(row.tolist()) for row in open_text_encoder("package:wordllama", truncate_dim=64).encode(TEXTS)]
 
 
 class Upgrade:
@@ -83,7 +83,7 @@ class Upgrade:
                 commands += re.findall(r"`(limpet attach [^`]*)`", " ".join(told.split()))
         for command in dict.fromkeys(commands):
             put_in = {"OLD_MODEL": OLD, "MODEL": self.new}
-            words = [put_in[word].removeprefix("--text-model ") if word in put_in else shlex.quote(word)
+            words = [put_in[word].removeprefix("--model ") if word in put_in else shlex.quote(word)
                      for word in shlex.split(command)]  # fmt: skip
             command = " ".join(words)
             code, told = self.type(command)
@@ -100,7 +100,7 @@ class Upgrade:
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What allows vectors of the two models of one size in one column."""
     space = Hypersphere(64)
-    new = open_text_encoder("wordllama", truncate_dim=64, max_length=3).fingerprint
+    new = open_text_encoder("package:wordllama", truncate_dim=64, max_length=3).fingerprint
     old, made = (replace(items(name, noise, space), fingerprint=fingerprint)
                  for name, noise, fingerprint in (("old", 0.5, "declared:ours"), ("new", 0.25, new)))  # fmt: skip
     found = evaluate(old, old, made, made, exclude_same_id=True, curve=False, resamples=200, mixing=0.01)
@@ -157,7 +157,7 @@ def reached(layout: str, phase: str) -> bool:
     indirect=["upgrade"],
 )
 def test_every_command_that_is_printed_runs_where_it_is_printed(upgrade: Upgrade, phase: str) -> None:
-    start = f"start --model ours {upgrade.new} {upgrade.further}"
+    start = f"start --old-name ours {upgrade.new} {upgrade.further}"
     said = upgrade.step(start)
     writes = "--writes new" if upgrade.layout == "another size" else ""
     for step in PHASES[phase]:
@@ -173,7 +173,7 @@ def test_every_command_that_is_printed_runs_where_it_is_printed(upgrade: Upgrade
 
 @pytest.mark.parametrize("upgrade", ["one size", "another size"], indirect=True)
 def test_a_swap_prints_the_whole_rollback(upgrade: Upgrade) -> None:
-    upgrade.step(f"start --model ours {upgrade.new}")
+    upgrade.step(f"start --old-name ours {upgrade.new}")
     upgrade.step(f"backfill {upgrade.new}")
     upgrade.step("index")
     said = upgrade.step("swap --writes new")
@@ -183,7 +183,7 @@ def test_a_swap_prints_the_whole_rollback(upgrade: Upgrade) -> None:
     [command] = re.findall(
         r"^Next, to go back after rows were written.*?OLD_MODEL stands for.*?: (limpet .*)$", said, re.M
     )
-    code, told = upgrade.type(command.replace("OLD_MODEL", OLD.removeprefix("--text-model ")))
+    code, told = upgrade.type(command.replace("OLD_MODEL", OLD.removeprefix("--model ")))
     assert code == 0, told
     assert upgrade.shop.execute("SELECT count(*) FROM shop.items WHERE vector_dims(emb) = 64") == [(ROWS + 1,)]
 

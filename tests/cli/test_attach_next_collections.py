@@ -16,8 +16,11 @@ from limpet.cli import main
 from limpet.models.text_encoders import open_text_encoder
 
 ROWS = 6
-OLD, NEW = "--text-model wordllama --truncate-dim 64", "--text-model wordllama --truncate-dim 128"
-STEPS = ["index", "swap", "rollback", "complete", "detach", "writes --model new", "writes --model old", "backfill"]
+OLD, NEW = (
+    "--model package:wordllama --model-options.truncate-dim 64",
+    "--model package:wordllama --model-options.truncate-dim 128",
+)
+STEPS = ["index", "swap", "rollback", "complete", "detach", "writes --of new", "writes --of old", "backfill"]
 
 
 class Upgrade:
@@ -26,7 +29,7 @@ class Upgrade:
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str], beside: str) -> None:
         self.folder, self.capsys = folder / "at", capsys
         self.url = f"qdrant:{self.folder}/q#items?vector=emb&text=text&ledger={self.folder}/ledger.db&beside={beside}"
-        self.encode = open_text_encoder("wordllama", truncate_dim=64).encode
+        self.encode = open_text_encoder("package:wordllama", truncate_dim=64).encode
         client = QdrantClient(path=str(self.folder / "q"))
         size = models.VectorParams(size=64, distance=models.Distance.COSINE)
         client.create_collection("items", {"emb": size})
@@ -71,7 +74,7 @@ class Upgrade:
             else:
                 commands += re.findall(r"`(limpet attach [^`]*)`", " ".join(told.split()))
         for command in dict.fromkeys(commands):
-            typed = command.replace("--text-model OLD_MODEL", OLD).replace("--text-model MODEL", NEW)
+            typed = command.replace("--model OLD_MODEL", OLD).replace("--model MODEL", NEW)
             code, told = self.type(typed)
             assert code == 0 or (code == 1 and " verify " in typed), f"{typed}\n{told}\nprinted by:\n{said}"
             back()
@@ -79,8 +82,8 @@ class Upgrade:
 
 
 def test_backfill_counts_the_texts_that_the_model_cuts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    it, short = Upgrade(tmp_path, capsys, "vector"), f"{NEW} --max-length 2"
-    it.step(f"start --model ours {short}")
+    it, short = Upgrade(tmp_path, capsys, "vector"), f"{NEW} --model-options.max-length 2"
+    it.step(f"start --old-name ours {short}")
     code = main(["attach", "backfill", it.url, *short.split(), "--json"])
     captured = capsys.readouterr()
     [told] = json.loads(captured.out)["long_texts"]
@@ -112,7 +115,7 @@ def test_printed_commands_run_as_printed(
     beside: str, phase: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     it = Upgrade(tmp_path, capsys, beside)
-    it.step(f"start --model ours {NEW}")
+    it.step(f"start --old-name ours {NEW}")
     for step in PHASES[phase]:
         if isinstance(step, str):
             it.step(step)

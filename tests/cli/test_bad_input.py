@@ -62,7 +62,7 @@ def test_wrong_type_and_missing_option(fails: Fails, tmp_path) -> None:
     assert "clip_norm='abc'" in fails("train", "--data", tmp_path, "--recipe.clip_norm", "abc", "--out", tmp_path)
     assert "--data requires" in fails("train", "--out", tmp_path)
     assert "--out requires" in fails("train", "photos")  # the first word is the data
-    assert "does not take 'photos'" in fails("adapt", "photos", "--out", tmp_path)
+    assert "does not take 'photos'" in fails("adapt", "photos", "--old", "a", "--new", "b", "--out", tmp_path)
     assert "does not take 'b'" in fails("train", "--data", "a", "b", "--out", tmp_path)
 
 
@@ -147,7 +147,8 @@ def test_method_without_its_predecessor(fails: Fails, made: Path, tmp_path) -> N
 
 
 def test_old_and_new_dimension_differ(fails: Fails, made: Path, tmp_path) -> None:
-    said = fails("train", "--data", made / "photos", "--method", "bct", "--old", made / "runs" / "old", "--dim", "32",
+    said = fails("train", "--data", made / "photos", "--method", "bct", "--old", f"release:{made / 'runs' / 'old'}",
+             "--dim", "32",
                  "--out", tmp_path / "out")  # fmt: skip
     assert "The old model has 16 dimensions, the new one 32." in said and "--dim 16" in said
 
@@ -165,20 +166,20 @@ def test_altered_release(fails: Fails, copied: Path, tmp_path) -> None:
             "--method",
             "bct",
             "--old",
-            model.parent,
+            f"release:{model.parent}",
             "--dim",
             "16",
             "--out",
             tmp_path,
         ],
-        ["embed", "images", copied / "photos", "--release", model.parent, "--out", tmp_path / "e"],
+        ["embed", "images", copied / "photos", "--model", f"release:{model.parent}", "--out", tmp_path / "e"],
     ):
         said = fails(*words)
         assert "was altered since it was saved" in said and "fingerprint" in said and "restore the folder" in said
 
 
 def test_no_release(fails: Fails, made: Path, tmp_path) -> None:
-    said = fails("embed", "images", made / "photos", "--release", tmp_path, "--out", tmp_path / "e")
+    said = fails("embed", "images", made / "photos", "--model", f"release:{tmp_path}", "--out", tmp_path / "e")
     assert "is no release" in said and "limpet train" in said
 
 
@@ -307,13 +308,13 @@ def test_independent_does_not_take_an_old_model(fails: Fails, made: Path, tmp_pa
 
 
 def test_images_of_another_shape_than_the_release(fails: Fails, made: Path, tmp_path) -> None:
-    said = fails("embed", "images", made / "photos", "--release", made / "runs" / "old", "--out", tmp_path,
+    said = fails("embed", "images", made / "photos", "--model", f'release:{made / "runs" / "old"}', "--out", tmp_path,
                  "--data-options.image-size", "48")  # fmt: skip
     assert "(3, 48, 48)" in said and "trained on (3, 32, 32)" in said
 
 
 def test_a_device_that_is_not_there(fails: Fails, made: Path, tmp_path) -> None:
-    said = fails("embed", "images", made / "photos", "--release", made / "runs" / "old", "--out", tmp_path,
+    said = fails("embed", "images", made / "photos", "--model", f'release:{made / "runs" / "old"}', "--out", tmp_path,
                  "--device", "nonsense")  # fmt: skip
     assert "The device 'nonsense' cannot be used" in said
 

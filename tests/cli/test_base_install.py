@@ -58,7 +58,7 @@ def test_an_evaluation_keeps_its_verdict_its_numbers_and_its_exit_code(files: Pa
         [*command, tmp_path / "none", "--report", "none", "--json"],
         [*command, tmp_path / "asked", "--report", "html"],
         ["evaluate", "combine", tmp_path / "better", tmp_path / "none", "--out", tmp_path / "both"],
-        ["embed", "texts", tmp_path / "texts.txt", "--text-model", "openai:m@http://127.0.0.1:9", "--out", tmp_path],
+        ["embed", "texts", tmp_path / "texts.txt", "--model", "openai:m@http://127.0.0.1:9", "--out", tmp_path],
     )
     assert api.code == 2 and "pip install '.[api]'" in api.said
     assert (better.code, worse.code, none.code, both.code) == (0, 1, 0, 0)
@@ -74,7 +74,7 @@ def test_an_evaluation_keeps_its_verdict_its_numbers_and_its_exit_code(files: Pa
 
 @pytest.mark.slow
 def test_what_other_commands_computed_is_there_too(files: Path, made: Path, tmp_path: Path) -> None:
-    old, new, named = files / "old.npz", files / "new.npz", ["--old-model", "a", "--new-model", "b"]
+    old, new, named = files / "old.npz", files / "new.npz", ["--old-name", "a", "--new-name", "b"]
     suite = {
         "title": "Small",
         "data": {str(made / "photos"): {"image_size": 8}},
@@ -105,8 +105,8 @@ def test_what_other_commands_computed_is_there_too(files: Path, made: Path, tmp_
          "--out", tmp_path / "sessions"],
         ["limpet-bench", "run", tmp_path / "small.py", *cells, "--out", tmp_path / "board"],
         ["evaluate", "--old", old, "--new", new, *named, *quick, "--out", evidence],
-        ["gallery", "create", live, "--embeddings", old, "--model", "a"],
-        ["gallery", "rehearse", live, "--vectors", new, "--model", "b", "--report", evidence,
+        ["gallery", "create", live, "--embeddings", old, "--name", "a"],
+        ["gallery", "rehearse", live, "--model", new, "--name", "b", "--evidence", evidence,
          "--sample", 60, "--out", tmp_path / "rehearsal"],
     )  # fmt: skip
     chain, adapted, in_sessions, bench, *_, rehearsed = done
@@ -148,9 +148,10 @@ except ModuleNotFoundError:
 def test_without_torch_and_lance_vectors_are_evaluated_mapped_and_kept(
     files: Path, tmp_path: Path, postgres_url: str
 ) -> None:
-    old, new, named = files / "old.npz", files / "new.npz", ["--old-model", "a", "--new-model", "b"]
+    old, new, named = files / "old.npz", files / "new.npz", ["--old-name", "a", "--new-name", "b"]
     quick, held, report = ["--resamples", 100], tmp_path / "held", tmp_path / "evidence"
-    at, made = [f"memory:{held}"], ["--vectors", new, "--model", "b"]
+    link = f"adapter:{tmp_path / 'link' / 'adapter'}"
+    at, made = [f"memory:{held}"], ["--model", new, "--name", "b"]
     database = [postgres_url]
     works: list[list[Any]] = [
         ["--help"], ["methods"], ["methods", "bct"], ["data"], ["data", "list"], ["data", "glyphs"],
@@ -158,28 +159,28 @@ def test_without_torch_and_lance_vectors_are_evaluated_mapped_and_kept(
         ["evaluate", "--old", old, "--new", new, *named, *quick, "--out", report],
         ["evaluate", "chain", old, new, *quick, "--out", tmp_path / "chain"],
         ["adapt", "--old", old, "--new", new, *named, *quick, "--out", tmp_path / "link"],
-        ["embed", "stored", new, "--model", "b", "--adapter", tmp_path / "link" / "adapter", "--out", tmp_path / "on"],
-        ["export", tmp_path / "link", "--to", "npz", "--out", tmp_path / "served"],
-        ["gallery", "create", *at, "--embeddings", old, "--model", "a"],
-        ["gallery", "search", *at, "--queries", old, "--model", "a", "--k", 2],
-        ["gallery", "rehearse", *at, *made, "--report", report, "--sample", 60, "--out", tmp_path / "rehearsal"],
-        ["gallery", "prepare", *at, "--model", "b", "--dim", 8, "--report", report],
+        ["embed", "stored", new, "--name", "b", "--model", link, "--out", tmp_path / "on"],
+        ["export", link, "--to", "npz", "--out", tmp_path / "served"],
+        ["gallery", "create", *at, "--embeddings", old, "--name", "a"],
+        ["gallery", "search", *at, "--queries", old, "--name", "a", "--k", 2],
+        ["gallery", "rehearse", *at, *made, "--evidence", report, "--sample", 60, "--out", tmp_path / "rehearsal"],
+        ["gallery", "prepare", *at, "--name", "b", "--dim", 8, "--evidence", report],
         ["gallery", "plan", *at, *made],
         ["gallery", "swap", *at],
         ["gallery", "backfill", *at, *made],
         ["gallery", "complete", *at],
         ["gallery", "doctor", *at],
-        ["gallery", "create", *database, "--embeddings", old, "--model", "a"],
-        ["gallery", "search", *database, "--queries", old, "--model", "a", "--k", 2],
+        ["gallery", "create", *database, "--embeddings", old, "--name", "a"],
+        ["gallery", "search", *database, "--queries", old, "--name", "a", "--k", 2],
         ["gallery", "doctor", *database],
     ]  # fmt: skip
     refused: dict[str, list[Any]] = {
         "needs torch": ["train", "--data", files, "--method", "independent", "--out", tmp_path / "no"],
         "needs torch and altair and pylance and matplotlib": ["demo", "--out", tmp_path / "no"],
-        "kind 'lance' need pylance": ["gallery", "create", tmp_path / "no", "--embeddings", old, "--model", "a"],
+        "kind 'lance' need pylance": ["gallery", "create", tmp_path / "no", "--embeddings", old, "--name", "a"],
         "'residual_mlp' needs torch": ["adapt", "--old", old, "--new", new, "--adapter", "residual_mlp", "--out", "no"],
         "method 'p2s' needs torch": ["adapt", "--old", old, "--new", new, "--method", "p2s", "--out", tmp_path / "no"],
-        "embed`": ["embed", "images", files, "--release", "R", "--out", tmp_path / "no"],
+        "embed`": ["embed", "images", files, "--model", "release:R", "--out", tmp_path / "no"],
     }  # fmt: skip
     done = without_extras(tmp_path / "run.py", *works, *refused.values(), present=("pgvector",), code=PYTHON)
     for words, one in zip(works, done, strict=False):

@@ -90,7 +90,7 @@ def measured(document: Any) -> Any:
 def test_commands_measure_the_same_as_on_files(
     places: dict[str, dict[str, str]], engine: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    further = ["--old-model", "old", "--new-model", "new", "--resamples", 100, "--report", "none"]
+    further = ["--old-name", "old", "--new-name", "new", "--resamples", 100, "--report", "none"]
     further += ["--adapter", "ridge"] if command == "adapt" else []
     results = {}
     for kind in ("files", engine):

@@ -114,7 +114,8 @@ def test_groups_of_settings_that_may_be_left_out(
 
 
 def test_one_new_model_over_an_old_release(capsys, made: Path, tmp_path) -> None:
-    words = ["train", "--data", made / "photos", "--old", made / "runs" / "old", "--method", "mixbct", "--dim", "16",
+    words = ["train", "--data", made / "photos", "--old", f"release:{made / 'runs' / 'old'}",
+             "--method", "mixbct", "--dim", "16",
              "--recipe.epochs", "1", "--backbone-options.filters", "8", "--recipe.old-view", "same",
              "--head", "arcface", "--recipe.augmentation.flip", "true",
              "--logger", "tensorboard", "--out", tmp_path / "new"]  # fmt: skip
@@ -128,7 +129,8 @@ def test_one_new_model_over_an_old_release(capsys, made: Path, tmp_path) -> None
 
 
 def test_several_methods_with_options(capsys, made: Path, tmp_path) -> None:
-    words = ["train", "--data", made / "photos", "--old", made / "runs" / "old", "--method", "p2s", "l2", "--dim", "16",
+    words = ["train", "--data", made / "photos", "--old", f"release:{made / 'runs' / 'old'}",
+             "--method", "p2s", "l2", "--dim", "16",
              "--method-options.l2.power", "2", "--recipe.epochs", "1", "--backbone-options.filters", "8",
              "--out", tmp_path / "two"]  # fmt: skip
     assert set(document(capsys, *words)["releases"]) == {"p2s", "l2"}
@@ -181,14 +183,24 @@ def test_vectors_made_elsewhere(capsys, made: Path, tmp_path) -> None:
 
 
 def test_embed_training_images_with_one_release(capsys, made: Path, tmp_path) -> None:
-    words = ["embed", "images", made / "photos", "--release", made / "runs" / "bct", "--part", "train", "--out"]
+    words = [
+        "embed",
+        "images",
+        made / "photos",
+        "--model",
+        f"release:{made / 'runs' / 'bct'}",
+        "--part",
+        "train",
+        "--out",
+    ]
     found = document(capsys, *words, tmp_path / "e")["embeddings"]
     assert [entry["items"] for entry in found] == [48] and (tmp_path / "e" / "bct" / "embeddings.safetensors").exists()
 
 
 @pytest.mark.slow
 def test_two_processes_make_one_release(made: Path, tmp_path) -> None:
-    words = ["train", "--data", made / "photos", "--old", made / "runs" / "old", "--method", "advbct", "--dim", "16",
+    words = ["train", "--data", made / "photos", "--old", f"release:{made / 'runs' / 'old'}",
+             "--method", "advbct", "--dim", "16",
              "--method-options.classes", "new", "--backbone-options.filters", "8", "--recipe.epochs", "2",
              "--recipe.batch-size", "8", "--recipe.devices", "2", "--recipe.accelerator", "cpu", "--json",
              "--out", tmp_path / "new"]  # fmt: skip
@@ -202,7 +214,15 @@ def test_two_processes_make_one_release(made: Path, tmp_path) -> None:
 
 
 def test_names_with_brackets_are_names(capsys, made: Path, tmp_path) -> None:
-    words = ["embed", "images", made / "photos", "--release", made / "runs" / "old", "--out", tmp_path / "x[/y]"]
+    words = [
+        "embed",
+        "images",
+        made / "photos",
+        "--model",
+        f"release:{made / 'runs' / 'old'}",
+        "--out",
+        tmp_path / "x[/y]",
+    ]
     assert main([str(word) for word in words]) == 0
     assert "x[/y]" in capsys.readouterr().err.replace("\n", "")
 
@@ -220,7 +240,8 @@ def test_settings_in_a_file_and_words_that_override_them(capsys, made: Path, tmp
 
 
 def test_the_old_models_own_data(capsys, made: Path, tmp_path) -> None:
-    words = ["train", "--data", made / "photos", "--old", made / "runs" / "old", "--old-data", made / "photos",
+    words = ["train", "--data", made / "photos", "--old", f"release:{made / 'runs' / 'old'}",
+             "--old-data", made / "photos",
              "--method", "advbct", "--dim", "16", "--recipe.epochs", "1", "--backbone-options.filters", "8",
              "--out", tmp_path / "new"]  # fmt: skip
     assert "advbct" in document(capsys, *words)["releases"]
@@ -245,6 +266,13 @@ def test_releases_decide_how_images_are_read(capsys, made: Path, tmp_path) -> No
         "1",
     ]
     document(capsys, *words, "--out", tmp_path / "small")
-    both = ["embed", "images", made / "photos", "--release", made / "runs" / "old", tmp_path / "small"]
+    both = [
+        "embed",
+        "images",
+        made / "photos",
+        "--model",
+        f"release:{made / 'runs' / 'old'}",
+        f"release:{tmp_path / 'small'}",
+    ]
     found = document(capsys, *both, "--out", tmp_path / "e")["embeddings"]
     assert [entry["items"] for entry in found] == [12, 12]

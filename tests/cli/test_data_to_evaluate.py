@@ -76,7 +76,7 @@ def test_a_folder_that_is_not_there_says_where_to_get_the_data(fails: Callable[.
 
 
 def test_cameras_reach_the_embeddings(capsys, made: Path, market: Path, tmp_path: Path) -> None:
-    words = ["embed", "images", "market-1501", "--data-root", market, "--release", made / "runs" / "old"]
+    words = ["embed", "images", "market-1501", "--data-root", market, "--model", f"release:{made / 'runs' / 'old'}"]
     document(capsys, *words, "--out", tmp_path / "out")
     gallery = storage.load(tmp_path / "out" / "old" / "gallery.safetensors")
     assert gallery.columns["camera"].tolist() == [1, 2, 5]
@@ -86,7 +86,7 @@ def test_cameras_reach_the_embeddings(capsys, made: Path, market: Path, tmp_path
 
 
 def test_features_with_their_mirror_images(capsys, made: Path, tmp_path: Path) -> None:
-    words = ["embed", "images", made / "photos", "--release", made / "runs" / "old"]
+    words = ["embed", "images", made / "photos", "--model", f"release:{made / 'runs' / 'old'}"]
     for out, more in {
         "plain": [],
         "features": ["--form", "features"],
@@ -108,7 +108,9 @@ def test_features_with_their_mirror_images(capsys, made: Path, tmp_path: Path) -
 def test_flip_and_form_mean_nothing_for_what_is_no_image(fails: Callable[..., str], made: Path, tmp_path: Path) -> None:
     stored = made / "embedded" / "old" / "embeddings.safetensors"
     for words in (["--flip"], ["--form", "features"]):
-        said = fails("embed", "stored", stored, "--release", made / "runs" / "old", *words, "--out", tmp_path)
+        said = fails(
+            "embed", "stored", stored, "--model", f"release:{made / 'runs' / 'old'}", *words, "--out", tmp_path
+        )
         assert f"Unknown option: {words[0]}" in said and "limpet embed stored --help" in said
 
 
@@ -120,14 +122,15 @@ def test_without_training_images_training_is_refused(
     for words in (
         ["train", "--method", "independent"],
         ["train", "--scenario", "open-class"],
-        ["train", "--old", old, "--method", "bct", "--dim", "16"],
+        ["train", "--old", f"release:{old}", "--method", "bct", "--dim", "16"],
         ["limpet-bench", "sessions", "disjoint", "--test-images", "2"],
     ):
         assert refused in fails(*words, "--data", probes, "--out", tmp_path / "out")
-    said = fails("train", "--data", made / "photos", "--old", old, "--old-data", probes, "--method", "advbct",
-                 "--backbone-options.filters", "8", "--dim", "16", "--out", tmp_path / "out")  # fmt: skip
+    said = fails("train", "--data", made / "photos", "--old", f"release:{old}", "--old-data", probes,
+                 "--method", "advbct", "--backbone-options.filters", "8", "--dim", "16",
+                 "--out", tmp_path / "out")  # fmt: skip
     assert refused in said
-    said = fails("embed", "images", probes, "--part", "train", "--release", old, "--out", tmp_path / "out")
+    said = fails("embed", "images", probes, "--part", "train", "--model", f"release:{old}", "--out", tmp_path / "out")
     assert "'probes' has no training images. Expected: --part evaluation" in said
 
 
@@ -140,7 +143,9 @@ def test_labels_that_mean_nothing_are_neither_described_nor_written(
     assert main(["data", "describe", probes]) == 0
     assert main(["data", "check", probes]) == 0
     assert "nothing to train on" in " ".join(capsys.readouterr().err.split())
-    document(capsys, "embed", "images", probes, "--release", made / "runs" / "old", "--out", tmp_path / "out")
+    document(
+        capsys, "embed", "images", probes, "--model", f"release:{made / 'runs' / 'old'}", "--out", tmp_path / "out"
+    )
     for part, count in (("query", 2), ("gallery", 12)):
         embeddings = storage.load(tmp_path / "out" / "old" / f"{part}.safetensors")
         assert len(embeddings) == count and embeddings.labels is None and embeddings.class_names is None

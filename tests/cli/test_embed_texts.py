@@ -55,12 +55,14 @@ def document(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, An
 
 
 def embed(capsys: pytest.CaptureFixture[str], root: Path, out: Path, *words: object) -> list[dict[str, Any]]:
-    command = ["embed", "texts", "clinc150", "--data-root", root, "--text-model", "wordllama", "--out", out, *words]
+    command = ["embed", "texts", "clinc150", "--data-root", root, "--model", "package:wordllama", "--out", out, *words]
     return list(document(capsys, *command)["embeddings"])
 
 
 def test_a_data_set_gets_a_file_per_part(capsys, root: Path, tmp_path: Path) -> None:
-    found = embed(capsys, root, tmp_path, "--query-prefix", "find: ", "--data-options.unseen_share", "0.34")
+    found = embed(
+        capsys, root, tmp_path, "--model-options.query-prefix", "find: ", "--data-options.unseen_share", "0.34"
+    )
     assert [(Path(entry["file"]).name, entry["items"], entry["role"], entry["prefix"]) for entry in found] == [
         ("train.safetensors", 2, "document", ""),
         ("query.safetensors", 6, "query", "find: "),
@@ -73,11 +75,13 @@ def test_a_data_set_gets_a_file_per_part(capsys, root: Path, tmp_path: Path) -> 
         assert part.dim == entry["dim"] == 256
         np.testing.assert_allclose(np.linalg.norm(part.vectors, axis=1), 1, rtol=1e-5)
     settings = tomllib.loads((tmp_path / "wordllama" / "embed-texts.toml").read_text())["embed"]["texts"]
-    assert settings["query-prefix"] == "find: " and settings["batch-size"] == 64
+    assert settings["model-options"]["query_prefix"] == "find: " and settings["batch-size"] == 64
 
 
 def test_settings_in_a_file_do_the_same_again(capsys, root: Path, tmp_path: Path) -> None:
-    first = embed(capsys, root, tmp_path / "a", "--query-prefix", "find: ", "--truncate-dim", "64")
+    first = embed(
+        capsys, root, tmp_path / "a", "--model-options.query-prefix", "find: ", "--model-options.truncate-dim", "64"
+    )
     settings = tmp_path / "a" / "wordllama" / "embed-texts.toml"
     again = document(capsys, "embed", "texts", "--config", settings, "--out", tmp_path / "b")["embeddings"]
     for one, other in zip(first, again, strict=True):
@@ -85,13 +89,13 @@ def test_settings_in_a_file_do_the_same_again(capsys, root: Path, tmp_path: Path
 
 
 def test_one_set_is_a_query_among_all_others(capsys, mine: Path, tmp_path: Path) -> None:
-    words = ["embed", "texts", mine, "--text-model", "wordllama", "--out"]
+    words = ["embed", "texts", mine, "--model", "package:wordllama", "--out"]
     (entry,) = document(capsys, *words, tmp_path / "e")["embeddings"]
     found = storage.load(entry["file"])
     assert Path(entry["file"]).name == "embeddings.safetensors" and entry["role"] == found.role == "both"
     assert found.class_names is not None and list(found.class_names) == sorted(SENTENCES)
     (entry,) = document(
-        capsys, *words, tmp_path / "q", "--role", "query", "--query-prefix", "find: ", "--batch-size", "5"
+        capsys, *words, tmp_path / "q", "--role", "query", "--model-options.query-prefix", "find: ", "--batch-size", "5"
     )["embeddings"]
     assert (entry["role"], entry["prefix"]) == ("query", "find: ")
 
@@ -99,8 +103,8 @@ def test_one_set_is_a_query_among_all_others(capsys, mine: Path, tmp_path: Path)
 def test_several_models_and_what_people_see(capsys, root: Path, tmp_path: Path) -> None:
     copied(tmp_path / "other")
     out = tmp_path / "out"
-    words = ["embed", "texts", "clinc150", "--data-root", root, "--text-model", "wordllama", tmp_path / "other",
-             "--document-prefix", "text: ", "--out", out]  # fmt: skip
+    words = ["embed", "texts", "clinc150", "--data-root", root, "--model", "package:wordllama",
+             f"st:{tmp_path / 'other'}", "--model-options.document-prefix", "text: ", "--out", out]  # fmt: skip
     assert main([str(word) for word in words]) == 0
     said = capsys.readouterr().err
     assert "Embeddings" in said and "'text: '" in said and "dimension" in said
@@ -113,10 +117,11 @@ def copied(folder: Path) -> Path:
     """Copy the static model into a folder, without its second half of dimensions."""
     from safetensors.numpy import load_file, save_file
 
+    from limpet.models.names import ModelName
     from limpet.models.static_words import static_files
     from limpet.models.text_folders import find_model
 
-    files = static_files(find_model("wordllama"))
+    files = static_files(find_model(ModelName("package:wordllama")))
     assert files is not None
     folder.mkdir()
     (folder / "tokenizer.json").write_bytes(files.tokenizer.read_bytes())
@@ -138,7 +143,7 @@ def test_blank_texts_are_refused_or_skipped_and_named(capsys, fails: Fails, tmp_
         file.write_text("".join(json.dumps(one) + "\n" for one in rows))
     else:
         pq.write_table(pa.Table.from_pylist([*rows[:1], {"id": "i1", "text": None, "label": "a"}, *rows[2:]]), file)
-    words = ["embed", "texts", file, "--text-model", "wordllama", "--out", tmp_path / "out"]
+    words = ["embed", "texts", file, "--model", "package:wordllama", "--out", tmp_path / "out"]
     refused = fails(*words)
     assert ("--on-empty skip" in refused or "missing" in refused) and not (tmp_path / "out").exists()
     capsys.readouterr()
@@ -151,8 +156,8 @@ def test_blank_texts_are_refused_or_skipped_and_named(capsys, fails: Fails, tmp_
 
 def test_the_outcome_can_be_evaluated(capsys, fails: Fails, root: Path, tmp_path: Path) -> None:
     embed(capsys, root, tmp_path / "whole")
-    embed(capsys, root, tmp_path / "short", "--max-length", "3")
-    embed(capsys, root, tmp_path / "narrow", "--truncate-dim", "64")
+    embed(capsys, root, tmp_path / "short", "--model-options.max-length", "3")
+    embed(capsys, root, tmp_path / "narrow", "--model-options.truncate-dim", "64")
     words = ["evaluate", "--old", tmp_path / "short", "--out", tmp_path / "e", "--resamples", "50", "--new"]
     capsys.readouterr()
     code = main([*map(str, [*words, tmp_path / "whole"]), "--report", "none", "--json"])
@@ -167,24 +172,24 @@ def test_the_outcome_can_be_evaluated(capsys, fails: Fails, root: Path, tmp_path
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["texts", "clinc150"], "No text model was given. Expected: --text-model MODEL"),
-        (["--text-model", "wordllama"], "Unknown command"),
-        (["texts", "clinc150", "--data", "glyphs"], "Unknown option: --data."),
-        (["texts", "clinc150", "--release", "x"], "'x' is no release"),
+        (["texts", "clinc150"], "--model requires an argument"),
+        (["--model", "package:wordllama"], "Unknown command"),
+        (["texts", "clinc150", "--model", "st:x", "--data", "glyphs"], "Unknown option: --data."),
+        (["texts", "clinc150", "--model", "release:x"], "'x' is no release"),
         (
-            ["texts", "clinc150", "--text-model", "wordllama", "--part", "train"],
+            ["texts", "clinc150", "--model", "package:wordllama", "--part", "train"],
             "Unknown option: --part.",
         ),
         (
-            ["images", "glyphs", "--release", "x", "--query-prefix", "q"],
-            "Unknown option: --query-prefix",
+            ["images", "glyphs", "--model", "release:x", "--model-options.query-prefix", "q"],
+            "Unknown option: --model-options.query-prefix",
         ),
-        (["texts", "clinc150", "--text-model", "wordlama"], "no text model 'wordlama'"),
-        (["texts", "clinc150", "--text-model", "wordllama", "a/wordllama"], "models of the same name"),
-        (["texts", "clinc150", "--text-model", "wordllama", "--role", "query"], "--role query was given with"),
-        (["texts", "clinc150", "--text-model", "wordllama", "--batch-size", "0"], "batch_size=0"),
-        (["texts", "clinc150", "--text-model", "wordllama", "--truncate-dim", "999"], "at most 256"),
-        (["texts", "glyphs", "--text-model", "wordllama"], "Unknown text data set or file 'glyphs'"),
+        (["texts", "clinc150", "--model", "st:wordlama"], "no text model 'st:wordlama'"),
+        (["texts", "clinc150", "--model", "package:wordllama", "st:a/wordllama"], "Models of the same name"),
+        (["texts", "clinc150", "--model", "package:wordllama", "--role", "query"], "--role query was given with"),
+        (["texts", "clinc150", "--model", "package:wordllama", "--batch-size", "0"], "batch_size=0"),
+        (["texts", "clinc150", "--model", "package:wordllama", "--model-options.truncate-dim", "999"], "at most 256"),
+        (["texts", "glyphs", "--model", "package:wordllama"], "Unknown text data set or file 'glyphs'"),
     ],
 )
 def test_wrong_use_is_answered(fails: Fails, root: Path, tmp_path: Path, words: list[str], message: str) -> None:
@@ -193,7 +198,17 @@ def test_wrong_use_is_answered(fails: Fails, root: Path, tmp_path: Path, words: 
 
 
 def test_a_prefix_that_would_not_be_used(fails: Fails, mine: Path, tmp_path: Path) -> None:
-    said = fails("embed", "texts", mine, "--text-model", "wordllama", "--query-prefix", "q: ", "--out", tmp_path / "e")
+    said = fails(
+        "embed",
+        "texts",
+        mine,
+        "--model",
+        "package:wordllama",
+        "--model-options.query-prefix",
+        "q: ",
+        "--out",
+        tmp_path / "e",
+    )
     assert "these texts are both" in said and "--role query" in said
 
 
@@ -203,7 +218,7 @@ def test_all_models_are_asked_before_the_first_embeds(fails: Fails, mine: Path, 
     (asking / "modules.json").write_text(json.dumps(parts))
     prompts = {"prompts": {"query": "find: ", "document": "text: "}}
     (asking / "config_sentence_transformers.json").write_text(json.dumps(prompts))
-    said = fails("embed", "texts", mine, "--text-model", "wordllama", asking, "--out", tmp_path / "out")
+    said = fails("embed", "texts", mine, "--model", "package:wordllama", f"st:{asking}", "--out", tmp_path / "out")
     assert "asking' puts 'find: ' before a query and 'text: ' before a document" in said
     assert not (tmp_path / "out").exists()
 

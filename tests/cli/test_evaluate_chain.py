@@ -160,7 +160,7 @@ def runs(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     def evaluate(test_set: str, folder: str, new: str = "e2", third: str = "i3", *more: str) -> None:
         words = ["evaluate", "--resamples", "100", "--curve", "no", "--report", "none", "--out", root / folder, *more]
         for option, name in (("old", "e1"), ("new", new), ("independent", third)):
-            words += [f"--{option}", files / test_set / f"{name}.npz", f"--{option}-model", name]
+            words += [f"--{option}", files / test_set / f"{name}.npz", f"--{option}-name", name]
         assert main([str(word) for word in words]) in (0, 1)
 
     evaluate("roxford", "roxford")
@@ -201,7 +201,7 @@ def test_a_set_that_is_not_compatible_is_exit_code_1(capsys, files: Path, runs: 
     names = ("roxford", "rparis")
     for name in names:
         words = ["evaluate", "--old", files / name / "e3.npz", "--new", files / name / "worse.npz", "--curve", "no"]
-        words += ["--old-model", "e3", "--new-model", "worse", "--resamples", "50", "--report", "none"]
+        words += ["--old-name", "e3", "--new-name", "worse", "--resamples", "50", "--report", "none"]
         assert main([*map(str, words), "--out", str(tmp_path / name)]) == 1
     code, found, said = run(
         capsys, "evaluate", "combine", *(tmp_path / name for name in names), "--out", tmp_path / "b"

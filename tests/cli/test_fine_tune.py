@@ -47,10 +47,20 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     old = write_tiny_model(root / "old", seed=1, dropout=0.0)
     for name, count, seed in (("texts", 48, 1), ("gallery", 24, 2), ("queries", 12, 3)):
         write_csv(root / f"{name}.csv", some_texts(count, seed))
-    texts = ["texts.csv", "--text-model", new, "--old-text-model", old, "--truncate-dim", 24, "--max-length", 9]
+    texts = [
+        "texts.csv",
+        "--model",
+        f"st:{new}",
+        "--old",
+        f"st:{old}",
+        "--model-options.truncate-dim",
+        24,
+        "--model-options.max-length",
+        9,
+    ]
     words = ["fine-tune", root / texts[0], *texts[1:], *FAST, "--out", root / "tuned"]
     assert main([*map(str, words)]) == 0
-    embedded = ["embed", "texts", root / "gallery.csv", "--text-model", old, "--out", root / "embedded"]
+    embedded = ["embed", "texts", root / "gallery.csv", "--model", f"st:{old}", "--out", root / "embedded"]
     assert main([*map(str, embedded)]) == 0
     shutil.rmtree(root / "new")  # the release needs no other folder
     return root
@@ -67,13 +77,13 @@ def test_what_it_writes_and_says(made: Path, capsys: pytest.CaptureFixture[str],
 def test_its_release_embeds_texts_with_the_prefixes_and_lengths_of_training(
     made: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    words = ["embed", "texts", made / "queries.csv", "--release", made / "tuned", "--role", "query"]
+    words = ["embed", "texts", made / "queries.csv", "--model", f"release:{made / 'tuned'}", "--role", "query"]
     told = run(capsys, *words, "--out", tmp_path)["embeddings"][0]
     query = storage.load(Path(told["file"]), verify=True)
     assert query.fingerprint == load_release(made / "tuned").fingerprint and query.dim == 32
     assert query.prefix == "find : "
-    other = run(capsys, "embed", "texts", made / "queries.csv", "--release", made / "tuned", "--role", "document",
-                "--out", tmp_path / "documents")["embeddings"][0]  # fmt: skip
+    other = run(capsys, "embed", "texts", made / "queries.csv", "--model", f"release:{made / 'tuned'}",
+                "--role", "document", "--out", tmp_path / "documents")["embeddings"][0]  # fmt: skip
     assert not np.allclose(storage.load(Path(other["file"])).vectors, query.vectors)
 
 
@@ -81,7 +91,7 @@ def test_evaluate_compares_it_with_the_old_gallery(
     made: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     for texts, role in (("queries", "query"), ("gallery", "document")):
-        words = ["embed", "texts", made / f"{texts}.csv", "--release", made / "tuned", "--role", role]
+        words = ["embed", "texts", made / f"{texts}.csv", "--model", f"release:{made / 'tuned'}", "--role", role]
         assert main([*map(str, words), "--out", str(tmp_path / texts)]) == 0
     sides = {"query": tmp_path / "queries", "gallery": tmp_path / "gallery"}
     (tmp_path / "new").mkdir()
@@ -90,7 +100,7 @@ def test_evaluate_compares_it_with_the_old_gallery(
     (tmp_path / "old").mkdir()
     old = made / "old" / "model"
     for texts, name in (("queries", "query"), ("gallery", "gallery")):
-        words = ["embed", "texts", made / f"{texts}.csv", "--text-model", old, "--out", tmp_path / f"old-{texts}"]
+        words = ["embed", "texts", made / f"{texts}.csv", "--model", f"st:{old}", "--out", tmp_path / f"old-{texts}"]
         assert main([*map(str, words)]) == 0
         written = tmp_path / f"old-{texts}" / "model" / "embeddings.safetensors"
         shutil.copy(written, tmp_path / "old" / f"{name}.safetensors")
@@ -105,11 +115,11 @@ def test_a_gallery_of_the_old_model_is_embedded_anew_and_searched(
     gallery = tmp_path / "live"
     embedded = made / "embedded" / "model"
     assert main(["gallery", "create", str(gallery), "--embeddings", str(embedded)]) == 0
-    assert main(["gallery", "prepare", str(gallery), "--release", str(made / "tuned")]) == 0
-    words = ["gallery", "backfill", "--release", made / "tuned", "--texts", made / "gallery.csv"]
+    assert main(["gallery", "prepare", str(gallery), "--model", f"release:{made / 'tuned'}"]) == 0
+    words = ["gallery", "backfill", "--model", f"release:{made / 'tuned'}", "--texts", made / "gallery.csv"]
     assert main([*map(str, words), "--gallery", str(gallery)]) == 0
     assert main(["gallery", "swap", str(gallery)]) == 0
-    words = ["--text", some_texts(24, 2).texts[5], "--release", made / "tuned"]
+    words = ["--text", some_texts(24, 2).texts[5], "--model", f"release:{made / 'tuned'}"]
     found = run(capsys, "gallery", "search", gallery, *words)
     assert len(found["queries"][0]["hits"]) == 10
 
@@ -117,9 +127,9 @@ def test_a_gallery_of_the_old_model_is_embedded_anew_and_searched(
 def test_it_is_exported_as_one_model_of_the_library(
     made: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    words = ["export", made / "tuned", "--to", "sentence-transformers", "--out", tmp_path / "model"]
+    words = ["export", f"release:{made / 'tuned'}", "--to", "sentence-transformers", "--out", tmp_path / "model"]
     assert main([*map(str, words)]) == 0
-    embed = ["embed", "texts", made / "queries.csv", "--release", made / "tuned", "--role", "query"]
+    embed = ["embed", "texts", made / "queries.csv", "--model", f"release:{made / 'tuned'}", "--role", "query"]
     told = run(capsys, *embed, "--out", tmp_path / "embedded")["embeddings"][0]
     expected = storage.load(Path(told["file"]))
     model = SentenceTransformer(str(tmp_path / "model"), device="cpu")
@@ -135,9 +145,9 @@ def test_an_altered_release_is_refused(made: Path, fails: Fails, tmp_path: Path)
     path = tmp_path / "tuned" / "text_model" / "tokenizer.json"
     path.write_text(json.dumps(json.loads(path.read_text()), indent=7))
     words = ["embed", "texts", made / "queries.csv", "--role", "query", "--out", tmp_path / "out"]
-    said = fails(*words, "--release", tmp_path / "tuned")
+    said = fails(*words, "--model", f"release:{tmp_path / 'tuned'}")
     assert "is a head over text:" in said
-    said = fails(*words, "--release", made / "tuned", "--max-length", 5)
+    said = fails(*words, "--model", f"release:{made / 'tuned'}", "--model-options.max-length", 5)
     assert "is a head over text:" in said
 
 
@@ -145,11 +155,11 @@ def test_what_cannot_be_fine_tuned_is_told_before_anything_is_embedded(
     made: Path, fails: Fails, tmp_path: Path
 ) -> None:
     words = ["fine-tune", made / "texts.csv", "--out", tmp_path / "out", *FAST]
-    old = ["--old-text-model", made / "old" / "model"]
-    model = ["--text-model", made / "old" / "model"]
-    said = fails(*words, *old, "--text-model", "wordllama")
+    old = ["--old", f"st:{made / 'old' / 'model'}"]
+    model = ["--model", f"st:{made / 'old' / 'model'}"]
+    said = fails(*words, *old, "--model", "package:wordllama")
     assert "no network of the sentence-transformers library" in said and "limpet adapt" in said
-    assert "--old EMBEDDINGS, or --old-text-model MODEL" in fails(*words, *model)
+    assert "--old requires an argument" in fails(*words, *model)
     assert "learns in sessions" in fails(*words, *old, *model, "--method", "lwf")
     assert "at least 1" in fails(*words, *old, *model, "--recipe.trainable.lora", 0)
     unlabelled = write_csv(tmp_path / "plain.csv", some_texts(8, 1), labelled=False)
@@ -168,14 +178,14 @@ def test_pairs_and_triplets_are_trained_on_from_a_file(
 ) -> None:
     model = str(made / "old" / "model")
     (tmp_path / "triplets.csv").write_text(PAIRS.replace("anchor,", "asked,"))
-    words = ["fine-tune", tmp_path / "triplets.csv", "--data-options.anchor-column", "asked", "--text-model", model,
-             "--max-length", 9, "--old-text-model", model, "--loss", "triplet", "--loss-options.margin", 0.5,
+    words = ["fine-tune", tmp_path / "triplets.csv", "--data-options.anchor-column", "asked", "--model", f"st:{model}",
+             "--model-options.max-length", 9, "--old", f"st:{model}", "--loss", "triplet", "--loss-options.margin", 0.5,
              *FAST]  # fmt: skip
     told = run(capsys, *words, "--out", tmp_path / "out")
     assert list(told["releases"]) == ["l2"]
     record = load_release(tmp_path / "out").record
     assert (record.data["triplets"], record.data["loss"]) == ("24", "TripletLoss(margin=0.5)")
-    embed = ["embed", "texts", made / "queries.csv", "--release", tmp_path / "out"]
+    embed = ["embed", "texts", made / "queries.csv", "--model", f"release:{tmp_path / 'out'}"]
     assert len(run(capsys, *embed, "--out", tmp_path / "embedded")["embeddings"]) == 1
     settings = (tmp_path / "out" / "fine-tune.toml").read_text()
     assert "asked" in settings and "margin = 0.5" in settings
@@ -186,7 +196,16 @@ def test_fine_tune_counts_the_texts_that_either_model_cuts(
 ) -> None:
     model = str(made / "old" / "model")
     (tmp_path / "pairs.csv").write_text(PAIRS)
-    words = ["fine-tune", tmp_path / "pairs.csv", "--text-model", model, "--max-length", 3, "--old-text-model", model]
+    words = [
+        "fine-tune",
+        tmp_path / "pairs.csv",
+        "--model",
+        f"st:{model}",
+        "--model-options.max-length",
+        3,
+        "--old",
+        f"st:{model}",
+    ]
     capsys.readouterr()
     assert main([*map(str, words), *FAST, "--out", str(tmp_path / "out")]) == 0
     assert capsys.readouterr().err.count("texts have more than the 3 tokens") == 1
@@ -200,16 +219,25 @@ def test_the_old_embeddings_of_pairs_have_the_texts_as_ids(
     (tmp_path / "pairs.csv").write_text("\n".join(map(",".join, pairs)))
     every = sorted({text for row in pairs[1:] for text in row})
     (tmp_path / "texts.csv").write_text("\n".join(["text", *every]))
-    embed = ["embed", "texts", tmp_path / "texts.csv", "--data-options.id-column", "text", "--text-model", model]
+    embed = ["embed", "texts", tmp_path / "texts.csv", "--data-options.id-column", "text", "--model", f"st:{model}"]
     run(capsys, *embed, "--out", tmp_path / "old")
-    words = ["fine-tune", tmp_path / "pairs.csv", "--text-model", model, "--max-length", 9, *FAST, "--old"]
+    words = [
+        "fine-tune",
+        tmp_path / "pairs.csv",
+        "--model",
+        f"st:{model}",
+        "--model-options.max-length",
+        9,
+        *FAST,
+        "--old",
+    ]
     told = run(capsys, *words, tmp_path / "old", "--method", "hoc", "--out", tmp_path / "out")
     assert load_release(Path(told["releases"]["hoc"]["path"])).record.data["pairs"] == "24"
 
 
 def test_bad_pairs_are_told_before_anything_is_embedded(made: Path, fails: Fails, tmp_path: Path) -> None:
     model = str(made / "old" / "model")
-    old = ["--text-model", model, "--old-text-model", model, "--out", tmp_path / "out", *FAST]
+    old = ["--model", f"st:{model}", "--old", f"st:{model}", "--out", tmp_path / "out", *FAST]
     path = tmp_path / "pairs.csv"
     for written, words, said in [
         ("anchor\na\nb\n", [], "none of positives"),

@@ -79,7 +79,7 @@ def test_unknown_subcommands_and_options(fails: Fails) -> None:
 )
 def test_no_gallery(name: str, fails: Fails, tmp_path: Path) -> None:
     more = {"delete": ["--ids", "a"], "search": ["--like", "a"], "link": ["--force", "x"], "backfill": [],
-            "prepare": ["--model", "x", "--dim", 4], "export": ["--out", tmp_path / "x.npz"],
+            "prepare": ["--name", "x", "--dim", 4], "export": ["--out", tmp_path / "x.npz"],
             "backup": [tmp_path / "copy"]}  # fmt: skip
     said = fails("gallery", name, tmp_path / "none", *more.get(name, []))
     assert "There is no gallery" in said and not (tmp_path / "none").exists()
@@ -89,7 +89,7 @@ def test_places_that_hold_something_else(refused: Fails, tmp_path: Path) -> None
     (tmp_path / "file").write_text("a file")
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "thesis.txt").write_text("important")
-    new = ("--model", "v1", "--dim", 4)
+    new = ("--name", "v1", "--dim", 4)
     assert "is a file" in refused("status", url=tmp_path / "file")
     assert "is a file" in refused("create", *new, url=f"memory:{tmp_path / 'file'}")
     assert "holds something else: thesis.txt" in refused("create", *new, url=f"memory:{tmp_path / 'folder'}")
@@ -117,17 +117,17 @@ def test_a_damaged_database(damage: str, fails: Fails, gallery: str) -> None:
 def test_a_model_is_named_once(refused: Fails, tmp_path: Path) -> None:
     new = tmp_path / "new"
     assert "No model was named" in refused("create", url=new)
-    assert "without --dim" in refused("create", "--model", "v1", url=new)
-    assert "--dim 0" in refused("create", "--model", "v1", "--dim", 0, url=new)
-    assert "Several models" in refused("prepare", "--model", "v2", "--dim", 4, "--release", "x")
-    assert "is no release" in refused("prepare", "--release", tmp_path)
-    assert "already: g1" in refused("prepare", "--model", "v1", "--dim", 4)
+    assert "without --dim" in refused("create", "--name", "v1", url=new)
+    assert "--dim 0" in refused("create", "--name", "v1", "--dim", 0, url=new)
+    assert "--name v2 with --model release:x" in refused("prepare", "--name", "v2", "--dim", 4, "--model", "release:x")
+    assert "is no release" in refused("prepare", "--model", f"release:{tmp_path}")
+    assert "already: g1" in refused("prepare", "--name", "v1", "--dim", 4)
     assert "There is no" in refused("create", "--embeddings", tmp_path / "none.npz", url=new)
     assert not new.exists()
 
 
 def test_columns(refused: Fails, tmp_path: Path) -> None:
-    new = ("--model", "v1", "--dim", 4, "--columns")
+    new = ("--name", "v1", "--dim", 4, "--columns")
     assert "Unknown column type 'float'" in refused("create", *new, "price=float", url=tmp_path / "new")
     assert "NAME=TYPE" in refused("create", *new, "price", url=tmp_path / "new")
     assert "'score'" in refused("create", *new, "score=number", url=tmp_path / "new")
@@ -149,13 +149,13 @@ def test_vectors_that_break_a_promise(refused: Fails, tmp_path: Path) -> None:
         kind = np.float64 if name == "double" else np.float32
         np.savez(tmp_path / f"{name}.npz", **{**values, "vectors": values["vectors"].astype(kind)})
         for command in ("add", "import"):
-            said = refused(command, "--embeddings", tmp_path / f"{name}.npz", "--model", "v1")
+            said = refused(command, "--embeddings", tmp_path / f"{name}.npz", "--name", "v1")
             assert expected in said, (name, command)
     np.savez(tmp_path / "empty.npz", ids=np.array([], str), vectors=np.empty((0, 4), np.float32))
     (tmp_path / "text.npz").write_text("no archive")
     for command in ("add", "upsert", "import"):
-        assert "no items" in refused(command, "--embeddings", tmp_path / "empty.npz", "--model", "v1")
-        assert "is a text file" in refused(command, "--embeddings", tmp_path / "text.npz", "--model", "v1")
+        assert "no items" in refused(command, "--embeddings", tmp_path / "empty.npz", "--name", "v1")
+        assert "is a text file" in refused(command, "--embeddings", tmp_path / "text.npz", "--name", "v1")
 
 
 def test_files_of_another_model(refused: Fails, tmp_path: Path) -> None:
@@ -163,26 +163,26 @@ def test_files_of_another_model(refused: Fails, tmp_path: Path) -> None:
     own = storage.save(points(2, first=20, model="v7"), tmp_path / "own.safetensors")
     for command in ("add", "import", "upsert"):
         assert "does not say which model" in refused(command, "--embeddings", file)
-        assert "declared:v2" in refused(command, "--embeddings", file, "--model", "v2")
+        assert "declared:v2" in refused(command, "--embeddings", file, "--name", "v2")
         assert "declared:v7" in refused(command, "--embeddings", own)
-    assert "says that declared:v7 made it" in refused("import", "--embeddings", own, "--model", "v1")
+    assert "says that declared:v7 made it" in refused("import", "--embeddings", own, "--name", "v1")
     assert "does not say which model" in refused("search", "--queries", file)
-    assert "declared:v2" in refused("search", "--queries", file, "--model", "v2")
-    assert "does not say which model" in refused("backfill", "--vectors", file)
-    assert "declared:v2" in refused("backfill", "--vectors", file, "--model", "v2")
+    assert "declared:v2" in refused("search", "--queries", file, "--name", "v2")
+    assert "does not say which model" in refused("backfill", "--model", file)
+    assert "declared:v2" in refused("backfill", "--model", file, "--name", "v2")
 
 
 def test_tables(refused: Fails, tmp_path: Path) -> None:
     ids, vectors = pa.array(["a", None]), pa.array([[1.0, 2, 3, 4], [2.0, 3, 4, 5]], pa.list_(pa.float32()))
     pq.write_table(pa.table({"id": ids, "vector": vectors}), tmp_path / "missing.parquet")
     pq.write_table(pa.table({"key": ids, "vector": vectors}), tmp_path / "named.parquet")
-    assert "1 ids are missing" in refused("import", "--embeddings", tmp_path / "missing.parquet", "--model", "v1")
-    named = ("import", "--embeddings", tmp_path / "named.parquet", "--model", "v1")
+    assert "1 ids are missing" in refused("import", "--embeddings", tmp_path / "missing.parquet", "--name", "v1")
+    named = ("import", "--embeddings", tmp_path / "named.parquet", "--name", "v1")
     assert "Unknown column" in refused(*named, "--id-column", "name")
     assert "and no table" in refused("import", "--embeddings", f"lance:{tmp_path}")
-    assert "Unknown table 'x'" in refused("import", "--embeddings", f"lance:{tmp_path}#x", "--model", "v1")
+    assert "Unknown table 'x'" in refused("import", "--embeddings", f"lance:{tmp_path}#x", "--name", "v1")
     assert "Nothing given to import" in refused("import")
-    words = ("import", "--embeddings", tmp_path / "named.parquet", "--model", "v1", "--take")
+    words = ("import", "--embeddings", tmp_path / "named.parquet", "--name", "v1", "--take")
     assert "--take =key" in refused(*words, "=key") and "no metadata column 'key'" in refused(*words, "key")
     assert "1 to 50,000" in refused(
         "import", "--embeddings", storage.save(points(2, first=20), tmp_path / "x.safetensors"), "--batch", 0
@@ -210,14 +210,14 @@ def test_steps_that_are_not_possible(refused: Fails, gallery: str, tmp_path: Pat
     assert "Both or neither" in refused("link")
     assert "g1 alone" in refused("link", "--force", "x")
     assert "--force without a reason" in refused("swap", "--force", "")
-    assert main(["gallery", "prepare", gallery, "--model", "v2", "--dim", "4"]) == 0
+    assert main(["gallery", "prepare", gallery, "--name", "v2", "--dim", "4"]) == 0
     files = [storage.save(points(10, model=model), tmp_path / f"{model}.safetensors") for model in ("v1", "v3")]
     words = ["evaluate", "--old", files[0], "--new", files[1], "--report", "none", "--out", tmp_path / "other"]
     assert main([str(word) for word in words]) == 1
-    assert "is about other models" in refused("link", "--report", tmp_path / "other")
+    assert "is about other models" in refused("link", "--evidence", tmp_path / "other")
     (tmp_path / "results.json").write_text(json.dumps({"schema_version": 1, "evaluations": {}}))
-    assert "no compatibility report" in refused("link", "--report", tmp_path)
-    assert "no compatibility report" in refused("link", "--report", tmp_path / "none.json")
+    assert "no compatibility report" in refused("link", "--evidence", tmp_path)
+    assert "no compatibility report" in refused("link", "--evidence", tmp_path / "none.json")
     said = refused("swap")
     assert "Queries of g2 would not find 10 of 10 items" in said and "--force REASON" in said
     assert "Unknown generation 'g9'" in refused("link", "--query", "g9", "--force", "x")
@@ -227,29 +227,29 @@ def test_steps_that_are_not_possible(refused: Fails, gallery: str, tmp_path: Pat
 def test_backfills(refused: Fails, tmp_path: Path) -> None:
     file = storage.save(points(10), tmp_path / "v.safetensors")
     assert "Nothing to embed with" in refused("backfill")
-    assert "--data without --release" in refused("backfill", "--data", tmp_path)
+    assert "--data without a model" in refused("backfill", "--data", tmp_path)
     assert "--texts without a model" in refused("backfill", "--texts", tmp_path / "t.csv")
-    assert "--release alone" in refused("backfill", "--release", tmp_path)
-    assert "Unknown order 'idd'" in refused("backfill", "--vectors", file, "--order", "idd")
-    assert "at least 1" in refused("backfill", "--vectors", file, "--batch", 0)
-    assert "--price-per-thousand" in refused("backfill", "--vectors", file, "--max-cost", 3)
-    assert "at least 0 items" in refused("backfill", "--vectors", file, "--budget", -1)
-    assert "There are no vectors" in refused("backfill", "--vectors", tmp_path / "none")
+    assert "alone given" in refused("backfill", "--model", f"release:{tmp_path}")
+    assert "Unknown order 'idd'" in refused("backfill", "--model", file, "--order", "idd")
+    assert "at least 1" in refused("backfill", "--model", file, "--batch", 0)
+    assert "--price-per-thousand" in refused("backfill", "--model", file, "--max-cost", 3)
+    assert "at least 0 items" in refused("backfill", "--model", file, "--budget", -1)
+    assert "There are no vectors" in refused("backfill", "--model", tmp_path / "none")
 
 
 def test_rehearsals(refused: Fails, tmp_path: Path) -> None:
     file = storage.save(points(10, model="v2"), tmp_path / "v.safetensors")
     assert "Nothing to embed with" in refused("rehearse")
-    assert "1 files of queries" in refused("rehearse", "--vectors", file, "--queries", file)
-    assert "at least 20" in refused("rehearse", "--vectors", file, "--sample", 5)
-    assert "Unknown order 'idd'" in refused("rehearse", "--vectors", file, "--order", "idd")
+    assert "1 files of queries" in refused("rehearse", "--model", file, "--queries", file)
+    assert "at least 20" in refused("rehearse", "--model", file, "--sample", 5)
+    assert "Unknown order 'idd'" in refused("rehearse", "--model", file, "--order", "idd")
 
 
 def test_one_writer(refused: Fails, gallery: str, tmp_path: Path) -> None:
     file = storage.save(points(10, model="v2"), tmp_path / "v.safetensors")
-    assert main(["gallery", "prepare", gallery, "--embeddings", str(file)]) == 0
+    assert main(["gallery", "prepare", gallery, "--model", str(file)]) == 0
     with Gallery.open(gallery) as other, other.store.writing("a test"):
-        for words in (["delete", "--ids", "i0"], ["abandon"], ["backfill", "--vectors", file]):
+        for words in (["delete", "--ids", "i0"], ["abandon"], ["backfill", "--model", file]):
             assert "(a test)" in refused(*words, "--wait", 0)
     assert main(["gallery", "delete", gallery, "--ids", "i0", "--wait", "0"]) == 0
 
@@ -267,21 +267,21 @@ def test_other_subcommands(refused: Fails, tmp_path: Path) -> None:
 
 def test_a_database_that_is_down_and_its_password(fails: Fails, capsys: pytest.CaptureFixture[str]) -> None:
     url = "postgresql://ann:s3cret@localhost:1/shop?password=t0psecret"
-    for words in (["status"], ["create", "--model", "v1", "--dim", 4], ["gc"]):
+    for words in (["status"], ["create", "--name", "v1", "--dim", 4], ["gc"]):
         said = fails("gallery", words[0], url, *words[1:])
         assert "s3cret" not in said and "t0psecret" not in said and "postgresql://ann" in said
     assert main(["gallery", "doctor", url, "--json"]) == 1
     printed = capsys.readouterr()
     assert "s3cret" not in printed.out + printed.err and "t0psecret" not in printed.out + printed.err
-    said = fails("gallery", "create", url.replace("sql", ""), "--model", "v1", "--dim", 4)
+    said = fails("gallery", "create", url.replace("sql", ""), "--name", "v1", "--dim", 4)
     assert "s3cret" not in said and "t0psecret" not in said
 
 
 @pytest.mark.parametrize(
     "words",
-    [["status", "{}"], ["create", "{}", "--model", "v1", "--dim", 4], ["delete", "memory:g", "--ids-from", "{}"],
-     ["import", "memory:g", "--embeddings", "{}", "--model", "v1"], ["status", "memory:g", "--json", "{}"],
-     ["import", "memory:g", "--embeddings", "{}?table=t&password=s3cret", "--model", "v1"], ["{}"],
+    [["status", "{}"], ["create", "{}", "--name", "v1", "--dim", 4], ["delete", "memory:g", "--ids-from", "{}"],
+     ["import", "memory:g", "--embeddings", "{}", "--name", "v1"], ["status", "memory:g", "--json", "{}"],
+     ["import", "memory:g", "--embeddings", "{}?table=t&password=s3cret", "--name", "v1"], ["{}"],
      ["status", "memory:g", "--wait", "{}"], ["status", "memory:g", "--{}"], ["journal", "memory:g", "--config", "{}"]],
 )  # fmt: skip
 @pytest.mark.parametrize("kind", ["mysql", "postgresql+psycopg"])
@@ -289,7 +289,7 @@ def test_a_password_is_on_no_screen_and_in_no_folder(
     words: list[Any], kind: str, fails: Fails, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["gallery", "create", "memory:g", "--model", "v1", "--dim", "4"]) == 0
+    assert main(["gallery", "create", "memory:g", "--name", "v1", "--dim", "4"]) == 0
     said = fails("gallery", *(str(word).format(f"{kind}://ann:s3cret@localhost:1/shop") for word in words))
     assert "s3cret" not in said and [path.name for path in tmp_path.iterdir()] == ["g"]
 
@@ -303,7 +303,7 @@ def test_machines_get_errors_as_json(gallery: str, capsys: pytest.CaptureFixture
 
 @pytest.mark.parametrize("subcommand", ["prepare", "rehearse"])
 def test_a_map_of_scores_without_its_adapter(subcommand: str, refused: Fails) -> None:
-    assert "--score-map without --adapter" in refused(subcommand, "--score-map", "score_map.json")
+    assert "--score-map without --link" in refused(subcommand, "--score-map", "score_map.json")
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from limpet.galleries import Gallery
 Run = Callable[..., Any]
 
 ITEMS = 120
-V1, V2 = ("--model", "v1"), ("--model", "v2")
+V1, V2 = ("--name", "v1"), ("--name", "v2")
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def vectors(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, noise in (("old", 1.0), ("new", 0.5)):
         points = (centres[labels] + noise * rng.normal(size=(ITEMS, 8))).astype(np.float32)
         np.savez(root / f"{name}.npz", ids=ids, vectors=points, labels=labels, price=price)
-    words = ["evaluate", "--old", root / "old.npz", "--new", root / "new.npz", "--old-model", "v1", "--new-model", "v2"]
+    words = ["evaluate", "--old", root / "old.npz", "--new", root / "new.npz", "--old-name", "v1", "--new-name", "v2"]
     assert main([str(word) for word in (*words, "--resamples", 200, "--out", root / "report")]) == 0
     return root
 
@@ -77,10 +77,10 @@ def test_the_whole_life(kind: str, vectors: Path, tmp_path: Path, run: Run) -> N
     assert made["items"] == ITEMS and made["columns"] == {"label": "text", "price": "number"}
     assert run("status", place)["phase"] == "steady"
 
-    assert run("prepare", place, *V2, "--dim", 8, "--report", vectors / "report")["prepared"] == "g2"
+    assert run("prepare", place, *V2, "--dim", 8, "--evidence", vectors / "report")["prepared"] == "g2"
     assert run("status", place)["generations"][1]["covered"] == ITEMS  # by the report
     assert run("swap", place)["active"] == "g2"
-    done = run("backfill", place, "--vectors", new, *V2, "--budget", 50, "--batch", 20, "--order", "random")
+    done = run("backfill", place, "--model", new, *V2, "--budget", 50, "--batch", 20, "--order", "random")
     assert (done["written"], done["lacking"], done["stopped"]) == (50, 70, "budget")
     assert "70 items are left. The same command continues." in run.said
 
@@ -98,7 +98,7 @@ def test_the_whole_life(kind: str, vectors: Path, tmp_path: Path, run: Run) -> N
     assert "queries of g1 do not find 2 of them" in run.said
     assert run("swap", place, "--force", "yes")["active"] == "g2"
 
-    done = run("backfill", place, "--vectors", new, *V2)
+    done = run("backfill", place, "--model", new, *V2)
     assert (done["lacking"], done["missing"], done["stopped"]) == (0, 0, "done")
     assert run("complete", place)["right"] == ITEMS - 1
     assert run("gc", place, "--older-than", 0)["removed"] == ["g1"]
@@ -131,7 +131,7 @@ def test_a_vector_of_another_item_is_a_query(vectors: Path, tmp_path: Path, run:
 def test_ctrl_c_ends_a_backfill_after_its_batch(vectors: Path, tmp_path: Path, run: Run) -> None:
     run("create", f"memory:{tmp_path / 'g'}", "--embeddings", vectors / "old.npz", *V1)
     run("prepare", tmp_path / "g", *V2, "--dim", 8)
-    words = ["backfill", tmp_path / "g", "--vectors", vectors / "new.npz", *V2, "--batch", "10"]
+    words = ["backfill", tmp_path / "g", "--model", vectors / "new.npz", *V2, "--batch", "10"]
     typed = [sys.executable, "-m", "limpet", "gallery", *map(str, words), "--rate", "40", "--json"]
     process = subprocess.Popen(typed, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                env={**os.environ, "OMP_NUM_THREADS": "1"})  # fmt: skip
@@ -152,11 +152,11 @@ def test_ctrl_c_ends_a_backfill_after_its_batch(vectors: Path, tmp_path: Path, r
 
 def test_items_that_the_source_lacks_are_named(vectors: Path, tmp_path: Path, run: Run) -> None:
     run("create", f"memory:{tmp_path / 'g'}", "--embeddings", vectors / "old.npz", *V1)
-    run("prepare", tmp_path / "g", *V2, "--dim", 8, "--report", vectors / "report")
+    run("prepare", tmp_path / "g", *V2, "--dim", 8, "--evidence", vectors / "report")
     run("swap", tmp_path / "g")
     some = part(vectors, "new", slice(0, ITEMS - 3), tmp_path / "some.npz")
     names = [f"{row:03d}" for row in range(ITEMS - 3, ITEMS)]
-    words = ["backfill", tmp_path / "g", "--vectors", some, *V2, "--missing-out", tmp_path / "missing.txt"]
+    words = ["backfill", tmp_path / "g", "--model", some, *V2, "--missing-out", tmp_path / "missing.txt"]
     done = run(*words, code=1)
     assert done["missing_ids"] == names and (tmp_path / "missing.txt").read_text().split() == names
     assert "3 items are not in the source: '117', '118', '119'" in run.said
@@ -166,8 +166,8 @@ def test_items_that_the_source_lacks_are_named(vectors: Path, tmp_path: Path, ru
 
 def test_a_sum_of_money_ends_a_backfill(vectors: Path, tmp_path: Path, run: Run) -> None:
     run("create", f"memory:{tmp_path / 'g'}", "--embeddings", vectors / "old.npz", *V1)
-    asked = ["--vectors", vectors / "new.npz", *V2, "--price-per-thousand", 0.5, "--max-cost", 0.02]
-    planned = run("plan", tmp_path / "g", *asked, "--report", vectors / "report")  # before it is prepared
+    asked = ["--model", vectors / "new.npz", *V2, "--price-per-thousand", 0.5, "--max-cost", 0.02]
+    planned = run("plan", tmp_path / "g", *asked, "--evidence", vectors / "report")  # before it is prepared
     assert (planned["generation"], planned["rows"], planned["rows_within_budget"]) == ("g2", ITEMS, 40)
     assert planned["links"][0]["gallery"] == "g1" and "at the end" in run.said
     assert run("status", tmp_path / "g")["sequence"] == 2  # nothing was changed
@@ -181,7 +181,7 @@ def test_a_direction_that_nobody_measured_needs_force(vectors: Path, tmp_path: P
     run("create", f"memory:{tmp_path / 'g'}", "--embeddings", vectors / "old.npz", *V1)
     run("prepare", tmp_path / "g", *V2, "--dim", 8)
     assert run("swap", tmp_path / "g", code=2)["error"]["type"] == "GalleryError"
-    assert run("link", tmp_path / "g", "--report", vectors / "report") | {"next": [], "phase": ""} == {
+    assert run("link", tmp_path / "g", "--evidence", vectors / "report") | {"next": [], "phase": ""} == {
         "query": "g2", "gallery": "g1", "how": "report", "next": [], "phase": "",
     }  # fmt: skip
     assert run("status", tmp_path / "g")["generations"][1]["searches"] == ["g2", "g1"]
@@ -199,10 +199,10 @@ def test_an_adapter_links_two_frozen_models(
     for direction in ("new_to_old", "old_to_new"):
         save_adapter(build_adapter("ridge", {"direction": direction}).fit(old, new), root / direction)
         url = f"memory:{root / direction}-gallery"
-        run("create", url, "--embeddings", root / "old.npz", "--model", "old")
-        run("prepare", url, "--embeddings", root / "new.npz", "--model", "new", "--adapter", root / direction)
+        run("create", url, "--embeddings", root / "old.npz", "--name", "old")
+        run("prepare", url, "--model", root / "new.npz", "--name", "new", "--link", root / direction)
         assert run("swap", url)["active"] == "g3" if direction == "old_to_new" else "g2"
-        found = run("search", url, "--queries", root / "new.npz", "--model", "new", "--k", 1)
+        found = run("search", url, "--queries", root / "new.npz", "--name", "new", "--k", 1)
         assert found["covered"] == 300 and {q["hits"][0]["generation"] for q in found["queries"]} == {
             "g2" if direction == "old_to_new" else "g1"
         }
@@ -211,25 +211,27 @@ def test_an_adapter_links_two_frozen_models(
 def test_images_and_releases(made: Path, tmp_path: Path, run: Run) -> None:
     """Items embedded by a release, searched by a picture, and embedded again by the next release."""
     old, new, photos = made / "runs" / "old", made / "runs" / "bct", made / "photos"
-    run("create", f"memory:{tmp_path / 'g'}", "--release", old, "--columns", "label=text")
+    run("create", f"memory:{tmp_path / 'g'}", "--model", f"release:{old}", "--columns", "label=text")
     run("import", tmp_path / "g", "--embeddings", made / "embedded" / "old")
     image = photos / "kind0" / "0.png"
-    found = run("search", tmp_path / "g", "--image", image, "--release", old, "--k", 1)["queries"]
+    found = run("search", tmp_path / "g", "--image", image, "--model", f"release:{old}", "--k", 1)["queries"]
     assert found[0]["id"] == str(image) and found[0]["hits"][0]["metadata"]["label"] == "kind0"
-    run("prepare", tmp_path / "g", "--release", new)
+    run("prepare", tmp_path / "g", "--model", f"release:{new}")
     run("swap", tmp_path / "g", "--force", "a test")
-    done = run("backfill", tmp_path / "g", "--release", new, "--data", photos, "--workers", 2, "--batch-size", 4)
+    done = run(
+        "backfill", tmp_path / "g", "--model", f"release:{new}", "--data", photos, "--workers", 2, "--batch-size", 4
+    )
     assert (done["written"], done["lacking"]) == (12, 0)
-    assert run("doctor", tmp_path / "g", "--release", new, "--data", photos)["healthy"]
+    assert run("doctor", tmp_path / "g", "--model", f"release:{new}", "--data", photos)["healthy"]
     embedded = storage.load(made / "embedded" / "bct" / "embeddings.safetensors")
-    found = run("search", tmp_path / "g", "--data", photos, "--release", new, "--k", 1)["queries"]
+    found = run("search", tmp_path / "g", "--data", photos, "--model", f"release:{new}", "--k", 1)["queries"]
     assert {query["id"]: query["hits"][0]["id"] for query in found} == {one: one for one in embedded.ids}
 
 
 def test_texts_and_frozen_models(requests: Path, tmp_path: Path, run: Run) -> None:
-    texts, model = requests / "requests.csv", ["--text-model", "wordllama", "--truncate-dim", 32]
+    texts, model = requests / "requests.csv", ["--model", "package:wordllama", "--model-options.truncate-dim", 32]
     run("create", f"memory:{tmp_path / 'g'}", "--embeddings", requests / "old.npz", *V1)
-    run("prepare", tmp_path / "g", "--embeddings", requests)  # its name only
+    run("prepare", tmp_path / "g", "--model", requests)  # its name only
     run("swap", tmp_path / "g", "--force", "a test")
     done = run("backfill", tmp_path / "g", "--texts", texts, *model, "--order", "random")
     assert (done["written"], done["lacking"]) == (288, 0)
@@ -241,7 +243,7 @@ def test_texts_and_frozen_models(requests: Path, tmp_path: Path, run: Run) -> No
 
 
 def test_blank_texts_keep_no_other_item_from_its_vector(requests: Path, tmp_path: Path, run: Run) -> None:
-    model = ["--text-model", "wordllama", "--truncate-dim", 32]
+    model = ["--model", "package:wordllama", "--model-options.truncate-dim", 32]
     lines = (requests / "requests.csv").read_text().splitlines()
     header = lines[0].split(",")
     blank = tmp_path / "blank.csv"
@@ -251,7 +253,7 @@ def test_blank_texts_keep_no_other_item_from_its_vector(requests: Path, tmp_path
         for number, row in enumerate(csv.DictReader(lines)):
             rows.writerow({**row, "text": " " if number in (3, 5) else row["text"]})
     run("create", f"memory:{tmp_path / 'g'}", "--embeddings", requests / "old.npz", *V1)
-    run("prepare", tmp_path / "g", "--embeddings", requests)
+    run("prepare", tmp_path / "g", "--model", requests)
     run("swap", tmp_path / "g", "--force", "a test")
     done = run("backfill", tmp_path / "g", "--texts", blank, *model, "--batch", 4)
     assert (done["written"], done["lacking"], done["missing"], done["without_text"]) == (286, 2, 0, 2)
@@ -260,11 +262,11 @@ def test_blank_texts_keep_no_other_item_from_its_vector(requests: Path, tmp_path
 
 def test_texts_fill_a_gallery_without_a_file_between(requests: Path, tmp_path: Path, run: Run) -> None:
     """A gallery made, filled and changed from texts alone holds what `embed texts` writes, with its labels."""
-    model = ["--text-model", "wordllama", "--truncate-dim", 32]
+    model = ["--model", "package:wordllama", "--model-options.truncate-dim", 32]
     texts = ["--texts", requests / "requests.csv", *model]
     made = run("create", f"memory:{tmp_path / 'g'}", *texts)
     assert (made["items"], made["columns"]) == (288, {"label": "text"})
-    assert run("status", tmp_path / "g")["generations"][0]["note"] == "wordllama"
+    assert run("status", tmp_path / "g")["generations"][0]["note"] == "package:wordllama"
     embedded = storage.load(requests / "wordllama" / "embeddings.safetensors")
     with Gallery.open(str(tmp_path / "g")) as gallery:
         ids, points = gallery.store.vectors("g1", list(embedded.ids))
@@ -292,10 +294,10 @@ def test_texts_fill_a_gallery_without_a_file_between(requests: Path, tmp_path: P
         (["add", "g", "--texts", "x.csv", "--embeddings", "old.npz"], "--embeddings and --texts given"),
         (["add", "g"], "No items given"),
         (
-            ["import", "g", "--embeddings", "old.npz", "--text-model", "m"],
-            "--embeddings with --release or --text-model",
+            ["import", "g", "--embeddings", "old.npz", "--model", "st:m"],
+            "--embeddings with --model st:m",
         ),
-        (["import", "g", "--texts", "x.csv", "--text-model", "m", "--model", "v1"], "--model v1 with --texts"),
+        (["import", "g", "--texts", "x.csv", "--model", "st:m", "--name", "v1"], "--name v1 with --texts"),
         (["import", "g", "--texts", "x.csv"], "--texts without a model"),
     ],
 )
@@ -308,7 +310,7 @@ def test_what_does_not_go_with_texts(
 
 
 def test_images_fill_a_gallery(made: Path, tmp_path: Path, run: Run) -> None:
-    photos, old = ["--data", made / "photos"], ["--release", made / "runs" / "old"]
+    photos, old = ["--data", made / "photos"], ["--model", f"release:{made / 'runs' / 'old'}"]
     done = run("create", f"memory:{tmp_path / 'g'}", *photos, *old)
     embedded = storage.load(made / "embedded" / "old" / "embeddings.safetensors")
     assert (done["items"], done["fingerprint"]) == (len(embedded), embedded.fingerprint)
@@ -333,7 +335,7 @@ def test_tables_of_others(vectors: Path, tmp_path: Path, run: Run) -> None:
     renamed = {"key": names["id"], "embedding": points, "heading": more["title"]}
     lancedb.connect(tmp_path / "db").create_table("things", pa.table(renamed))
     words = ["import", tmp_path / "g", "--embeddings", f"lance:{tmp_path / 'db'}#things?id=key",
-             "--vector-column", "embedding", "--take", "title=heading", "--model", "g1"]  # fmt: skip
+             "--vector-column", "embedding", "--take", "title=heading", "--name", "g1"]  # fmt: skip
     assert "skip-existing" in run(*words, code=2)["error"]["to_do"]
     done = run(*words, "--skip-existing", "--batch", 50)
     assert (done["written"], done["skipped"], done["items"]) == (ITEMS - 30, 30, ITEMS)
@@ -362,7 +364,7 @@ def test_an_import_goes_on(vectors: Path, tmp_path: Path, run: Run) -> None:
 def test_doctor_says_what_is_wrong(vectors: Path, tmp_path: Path, run: Run) -> None:
     run("create", f"memory:{tmp_path / 'g'}", "--embeddings", vectors / "old.npz", *V1)
     assert run("doctor", tmp_path / "g")["healthy"] and "The gallery is healthy." in run.said
-    found = run("doctor", tmp_path / "g", "--vectors", vectors / "new.npz", "--model", "g1", code=1)
+    found = run("doctor", tmp_path / "g", "--model", vectors / "new.npz", "--name", "g1", code=1)
     assert not found["healthy"] and any(one["severity"] == "error" for one in found["findings"])
     with (tmp_path / "g" / "gallery.db").open("r+b") as file:
         file.truncate(6000)
@@ -376,20 +378,20 @@ def test_a_rehearsal_on_a_copy(vectors: Path, tmp_path: Path, run: Run) -> None:
     files, galleries = {"v1": vectors / "old.npz", "v2": vectors / "new.npz"}, {}
     for name, old, more in (("better", "v1", []), ("worse", "v2", []), ("untold", "v1", ["--columns", "price=number"])):
         galleries[name] = tmp_path / name
-        run("create", f"memory:{tmp_path / name}", "--embeddings", files[old], "--model", old, *more)
+        run("create", f"memory:{tmp_path / name}", "--embeddings", files[old], "--name", old, *more)
     words = ["--order", "random", "--out", tmp_path / "out"]
-    found = run("rehearse", galleries["better"], "--vectors", files["v2"], *V2, "--report", vectors / "report", *words)
+    found = run("rehearse", galleries["better"], "--model", files["v2"], *V2, "--evidence", vectors / "report", *words)
     assert (found["verdict"], found["linked"], found["passed"]) == ("ready", "report", True)
     assert json.loads((tmp_path / "out" / "rehearsal.json").read_text()) == found
     assert "Ready: mAP" in (tmp_path / "out" / "rehearsal.html").read_text() and "Ready: mAP" in run.said
     assert "recall@1" in run.said.partition("Ready: mAP")[0]  # the table shows every metric
     assert run("status", galleries["better"])["sequence"] == 2  # nothing was changed
-    found = run("rehearse", galleries["worse"], "--vectors", files["v1"], *V1, *words, code=1)
+    found = run("rehearse", galleries["worse"], "--model", files["v1"], *V1, *words, code=1)
     assert (found["verdict"], found["linked"]) == ("worse", "none")
-    found = run("rehearse", galleries["untold"], "--vectors", files["v2"], *V2, *words, "--sample", 40)
+    found = run("rehearse", galleries["untold"], "--model", files["v2"], *V2, *words, "--sample", 40)
     assert found["verdict"] == "unlabelled" and found["passed"]
-    asked = ["--queries", files["v1"], files["v2"], "--old-model", "v1"]
-    found = run("rehearse", galleries["better"], "--vectors", files["v2"], *V2, *asked, *words)
+    asked = ["--queries", files["v1"], files["v2"], "--old-name", "v1"]
+    found = run("rehearse", galleries["better"], "--model", files["v2"], *V2, *asked, *words)
     assert (found["queries"], found["asked"]) == ("given", ITEMS)
 
 
@@ -405,7 +407,7 @@ def test_people_are_told_where_they_stand(vectors: Path, tmp_path: Path, run: Ru
     assert (
         "Next, to let it search old vectors, if a report of `limpet evaluate` allows: limpet gallery link" in run.said
     )
-    run("backfill", tmp_path / "g", "--vectors", vectors / "new.npz", *V2)
+    run("backfill", tmp_path / "g", "--model", vectors / "new.npz", *V2)
     assert "Next, to make it active: limpet gallery swap" in run.said
     run("swap", tmp_path / "g")
     assert "Next, to finish the upgrade: limpet gallery complete" in run.said

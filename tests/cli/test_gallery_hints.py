@@ -37,7 +37,7 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
         assert main(["gallery", *map(str, words)]) == code
         return capsys.readouterr().err
 
-    call("create", "memory:g", "--embeddings", "old.npz", "--model", "v1")
+    call("create", "memory:g", "--embeddings", "old.npz", "--name", "v1")
     return call
 
 
@@ -48,16 +48,16 @@ def hints(said: str) -> list[list[str]]:
 
 
 def test_a_plan_without_an_upgrade_says_how_to_plan_one(run: Run) -> None:
-    for words in ([], ["--vectors", "old.npz", "--model", "v1"]):
+    for words in ([], ["--model", "old.npz", "--name", "v1"]):
         said = run("plan", "g", *words)
         assert "Every item has a vector of g1." in said and "backfill" not in said
-        assert hints(said)[0] == ["plan", "g", "--vectors", "FILE", "--model", "NEW"]
+        assert hints(said)[0] == ["plan", "g", "--model", "FILE", "--name", "NEW"]
 
 
 def test_hints_lead_from_a_plan_to_the_end(run: Run) -> None:
-    first = ["plan", "g", "--vectors", "new.npz", "--model", "v2"]
+    first = ["plan", "g", "--model", "new.npz", "--name", "v2"]
     [prepare] = hints(run(*first))
-    assert prepare == ["prepare", "g", "--embeddings", "new.npz", "--model", "v2"]
+    assert prepare == ["prepare", "g", "--model", "new.npz", "--name", "v2"]
     link, backfill, _ = hints(run(*prepare))
     assert link[0] == "link" and "limpet evaluate" in run("status", "g")
     timed, filling = hints(run("plan", "g"))
@@ -73,12 +73,12 @@ def test_hints_lead_from_a_plan_to_the_end(run: Run) -> None:
 def test_a_gap_that_completion_left_is_filled(run: Run, tmp_path: Path) -> None:
     with np.load(tmp_path / "new.npz") as new:
         np.savez(tmp_path / "part.npz", ids=new["ids"][:30], vectors=new["vectors"][:30], labels=new["labels"][:30])
-    run("prepare", "g", "--embeddings", "part.npz", "--model", "v2")
-    run("backfill", "g", "--vectors", "part.npz", "--model", "v2", code=1)  # some are not there
+    run("prepare", "g", "--model", "part.npz", "--name", "v2")
+    run("backfill", "g", "--model", "part.npz", "--name", "v2", code=1)  # some are not there
     run("swap", "g", "--force", "the rest comes later")
     run("complete", "g", "--allow-missing")
-    assert ["backfill", "g", "--vectors", "FILE", "--model", "v2"] in hints(run("plan", "g"))
-    assert "limpet gallery backfill g --vectors FILE" in run("backfill", "g", code=2)
+    assert ["backfill", "g", "--model", "FILE", "--name", "v2"] in hints(run("plan", "g"))
+    assert "limpet gallery backfill g --model FILE" in run("backfill", "g", code=2)
 
 
 def test_a_password_is_not_in_what_to_type_next() -> None:
@@ -87,36 +87,36 @@ def test_a_password_is_not_in_what_to_type_next() -> None:
     )
     assert again("live", source) == (
         "limpet gallery import live --embeddings 'postgresql://me@host/shop?table=items' "
-        "--id-column code --take a b=c --model g1 --skip-existing"
+        "--id-column code --take a b=c --name g1 --skip-existing"
     )
 
 
 def test_vectors_of_files_are_not_embedded(run: Run) -> None:
-    run("prepare", "g", "--embeddings", "new.npz", "--model", "v2")
-    said = run("backfill", "g", "--vectors", "new.npz", "--model", "v2", "--budget", 10)
+    run("prepare", "g", "--model", "new.npz", "--name", "v2")
+    said = run("backfill", "g", "--model", "new.npz", "--name", "v2", "--budget", 10)
     assert "g2: 10 items read, 10 written" in said and "embedded" not in said
-    assert "Every item has a vector of g2." in run("backfill", "g", "--vectors", "new.npz", "--model", "v2")
-    again = run("backfill", "g", "--vectors", "new.npz", "--model", "v2")
+    assert "Every item has a vector of g2." in run("backfill", "g", "--model", "new.npz", "--name", "v2")
+    again = run("backfill", "g", "--model", "new.npz", "--name", "v2")
     assert "Every item has a vector of g2." in again and "0 items" not in again
 
 
 def test_what_a_backfill_without_a_source_should_have_been(run: Run) -> None:
     assert "Next: to upgrade the model: limpet gallery prepare g" in run("backfill", "g", code=2)
-    run("prepare", "g", "--embeddings", "new.npz", "--model", "v2")
+    run("prepare", "g", "--model", "new.npz", "--name", "v2")
     said = run("backfill", "g", code=2)
-    assert "Next: to give the others new vectors: limpet gallery backfill g --vectors FILE --model v2" in said
-    assert "`limpet gallery doctor --vectors FILE --model g1` compares a sample" in run("doctor", "g")
+    assert "Next: to give the others new vectors: limpet gallery backfill g --model FILE --name v2" in said
+    assert "`limpet gallery doctor --model FILE --name g1` compares a sample" in run("doctor", "g")
 
 
 def test_refusals_say_what_to_type(run: Run, tmp_path: Path) -> None:
     assert "`limpet gallery prepare`" in run("link", "g", "--force", "yes", code=2)
-    assert "or name one file, such as 'new.npz'" in run("import", "g", "--embeddings", ".", "--model", "v1", code=2)
+    assert "or name one file, such as 'new.npz'" in run("import", "g", "--embeddings", ".", "--name", "v1", code=2)
     said = run("create", "memory:h", "--embeddings", "old.npz", code=2)
-    assert "Next: add --model with what you call it" in said
-    assert "the URL of a table" in run("create", "memory:h", code=2)
+    assert "Next: add --name with what you call it" in said
+    assert "--model SCHEME:PLACE" in run("create", "memory:h", code=2)
     said = run("delete", "g", "--ids-from", "nowhere.txt", code=2)
     assert "'nowhere.txt'" in said and "Next: check the path" in said and "intact" in said
-    said = run("import", "g", "--embeddings", "postgresql://me@127.0.0.1:1/x?table=t", "--model", "v1", code=2)
+    said = run("import", "g", "--embeddings", "postgresql://me@127.0.0.1:1/x?table=t", "--name", "v1", code=2)
     assert said.endswith("Next: check the address, and the rights to read it.\nWhat was acknowledged is intact.\n")
 
 
@@ -156,9 +156,9 @@ def test_text_for_a_release_of_images(made: Path, run: Run) -> None:
     fingerprint = json.loads((release / "config.json").read_text())["fingerprint"]
     with Gallery.create("memory:photos", fingerprint=fingerprint, space=Hypersphere(16)):
         pass
-    said = run("search", "photos", "--text", "a red kind", "--release", release, code=2)
+    said = run("search", "photos", "--text", "a red kind", "--model", f"release:{release}", code=2)
     assert "pixels, no texts" in said and "--image FILE" in said and "--stored" not in said
-    assert "--text WORDS --release HEAD, or with --text-model MODEL" in run("search", "photos", "--text", "x", code=2)
+    assert "--model SCHEME:PLACE, which embeds it" in run("search", "photos", "--text", "x", code=2)
 
 
 def test_no_memory_for_torch_is_said_plainly(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
@@ -185,8 +185,8 @@ def test_no_memory_for_torch_is_said_plainly(monkeypatch: pytest.MonkeyPatch, ca
 def test_a_gallery_of_texts_is_filled_from_texts(run: Run) -> None:
     items = storage.from_npz("old.npz", fingerprint="declared:v1").replace(fingerprint=f"text:{12:064}")
     sources = {
-        "large": (f"text:{34:064}", ["--text-model", "large"]),
-        "head": (f"sha256:{5:064}", ["--release", "RELEASE"]),
+        "large": (f"text:{34:064}", ["--model", "MODEL"]),
+        "head": (f"sha256:{5:064}", ["--model", "MODEL"]),
     }
     for note, (name, source) in sources.items():
         with Gallery.create(
@@ -199,15 +199,17 @@ def test_a_gallery_of_texts_is_filled_from_texts(run: Run) -> None:
 
 def test_what_was_prepared_is_in_what_to_type_next(made: Path, run: Run) -> None:
     old, new = made / "runs" / "old", made / "runs" / "bct"
-    fill = hints(run("create", "memory:photos", "--release", old, "--columns", "label=text"))[0]
-    assert fill[0] == "import" and "has no metadata columns" in run("create", "memory:others", "--release", old)
+    fill = hints(run("create", "memory:photos", "--model", f"release:{old}", "--columns", "label=text"))[0]
+    assert fill[0] == "import" and "has no metadata columns" in run(
+        "create", "memory:others", "--model", f"release:{old}"
+    )
     run("import", "photos", "--embeddings", made / "embedded" / "old")
-    said = run("prepare", "photos", "--release", new)
+    said = run("prepare", "photos", "--model", f"release:{new}")
     typed = next(one for one in hints(said) if one[0] == "backfill")
-    assert typed[2:] == ["--release", str(new), "--data", "DATA"] and "DATA: the images of the items" in said
+    assert typed[2:] == ["--model", f"release:{new}", "--data", "DATA"] and "DATA: the images of the items" in said
     run("backfill", "photos", *typed[2:4], "--data", made / "photos")
     run("abandon", "photos")
-    said = run("prepare", "photos", "--embeddings", made / "embedded" / "bct")
+    said = run("prepare", "photos", "--model", made / "embedded" / "bct")
     typed = next(one for one in hints(said) if one[0] == "backfill")
     assert "Every item has a vector of g3" in run(*typed)
 
@@ -215,14 +217,14 @@ def test_what_was_prepared_is_in_what_to_type_next(made: Path, run: Run) -> None
 def test_labels_that_a_gallery_cannot_keep_are_named(run: Run) -> None:
     with np.load("old.npz") as old:
         np.savez("more.npz", **{**old, "ids": np.char.add("x", old["ids"]), "price": np.arange(40.0)})
-    for words in (["import", "--model", "v1"], ["upsert", "--model", "v1"]):
+    for words in (["import", "--name", "v1"], ["upsert", "--name", "v1"]):
         said = " ".join(run(words[0], "g", "--embeddings", "more.npz", *words[1:]).split())
         assert "no columns of these names: 'price'." in said and "--columns price=text" in said
-    run("create", "memory:bare", "--model", "v1", "--dim", 8)
-    said = " ".join(run("import", "bare", "--embeddings", "more.npz", "--model", "v1").split())
+    run("create", "memory:bare", "--name", "v1", "--dim", 8)
+    said = " ".join(run("import", "bare", "--embeddings", "more.npz", "--name", "v1").split())
     assert "no columns of these names: 'label', 'price'." in said
     assert "Not taken as metadata: 'label'." in run(
-        "create", "memory:chosen", "--embeddings", "more.npz", "--model", "v1", "--columns", "price=number"
+        "create", "memory:chosen", "--embeddings", "more.npz", "--name", "v1", "--columns", "price=number"
     )
 
 
@@ -231,12 +233,12 @@ def test_arrays_of_other_names_are_found(run: Run) -> None:
         np.savez("named.npz", key=old["ids"], values=old["vectors"])
     columns = ["--id-column", "key", "--vector-column", "values"]
     assert "40 items from 'named.npz'" in run(
-        "create", "memory:n", "--embeddings", "named.npz", "--model", "v1", *columns
+        "create", "memory:n", "--embeddings", "named.npz", "--name", "v1", *columns
     )
-    run("create", "memory:m", "--model", "v1", "--dim", 8)
-    assert "40 items from 'named.npz'" in run("import", "m", "--embeddings", "named.npz", "--model", "v1", *columns)
+    run("create", "memory:m", "--name", "v1", "--dim", 8)
+    assert "40 items from 'named.npz'" in run("import", "m", "--embeddings", "named.npz", "--name", "v1", *columns)
     assert "has no column 'value'" in run(
-        "create", "memory:o", "--embeddings", "named.npz", "--model", "v1", "--vector-column", "value", code=2
+        "create", "memory:o", "--embeddings", "named.npz", "--name", "v1", "--vector-column", "value", code=2
     )
 
 

@@ -31,7 +31,7 @@ def test_settings_of_create_count_until_others_are_said(
     from limpet.galleries import Gallery
     from limpet.stores.base import Graph
 
-    made = ["gallery", "create", postgres_url, "--embeddings", vectors, "--model", "a", "--m", "8", "--ef-search", "40"]
+    made = ["gallery", "create", postgres_url, "--embeddings", vectors, "--name", "a", "--m", "8", "--ef-search", "40"]
     assert main(made) == 0
     found = told(["gallery", "index", postgres_url], capsys)
     assert (found["generation"], found["rows"], found["indexed"]) == ("g1", 300, 300)
@@ -46,7 +46,7 @@ def test_other_galleries_are_indexed_without_settings(
     tmp_path: Path, vectors: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url = str(tmp_path / "gallery")
-    refused = ["gallery", "create", url, "--embeddings", vectors, "--model", "a", "--m", "8"]
+    refused = ["gallery", "create", url, "--embeddings", vectors, "--name", "a", "--m", "8"]
     assert main(refused) == 2 and not Path(url).exists()
     assert main(refused[:-2]) == 0
     assert main(["gallery", "index", url, "--ef-search", "40"]) == 2

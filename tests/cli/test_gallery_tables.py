@@ -80,7 +80,7 @@ def shop(postgres_url: str, capsys: pytest.CaptureFixture[str]) -> Shop:
 
 @pytest.mark.parametrize("kind", ["memory:", "lance:"])
 def test_a_gallery_is_made_of_a_table(kind: str, shop: Shop, tmp_path: Path) -> None:
-    made = shop.run("create", f"{kind}{tmp_path / 'g'}", *shop.source, "--model", "v1")
+    made = shop.run("create", f"{kind}{tmp_path / 'g'}", *shop.source, "--name", "v1")
     assert (made["items"], made["columns"], made["space"]["dim"]) == (3, TYPES, 3)
     assert "Not taken as metadata: 'tags', 'raw'" in shop.said
     assert shop.items(tmp_path / "g") == ITEMS
@@ -92,7 +92,7 @@ def test_a_gallery_is_made_of_a_table(kind: str, shop: Shop, tmp_path: Path) -> 
      ("price<100", [A])],
 )  # fmt: skip
 def test_moments_sort_as_texts(condition: str, expected: list[str], shop: Shop) -> None:
-    shop.run("create", shop.url, *shop.source, "--model", "v1")
+    shop.run("create", shop.url, *shop.source, "--name", "v1")
     hits = shop.run("search", shop.url, "--like", B, "--where", condition)["queries"][0]["hits"]
     assert sorted(hit["id"] for hit in hits) == expected
 
@@ -100,16 +100,16 @@ def test_moments_sort_as_texts(condition: str, expected: list[str], shop: Shop) 
 def test_columns_are_chosen(shop: Shop, tmp_path: Path) -> None:
     gallery = tmp_path / "g"
     chosen = ["--take", "title", "cents=cost"]
-    made = shop.run("create", f"memory:{gallery}", *shop.source, "--model", "v1", *chosen)
+    made = shop.run("create", f"memory:{gallery}", *shop.source, "--name", "v1", *chosen)
     assert made["columns"] == {"title": "text", "cents": "number"} and "Not taken" not in shop.said
     assert shop.items(gallery) == {A: {"title": "a cup", "cents": 9.99}, B: {}, C: {"title": "a jug", "cents": -0.01}}
 
     other = tmp_path / "other"
-    shop.run("create", f"memory:{other}", "--model", "v1", "--dim", 3, "--columns", "title=text", "price=number")
-    shop.run("import", other, *shop.source, "--model", "g1", "--take", "title")
+    shop.run("create", f"memory:{other}", "--name", "v1", "--dim", 3, "--columns", "title=text", "price=number")
+    shop.run("import", other, *shop.source, "--name", "g1", "--take", "title")
     assert shop.items(other) == {A: {"title": "a cup"}, B: {}, C: {"title": "a jug"}}
     shop.run("delete", other, "--ids", A, B, C)
-    shop.run("import", other, *shop.source, "--model", "g1")
+    shop.run("import", other, *shop.source, "--name", "g1")
     assert "Not taken, since the gallery has no columns of these names: 'stock'" in shop.said
     assert shop.items(other)[A] == {"title": "a cup", "price": 12.5}
 
@@ -128,21 +128,21 @@ def test_columns_are_chosen(shop: Shop, tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_wrong_choices_make_no_gallery(words: list[str], said: str, shop: Shop, tmp_path: Path) -> None:
-    shop.run("create", f"memory:{tmp_path / 'g'}", *shop.source, "--model", "v1", *words, code=2)
+    shop.run("create", f"memory:{tmp_path / 'g'}", *shop.source, "--name", "v1", *words, code=2)
     assert said.format(shop.table) in shop.said and not (tmp_path / "g").exists()
 
 
 def test_wrong_choices_import_nothing(shop: Shop, tmp_path: Path) -> None:
     gallery = tmp_path / "g"
-    shop.run("create", f"memory:{gallery}", "--model", "v1", "--dim", 3, "--columns", "title=text")
-    shop.run("import", gallery, *shop.source, "--model", "g1", "--take", "titles", code=2)
+    shop.run("create", f"memory:{gallery}", "--name", "v1", "--dim", 3, "--columns", "title=text")
+    shop.run("import", gallery, *shop.source, "--name", "g1", "--take", "titles", code=2)
     assert "no metadata column 'titles'. Did you mean 'title'? Expected: one of title" in shop.said
-    shop.run("import", gallery, *shop.source, "--model", "g1", "--take", "price", code=2)
+    shop.run("import", gallery, *shop.source, "--name", "g1", "--take", "price", code=2)
     assert "`limpet gallery create` takes them from the same table" in shop.said
-    shop.run("import", gallery, *shop.source, "--model", "g1", "--take", "title=heading", code=2)
+    shop.run("import", gallery, *shop.source, "--name", "g1", "--take", "title=heading", code=2)
     assert "Unknown column of table" in shop.said
     assert shop.run("status", gallery)["items"] == 0
-    shop.run("create", f"memory:{tmp_path / 'h'}", "--model", "v1", "--dim", 3, "--take", "title", code=2)
+    shop.run("create", f"memory:{tmp_path / 'h'}", "--name", "v1", "--dim", 3, "--take", "title", code=2)
     assert "--take without a table" in shop.said
 
 
@@ -151,9 +151,9 @@ def test_wrong_choices_import_nothing(shop: Shop, tmp_path: Path) -> None:
 )
 def test_what_is_no_number_is_named(column: str, value: str, shop: Shop, tmp_path: Path) -> None:
     shop.execute(f"UPDATE {shop.table} SET {column} = '{value}' WHERE key = '{C}'")
-    shop.run("create", f"memory:{tmp_path / 'g'}", *shop.source, "--model", "v1", code=2)
+    shop.run("create", f"memory:{tmp_path / 'g'}", *shop.source, "--name", "v1", code=2)
     assert f"'{column}'" in shop.said and "leave the column out" in shop.said
     assert "--take" in shop.said and "the gallery was made and has 0 items" in shop.said.lower()
     others = [name for name in TYPES if name != column]
-    shop.run("create", f"memory:{tmp_path / 'h'}", *shop.source, "--model", "v1", "--take", *others)
+    shop.run("create", f"memory:{tmp_path / 'h'}", *shop.source, "--name", "v1", "--take", *others)
     assert shop.items(tmp_path / "h")[C] == {name: ITEMS[C][name] for name in others}

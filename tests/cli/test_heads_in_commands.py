@@ -16,6 +16,7 @@ from safetensors.numpy import load_file, save_file
 from limpet.cli import main
 from limpet.embeddings import EmbeddingSet, storage
 from limpet.evaluation.retrieval import rank_metrics
+from limpet.models.names import ModelName
 from limpet.models.release import load_release
 from limpet.models.static_words import static_files
 from limpet.models.text_folders import find_model
@@ -39,7 +40,7 @@ def first_of(capsys: pytest.CaptureFixture[str], *words: object) -> EmbeddingSet
 
 def narrow_model(folder: Path) -> Path:
     """Write the first 48 dimensions of the static model to a folder of its own."""
-    files = static_files(find_model("wordllama"))
+    files = static_files(find_model(ModelName("package:wordllama")))
     assert files is not None
     folder.mkdir()
     shutil.copy(files.tokenizer, folder / "tokenizer.json")
@@ -53,21 +54,21 @@ def trained(tmp_path_factory: pytest.TempPathFactory, requests: Path) -> Path:
     """model/, a text model; out/, the run that trained a head over it, of 32 of its dimensions."""
     root = tmp_path_factory.mktemp("trained")
     words = ["adapt", "--texts", requests / "requests.csv", "--old", requests / "old.npz", *FAST, "--out", root / "out",
-             "--text-model", narrow_model(root / "model"), "--truncate-dim", "32"]  # fmt: skip
+             "--new", f'st:{narrow_model(root / "model")}', "--model-options.truncate-dim", "32"]  # fmt: skip
     assert main([str(word) for word in words]) == 0
     (root / "queries.txt").write_text("is it raining\nplay a song\nbook a flight\n")
     return root
 
 
 def raw(capsys: pytest.CaptureFixture[str], trained: Path, out: Path, *words: object) -> EmbeddingSet:
-    given = ["texts", trained / "queries.txt", "--role", "query", "--text-model", trained / "model", *words]
+    given = ["texts", trained / "queries.txt", "--role", "query", "--model", f"st:{trained / 'model'}", *words]
     return first_of(capsys, *given, "--out", out)
 
 
 def test_the_head_was_trained_over_the_text_model_on_record(trained: Path, requests: Path) -> None:
     release = load_release(trained / "out" / "head")
     assert release.record.frozen_model == {
-        "model": str(trained / "model"), "query_prefix": None, "document_prefix": None, "max_length": None,
+        "model": f"st:{trained / 'model'}", "query_prefix": None, "document_prefix": None, "max_length": None,
         "truncate_dim": 32,
     }  # fmt: skip
     assert release.record.compatible_with == f"declared:{requests / 'old.npz'}"
@@ -78,9 +79,9 @@ def test_the_head_was_trained_over_the_text_model_on_record(trained: Path, reque
 
 def test_a_head_embeds_raw_text_again(capsys, trained: Path, tmp_path: Path) -> None:
     release = load_release(trained / "out" / "head")
-    words = ["texts", trained / "queries.txt", "--role", "query", "--release", trained / "out" / "head"]
+    words = ["texts", trained / "queries.txt", "--role", "query", "--model", f"release:{trained / 'out' / 'head'}"]
     found = first_of(capsys, *words, "--out", tmp_path / "found")
-    expected = embed_features(release, raw(capsys, trained, tmp_path / "raw", "--truncate-dim", "32"))
+    expected = embed_features(release, raw(capsys, trained, tmp_path / "raw", "--model-options.truncate-dim", "32"))
     assert found.digest() == expected.digest() and found.fingerprint == release.fingerprint
     assert (found.dim, found.role, len(found)) == (32, "query", 3)
     assert {file.name for file in (tmp_path / "found" / "head").iterdir()} == {
@@ -90,14 +91,22 @@ def test_a_head_embeds_raw_text_again(capsys, trained: Path, tmp_path: Path) -> 
 
 
 def test_stored_embeddings_go_through_the_head(capsys, fails: Fails, trained: Path, tmp_path: Path) -> None:
-    stored = raw(capsys, trained, tmp_path / "raw", "--truncate-dim", "32")
-    words = ["stored", tmp_path / "raw", "--release", trained / "out" / "head", "--out", tmp_path / "mapped"]
+    stored = raw(capsys, trained, tmp_path / "raw", "--model-options.truncate-dim", "32")
+    words = ["stored", tmp_path / "raw", "--model", f"release:{trained / 'out' / 'head'}", "--out", tmp_path / "mapped"]
     found = first_of(capsys, *words)
     assert found.digest() == embed_features(load_release(trained / "out" / "head"), stored).digest()
     raw(capsys, trained, tmp_path / "whole")
-    words = ["embed", "stored", tmp_path / "whole", "--release", trained / "out" / "head", "--out", tmp_path / "no"]
+    words = [
+        "embed",
+        "stored",
+        tmp_path / "whole",
+        "--model",
+        f"release:{trained / 'out' / 'head'}",
+        "--out",
+        tmp_path / "no",
+    ]
     said = fails(*words)
-    assert f"'{trained / 'out' / 'head'}' is a head over text:" in said and not (tmp_path / "no").exists()
+    assert "head' reads text:" in said and not (tmp_path / "no").exists()
 
 
 def test_another_text_model_is_refused(fails: Fails, trained: Path, tmp_path: Path) -> None:
@@ -105,15 +114,15 @@ def test_another_text_model_is_refused(fails: Fails, trained: Path, tmp_path: Pa
         "embed",
         "texts",
         trained / "queries.txt",
-        "--release",
-        trained / "out" / "head",
+        "--model",
+        f"release:{trained / 'out' / 'head'}",
         "--out",
         tmp_path / "o",
     ]
-    said = fails(*words, "--text-model", "wordllama")
-    assert "The text model 'wordllama' has the fingerprint text:" in said
+    said = fails(*words, "--over", "package:wordllama")
+    assert "The text model 'package:wordllama' has the fingerprint text:" in said
     assert "Expected: the very model that the head was trained over" in said
-    assert "has the fingerprint text:" in fails(*words, "--truncate-dim", "8")
+    assert "has the fingerprint text:" in fails(*words, "--model-options.truncate-dim", "8")
     assert not (tmp_path / "o").exists()
 
 
@@ -123,11 +132,19 @@ def test_a_model_that_was_moved_is_given_again(capsys, fails: Fails, trained: Pa
     assert str(trained / "model") in config.read_text()
     (trained / "model").rename(trained / "elsewhere")
     try:
-        words = ["embed", "texts", trained / "queries.txt", "--release", trained / "out" / "head", "--role", "query"]
+        words = [
+            "embed",
+            "texts",
+            trained / "queries.txt",
+            "--model",
+            f"release:{trained / 'out' / 'head'}",
+            "--role",
+            "query",
+        ]
         said = fails(*words, "--out", tmp_path / "o")
         assert f"The text model of the head '{trained / 'out' / 'head'}' cannot be opened: There is no" in said
-        assert "pass --text-model with the place where that model is now" in said and not (tmp_path / "o").exists()
-        found = first_of(capsys, *words[1:], "--text-model", trained / "elsewhere", "--out", tmp_path / "o")
+        assert "pass --over with the place where that model is now" in said and not (tmp_path / "o").exists()
+        found = first_of(capsys, *words[1:], "--over", f"st:{trained / 'elsewhere'}", "--out", tmp_path / "o")
     finally:
         (trained / "elsewhere").rename(trained / "model")
     assert found.fingerprint == load_release(trained / "out" / "head").fingerprint
@@ -141,34 +158,34 @@ def test_releases_that_do_not_read_texts(
     trained: Path,
     tmp_path: Path,
 ) -> None:
-    words = ["embed", "texts", trained / "queries.txt", "--out", tmp_path / "o", "--release"]
-    for more in ([], ["--text-model", "wordllama"]):
-        said = fails(*words, made / "runs" / "old", *more)
-        assert "takes 3 × 32 × 32 pixels, no texts" in said and "`limpet adapt --text-model MODEL`" in said
+    words = ["embed", "texts", trained / "queries.txt", "--out", tmp_path / "o", "--model"]
+    for more in ([], ["--over", "package:wordllama"]):
+        said = fails(*words, f"release:{made / 'runs' / 'old'}", *more)
+        assert "takes 3 × 32 × 32 pixels, no texts" in said and "`limpet adapt` trains it" in said
     folder = planted(tmp_path / "vectors")
     given = ["adapt", "--old", folder / "old.npz", "--new", folder / "new.npz", *FAST, "--out", tmp_path / "head"]
     run(capsys, *given)
-    assert "give these embeddings instead" in fails(*words, tmp_path / "head" / "head")
-    said = fails(*words, tmp_path / "head" / "head", "--text-model", "wordllama")
+    head = f"release:{tmp_path / 'head' / 'head'}"
+    assert "give these embeddings instead" in fails(*words, head)
+    said = fails(*words, head, "--over", "package:wordllama")
     assert "is a head over declared:" in said and not (tmp_path / "o").exists()
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--text-model", "a", "b"], "--release was given with 2 text models"),
-        (["--adapter", "x"], "--release and --adapter were given"),
+        (["--over", "a.npz"], "'a.npz' names stored vectors"),
         (["--part", "train"], "Unknown option: --part."),
     ],
 )
 def test_what_does_not_go_with_a_head(fails: Fails, trained: Path, tmp_path, words: list[str], message: str) -> None:
-    given = ["embed", "texts", trained / "queries.txt", "--release", trained / "out" / "head"]
+    given = ["embed", "texts", trained / "queries.txt", "--model", f"release:{trained / 'out' / 'head'}"]
     assert message in fails(*given, *words, "--out", tmp_path / "o") and not (tmp_path / "o").exists()
 
 
 def test_a_head_over_vectors_searches_the_old_gallery(capsys, planted: Callable[..., Path], tmp_path: Path) -> None:
     folder, fresh = planted(tmp_path / "seen", damped=False), planted(tmp_path / "fresh", seed=2, damped=False)
-    names, out = ["--old-model", "a", "--new-model", "b"], tmp_path / "out"
+    names, out = ["--old-name", "a", "--new-name", "b"], tmp_path / "out"
     given = ["adapt", "--old", folder / "old.npz", "--new", folder / "new.npz", *names, *FAST, "--out", out]
     capsys.readouterr()
     assert main([str(word) for word in given]) == 0
@@ -183,7 +200,7 @@ def test_a_head_over_vectors_searches_the_old_gallery(capsys, planted: Callable[
         "evaluate",
         "--old",
         fresh / "old.npz",
-        "--old-model",
+        "--old-name",
         "a",
         "--new",
         tmp_path / "mapped",
@@ -197,7 +214,16 @@ def test_a_head_over_vectors_searches_the_old_gallery(capsys, planted: Callable[
 
 
 def test_a_head_is_no_predecessor_of_a_model_of_images(fails: Fails, trained: Path, tmp_path: Path) -> None:
-    words = ["--data", "glyphs", "--old", trained / "out" / "head", "--method", "p2s", "--out", tmp_path / "out"]
+    words = [
+        "--data",
+        "glyphs",
+        "--old",
+        f"release:{trained / 'out' / 'head'}",
+        "--method",
+        "p2s",
+        "--out",
+        tmp_path / "out",
+    ]
     said = fails("train", *words)
-    assert "takes embeddings of" in said and "no images" in said and "limpet adapt" in said
+    assert "takes embeddings of" in said and "no images" in said
     assert not (tmp_path / "out").exists()

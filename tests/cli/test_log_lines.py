@@ -114,7 +114,7 @@ def test_commands_tell(tmp_path: Path, until: Until, monkeypatch: pytest.MonkeyP
         f"memory:{tmp_path / 'g'}",
         "--embeddings",
         str(tmp_path / "old.npz"),
-        "--model",
+        "--name",
         "v1",
     ]
     assert main(words) == 0

@@ -37,7 +37,17 @@ def test_own_images_without_classes_are_embedded_evaluated_and_kept(capsys, made
     found = document(capsys, "data", "describe", flat)
     assert found["labelled"] is False and found["parts"]["query"]["images"] == 60
     for part in ("evaluation", "all"):
-        words = ["embed", "images", flat, "--release", *releases, "--part", part, "--out", tmp_path / part]
+        words = [
+            "embed",
+            "images",
+            flat,
+            "--model",
+            *[f"release:{one}" for one in releases],
+            "--part",
+            part,
+            "--out",
+            tmp_path / part,
+        ]
         for entry in document(capsys, *words)["embeddings"]:
             embeddings = storage.load(entry["file"])
             assert len(embeddings) == 60 and embeddings.labels is None and embeddings.class_names is None
@@ -48,9 +58,9 @@ def test_own_images_without_classes_are_embedded_evaluated_and_kept(capsys, made
     assert "data:image/png" in (tmp_path / "report" / "report.html").read_text()
     live = [tmp_path / "live"]
     document(capsys, "gallery", "create", *live, "--embeddings", tmp_path / "all" / "old")
-    document(capsys, "gallery", "prepare", *live, "--release", releases[1])
+    document(capsys, "gallery", "prepare", *live, "--model", f"release:{releases[1]}")
     document(capsys, "gallery", "swap", *live, "--force", "a test")
-    done = document(capsys, "gallery", "backfill", *live, "--release", releases[1], "--data", flat)
+    done = document(capsys, "gallery", "backfill", *live, "--model", f"release:{releases[1]}", "--data", flat)
     assert (done["written"], done["lacking"]) == (60, 0)
 
 
@@ -84,7 +94,7 @@ def test_folders_that_are_no_classes(capsys, fails: Callable[..., str], made: Pa
 
 
 def test_all_parts_are_one_set_with_their_classes(capsys, made: Path, tmp_path: Path) -> None:
-    words = ["embed", "images", made / "photos", "--release", made / "runs" / "old", "--out"]
+    words = ["embed", "images", made / "photos", "--model", f"release:{made / 'runs' / 'old'}", "--out"]
     (entry,) = document(capsys, *words, tmp_path / "all", "--part", "all")["embeddings"]
     whole = storage.load(entry["file"], verify=True)
     assert sorted(whole.ids) == sorted(
@@ -103,7 +113,16 @@ def test_folders_look_the_same_for_one_release_and_for_several(
 ) -> None:
     def embedded(out: str, *names: str) -> list[str]:
         releases = [made / "runs" / name for name in names]
-        document(capsys, "embed", "images", made / "photos", "--release", *releases, "--out", tmp_path / out)
+        document(
+            capsys,
+            "embed",
+            "images",
+            made / "photos",
+            "--model",
+            *[f"release:{one}" for one in releases],
+            "--out",
+            tmp_path / out,
+        )
         return sorted(path.relative_to(tmp_path / out).as_posix() for path in (tmp_path / out).rglob("*.*"))
 
     assert embedded("a", "old") == ["old/embed-images.toml", "old/embeddings.safetensors"]
@@ -116,7 +135,13 @@ def test_folders_look_the_same_for_one_release_and_for_several(
     said = fails(*words, "--old", tmp_path / "a", "--new", tmp_path / "b")
     assert "holds embeddings of 2 models: bct, old" in said and f"'{tmp_path / 'a' / 'bct'}'" in said
     said = fails(
-        "embed", "images", made / "photos", "--release", made / "runs" / "old", "--out", tmp_path / "a" / "old"
+        "embed",
+        "images",
+        made / "photos",
+        "--model",
+        f"release:{made / 'runs' / 'old'}",
+        "--out",
+        tmp_path / "a" / "old",
     )
     assert "holds embeddings itself: embeddings.safetensors" in said
 
@@ -127,6 +152,6 @@ def test_a_release_given_as_embeddings_is_told_how_to_make_them(
     release, embedded = made / "runs" / "old", made / "embedded" / "bct"
     for words in (["evaluate"], ["adapt"]):
         said = fails(*words, "--old", release, "--new", embedded, "--out", tmp_path / "out")
-        assert f"'{release}' is a release" in said and f"limpet embed images DATA --release {release}" in said
+        assert f"'{release}' is a release" in said and f"limpet embed images DATA --model release:{release}" in said
     said = fails("gallery", "create", tmp_path / "live", "--embeddings", release)
     assert f"'{release}' is a release" in said and not (tmp_path / "out").exists()

@@ -63,31 +63,31 @@ def test_an_upgrade_from_one_module_to_another(shop: Path, capsys: pytest.Captur
         assert main(words.split()) == 0, capsys.readouterr().err
 
     run(f"train --data photos --old encoder.py:old --model encoder.py:new --dim 8 {QUICK} {LAST} --out runs/new")
-    run("embed images photos --part all --release encoder.py:old runs/new --encoder encoder.py:new --out runs/embedded")
+    models = "encoder.py:old release:runs/new --over encoder.py:new"
+    run(f"embed images photos --part all --model {models} --out runs/embedded")
     sets = {name: load_embeddings(shop / f"runs/embedded/{name}/embeddings.safetensors") for name in ("old", "new")}
     assert sets["old"].fingerprint == open_release("encoder.py:old").fingerprint
     assert sets["new"].fingerprint == load_release("runs/new", module=open_release("encoder.py:new")).fingerprint
     old, new = "runs/embedded/old", "runs/embedded/new"
-    assert main(f"evaluate --old {old} --new {new} --old-release encoder.py:old --new-release runs/new --report none "
+    assert main(f"evaluate --old {old} --new {new} --report none "
                 "--out runs/report".split()) in (0, 1)  # fmt: skip
-    run("gallery create live --release encoder.py:old")
+    run("gallery create live --model encoder.py:old")
     run(f"gallery import live --embeddings {old}")
-    run("gallery prepare live --release runs/new")
-    run("gallery backfill live --release runs/new --encoder encoder.py:new --data photos")
+    run("gallery prepare live --model release:runs/new")
+    run("gallery backfill live --model release:runs/new --over encoder.py:new --data photos")
     capsys.readouterr()
-    for words in ("encoder.py:old", "runs/new --encoder encoder.py:new"):
+    for words in ("encoder.py:old", "release:runs/new --over encoder.py:new"):
         assert main(["gallery", "search", "live", "--image", "photos/kind 1/1.png", "--k", "1", "--json",
-                     "--release", *words.split()]) == 0  # fmt: skip
+                     "--model", *words.split()]) == 0  # fmt: skip
         found = json.loads(capsys.readouterr().out)
         assert found["queries"][0]["hits"][0]["id"] == "kind 1/1.png"
 
 
 def test_a_release_may_be_what_training_starts_from(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = save_release(open_release("encoder.py:new"), shop / "first")
-    words = (
-        f"train --data photos --method independent --model first --dim 6 {QUICK} --recipe.trainable.lora 2 --out runs/a"
-    )
-    assert main([*words.split(), "--encoder", "encoder.py:old"]) == 0, capsys.readouterr().err
+    words = f"train --data photos --method independent --model release:first --dim 6 {QUICK} --out runs/a"
+    lora = ["--recipe.trainable.lora", "2"]
+    assert main([*words.split(), *lora, "--over", "encoder.py:old"]) == 0, capsys.readouterr().err
     made = load_release("runs/a", module=open_release("encoder.py:old"))
     assert made.space.dim == 6 and made.record.initial_weights == Release.fingerprint.fget(
         load_release(first, module=open_release("encoder.py:new"))
@@ -100,7 +100,7 @@ def test_a_release_may_be_what_training_starts_from(shop: Path, capsys: pytest.C
 
 def test_a_release_of_a_module_is_exported(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save_release(open_release("encoder.py:old"), shop / "own")
-    assert main(["export", "own", "--encoder", "encoder.py:old", "--to", "onnx", "--out", "served"]) == 0, (
+    assert main(["export", "release:own", "--over", "encoder.py:old", "--to", "onnx", "--out", "served"]) == 0, (
         capsys.readouterr().err
     )
     assert any(file.suffix == ".onnx" for file in (shop / "served").rglob("*"))
@@ -111,21 +111,21 @@ def test_a_release_of_a_module_is_exported(shop: Path, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("export own --to onnx --out served", "pass --encoder encoder.py:old"),
-        ("embed images photos --release encoder.py:big --out o", "no function 'big'"),
-        ("embed images photos --release nothing.py:big --out o", "There is no file 'nothing.py'"),
-        ("embed images photos --release encoder.py --out o", "'encoder.py' names no model.*FILE.py:FUNCTION"),
-        ("embed images photos --release hf: --out o", "'hf:' names no model.*hf:FOLDER"),
-        ("embed images photos --release hf:nothing --out o", "There is no folder 'nothing'"),
+        ("export release:own --to onnx --out served", "pass --over encoder.py:old"),
+        ("embed images photos --model encoder.py:big --out o", "no function 'big'"),
+        ("embed images photos --model nothing.py:big --out o", "There is no file 'nothing.py'"),
+        ("embed images photos --model encoder.py --out o", "'encoder.py' names stored vectors.*FILE.py:FUNCTION"),
+        ("embed images photos --model hf: --out o", "'hf:' names nothing.*hf:FOLDER"),
+        ("embed images photos --model hf:nothing --out o", "There is no folder 'nothing'"),
         (
-            "embed images photos --release encoder.py:old --encoder encoder.py:old --out o",
+            "embed images photos --model encoder.py:old --over encoder.py:old --out o",
             "none of .* was made of a mod",
         ),
-        ("embed images photos --release own --out o", "pass --encoder encoder.py:old"),
-        ("embed images photos --release own --encoder encoder.py:none --out o", "no function 'none'"),
-        ("embed texts x.csv --release encoder.py:old --out o", r"takes 3 × 16 × 16 pixels, no texts"),
-        ("train --data photos --old own --out o", "pass --encoder encoder.py:old"),
-        ("train --data photos --old encoder.py:old --encoder encoder.py:old --dim 8 --out o", "no release needs it"),
+        ("embed images photos --model release:own --out o", "pass --over encoder.py:old"),
+        ("embed images photos --model release:own --over encoder.py:none --out o", "no function 'none'"),
+        ("embed texts x.csv --model encoder.py:old --out o", "names no model of texts"),
+        ("train --data photos --old release:own --out o", "pass --over encoder.py:old"),
+        ("train --data photos --old encoder.py:old --over encoder.py:old --dim 8 --out o", "no release needs it"),
         ("train --data photos --model encoder.py:new --backbone vit_s --method independent --out o", "with --backbone"),
         ("train --data photos --old encoder.py:old --model encoder.py:new --out o", "--dim 8"),
         ("train --data photos --model encoder.py:new --dim 0 --method independent --out o", "dim"),
@@ -138,8 +138,8 @@ def test_a_release_of_a_module_is_exported(shop: Path, capsys: pytest.CaptureFix
             "train --data photos --method independent --model encoder.py:new --recipe.trainable.lora 0 --out o",
             "at least 1",
         ),
-        ("gallery create g --release hf:nothing", "There is no folder 'nothing'"),
-        ("gallery create g --release st:nothing", "--text-model st:nothing"),
+        ("gallery create g --model hf:nothing", "There is no folder 'nothing'"),
+        ("gallery create g --model st:nothing", "no text model 'st:nothing'"),
     ],
 )
 def test_what_is_wrong_is_said_in_words(words: str, message: str, shop: Path, fails: Callable[..., str]) -> None:
@@ -151,7 +151,7 @@ def test_what_is_wrong_is_said_in_words(words: str, message: str, shop: Path, fa
 
 def test_a_broken_file_is_named_with_its_line(shop: Path, fails: Callable[..., str]) -> None:
     (shop / "encoder.py").write_text("import torch\n\nraise OSError('no weights here')\n")
-    said = fails("embed", "images", "photos", "--release", "encoder.py:old", "--out", "o")
+    said = fails("embed", "images", "photos", "--model", "encoder.py:old", "--out", "o")
     assert "'encoder.py', line 3, raised OSError: no weights here." in said
 
 

@@ -70,7 +70,7 @@ def test_what_a_command_wrote_repeats_it(folder: Path) -> None:
         ("[evaluate]\nseed = 'x'", "seed"),
         ("[evaluate]\nold = 'postgresql://me:s3cret@host/db?table=a'", "in the environment"),
         ("[evaluate]\nold = 'postgresql://me@host/db?table=a'", "LIMPET_API_HOSTS"),
-        ("[evaluate]\nold-release = 'here.py:make'", "names code"),
+        ("[embed.images]\nmodel = ['here.py:make']", "names code"),
     ],
 )
 def test_files_that_are_refused(text: str, said: str, folder: Path, fails: Fails) -> None:

@@ -96,7 +96,7 @@ def without_times(found: Any) -> Any:
 def test_evaluate_is_the_same_to_the_digit(
     kind: str, shop: dict[str, str], run: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
-    names = ["--old-model", "v1", "--new-model", "v2", "--independent-model", "v3"]
+    names = ["--old-name", "v1", "--new-name", "v2", "--independent-name", "v3"]
 
     def evaluated(places: dict[str, str], out: str) -> dict[str, Any]:
         sides = [word for side, place in places.items() for word in (f"--{side}", place)]
@@ -119,7 +119,7 @@ def test_adapt_is_the_same_to_the_digit(
     kind: str, shop: dict[str, str], run: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
     words = ["--adapter", "ridge", "procrustes", "--resamples", "40", "--unseen-share", "0", "--report", "none"]
-    words += ["--old-model", "v1", "--new-model", "v2"]
+    words += ["--old-name", "v1", "--new-name", "v2"]
     found = [
         run("adapt", "--old", old, "--new", new, "--out", tmp_path / out, *words)
         for old, new, out in (
@@ -133,7 +133,7 @@ def test_adapt_is_the_same_to_the_digit(
     for part in (tmp_path / "files" / "adapter").glob("*.safetensors"):
         assert part.read_bytes() == (tmp_path / kind / "adapter" / part.name).read_bytes()
     assert (tmp_path / kind / "adapter").is_dir()
-    mapped = ["--model", "v1", "--adapter", tmp_path / kind / "adapter", "--out"]
+    mapped = ["--name", "v1", "--model", f"adapter:{tmp_path / kind / 'adapter'}", "--out"]
     run("embed", "stored", shop[kind] + "old", *mapped, tmp_path / "mapped")
     run("embed", "stored", f"{shop['folder']}/old.parquet", *mapped, tmp_path / "others")
     files = [file for out in ("mapped", "others") for file in (tmp_path / out).rglob("*.safetensors")]
@@ -160,22 +160,22 @@ def test_a_gallery_from_and_with_a_source(
     gallery = f"memory:{tmp_path / 'g'}"
     made = run("gallery", "create", gallery, "--embeddings", shop[kind] + "old&model=v1")
     assert (made["items"], made["fingerprint"], made["columns"]["title"]) == (ITEMS, "declared:v1", "text")
-    run("gallery", "prepare", gallery, "--embeddings", shop[kind] + "new", "--model", "v2")
-    planned = run("gallery", "plan", gallery, "--vectors", shop[kind] + "new", "--model", "v2")
+    run("gallery", "prepare", gallery, "--model", shop[kind] + "new", "--name", "v2")
+    planned = run("gallery", "plan", gallery, "--model", shop[kind] + "new", "--name", "v2")
     assert (planned["rows"], planned["missing"]) == (ITEMS, 0)
-    rehearsed = run("gallery", "rehearse", gallery, "--vectors", shop[kind] + "new", "--model", "v2", "--sample", 40,
+    rehearsed = run("gallery", "rehearse", gallery, "--model", shop[kind] + "new", "--name", "v2", "--sample", 40,
                     "--class-column", "kind", "--order", "id", "--out", tmp_path / "r")  # fmt: skip
     assert rehearsed["sampled"] == 40
     run("gallery", "swap", gallery, "--force", "a test")
     some = shop[kind] + "new&where=sku<30"
-    assert run("gallery", "backfill", gallery, "--vectors", some, "--model", "v2")["written"] == 30
-    done = run("gallery", "backfill", gallery, "--vectors", shop[kind] + "new", "--model", "v2")
+    assert run("gallery", "backfill", gallery, "--model", some, "--name", "v2")["written"] == 30
+    done = run("gallery", "backfill", gallery, "--model", shop[kind] + "new", "--name", "v2")
     assert (done["written"], done["lacking"]) == (ITEMS - 30, 0)
-    assert run("gallery", "doctor", gallery, "--vectors", shop[kind] + "new", "--model", "v2")["healthy"]
-    found = run("gallery", "search", gallery, "--queries", shop[kind] + "new&where=sku=7", "--model", "v2", "--k", 1)
+    assert run("gallery", "doctor", gallery, "--model", shop[kind] + "new", "--name", "v2")["healthy"]
+    found = run("gallery", "search", gallery, "--queries", shop[kind] + "new&where=sku=7", "--name", "v2", "--k", 1)
     assert found["queries"][0]["hits"][0]["id"] == "7"
     changed = shop[kind] + "new&where=sku<3"
-    assert run("gallery", "upsert", gallery, "--embeddings", changed, "--model", "v2")["written"] == 3
+    assert run("gallery", "upsert", gallery, "--embeddings", changed, "--name", "v2")["written"] == 3
     hit = run("gallery", "search", gallery, "--like", 0, "--k", ITEMS)["queries"][0]["hits"]
     assert {one["id"]: one["metadata"]["title"] for one in hit}["2"] == "thing 2 of kind 2"
 
@@ -184,18 +184,18 @@ def test_a_gallery_from_and_with_a_source(
 def test_texts_of_a_table_are_embedded(
     kind: str, shop: dict[str, str], run: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
-    texts, model = shop[kind] + "old&text=title", ["--text-model", "wordllama", "--truncate-dim", 32]
+    texts, model = shop[kind] + "old&text=title", ["--model", "package:wordllama", "--model-options.truncate-dim", 32]
     run("embed", "texts", texts, *model, "--out", tmp_path / "e")
     [file] = (tmp_path / "e").rglob("*.safetensors")
     embedded = storage.load(file)
     assert len(embedded) == ITEMS and len(embedded.class_names or ()) == CLASSES
     gallery = f"memory:{tmp_path / 'g'}"
-    run("gallery", "create", gallery, "--embeddings", shop[kind] + "old", "--model", "v1")
-    run("gallery", "prepare", gallery, "--embeddings", file)
+    run("gallery", "create", gallery, "--embeddings", shop[kind] + "old", "--name", "v1")
+    run("gallery", "prepare", gallery, "--model", file)
     run("gallery", "swap", gallery, "--force", "a test")
     done = run("gallery", "backfill", gallery, "--texts", texts + "&where=sku>=60", *model, "--batch", 16)
     assert (done["written"], done["lacking"]) == (ITEMS, 0), "items are asked for by their ids, whatever the conditions"
-    assert run("gallery", "doctor", gallery, "--vectors", file)["healthy"]
+    assert run("gallery", "doctor", gallery, "--model", file)["healthy"]
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "lance", "parquet"])
@@ -215,17 +215,17 @@ def test_images_that_a_table_names(made: Path, run: Callable[..., dict[str, Any]
     lancedb.connect(tmp_path / "db").create_table("photos", pa.table(rows))
     gallery = f"memory:{tmp_path / 'g'}"
     run("gallery", "create", gallery, "--embeddings", made / "embedded" / "old")
-    run("gallery", "prepare", gallery, "--release", new)
+    run("gallery", "prepare", gallery, "--model", f"release:{new}")
     run("gallery", "swap", gallery, "--force", "a test")
     data = f"lance:{tmp_path / 'db'}#photos?image=photo"
-    run("embed", "images", data, "--release", new, "--out", tmp_path / "e")
+    run("embed", "images", data, "--model", f"release:{new}", "--out", tmp_path / "e")
     [file] = (tmp_path / "e").rglob("*.safetensors")
     same = storage.load(file)
     assert list(same.ids) == list(embedded.ids) and same.labels is None
     np.testing.assert_array_equal(same.vectors, embedded.vectors)
-    done = run("gallery", "backfill", gallery, "--release", new, "--data", data)
+    done = run("gallery", "backfill", gallery, "--model", f"release:{new}", "--data", data)
     assert (done["written"], done["lacking"]) == (len(embedded), 0)
-    assert run("gallery", "doctor", gallery, "--vectors", made / "embedded" / "bct")["healthy"]
+    assert run("gallery", "doctor", gallery, "--model", made / "embedded" / "bct")["healthy"]
 
 
 def test_a_table_that_is_being_written_is_read_at_one_moment(

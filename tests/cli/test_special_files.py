@@ -141,7 +141,7 @@ def adapter(folder: Path) -> None:
 
 def embedded(folder: Path) -> None:
     head(folder.parent / "head")
-    words = ["embed", "stored", "old.npz", "--model", "old", "--release", "head", "--out", "here"]
+    words = ["embed", "stored", "old.npz", "--name", "old", "--model", "release:head", "--out", "here"]
     assert run(words, folder.parent)[0] == 0
 
 
@@ -154,7 +154,7 @@ def files(folder: Path) -> None:
 def gallery(kind: str) -> Callable[[Path], None]:
     def make(folder: Path) -> None:
         vectors(folder.parent)
-        words = ["gallery", "create", f"{kind}:{folder.name}", "--embeddings", "old.npz", "--model", "old"]
+        words = ["gallery", "create", f"{kind}:{folder.name}", "--embeddings", "old.npz", "--name", "old"]
         code, said = run(words, folder.parent)
         assert code == 0, said
 
@@ -183,23 +183,23 @@ def text_model(folder: Path) -> None:
 def settings(folder: Path) -> None:
     folder.mkdir()
     head(folder.parent / "head")
-    values = {"embeddings": "old.npz", "model": "old", "release": ["head"], "out": "out"}
+    values = {"embeddings": "old.npz", "name": "old", "model": ["release:head"], "out": "out"}
     (folder / "settings.toml").write_text(tomli_w.dumps({"embed": {"stored": values}}))
 
 
-STORED = "embed stored old.npz --model old --out out"
+STORED = "embed stored old.npz --name old --out out"
 FOLDERS: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
-    "head": (head, (f"{STORED} --release here",)),
-    "release": (images, ("embed images photos --release here --out out",)),
-    "photos": (photos, ("embed images photos --release release --out out",)),
-    "adapter": (adapter, ("embed stored new.npz --model new --adapter here --out out",)),
+    "head": (head, (f"{STORED} --model release:here",)),
+    "release": (images, ("embed images photos --model release:here --out out",)),
+    "photos": (photos, ("embed images photos --model release:release --out out",)),
+    "adapter": (adapter, ("embed stored new.npz --name new --model adapter:here --out out",)),
     "embeddings": (embedded, ("gallery create memory:out --embeddings here/head",)),
-    "files": (files, tuple(f"embed stored here/old.{kind} --model old --release head --out out"
+    "files": (files, tuple(f"embed stored here/old.{kind} --name old --model release:head --out out"
                            for kind in ("npz", "npy", "parquet"))),
     "memory gallery": (gallery("memory"), ("gallery status here", "gallery export here --out out.npz")),
     "lance gallery": (gallery("lance"), ("gallery status here", "gallery export here --out out.npz")),
     "backup": (backup, ("gallery restore memory:out here",)),
-    "text model": (text_model, ("embed texts texts/texts.csv --text-model here --out out",)),
+    "text model": (text_model, ("embed texts texts/texts.csv --model st:here --out out",)),
     "settings": (settings, ("embed stored --config here/settings.toml",)),
 }  # fmt: skip
 

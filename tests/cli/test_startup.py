@@ -64,7 +64,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
             f"{kind}:{folder / name}",
             "--embeddings",
             str(folder / "old.npz"),
-            "--model",
+            "--name",
             "v1",
         ]
         assert main(words) == 0

@@ -92,13 +92,13 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServe
 
 def commands_with_release(head: Path, collection: str) -> dict[str, list[str]]:
     """Return for every command that opens a release words by which it would embed texts with the head ``head``."""
-    release = ["--release", str(head)]
+    release = ["--model", f"release:{head}"]
     gallery = ["memory:live", *release]
     embedding = [*gallery, "--texts", "texts.csv"]
     attached = [collection, *release]
     return {
         "embed texts": ["texts.csv", *release, "--out", "made"],
-        "export": [str(head), "--to", "sentence-transformers", "--out", "exported"],
+        "export": [f"release:{head}", "--to", "sentence-transformers", "--out", "exported"],
         "gallery create": ["memory:another", *release, "--texts", "texts.csv"],
         "gallery import": ["memory:another", "--texts", "texts.csv", "--table", "texts.csv", *release],
         "gallery add": embedding,
@@ -114,9 +114,9 @@ def commands_with_release(head: Path, collection: str) -> dict[str, list[str]]:
         "attach swap": attached,
         "attach rollback": attached,
         "attach verify": attached,
-        "attach writes": [*attached, "--model", "new"],
+        "attach writes": [*attached, "--of", "new"],
         "embed images": ["texts.csv", *release, "--out", "made"],
-        "embed stored": ["old.npz", "--model", "old", *release, "--out", "made"],
+        "embed stored": ["old.npz", "--name", "old", *release, "--out", "made"],
     }
 
 
@@ -131,10 +131,10 @@ def test_every_command_that_opens_a_release_sends_nothing_to_a_model_that_its_fo
             application.write(item, f"item {item}", "old")
         collection = f"{application.url}&text=text"
         asked = commands_with_release(head, collection)
-        having = {name for name in commands() if "release" in option_names(name)} | {"export"}
+        having = {name for name in commands() if "model" in option_names(name)} - {"train", "fine-tune"}
         assert having == set(asked), "a command that opens a release is missing here"
-        assert main(["gallery", "create", "memory:live", "--embeddings", "old.npz", "--model", "old"]) == 0
-        assert main(["gallery", "prepare", "memory:live", "--release", str(head)]) == 0
+        assert main(["gallery", "create", "memory:live", "--embeddings", "old.npz", "--name", "old"]) == 0
+        assert main(["gallery", "prepare", "memory:live", "--model", f"release:{head}"]) == 0
         for name, words in asked.items():
             capsys.readouterr()
             assert main([*name.split(), *words]) in (0, 2)
@@ -142,7 +142,7 @@ def test_every_command_that_opens_a_release_sends_nothing_to_a_model_that_its_fo
             assert not server.requests and not connects, (name, connects)
             assert "Traceback" not in said and "sk-very-secret" not in said
             if name in ("embed texts", "gallery search", "gallery backfill", "attach start"):
-                assert f"--text-model {server.name}" in said and "Nothing was sent" in said, (name, said)
+                assert f"--over {server.name}" in said and "Nothing was sent" in said, (name, said)
     finally:
         application.close()
 
@@ -152,7 +152,7 @@ def test_a_head_downloads_nothing_that_its_folder_names(
     model: str, server: ApiServer, tmp_path: Path, connects: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     head = head_naming(tmp_path / "head", model, "text:" + 64 * "0")
-    assert main(["embed", "texts", "texts.csv", "--release", str(head), "--out", "made"]) == 2
+    assert main(["embed", "texts", "texts.csv", "--model", f"release:{head}", "--out", "made"]) == 2
     assert "nor in the cache of the hub" in " ".join(capsys.readouterr().err.split()) and not connects
 
 
@@ -160,7 +160,7 @@ def test_a_fine_tuned_model_is_opened_from_its_own_folder_alone(
     server: ApiServer, tmp_path: Path, connects: list[Any]
 ) -> None:
     frozen = api_fingerprint(Endpoint.read(server.name.partition(":")[2]))
-    for number, place in enumerate((server.name, "someone/model", "release:../../secret")):
+    for number, place in enumerate((server.name, "someone/model", "within:../../secret")):
         folder = head_naming(tmp_path / str(number), place, frozen)
         with pytest.raises(ReleaseError):
             load_fine_tuned(folder)
@@ -174,7 +174,7 @@ def test_a_model_that_cannot_be_the_one_of_a_head_is_not_asked(
     others = ["text:" + 64 * "0", api_fingerprint(Endpoint("another", address.url)), "api:of-no-form"]
     for number, frozen in enumerate(others):
         head = head_naming(tmp_path / str(number), "minilm", frozen)
-        words = ["--release", str(head), "--text-model", server.name, "--out", "made"]
+        words = ["--model", f"release:{head}", "--over", server.name, "--out", "made"]
         assert main(["embed", "texts", "texts.csv", *words]) == 2
         assert "Nothing was sent" in capsys.readouterr().err
     assert not server.requests and not connects
@@ -195,9 +195,9 @@ def test_a_file_of_settings_names_no_server_that_is_not_listed(
 ) -> None:
     port = server.url.partition("127.0.0.1")[2].partition("/")[0]
     named: list[tuple[str, dict[str, Any]]] = [
-        ("embed texts", {"texts": "texts.csv", "text_model": [server.name], "out": "made"}),
-        ("embed texts", {"texts": f"qdrant://127.0.0.1{port}/items?text=text", "text_model": ["x"], "out": "made"}),
-        ("embed texts", {"texts": f"milvus://127.0.0.1{port}/items?text=text", "text_model": ["x"], "out": "made"}),
+        ("embed texts", {"texts": "texts.csv", "model": [server.name], "out": "made"}),
+        ("embed texts", {"texts": f"qdrant://127.0.0.1{port}/items?text=text", "model": ["st:x"], "out": "made"}),
+        ("embed texts", {"texts": f"milvus://127.0.0.1{port}/items?text=text", "model": ["st:x"], "out": "made"}),
         ("gallery status", {"gallery": f"postgresql://me@127.0.0.1{port}/db"}),
     ]
     for name, values in named:

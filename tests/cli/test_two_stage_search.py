@@ -41,18 +41,18 @@ def shop(tmp_path: Path, run: Run) -> Path:
             vectors = (base + noise * rng.normal(size=base.shape)).astype(np.float32)
             np.savez(tmp_path / f"{side}_{name}.npz", ids=np.array(ids), vectors=vectors)
     url = f"memory:{tmp_path / 'live'}"
-    run("gallery", "create", url, "--embeddings", tmp_path / "old_items.npz", "--model", "v1", "--json")
-    run("gallery", "prepare", url, "--model", "v2", "--dim", 8, "--json")
+    run("gallery", "create", url, "--embeddings", tmp_path / "old_items.npz", "--name", "v1", "--json")
+    run("gallery", "prepare", url, "--name", "v2", "--dim", 8, "--json")
     return tmp_path
 
 
 def asked(root: Path, *words: object) -> list[object]:
     url = f"memory:{root / 'live'}"
-    return ["gallery", "search", url, "--queries", root / "new_queries.npz", "--model", "v2", *words, "--json"]
+    return ["gallery", "search", url, "--queries", root / "new_queries.npz", "--name", "v2", *words, "--json"]
 
 
 def first(root: Path) -> list[object]:
-    return ["--first", root / "old_queries.npz", "--first-model", "v1"]
+    return ["--old", root / "old_queries.npz", "--old-name", "v1"]
 
 
 def unit(root: Path, side: str, name: str) -> np.ndarray:
@@ -75,7 +75,7 @@ def ids_of(document: Any) -> list[list[str]]:
 
 
 def test_files_of_both_models_search_in_two_stages(shop: Path, run: Run) -> None:
-    words = ["--rescore", 7, *first(shop), "--vectors", shop / "new_items.npz", "--k", 5]
+    words = ["--rescore", 7, *first(shop), "--rescore-with", shop / "new_items.npz", "--k", 5]
     found = run(*asked(shop, *words))
     assert ids_of(found) == two_stages(shop, 7, 5)
     assert found["merge"] == "rescored"
@@ -83,7 +83,7 @@ def test_files_of_both_models_search_in_two_stages(shop: Path, run: Run) -> None
     assert {hit["generation"] for one in found["queries"] for hit in one["hits"]} == {"g2"}
     again = run(*asked(shop, *words))
     assert (ids_of(again), again["embedded"]) == (ids_of(found), 0)
-    few = run(*asked(shop, *words[:2], *first(shop), "--vectors", shop / "new_items.npz", "--rescore-budget", 0))
+    few = run(*asked(shop, *words[:2], *first(shop), "--rescore-with", shop / "new_items.npz", "--rescore-budget", 0))
     assert few["embedded"] == 0
 
 
@@ -94,12 +94,12 @@ def test_texts_are_embedded_by_both_models(tmp_path: Path, run: Run, capsys: pyt
     models = {side: write_tiny_model(tmp_path / side, seed=seed) for seed, side in enumerate(("old", "new"))}
     embed = ["embed", "texts", tmp_path / "texts.csv", "--out"]
     for side, model in models.items():
-        assert main([*map(str, [*embed, tmp_path / f"of_{side}", "--text-model", model])]) == 0
+        assert main([*map(str, [*embed, tmp_path / f"of_{side}", "--model", f"st:{model}"])]) == 0
     url = f"memory:{tmp_path / 'live'}"
     run("gallery", "create", url, "--embeddings", tmp_path / "of_old", "--json")
-    run("gallery", "prepare", url, "--embeddings", tmp_path / "of_new", "--json")
-    words = ["gallery", "search", url, "--text", texts.texts[0], "--text-model", models["new"], "--texts",
-             tmp_path / "texts.csv", "--first-text-model", models["old"], "--rescore", 4, "--k", 4]  # fmt: skip
+    run("gallery", "prepare", url, "--model", tmp_path / "of_new", "--json")
+    words = ["gallery", "search", url, "--text", texts.texts[0], "--model", f'st:{models["new"]}', "--texts",
+             tmp_path / "texts.csv", "--old", f'st:{models["old"]}', "--rescore", 4, "--k", 4]  # fmt: skip
     assert main([*map(str, words)]) == 0
     assert "g2 scored the candidates again: 4 were embedded for it, and 4 of their vectors kept." in " ".join(
         capsys.readouterr().err.split()
@@ -118,9 +118,16 @@ def test_texts_are_embedded_by_both_models(tmp_path: Path, run: Run, capsys: pyt
 def test_images_of_a_data_set_are_embedded(copied: Path, run: Run) -> None:
     url = f"memory:{copied / 'live'}"
     run("gallery", "create", url, "--embeddings", copied / "embedded" / "old", "--json")
-    run("gallery", "prepare", url, "--release", copied / "runs" / "independent", "--json")
+    run("gallery", "prepare", url, "--model", f"release:{copied / 'runs' / 'independent'}", "--json")
     image = copied / "photos" / "kind0" / "1.png"
-    words = ["--release", copied / "runs" / "independent", "--first-release", copied / "runs" / "old", "--rescore", 6]
+    words = [
+        "--model",
+        f"release:{copied / 'runs' / 'independent'}",
+        "--old",
+        f"release:{copied / 'runs' / 'old'}",
+        "--rescore",
+        6,
+    ]
     found = run(
         "gallery", "search", url, "--image", image, *words, "--rescore-data", copied / "photos", "--k", 6, "--json"
     )
@@ -137,10 +144,10 @@ def test_images_of_a_data_set_are_embedded(copied: Path, run: Run) -> None:
     [
         (["--rescore", 5], "--rescore without the items"),
         (["--rescore-budget", 5], "--rescore-budget without --rescore"),
-        (["--first", "x.npz"], "--first without --rescore"),
-        (["--rescore", 0, "--vectors", "new_items.npz"], "candidates=0"),
-        (["--rescore", 5, "--vectors", "new_items.npz"], "Nothing lets queries of g2 find items"),
-        (["--rescore", 5, "--first", "x.npz", "--first-text-model", "y"], "--first and --first-text-model given"),
+        (["--old", "x.npz"], "--old without --rescore"),
+        (["--rescore", 0, "--rescore-with", "new_items.npz"], "candidates=0"),
+        (["--rescore", 5, "--rescore-with", "new_items.npz"], "Nothing lets queries of g2 find items"),
+        (["--rescore", 5, "--rescore-with", "st:y"], "names no model of candidates"),
         (["--rescore", 5, "--texts", "t.csv"], "--texts without a model"),
     ],
 )
@@ -152,5 +159,5 @@ def test_what_does_not_go_together_is_refused(
 
 
 def test_a_stored_vector_has_no_second_stage(shop: Path, fails: Callable[..., str]) -> None:
-    words = ["--like", "i00", "--rescore", 5, "--vectors", shop / "new_items.npz", "--model", "v2"]
+    words = ["--like", "i00", "--rescore", 5, "--rescore-with", shop / "new_items.npz", "--name", "v2"]
     assert "--rescore of a stored vector" in fails("gallery", "search", f"memory:{shop / 'live'}", *words)

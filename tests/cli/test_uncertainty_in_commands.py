@@ -1,9 +1,8 @@
-"""Which classes the old model has seen reaches the report through --old-release; embedding says how uncertain it is."""
+"""Which classes the old model has seen reaches the report through the record beside its embeddings."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +40,9 @@ def test_the_old_release_tells_which_classes_were_seen(made: Path, embedded: Pat
     sides = ["--old", embedded / "old.safetensors", "--new", embedded / "new.safetensors", "--resamples", "50"]
     seen = set(load_release(made / "runs" / "old").classes)
     assert 0 < len(seen) < 6
-    words = ["evaluate", *sides, "--old-release", made / "runs" / "old", "--out", embedded / "with"]
+    said = f"[embed.images]\nmodel = ['release:{made / 'runs' / 'old'}']\n"
+    (embedded / "embed-images.toml").write_text(said)
+    words = ["evaluate", *sides, "--out", embedded / "with"]
     assert main([str(word) for word in words]) in (0, 1)
     (record,) = json.loads((embedded / "with" / "results.json").read_text())["evaluations"].values()
     groups = record["uncertainty"]["old"]["groups"]
@@ -51,27 +52,30 @@ def test_the_old_release_tells_which_classes_were_seen(made: Path, embedded: Pat
     }
     page = (embedded / "with" / "report.html").read_text(encoding="utf-8")
     assert "Old and new embeddings of new" in page and "(not seen)" in page
+    (embedded / "embed-images.toml").write_text(said.replace("/old'", "/bct'"))  # which made others
     words = ["evaluate", *sides, "--report", "none", "--out", embedded / "without"]
     assert main([str(word) for word in words]) in (0, 1)
     (record,) = json.loads((embedded / "without" / "results.json").read_text())["evaluations"].values()
     assert list(record["uncertainty"]["old"]["groups"]) == ["all"]
 
 
-def test_another_release_is_refused(made: Path, embedded: Path, fails: Callable[..., str]) -> None:
-    said = fails("evaluate", "--old", embedded / "old.safetensors", "--new", embedded / "new.safetensors",
-                 "--old-release", made / "runs" / "bct", "--out", embedded / "out")  # fmt: skip
-    assert "the release that made the old embeddings" in said
-    assert not (embedded / "out").exists()
-
-
 def test_embedding_says_how_uncertain_it_is(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    by, file = {"release": "runs/old"}, Path("x.safetensors")
+    by, file = "release:runs/old", Path("x.safetensors")
     certain, uncertain = (Made(by, file, 1200, 64, "declared:a", "both", "", known) for known in (None, 0.2384))
     columns, rows = table_of([uncertain, certain])
-    assert columns == ["release", "file", "items", "dimension", "mean uncertainty"]
+    assert columns == ["model", "file", "items", "dimension", "mean uncertainty"]
     assert [row[2:] for row in rows] == [["1,200", "64", "0.238"], ["1,200", "64", "–"]]
-    assert table_of([certain])[0] == ["release", "file", "items", "dimension"]
-    words = ["embed", "images", made / "photos", "--release", made / "runs" / "old", "--out", tmp_path, "--json"]
+    assert table_of([certain])[0] == ["model", "file", "items", "dimension"]
+    words = [
+        "embed",
+        "images",
+        made / "photos",
+        "--model",
+        f"release:{made / 'runs' / 'old'}",
+        "--out",
+        tmp_path,
+        "--json",
+    ]
     assert main([str(word) for word in words]) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out)["embeddings"][0]["mean_uncertainty"] is None

@@ -45,11 +45,11 @@ COMMANDS = {
     "evaluate a table": f"evaluate --old parquet:old.parquet {NEW} --out out",
     "evaluate chain": "evaluate chain old.npz new.npz --resamples 100 --out out",
     "adapt": f"adapt --old old.npz {NEW} --adapter procrustes --out out",
-    "gallery create": "gallery create memory:live --embeddings old.npz --model v1",
-    "gallery create from a table": "gallery create memory:live --embeddings old.parquet --model v1",
-    "gallery import": "gallery import memory:there --embeddings old.npz --model v1",
-    "gallery import from a table": "gallery import memory:there --embeddings old.parquet --model v1 --batch 20",
-    "gallery add": "gallery add memory:there --embeddings old.npz --model v1",
+    "gallery create": "gallery create memory:live --embeddings old.npz --name v1",
+    "gallery create from a table": "gallery create memory:live --embeddings old.parquet --name v1",
+    "gallery import": "gallery import memory:there --embeddings old.npz --name v1",
+    "gallery import from a table": "gallery import memory:there --embeddings old.parquet --name v1 --batch 20",
+    "gallery add": "gallery add memory:there --embeddings old.npz --name v1",
 }
 
 
@@ -58,7 +58,7 @@ def test_unusable_vectors_are_refused_with_the_option_or_left_out_by_name(
     command: str, files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if "there" in COMMANDS[command]:
-        assert run("gallery create memory:there --model v1 --dim 8") == 0
+        assert run("gallery create memory:there --name v1 --dim 8") == 0
     capsys.readouterr()
     assert run(COMMANDS[command]) == 2
     said = capsys.readouterr().err
@@ -76,9 +76,9 @@ def test_unusable_vectors_are_refused_with_the_option_or_left_out_by_name(
 
 
 def test_commands_without_the_option_do_not_name_it(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("gallery create memory:live --embeddings new.npz --model new") == 0
-    for made in ("old.npz --model v1", "parquet:old.parquet --model v1"):
-        for command in ("prepare memory:live --embeddings", "backfill memory:live --vectors"):
+    assert run("gallery create memory:live --embeddings new.npz --name new") == 0
+    for made in ("old.npz --name v1", "parquet:old.parquet --name v1"):
+        for command in ("prepare memory:live --model", "backfill memory:live --model"):
             capsys.readouterr()
             assert run(f"gallery {command} {made}") == 2
             said = capsys.readouterr().err
@@ -88,7 +88,7 @@ def test_commands_without_the_option_do_not_name_it(files: Path, capsys: pytest.
 def test_stored_vectors_are_mapped_without_what_cannot_be_used(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
     new = limpet.load_embeddings("new.npz", model="a")
     save_adapter(build_adapter("procrustes", {}).fit(new, new.replace(fingerprint="declared:b")), files / "adapter")
-    command = "embed stored old.npz --model b --adapter adapter --out made"
+    command = "embed stored old.npz --name b --model adapter:adapter --out made"
     assert run(command) == 2 and "--skip-unusable" in capsys.readouterr().err
     assert run(f"{command} --skip-unusable") == 0 and "left out 3 items" in capsys.readouterr().err
     assert list(limpet.load_embeddings("made").ids) == [one for one in IDS if one not in BAD]

@@ -57,7 +57,16 @@ def test_upright_images_go_all_the_way(
     for folder in releases:
         spec = load_release(folder).record.encoder
         assert isinstance(spec, EncoderSpec) and (spec.image_size, spec.centre_crop) == (size, crop)
-    document(capsys, "embed", "images", photos, "--release", *releases, "--out", tmp_path / "embedded")
+    document(
+        capsys,
+        "embed",
+        "images",
+        photos,
+        "--model",
+        *[f"release:{one}" for one in releases],
+        "--out",
+        tmp_path / "embedded",
+    )
     sides = [f"--{side}={tmp_path / 'embedded' / folder.name}" for side, folder in
              zip(("old", "independent", "new"), releases, strict=True)]  # fmt: skip
     found = document(capsys, "evaluate", *sides, "--resamples", "40", "--out", tmp_path / "report", codes=(0, 1))
@@ -65,13 +74,13 @@ def test_upright_images_go_all_the_way(
     live = [tmp_path / "live"]
     document(capsys, "gallery", "create", *live, "--embeddings", tmp_path / "embedded" / "old")
     name = storage.load(tmp_path / "embedded" / "old" / "embeddings.safetensors").ids[0]
-    hits = document(capsys, "gallery", "search", *live, "--image", photos / name, "--release", releases[0])
+    hits = document(capsys, "gallery", "search", *live, "--image", photos / name, "--model", f"release:{releases[0]}")
     nearest = hits["queries"][0]["hits"][0]
     assert nearest["id"] == name, "read as it was when it was embedded"
     assert nearest["score"] == pytest.approx(1, abs=1e-6)
 
 
 def test_images_of_another_height_are_refused(fails: Callable[..., str], made: Path, tmp_path: Path) -> None:
-    said = fails("embed", "images", made / "photos", "--release", made / "runs" / "old", "--data-options.image-size",
-                 "32x16", "--out", tmp_path / "out")  # fmt: skip
+    said = fails("embed", "images", made / "photos", "--model", f"release:{made / 'runs' / 'old'}",
+                 "--data-options.image-size", "32x16", "--out", tmp_path / "out")  # fmt: skip
     assert "The images have shape (3, 32, 16), and the release was trained on (3, 32, 32)" in said

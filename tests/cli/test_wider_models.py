@@ -20,10 +20,22 @@ def wider(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("wider")
     photos = str(made / "photos")
     for name, old, dim in (("second", made / "runs" / "old", "20"), ("third", root / "second", "24")):
-        words = ["train", "--data", photos, "--old", str(old), "--method", "free_dimensions", "--dim", dim, *QUICK]
+        words = [
+            "train",
+            "--data",
+            photos,
+            "--old",
+            f"release:{old}",
+            "--method",
+            "free_dimensions",
+            "--dim",
+            dim,
+            *QUICK,
+        ]
         assert main([*words, "--out", str(root / name)]) == 0
-    releases = [str(root / name) for name in ("second", "third")]
-    assert main(["embed", "images", photos, "--release", *releases, "--out", str(root / "embedded")]) == 0
+    releases = [f"release:{root / name}" for name in ("second", "third")]
+    words = ["embed", "images", photos, "--model", *releases, "--out", str(root / "embedded")]
+    assert main(words) == 0
     return root
 
 
@@ -44,7 +56,7 @@ def test_old_vectors_count_as_padded_where_that_is_said(made: Path, wider: Path,
     assert found["self_old"] == told(capsys, "evaluate", *plain, "--report", "none")["self_old"]
     models = json.loads((tmp_path / "report" / "results.json").read_text())["models"]
     assert models["old"]["dim"] == 16 and models["old"]["padded_to"] == 20
-    assert "adapter" in fails("evaluate", *sides, "--pad-old", "--adapter", tmp_path)
+    assert "adapter" in fails("evaluate", *sides, "--pad-old", "--link", tmp_path)
     narrow = ["--old", wider / "embedded" / "second", "--new", made / "embedded" / "bct", "--out", tmp_path / "back"]
     assert "more dimensions" in fails("evaluate", *narrow, "--pad-old")
 
@@ -66,7 +78,7 @@ def test_a_scenario_with_a_narrower_old_model(made: Path, tmp_path: Path) -> Non
 
 def test_what_does_not_go_together(made: Path, tmp_path: Path, fails) -> None:
     photos, out = ["--data", made / "photos"], ["--out", tmp_path / "x"]
-    old = ["--old", made / "runs" / "old"]
+    old = ["--old", f"release:{made / 'runs' / 'old'}"]
     assert "--pad-old" in fails("train", *photos, *old, "--method", "p2s", "--dim", "20", *out)
     assert "no --pad-old" in fails("train", *photos, *old, "--method", "p2s", "--dim", "16", "--pad-old", *out)
     assert "--old-dim 8 without" in fails("train", *photos, *old, "--method", "p2s", "--old-dim", "8", *out)

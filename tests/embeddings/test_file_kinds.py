@@ -61,14 +61,14 @@ def pickled(path: Path) -> None:
 
 
 MADE: dict[str, tuple[Callable[[Path], object], str, str]] = {
-    "csv": (text("id,text\n1,hello\n2,bye\n"), "a table of text", "embed texts FILE --text-model MODEL"),
-    "csv of umlauts": (text("id,text\n" + "ä,ü\n" * 3000), "a table of text", "embed texts FILE --text-model MODEL"),
+    "csv": (text("id,text\n1,hello\n2,bye\n"), "a table of text", "embed texts FILE --model st:MODEL"),
+    "csv of umlauts": (text("id,text\n" + "ä,ü\n" * 3000), "a table of text", "embed texts FILE --model st:MODEL"),
     "tsv": (text("id\ttext\n1\thello\n"), "a table of text", "embed texts"),
     "txt": (text("my parcel did not come\n"), "a text file", "embed texts"),
     "jsonl": (text('{"id": 1}\n{"id": 2}\n'), "a file of JSON lines", "embed texts"),
     "json": (text(json.dumps({"evaluations": {}}, indent=2)), "a JSON file", "write the vectors"),
     "html": (text("<!DOCTYPE html>\n<html></html>"), "an HTML or XML page", "write the vectors"),
-    "jpeg": (image("JPEG"), "a JPEG image", "`limpet embed images FOLDER --release RELEASE"),
+    "jpeg": (image("JPEG"), "a JPEG image", "`limpet embed images FOLDER --model release:RELEASE"),
     "png": (image("PNG"), "a PNG image", "`limpet embed images FOLDER"),
     "gif": (image("GIF"), "a GIF image", "`limpet embed images FOLDER"),
     "tiff": (image("TIFF"), "a TIFF image", "`limpet embed images FOLDER"),
@@ -83,7 +83,7 @@ MADE: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "npy": (array, "a NumPy file", "ends with .npy"),
     "parquet": (lambda path: pq.write_table(pa.table({"id": ["1"]}), path), "a Parquet file", "ends with .parquet"),
     "weights": (lambda path: save_file({"layer.weight": VECTORS}, path), "a safetensors file of other arrays: "
-                "'layer.weight'", "limpet embed images DATA --release"),
+                "'layer.weight'", "limpet embed images DATA --model release:"),
     "nothing": (lambda path: path.write_bytes(b""), "empty", "write it again"),
 }  # fmt: skip
 OWN = {("npz", ".npz"), ("npz", ".npy"), ("npy", ".npz"), ("npy", ".npy"), ("parquet", ".parquet")}

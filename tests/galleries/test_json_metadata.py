@@ -79,7 +79,7 @@ def test_texts_of_a_table_become_objects_where_the_column_is_declared_so(url: st
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(points().vectors.ravel()), 4)
     facts = pa.array([one if one is None or isinstance(one, str) else json.dumps(one) for one in FACTS])
     pq.write_table(pa.table({"id": list(points().ids), "vector": vectors, "facts": facts}), tmp_path / "items.parquet")
-    made = ["gallery", "create", url, "--embeddings", str(tmp_path / "items.parquet"), "--model", "a"]
+    made = ["gallery", "create", url, "--embeddings", str(tmp_path / "items.parquet"), "--name", "a"]
     assert main([*made, "--take", "facts", "--columns", "facts=json"]) == 0
     with Gallery.open(url) as gallery:
         assert gallery.state.columns == {"facts": "json"}

@@ -23,8 +23,7 @@ from limpet.galleries.sources import (
     TextVectors,
     VectorSource,
     check_source,
-    through_adapter,
-    through_head,
+    through,
     without_text,
 )
 from limpet.galleries.state import Generation
@@ -36,6 +35,7 @@ from limpet.models.seeding import seeded
 from limpet.models.specs import EncoderSpec, FeatureSpec
 from limpet.models.text_encoders import TextEncoder, embed_texts, open_text_encoder
 from limpet.training.encode import embed_features, embed_images
+from limpet.training.text_models import VectorMap
 
 Embed = Callable[..., EmbeddingSet]
 NEW = "declared:new"
@@ -199,7 +199,7 @@ def test_all_images_of_a_data_set_are_found(images: ImageSet) -> None:
 
 @pytest.fixture(scope="module")
 def encoder() -> TextEncoder:
-    return open_text_encoder("wordllama", truncate_dim=16, query_prefix="find: ")
+    return open_text_encoder("package:wordllama", truncate_dim=16, query_prefix="find: ")
 
 
 @pytest.fixture(scope="module")
@@ -248,7 +248,7 @@ def test_a_head_over_a_text_model_embeds_texts_and_files(encoder: TextEncoder, t
     expected = embed_features(head, plain)
     stored = FileVectors([storage.save(plain, tmp_path / "plain.safetensors")])
     for source in (TextVectors(encoder, TextItems(texts)), stored):
-        carried = through_head(source, head)
+        carried = through(source, VectorMap.of_release(head))
         assert (carried.fingerprint, carried.space) == (head.fingerprint, Lorentz(5))
         found = carried.embed(["y", "?", "x"])
         assert list(found.ids) == ["y", "x"] and found.fingerprint == head.fingerprint
@@ -259,19 +259,19 @@ def test_a_head_over_a_text_model_embeds_texts_and_files(encoder: TextEncoder, t
 def test_a_head_or_adapter_over_another_model_is_refused(embed: Embed, tmp_path: Path) -> None:
     source = FileVectors([storage.save(embed("new", ["a"]), tmp_path / "new.safetensors")])
     head = make_release(build_network(FeatureSpec(frozen="declared:x", width=4, dim=4)), Hypersphere(4))
-    with pytest.raises(ReleaseError, match="head over declared:x"):
-        through_head(source, head)
+    with pytest.raises(ConfigError, match="reads those of declared:x"):
+        through(source, VectorMap.of_release(head))
     ids = [f"i{row}" for row in range(30)]
     adapter = build_adapter("ridge", {"direction": "old_to_new"}).fit(embed("x", ids), embed("y", ids))
-    with pytest.raises(ConfigError, match="maps declared:x"):
-        through_adapter(source, adapter)
+    with pytest.raises(ConfigError, match="reads those of declared:x"):
+        through(source, VectorMap.of_adapter(adapter))
 
 
 def test_an_adapter_maps_what_a_source_has(embed: Embed, tmp_path: Path) -> None:
     ids = [f"i{row}" for row in range(30)]
     old = embed("old", ids)
     adapter = build_adapter("ridge", {"direction": "old_to_new"}).fit(old, embed("new", ids))
-    source = through_adapter(FileVectors([storage.save(old, tmp_path / "old.safetensors")]), adapter)
+    source = through(FileVectors([storage.save(old, tmp_path / "old.safetensors")]), VectorMap.of_adapter(adapter))
     assert (source.fingerprint, source.space) == (adapter.mapped_fingerprint, Hypersphere(4))
     found = source.embed(["i7", "?", "i3"])
     np.testing.assert_allclose(found.vectors, adapter.apply(old).vectors[[7, 3]], atol=1e-6)

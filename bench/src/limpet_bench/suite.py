@@ -614,7 +614,7 @@ def _check_features(suite: Suite) -> None:
             raise ConfigError(
                 f"'{data}' is a file of texts: one set, without a division into texts to fit on, queries and gallery.",
                 expected=f"texts that come divided, one of {', '.join(TEXT_DATASETS.names())}",
-                to_do=f"`limpet adapt --texts {data} --old-text-model OLD --text-model NEW --out FOLDER` divides a "
+                to_do=f"`limpet adapt --texts {data} --old st:OLD --new st:NEW --out FOLDER` divides a "
                 "file itself, and compares heads (--method p2s bct) and adapters on it.",
                 intact="Nothing was run.",
             )

@@ -25,10 +25,12 @@ from limpet.evaluation.metrics import metrics_named
 from limpet.evaluation.protocols import PROTOCOLS, RankingProtocol
 from limpet.methods import build_method
 from limpet.models.named_models import open_release
+from limpet.models.names import ModelName
 from limpet.models.release import Release
 from limpet.models.specs import EncoderSpec
 from limpet.models.text_encoders import is_service, refuse_named_in
 from limpet.models.text_folders import find_model
+from limpet.support.hub import on_the_hub
 from limpet.support.options import bound, option_types
 from limpet.support.source_code import digest_of, version_of
 from limpet_bench.sessions.plans import PLANS
@@ -333,10 +335,9 @@ class Planner:
         found = {model for run in self.suite.runs if run.frozen for model in (run.frozen.old, run.frozen.new)}
         for model in found if self.suite.of_texts else ():
             refuse_named_in(self.suite.name, model)
-            owner, _, name = model.partition("/")
-            on_hub = owner[:1].isalnum() and name and "/" not in name and not Path(model).expanduser().exists()
-            if not on_hub and not is_service(model):
-                find_model(model)
+            named = ModelName.of(model, bare="st")
+            if not is_service(named) and not on_the_hub(named.place):
+                find_model(named)
         return found
 
     @cached_property
@@ -504,7 +505,12 @@ class Planner:
         if not self.suite.of_texts:
             kind, known = "frozen-images", {"model": model, "fingerprint": self._image_models[model].fingerprint}
         whole = Task(
-            kind, {"data": everything, **known}, {}, work, f"{model} ({source['name']})", asks_api=is_service(model)
+            kind,
+            {"data": everything, **known},
+            {},
+            work,
+            f"{model} ({source['name']})",
+            asks_api=self.suite.of_texts and is_service(ModelName.of(model, bare="st")),
         )
         return Task(kind, {"data": source, **known}, {"whole": whole}, label=f"{model} ({name})")
 

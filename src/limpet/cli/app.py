@@ -238,6 +238,8 @@ def run(words: Sequence[str], path: str, program: Program = LIMPET) -> int:
         error.to_do = error.to_do or f"`{program.name} {path} --help` lists the options."
         raise
     except CycloptsError as error:
+        if isinstance(error.__cause__, ConfigError):  # of what reads a value
+            raise error.__cause__ from None
         raise ConfigError(
             _said(error, f"{program.name} {path}"), to_do=f"`{program.name} {path} --help` lists the options."
         ) from error

@@ -9,9 +9,9 @@ import json as json_text
 import re
 import shlex
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
@@ -21,10 +21,11 @@ from cyclopts import Parameter
 from limpet.cli.console import console, long_texts, print_json, print_table, rate_progress
 from limpet.cli.gallery.common import DECLARED, name_of, open_vectors
 from limpet.cli.gallery.sources import stored_vectors
-from limpet.cli.options import Api, TextModel
-from limpet.cli.parameters import RARE, Options
+from limpet.cli.models import Model, Opening
+from limpet.cli.parameters import RARE, as_typed
 from limpet.cli.places import Place
 from limpet.errors import ConfigError, LimpetError, UpgradeStateError, refuse, shown, without_secrets
+from limpet.models.names import ModelName
 from limpet.support.wording import duration
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from limpet.evaluation.results import Evaluation
     from limpet.galleries.sources import VectorSource
 
-Model = Literal["old", "new"]
+Side = Literal["old", "new"]
 
 
 def _attached(kind: Any, tokens: Any) -> Attached:
@@ -83,92 +84,68 @@ class Attached(str):
 
 
 @dataclass(frozen=True)
-class NewVectors(Options):
-    """Where vectors come from: a text model and the table's texts, an adapter and its old vectors, or files.
+class NewVectors(Opening):
+    """Where vectors come from: a text model and the table's texts, an adapter and its old vectors, or stored ones.
 
     Args:
-        text_model: Frozen model that embeds the table's texts, openai:MODEL@BASE_URL for one behind an API.
-        release: A head over a text model, or a fine-tuned one; it names its text model itself.
-        adapter: Folder of an adapter that maps vectors of the old model: those of the table, unless other ones are
-            given.
-        vectors: Embeddings that are there already: files, folders of `limpet embed`, or URLs.
-        document_prefix: Text before every text; what the model asks for when left out.
-        max_length: Tokens that count of every text.
-        truncate_dim: Keep so many of the first values of every vector of a text.
-        on_long: What becomes of texts with more tokens than the model reads: warn cuts them and says how many, fail
-            refuses them, chunk-mean embeds the mean of their windows.
+        model: What makes the vectors: st:FOLDER_OR_NAME, package:NAME or openai:MODEL@URL, which embed the
+            table's texts; release:FOLDER, a head or a fine-tuned model; adapter:FOLDER; or vectors that are there
+            already: a file, a folder of `limpet embed`, or a URL.
+        over: What a head or an adapter reads: a text model, of a head the one on record when left out; or stored
+            vectors, of an adapter those of the table when left out.
         batch_size: Texts that the model takes at a time.
-        device: Where to compute: cpu, cuda, cuda:1, mps.
         cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
     """
 
-    text_model: str | None = None
-    release: Path | None = None
-    adapter: Path | None = None
-    vectors: list[Place] = field(default_factory=list)
-    document_prefix: Annotated[str | None, RARE] = None
-    max_length: Annotated[int | None, RARE] = None
-    truncate_dim: Annotated[int | None, RARE] = None
-    on_long: Annotated[str | None, RARE] = None
+    model: Model | None = None
+    over: Annotated[Model | None, RARE] = None
     batch_size: Annotated[int, RARE] = 64
-    device: Annotated[str, RARE] = "cpu"
     cast: Annotated[bool, RARE] = False
 
     @property
     def words(self) -> str:
         """What to type to name the same again."""
-        one = {"--text-model": self.text_model, "--release": self.release, "--adapter": self.adapter,
-               "--document-prefix": self.document_prefix, "--max-length": self.max_length,
-               "--truncate-dim": self.truncate_dim, "--on-long": self.on_long}  # fmt: skip
-        words = [word for option, value in one.items() if value is not None for word in (option, str(value))]
-        return shlex.join([*words, *(["--vectors", *map(str, self.vectors)] if self.vectors else [])])
+        one = {"--model": self.model, "--over": self.over}
+        one |= {as_typed(f"model_options.{name}"): value for name, value in self.model_options.items()}
+        return shlex.join(word for option, value in one.items() if value is not None for word in (option, str(value)))
 
     @property
-    def given(self) -> bool:
-        """Whether they name anything."""
-        return bool(self.text_model or self.release or self.adapter or self.vectors)
+    def stored(self) -> Place | None:
+        """Where vectors are that were made before, if they are used."""
+        named = self.model if self.over is None else self.over
+        return None if named is None else named.vectors
 
-    @property
-    def _model(self) -> TextModel:
-        return TextModel(None, self.document_prefix, self.max_length, self.truncate_dim, self.on_long)
-
-    def opened(self, it: Attachment, of: Model, api: Api) -> VectorSource | None:
+    def opened(self, it: Attachment, of: Side) -> VectorSource | None:
         """Return the source that these describe; None where they name none."""
-        from limpet.galleries.sources import TextVectors, through_adapter, through_head
+        from limpet.attached.recognition import recognised
+        from limpet.galleries.sources import through, vectors_of_texts
+        from limpet.training.text_models import open_map
 
-        refuse(bool(self.vectors) and bool(self.text_model or self.release),
-               "--vectors with --text-model or --release.", "one of them")  # fmt: skip
-        if not self.given:
+        model, state = self.model, it.state
+        if model is None:
             return None
         source: VectorSource
-        state, model = it.state, self._model
-        if self.vectors:
-            nameless = any(place.nameless for place in self.vectors)
-            made_by = state.old if self.adapter is not None else state.fingerprint(of)
-            source = stored_vectors(self.vectors, made_by if nameless else None, cast=self.cast)
-        elif self.release is not None:
-            head, encoder = model.head(self.release, self.text_model, self.device, api)
-            return through_head(TextVectors(encoder, it.texts, batch_size=self.batch_size), head)
-        elif self.text_model is not None:
-            encoder = model.opened(self.text_model, self.device, api, [state.old, state.new])
-            source = TextVectors(encoder, it.texts, batch_size=self.batch_size)
+        if self.stored is not None:
+            link = None if self.over is None else open_map(model)
+            made_by = state.fingerprint(of) if link is None else link.source
+            source = stored_vectors(self.stored, made_by if self.stored.nameless else None, cast=self.cast)
+            if link is not None:
+                return through(source, link)
+        elif model.scheme == "adapter" and self.over is None:
+            return through(it.stored, open_map(model))
         else:
-            source = it.stored
-        if self.adapter is not None:
-            from limpet.adapters.storage import load_adapter
-
-            return through_adapter(source, load_adapter(self.adapter))
+            opened = self.text_model(model, self.over, known=[state.old, state.new])
+            source = vectors_of_texts(opened, it.texts, batch_size=self.batch_size)
         if of == "old" and source.fingerprint != state.old and state.old.startswith(DECLARED):
-            from limpet.attached.recognition import recognised
-
             return recognised(source, it)  # people named a model, and give it now
         return source
 
-    def refuse_files(self) -> None:
-        """Refuse files where rows are to be filled that were written a moment ago."""
-        refuse(bool(self.vectors), "--vectors, which were made before.", "what makes vectors now; or `backfill` first")
+    def refuse_stored(self) -> None:
+        """Refuse stored vectors where rows are to be filled that were written a moment ago."""
+        refuse(self.stored is not None, f"{self.stored}, vectors that were made before.",
+               "what makes vectors now; or `backfill` first")  # fmt: skip
 
-    def identity(self, name: str | None, dim: int | None, api: Api) -> tuple[AttachedModel, str | None]:
+    def identity(self, name: str | None, dim: int | None) -> tuple[AttachedModel, str | None]:
         """Return the model whose vectors these are, and the fingerprint of the old one where an adapter says it.
 
         Args:
@@ -176,33 +153,27 @@ class NewVectors(Options):
             dim: Dimension of its vectors, where only a person says it.
         """
         from limpet.attached.base import AttachedModel
+        from limpet.training.text_models import open_map
 
-        if self.adapter is not None:
-            from limpet.adapters.storage import load_adapter
-
-            adapter = load_adapter(self.adapter)
-            identity = adapter.mapped_fingerprint, adapter.fitted.target_space.dim, name or name_of(self.adapter)
-            return AttachedModel(*identity, self.words), adapter.fitted.source
-        if self.vectors:
-            made = open_vectors(
-                self.vectors[0], fingerprint=None if name is None else fingerprint(name), cast=self.cast
-            )
-            called = name or name_of(self.vectors[0])
-            return AttachedModel(made.fingerprint, made.space.dim, called, self.words), None
-        if self.release is not None:
-            head, _ = self._model.head(self.release, self.text_model, self.device, api)
-            return AttachedModel(head.fingerprint, head.space.dim, name or name_of(self.release), self.words), None
-        if self.text_model is not None:
-            encoder = self._model.opened(self.text_model, self.device, api)
-            called = name or self.words.removeprefix("--text-model ")
-            return AttachedModel(encoder.fingerprint, encoder.dim, called, self.words), None
-        if name is None or dim is None:
-            raise ConfigError(
-                "Nothing says which model takes over.",
-                expected="--text-model MODEL; --release HEAD; --adapter FOLDER; --vectors FILE; or --new-model NAME "
-                "--dim D for one that only you know",
-            )
-        return AttachedModel(fingerprint(name), dim, name), None
+        model = self.model
+        if model is None:
+            if name is None or dim is None:
+                raise ConfigError(
+                    "Nothing says which model takes over.",
+                    expected="--model SCHEME:PLACE; --model FILE of its vectors; or --new-name NAME --dim D for one "
+                    "that only you know",
+                )
+            return AttachedModel(fingerprint(name), dim, name), None
+        if model.vectors is not None:
+            declared = None if name is None else fingerprint(name)
+            made = open_vectors(model.vectors, fingerprint=declared, cast=self.cast)
+            return AttachedModel(made.fingerprint, made.space.dim, name or name_of(model.vectors), self.words), None
+        if model.scheme == "adapter":
+            link = open_map(model)
+            return AttachedModel(link.fingerprint, link.space.dim, name or model.short, self.words), link.source
+        opened = self.text_model(model, None if self.stored is not None else self.over)
+        called = name or (model.short if model.scheme == "release" else self.words.removeprefix("--model "))
+        return AttachedModel(opened.fingerprint, opened.space.dim, called, self.words), None
 
 
 def fingerprint(name: str) -> str:
@@ -218,13 +189,12 @@ def start(
     url: Attached,
     *,
     source: NewVectors = NewVectors(),
-    api: Api = Api(),
-    model: str | None = None,
-    new_model: str | None = None,
+    old_name: str | None = None,
+    new_name: str | None = None,
     dim: int | None = None,
     aside: bool = False,
     same_column: bool = False,
-    report: Path | None = None,
+    evidence: Path | None = None,
     fire_triggers: Annotated[bool, RARE] = False,
     index: Annotated[str, RARE] = "whole",
     dry_run: bool = False,
@@ -237,14 +207,14 @@ def start(
 
     Args:
         source: What will make the new vectors, of which only the identity is taken here.
-        model: What you call the model of the vectors that are there, or its fingerprint.
-        new_model: What you call the new model, with --dim where nothing else says it.
+        old_name: What you call the model of the vectors that are there, or its fingerprint.
+        new_name: What you call the new model, with --dim where nothing else says it.
         dim: Dimension of its vectors.
         aside: Keep new vectors in a table of their own, where the table may not be altered. The application then
             changes its queries; nothing can be swapped.
         same_column: Write new vectors into the application's own column, in any order, where its index serves on; for a
-            model that is compatible with the old one, which --report says.
-        report: What `limpet evaluate --mixing` wrote of the two models: a results.json, or its folder.
+            model that is compatible with the old one, which --evidence says.
+        evidence: What `limpet evaluate --mixing` wrote of the two models: a results.json, or its folder.
         fire_triggers: Let filling fire the application's own triggers on updates, instead of keeping them silent.
         index: What indexes over new vectors hold, where the old ones are indexed: whole vectors of up to 4,000 numbers;
             bits, the sign of every number; first:N, the first N numbers; none builds no index.
@@ -252,20 +222,20 @@ def start(
             words what every step would do.
 
     Examples:
-        limpet attach start "postgresql://shop@db/shop?table=shop.items&text=title" --model v1 --text-model MODEL
+        limpet attach start "postgresql://shop@db/shop?table=shop.items&text=title" --old-name v1 --model st:MODEL
             --dry-run
     """
     from limpet.attached.base import AttachedModel
     from limpet.attached.opening import of_collections
 
     refuse(dim is not None and dim < 1, f"--dim {dim}.", "at least 1")
-    refuse("" in (model, new_model), "A model without a name.", "--model NAME")
-    new, mapped = source.identity(new_model, dim, api)
-    if model is None and mapped is None:
-        raise ConfigError("Nothing says which model made the vectors that are there.", expected="--model NAME")
-    old = AttachedModel(mapped or fingerprint(str(model)), 0, model or "")
-    refuse(report is not None and not same_column, "--report without --same-column.", "both, or neither")
-    mixing = _mixing_of(report) if same_column else None
+    refuse("" in (old_name, new_name), "A model without a name.", "--old-name NAME")
+    new, mapped = source.identity(new_name, dim)
+    if old_name is None and mapped is None:
+        raise ConfigError("Nothing says which model made the vectors that are there.", expected="--old-name NAME")
+    old = AttachedModel(mapped or fingerprint(str(old_name)), 0, old_name or "")
+    refuse(evidence is not None and not same_column, "--evidence without --same-column.", "both, or neither")
+    mixing = _mixing_of(evidence) if same_column else None
     with url.told():
         if of_collections(url):
             refuse(aside or same_column or fire_triggers or index != "whole",
@@ -305,17 +275,17 @@ def start(
             return _tell(it, url, {})
 
 
-def _mixing_of(report: Path | None) -> Evaluation:
+def _mixing_of(evidence: Path | None) -> Evaluation:
     """Return the evaluation that allows to mix vectors of two models."""
     from limpet.evaluation.results import EvaluationResults
 
-    if report is None:
+    if evidence is None:
         raise ConfigError(
-            "--same-column without a report.",
-            expected="--report FILE, which says that vectors of the two models may be mixed",
+            "--same-column without evidence.",
+            expected="--evidence FILE, which says that vectors of the two models may be mixed",
             to_do="`limpet evaluate --old … --new … --mixing --out FOLDER` measures it.",
         )
-    return EvaluationResults.load(report).only(f"'{report}'")
+    return EvaluationResults.load(evidence).only(f"'{evidence}'")
 
 
 def _tell_plan(found: TablePlan) -> None:
@@ -344,8 +314,7 @@ def backfill(
     url: Attached,
     *,
     source: NewVectors = NewVectors(),
-    api: Api = Api(),
-    of: Model = "new",
+    of: Side = "new",
     batch: Annotated[int | None, RARE] = None,
     budget: int | None = None,
     rate: Annotated[float | None, RARE] = None,
@@ -368,23 +337,23 @@ def backfill(
         share: Spend at most such a share of the time on writing, such as 0.1, and rest after every transaction: the
             busier the database is, the longer.
         seconds: Begin no further batch after so many seconds.
-        made: When the vectors of --vectors were made, such as 2026-11-23T18:00+00:00: rows that the application changed
+        made: When stored vectors were made, such as 2026-11-23T18:00+00:00: rows that the application changed
             later are left. The moment of the start when left out.
         watch: Look again every so many seconds for rows that the application wrote, until Ctrl-C.
 
     Examples:
-        limpet attach backfill "postgresql://shop@db/shop?table=shop.items" --text-model MODEL
+        limpet attach backfill "postgresql://shop@db/shop?table=shop.items" --model st:MODEL
     """
     refuse(watch is not None and watch <= 0, f"--watch {watch}.", "more than 0 seconds")
-    refuse(made is not None and not source.vectors, "--made without --vectors.", "both, or neither")
+    refuse(made is not None and source.stored is None, "--made without stored vectors.", "both, or neither")
     with url.opened() as it:
-        opened = source.opened(it, of, api)
+        opened = source.opened(it, of)
         if opened is None:
             raise ConfigError(
                 "Nothing to embed with was given.",
-                expected="--text-model MODEL; --release HEAD; --adapter FOLDER; or --vectors FILE …",
+                expected="--model SCHEME:PLACE; or --model FILE, vectors that are there",
             )
-        moment = None if not source.vectors else it.started if made is None else _moment(made)
+        moment = None if source.stored is None else it.started if made is None else _moment(made)
         while True:
             with rate_progress(f"vectors of the {of} model", None, unit="rows") as on_step:
                 done = it.backfill(opened, of=of, made=moment, batch=batch, budget=budget, rate=rate, share=share,
@@ -398,7 +367,7 @@ def backfill(
             if watch is None or done.stopped != "done":
                 break
             time.sleep(watch)
-        api.tell()
+        source.tell()
         if done.missing:
             console.print(f"{done.missing:,} rows are not in the source: {', '.join(done.missing_ids)}.")
         if done.without_text:
@@ -436,8 +405,7 @@ def swap(
     url: Attached,
     *,
     source: NewVectors = NewVectors(),
-    api: Api = Api(),
-    writes: Model | None = None,
+    writes: Side | None = None,
     allow_missing: int = 0,
 ) -> int:
     """Let the application's queries find new vectors: two columns change their names in one transaction.
@@ -451,12 +419,12 @@ def swap(
         allow_missing: So many rows may lack a vector, and are not found until they have one.
 
     Examples:
-        limpet attach swap "postgresql://shop@db/shop?table=shop.items" --text-model MODEL
+        limpet attach swap "postgresql://shop@db/shop?table=shop.items" --model st:MODEL
     """
-    source.refuse_files()
+    source.refuse_stored()
     _refuse_negative(allow_missing)
     with url.opened() as it:
-        opened = source.opened(it, "new", api)
+        opened = source.opened(it, "new")
         with console.status("waiting for a moment to swap"):
             it.swap(opened, writes=writes, allow_missing=allow_missing)
         return _tell(it, url, {})
@@ -466,8 +434,7 @@ def rollback(
     url: Attached,
     *,
     source: NewVectors = NewVectors(),
-    api: Api = Api(),
-    writes: Model | None = None,
+    writes: Side | None = None,
     allow_missing: int = 0,
 ) -> int:
     """Let the application's queries find old vectors again, at once.
@@ -483,10 +450,10 @@ def rollback(
     Examples:
         limpet attach rollback "postgresql://shop@db/shop?table=shop.items"
     """
-    source.refuse_files()
+    source.refuse_stored()
     _refuse_negative(allow_missing)
     with url.opened() as it:
-        opened = source.opened(it, "old", api)
+        opened = source.opened(it, "old")
         with console.status("going back"):
             it.rollback(opened, writes=writes, allow_missing=allow_missing)
         return _tell(it, url, {})
@@ -496,8 +463,7 @@ def writes(
     url: Attached,
     *,
     source: NewVectors = NewVectors(),
-    api: Api = Api(),
-    model: str,
+    of: str,
     allow_missing: int = 0,
 ) -> int:
     """Declare with which model the application writes, where its sessions do not say it by limpet.writes_with.
@@ -507,23 +473,23 @@ def writes(
 
     Args:
         source: What makes vectors of that model, for items of a collection that were written since the last pass.
-        model: old, new, or what the models are called.
+        of: Of which model its vectors are: old, new, or what the models are called.
         allow_missing: So many items of a collection may lack a vector of that model.
 
     Examples:
-        limpet attach writes "postgresql://shop@db/shop?table=shop.items" --model new
-        limpet attach writes "qdrant://db:6333/items?ledger=upgrade.db" --model new --text-model MODEL
+        limpet attach writes "postgresql://shop@db/shop?table=shop.items" --of new
+        limpet attach writes "qdrant://db:6333/items?ledger=upgrade.db" --of new --model st:MODEL
     """
-    source.refuse_files()
+    source.refuse_stored()
     _refuse_negative(allow_missing)
     with url.opened() as it:
-        opened = source.opened(it, it.state.side_of(model), api)
+        opened = source.opened(it, it.state.side_of(of))
         with console.status("bringing over what was written"):
-            it.declare_writes(model, opened, allow_missing=allow_missing)
+            it.declare_writes(of, opened, allow_missing=allow_missing)
         return _tell(it, url, {})
 
 
-def verify(url: Attached, *, source: NewVectors = NewVectors(), api: Api = Api(), watch: float = 0.0) -> int:
+def verify(url: Attached, *, source: NewVectors = NewVectors(), watch: float = 0.0) -> int:
     """Look for what is not as it should be, and for queries of the application that should change; exit code 1 if so.
 
     Rows that were written without our triggers are found by digests of their texts and vectors, and count as lacking
@@ -539,10 +505,10 @@ def verify(url: Attached, *, source: NewVectors = NewVectors(), api: Api = Api()
         limpet attach verify "postgresql://shop@db/shop?table=shop.items" --watch 60
     """
     refuse(watch < 0, f"--watch {watch}.", "at least 0 seconds")
-    source.refuse_files()
+    source.refuse_stored()
     with url.opened() as it, console.status("looking at rows and queries"):
-        found = it.verify(watch=watch, source=source.opened(it, it.state.serving, api))
-        api.tell()
+        found = it.verify(watch=watch, source=source.opened(it, it.state.serving))
+        source.tell()
     for problem in found.problems:
         console.print(f"Problem: {url.completed(problem)}.")
     if found.queries:
@@ -653,6 +619,14 @@ def _tell(it: Attachment, url: Attached, document: Mapping[str, object]) -> int:
 Step = tuple[str, list[str]]
 
 
+def _stored(words: Sequence[str]) -> bool:
+    """Say whether words name vectors that were made before, which no row has that was written a moment ago."""
+    from limpet.sources import SOURCES
+
+    named = ModelName(words[words.index("--over" if "--over" in words else "--model") + 1], sources=SOURCES)
+    return named.scheme == "vectors" and named.place not in ("MODEL", "OLD_MODEL")
+
+
 def _next(found: AttachmentStatus) -> list[Step]:
     """Return what to type next, each with what it is for, the most sensible first.
 
@@ -660,14 +634,14 @@ def _next(found: AttachmentStatus) -> list[Step]:
     """
     state, phase, named = found.state, found.state.phase, {"old": found.old.fingerprint, "new": found.new.fingerprint}
     one_dim = found.old.dim == found.new.dim
-    lacking = {side: found.lacking[side] - found.without_text.get(side, 0) for side in get_args(Model)}
+    lacking = {side: found.lacking[side] - found.without_text.get(side, 0) for side in get_args(Side)}
 
-    def allowed(side: Model) -> list[str]:
+    def allowed(side: Side) -> list[str]:
         """Return words that allow rows to lack a vector which nothing can be made for."""
         left = found.lacking[side] - lacking[side]
         return ["--allow-missing", str(left)] if left else []
 
-    def source(side: Model) -> tuple[str, list[str]]:
+    def source(side: Side) -> tuple[str, list[str]]:
         """Return words that name what makes vectors of a model, and what to put in for a word in capitals."""
         known = found.new.options if side == "new" else found.old.options
         if known:
@@ -675,27 +649,27 @@ def _next(found: AttachmentStatus) -> list[Step]:
         place = "MODEL" if side == "new" else "OLD_MODEL"
         if not found.texts or (side == "new" and named[side].startswith(DECLARED)):
             file = "FILE" if side == "new" else "OLD_FILE"
-            return f" ({file} stands for vectors of {named[side]})", ["--vectors", file]
-        return f" ({place} stands for the text model {named[side]})", ["--text-model", place]
+            return f" ({file} stands for vectors of {named[side]})", ["--model", file]
+        return f" ({place} stands for the text model {named[side]})", ["--model", place]
 
-    def fresh(side: Model) -> list[str]:
+    def fresh(side: Side) -> list[str]:
         """Return the same for rows that were written a moment ago: files hold no vectors of them."""
         words = source(side)[1]
-        return [] if "--vectors" in words or words[-1] in ("MODEL", "OLD_MODEL") else words
+        return [] if _stored(words) or words[-1] in ("MODEL", "OLD_MODEL") else words
 
-    def writing(side: Model) -> list[str]:
+    def writing(side: Side) -> list[str]:
         return [] if one_dim else ["--writes", side]
 
-    def fill(side: Model) -> list[Step]:
+    def fill(side: Side) -> list[Step]:
         what, words = source(side)
         purpose = "fill rows" if side == "new" else "fill old vectors, for a way back"
         return [(f"{purpose}{what}", ["backfill", *(["--of", "old"] if side == "old" else []), *words])] * bool(
             lacking[side]
         )
 
-    def leave(side: Model, purpose: str) -> list[Step]:
+    def leave(side: Side, purpose: str) -> list[Step]:
         if state.writes != side and (one_dim or state.serving == side):
-            return [(f"declare that the application writes with {named[side]} again", ["writes", "--model", side])]
+            return [(f"declare that the application writes with {named[side]} again", ["writes", "--of", side])]
         counted = state.shared or phase not in ("attached", "filling", "filled")
         if counted and lacking[side]:
             return fill(side)
@@ -705,7 +679,7 @@ def _next(found: AttachmentStatus) -> list[Step]:
     backwards: list[Step] = []
     if state.shared or not lacking["old"]:
         backwards.append(("go back", ["rollback", *writing("old"), *([] if state.shared else allowed("old"))]))
-    if "--vectors" not in words and (lacking["old"] or phase == "swapped"):
+    if not _stored(words) and (lacking["old"] or phase == "swapped"):
         rest = [] if state.shared else allowed("old")
         backwards.append(
             (f"go back after rows were written with the new model{what}",
@@ -713,7 +687,7 @@ def _next(found: AttachmentStatus) -> list[Step]:
         )  # fmt: skip
     forwards: Step = ("ask with the new model" if state.shared else "let them serve",
                       ["swap", *fresh("new"), *writing("new"), *([] if state.shared else allowed("new"))])  # fmt: skip
-    declared: list[Step] = [("declare who writes with what", ["writes", "--model", "new"])] * (
+    declared: list[Step] = [("declare who writes with what", ["writes", "--of", "new"])] * (
         state.writes == "old" and not (state.compared and found.lacking["new"])
     )
     end: list[Step] = [("end it", ["complete", *allowed("new")])] * (state.writes == "new" and not lacking["new"])

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from limpet.cli.console import as_json, console, print_error, print_json, print_table
-from limpet.cli.evidence import Pictures, Sides, refuse_no_labels, refuse_swapped, write_evidence
+from limpet.cli.evidence import Pictures, Sides, classes_seen, refuse_no_labels, refuse_swapped, write_evidence
 from limpet.cli.options import Answers, DataSets, Judging, Output, Reading, Shown, Similarity
 from limpet.cli.pages import check_report
 from limpet.cli.parameters import RARE, Options
@@ -32,12 +32,11 @@ Role = Literal["old", "new", "independent"]
 
 
 class Given(NamedTuple):
-    """What was said of one model: where its embeddings are, its name, its release, how they compare."""
+    """What was said of one model: where its embeddings are, its name, how they compare."""
 
     role: Role
     places: tuple[Place, ...]
-    model: str | None
-    release: Path | None
+    said: str | None
     similarity: Similarity | None
 
     @property
@@ -53,7 +52,7 @@ class Given(NamedTuple):
     @property
     def name(self) -> str:
         """What people call it: its name, that of the place of its embeddings, or just "old" and "new"."""
-        found = self.model or (self.role if self.whole is None else self.whole.name)
+        found = self.said or (self.role if self.whole is None else self.whole.name)
         return "new" if self.role == "new" and found in ("old", ADAPTER) else found
 
     def sides(self, reading: Reading) -> Sides | None:
@@ -71,10 +70,10 @@ class Given(NamedTuple):
         if not self.places:
             return None
         if self.whole is not None:
-            return reading.sides(self.whole, self.model, self.similarity)
+            return reading.sides(self.whole, self.said, self.similarity)
         query, gallery = self.places
         plain = [place.nameless or place.path.suffix != ".safetensors" for place in self.places]
-        name = self.model or (str(gallery) if any(plain) else None)  # one model made both
+        name = self.said or (str(gallery) if any(plain) else None)  # one model made both
         found = reading.file(gallery, name if plain[1] else None, self.similarity)
         if query == gallery:
             return Sides(found, found)
@@ -90,22 +89,6 @@ class Given(NamedTuple):
             )
         return found
 
-    def classes(self, sides: Sides) -> tuple[str, ...] | None:
-        """Return the classes that it has seen, from its release, which must be the one that made its embeddings."""
-        if self.release is None:
-            return None
-        from limpet.models.named_models import known_of  # which needs torch
-
-        release = known_of(self.release)
-        if release.fingerprint != sides.gallery.fingerprint:
-            raise ConfigError(
-                f"'{self.release}' has the fingerprint {release.fingerprint}, "
-                f"the {self.role} embeddings {sides.gallery.fingerprint}.",
-                expected=f"the release that made the {self.role} embeddings",
-                to_do=f"give that release, or leave --{self.role}-release out.",
-            )
-        return release.classes
-
 
 @dataclass(frozen=True)
 class Models(Options):
@@ -117,15 +100,12 @@ class Models(Options):
             are queries and gallery; the same place twice makes every item a query among all others.
         new: The same items by the new model, likewise.
         independent: The same items by the new recipe trained without alignment, for P_up and P_comp.
-        old_model: Name of the old model, for .npz, .npy and .parquet files and URLs, which carry none; their path, or
-            table and column, when left out.
-        new_model: The same of the new model. An adapter knows them by the names that `limpet adapt` was given.
-        independent_model: The same of the independent model.
-        old_release: The release that made the old embeddings, which must carry its fingerprint; tells the report which
-            classes it has seen, where embeddings carry their uncertainty.
-        new_release: The release that made the new embeddings, which must carry its fingerprint.
-        adapter: Folder of an adapter that `limpet adapt` fitted on these two models: the cross-test then goes through
-            it, so that their spaces and dimensions may differ. Where it maps the new queries (direction new_to_old), no
+        old_name: What you call the old model, for .npz, .npy and .parquet files and URLs, which do not say it; their
+            path, or table and column, when left out.
+        new_name: The same of the new model. An adapter knows them by the names that `limpet adapt` was given.
+        independent_name: The same of the independent model.
+        link: Folder of an adapter that `limpet adapt` fitted on these two models: the cross-test then goes through it,
+            so that their spaces and dimensions may differ. Where it maps the new queries (direction new_to_old), no
             upgrade curve is measured.
         similarity: How vectors of .npz, .npy and .parquet files and of URLs are compared; as the index of a URL does,
             or by the cosine, when left out.
@@ -136,19 +116,17 @@ class Models(Options):
     old: list[Place] = field(default_factory=list)
     new: list[Place] = field(default_factory=list)
     independent: list[Place] = field(default_factory=list)
-    old_model: Annotated[str | None, RARE] = None
-    new_model: Annotated[str | None, RARE] = None
-    independent_model: Annotated[str | None, RARE] = None
-    old_release: Annotated[Path | None, RARE] = None
-    new_release: Annotated[Path | None, RARE] = None
-    adapter: Path | None = None
+    old_name: Annotated[str | None, RARE] = None
+    new_name: Annotated[str | None, RARE] = None
+    independent_name: Annotated[str | None, RARE] = None
+    link: Path | None = None
     similarity: Annotated[Similarity | None, RARE] = None
     pad_old: Annotated[bool, RARE] = False
 
     def __post_init__(self) -> None:
         refuse(
-            self.pad_old and self.adapter is not None,
-            "--pad-old and --adapter were given.",
+            self.pad_old and self.link is not None,
+            "--pad-old and --link were given.",
             "one of them: an adapter brings embeddings to the other model's dimension itself",
         )
 
@@ -156,9 +134,9 @@ class Models(Options):
         """Return what was said of the old, the new and the independent model."""
         alike = self.similarity
         return (
-            Given("old", tuple(self.old), self.old_model, self.old_release, alike),
-            Given("new", tuple(self.new), self.new_model, self.new_release, alike),
-            Given("independent", tuple(self.independent), self.independent_model, None, alike),
+            Given("old", tuple(self.old), self.old_name, alike),
+            Given("new", tuple(self.new), self.new_name, alike),
+            Given("independent", tuple(self.independent), self.independent_name, alike),
         )
 
 
@@ -211,16 +189,15 @@ def evaluate(
     old, new = reading.without_left_out(old), reading.without_left_out(new)
     third = None if third is None else reading.without_left_out(third)
     refuse_no_labels(reading.label_column, [one for sides in (old, new, third) if sides is not None for one in sides])
-    refuse_swapped(old.gallery, new.gallery, given_old.place, given_old.release)
+    refuse_swapped(old.gallery, new.gallery, given_old.place)
     of_old = model_of(old.gallery)
     if models.pad_old:
         old = old.padded(new.gallery.space)
         of_old["padded_to"] = old.gallery.dim
     protocol = answers.opened(old.leave_one_out)
     _refuse_other_kinds(given_old, old, new, third)
-    adapter = None if models.adapter is None else _adapter_between(models.adapter, given_old, given_new, old, new)
-    classes = given_old.classes(old)
-    given_new.classes(new)
+    adapter = None if models.link is None else _adapter_between(models.link, given_old, given_new, old, new)
+    classes = classes_seen(old.gallery, given_old.place)
     facts = shown.facts(sets, [*old, *new])
     images = shown.images(sets)
     cross = None if adapter is None else _cross_sides(adapter, old, new)
@@ -307,7 +284,7 @@ def _refuse_other_kinds(given: Given, old: Sides, *others: Sides | None) -> None
                 f"'{given.place}' and the other embeddings follow different protocols: some have queries and a "
                 "gallery, some one set that is both.",
                 expected="one protocol for all models",
-                to_do="embed the same images with all releases: limpet embed images DATA --release OLD NEW ...",
+                to_do="embed the same images with all models: limpet embed images DATA --model OLD NEW ...",
             )
 
 
@@ -359,12 +336,12 @@ def _renamed(wanted: tuple[str, str], found: tuple[str, str]) -> str | None:
     """Say how vectors without a model get the names that an adapter knows; None if one has a model.
 
     >>> _renamed(("declared:a", "declared:b"), ("declared:a", "declared:queries.npz"))
-    "if these are vectors of 'b', say so: --new-model b"
+    "if these are vectors of 'b', say so: --new-name b"
     """
     prefix = "declared:"
     other = [
         (option, *pair)
-        for option, *pair in zip(("--old-model", "--new-model"), wanted, found, strict=True)
+        for option, *pair in zip(("--old-name", "--new-name"), wanted, found, strict=True)
         if pair[0] != pair[1]
     ]
     if not all(known.startswith(prefix) and given.startswith(prefix) for _, known, given in other):
@@ -376,7 +353,7 @@ def _renamed(wanted: tuple[str, str], found: tuple[str, str]) -> str | None:
 
 
 def _fit_again(old: Given, new: Given) -> str:
-    given = {"--old": old.whole, "--new": new.whole, "--old-model": old.model, "--new-model": new.model}
+    given = {"--old": old.whole, "--new": new.whole, "--old-name": old.said, "--new-name": new.said}
     words = [str(word) for option, value in given.items() if value is not None for word in (option, value)]
     return shlex.join(["limpet", "adapt", *words])
 

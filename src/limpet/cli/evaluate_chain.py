@@ -97,7 +97,7 @@ def _check_one_kind(names: Sequence[str], models: Sequence[Sides], third: Sequen
                 f"'{names[0]}' and {name} follow different protocols: one has queries and a gallery, the other one "
                 "set that is both.",
                 expected="one protocol for all models of a chain",
-                to_do="embed the same images with all releases: limpet embed images DATA --release FIRST SECOND ...",
+                to_do="embed the same images with all models: limpet embed images DATA --model FIRST SECOND ...",
             )
 
 

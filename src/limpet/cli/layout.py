@@ -92,7 +92,7 @@ _convert._converters[int] = _whole  # Cyclopts itself makes 2 of 2.5, unsaid; a 
 LISTS_AND_FLAGS = Parameter(
     validator=_finite,
     negative=(),  # no --no-json beside --json
-    consume_multiple=1,  # --release a b, not --release a --release b
+    consume_multiple=1,  # --model a b, not --model a --model b
     allow_repeating=True,  # the last word counts
     show_default=shown_default,
 )

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from limpet.cli.choices import data_root, user_cache
-from limpet.cli.console import AT_END, console, counting_progress
+from limpet.cli.choices import data_root
+from limpet.cli.console import console
 from limpet.cli.evidence import Sides
+from limpet.cli.models import Model, releases_of
 from limpet.cli.pages import Report
 from limpet.cli.parameters import RARE, Named, Options
 from limpet.cli.places import Place
-from limpet.errors import ConfigError, ReleaseError, UnusableVectorsError, refuse, shown
+from limpet.errors import ConfigError, UnusableVectorsError, refuse, shown
 from limpet.support.options import bound, option_types
 
 if TYPE_CHECKING:
@@ -25,13 +26,11 @@ if TYPE_CHECKING:
     from limpet.data.text_files import OnEmpty
     from limpet.data.text_pairs import TextPairs
     from limpet.data.text_set import TextData, TextSet
-    from limpet.embeddings import EmbeddingSet, Role
+    from limpet.embeddings import EmbeddingSet
     from limpet.embeddings.files import FileColumns
     from limpet.evaluation.protocols import Protocol
-    from limpet.models.api.settings import ApiSettings
     from limpet.models.release import Release
     from limpet.models.specs import EncoderSpec
-    from limpet.models.text_encoders import TextEncoder
 
 Similarity = Literal["cosine", "inner-product", "euclidean"]
 
@@ -291,154 +290,29 @@ class DataSets(Options):
 
 
 @dataclass(frozen=True)
-class Api(Options):
-    """A text model behind an API, openai:MODEL@BASE_URL.
-
-    Args:
-        api: Settings of the API by name, such as --api.max-cost 5: key-variable, the environment variable with the key;
-            cache, the file that keeps paid vectors; price per million tokens; max-cost and max-tokens of this command;
-            requests-per-minute, tokens-per-minute; characters of a request; timeout in seconds; retries; allow-http;
-            accept-change, to take a model that changed behind its name for a new one.
-        api_profile: Table of limpet.toml with such settings, [api.NAME]; [api.default], if there is one, when left out.
-    """
-
-    api: Annotated[Named, RARE] = field(default_factory=dict)
-    api_profile: Annotated[str | None, RARE] = None
-
-    @cached_property
-    def settings(self) -> ApiSettings:
-        """The same for every model that the command opens, so that its limits hold for all of them together."""
-        from limpet.cli.settings import api_profile
-        from limpet.models.api.settings import api_settings
-
-        given = {**api_profile(self.api_profile), **self.api}
-        return api_settings(given, cache=user_cache() / "api.sqlite", tell=console.print)
-
-    def tell(self) -> None:
-        """Say what was spent, where something was asked for."""
-        if self.settings.meter.texts:
-            console.print(f"{self.settings.meter}.")
-
-
-@dataclass(frozen=True)
-class TextModel(Options):
-    """How a frozen model embeds texts.
-
-    Args:
-        query_prefix: Text before every query; what the model asks for when left out, "" for none.
-        document_prefix: Text before every document, likewise.
-        max_length: Tokens that count of every text; the model's own number when left out.
-        truncate_dim: Keep so many of the first values of every vector, for text models that were trained for it.
-        on_long: What becomes of texts with more tokens than the model reads: warn cuts them and says how many, fail
-            refuses them, chunk-mean embeds the mean of their windows.
-    """
-
-    query_prefix: Annotated[str | None, RARE] = None
-    document_prefix: Annotated[str | None, RARE] = None
-    max_length: Annotated[int | None, RARE] = None
-    truncate_dim: Annotated[int | None, RARE] = None
-    on_long: Annotated[str | None, RARE] = None
-
-    def opened(self, model: str, device: str, api: Api, known: Iterable[str] = ()) -> TextEncoder:
-        """Open a frozen text model: a folder, an installed Python package, a name on the hub, or one behind an API.
-
-        Args:
-            known: Fingerprints that one behind an API may have already.
-        """
-        from limpet.models.text_encoders import open_text_encoder
-
-        with console.status(f"opening {model}"):
-            encoder = open_text_encoder(model, device=device, api=api.settings, known=known, **vars(self))
-        AT_END.append(lambda: encoder.long_texts.record(encoder.on_long))
-        return encoder
-
-    def embedded(self, model: str, texts: TextSet, device: str, api: Api, *, role: Role, cache: Path) -> EmbeddingSet:
-        """Embed texts with a frozen model, showing progress; a folder keeps what was embedded."""
-        from limpet.models.text_encoders import embed_texts
-
-        encoder = self.opened(model, device, api)
-        with counting_progress(encoder.name, len(texts)) as on_batch:
-            return embed_texts(encoder, texts, role=role, cache=cache, on_batch=on_batch)
-
-    def head(self, folder: Path, model: str | None, device: str, api: Api) -> tuple[Release, TextEncoder]:
-        """Open a head and the text model it was trained over, which of a fine-tuned one is in its folder.
-
-        Args:
-            model: The text model; the one on record when left out.
-
-        Raises:
-            ReleaseError: It is no head over a text model, that model cannot be opened or is another one, or it is
-                behind an API and only on record.
-        """
-        from limpet.models.named_models import open_release
-        from limpet.models.specs import FeatureSpec
-        from limpet.models.text_encoders import recorded_place, refuse_another
-
-        release = open_release(folder)
-        recorded, spec = dict(release.record.frozen_model or {}), release.record.encoder
-        named, model = model, model or recorded.pop("model", None)
-        if not isinstance(spec, FeatureSpec):
-            raise ReleaseError(
-                f"The release '{folder}' takes {spec.input_words}, no texts.",
-                expected="a head over a text model, as `limpet adapt --text-model MODEL` trains it",
-                to_do="with this release give images: --data DATA, or --image FILE to search with.",
-            )
-        if model is None:
-            raise ReleaseError(
-                f"The release '{folder}' does not say over which text model it is a head.",
-                expected="one that `limpet adapt --text-model MODEL` trained",
-                to_do="pass --text-model MODEL; or embed the texts with that model, and give these embeddings instead.",
-            )
-        given = {name: value for name, value in vars(self).items() if value is not None}
-        known = {name: value for name, value in recorded.items() if name in vars(self)}
-        settings = TextModel(**{**known, **given})
-        if named is None:
-            model = recorded_place(folder, str(model))
-        refuse_another(model, spec.frozen, spec.width, settings.truncate_dim, folder)
-        try:
-            encoder = settings.opened(model, device, api, [spec.frozen])
-        except ConfigError as error:
-            raise ReleaseError(
-                f"The text model of the head '{folder}' cannot be opened: {error.given}",
-                expected=error.expected,
-                to_do="pass --text-model with the place where that model is now.",
-                intact="Nothing was written.",
-            ) from error
-        if encoder.fingerprint != spec.frozen:
-            raise ReleaseError(
-                f"The text model '{model}' has the fingerprint {encoder.fingerprint}; '{folder}' is a head over "
-                f"{spec.frozen}.",
-                expected="the very model that the head was trained over, with the same --max-length and --truncate-dim",
-                to_do="pass --text-model with the folder of that model.",
-                intact="Nothing was written.",
-            )
-        return release, encoder
-
-
-@dataclass(frozen=True)
 class StartingModel(Options):
     """A model that training starts from, and the code that models of one's own need.
 
     Args:
-        model: Network and weights to start from, in place of --backbone and --weights: hf:FOLDER or timm:FOLDER, an
-            image model of these libraries; FILE.py:FUNCTION, a function of yours that returns
-            limpet.Release.from_module(...); an installed encoder; or a release. It says how images are read.
-        encoder: FILE.py:FUNCTION (or hf:FOLDER, ...) that gives the module which a release was made of, where --old or
-            --model is the folder of such a release: it holds weights and no code.
+        model: Network and weights to start from, in place of --backbone and --weights: hf:FOLDER, timm:FOLDER,
+            package:NAME, release:FOLDER, or FILE.py:FUNCTION, a function of yours that returns
+            limpet.Release.from_module(...). It says how images are read.
+        over: FILE.py:FUNCTION (or hf:FOLDER, ...) that gives the module which a release was made of, where --old or
+            --model is such a release: it holds weights and no code.
     """
 
-    model: str | None = None
-    encoder: Annotated[str | None, RARE] = None
+    model: Model | None = None
+    over: Annotated[Model | None, RARE] = None
 
-    def refuse_unused(self, old: Path | None) -> None:
+    def refuse_unused(self, old: Model | None) -> None:
         """Refuse code that no release needs."""
         from limpet.models.named_models import needs_module
 
         named = [name for name in (old, self.model) if name is not None]
         refuse(
-            self.encoder is not None and not any(needs_module(name) for name in named),
-            f"--encoder {self.encoder}, and no release needs it.",
-            "it only where --old or --model is the folder of a release that was made of a module of yours",
+            self.over is not None and not any(needs_module(name) for name in named),
+            f"--over {self.over}, and no release needs it.",
+            "it only where --old or --model is a release that was made of a module of yours",
         )
 
     def opened(self, network: Network) -> tuple[Release, EncoderSpec] | tuple[None, None]:
@@ -453,15 +327,14 @@ class StartingModel(Options):
         """
         if self.model is None:
             return None, None
-        from limpet.cli.embed import encoder_for_images
-        from limpet.models.named_models import needs_module, open_release
+        from limpet.models.named_models import image_spec, needs_module
 
         said = sorted(network.changed & {"backbone", "backbone_options", "centre_crop", "mean", "std", "weights"})
         options = ", ".join(f"--{name.replace('_', '-')}" for name in said)
         refuse(bool(said), f"--model {self.model} with {options}.", "the model alone: it says so itself")
         with console.status(f"opening {self.model}"):
-            release = open_release(self.model, self.encoder if needs_module(self.model) else None)
-        return release, encoder_for_images(Path(self.model), release)
+            release = releases_of([self.model], self.over if needs_module(self.model) else None)[self.model]
+        return release, image_spec(release, self.model.place)
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 from cyclopts import Group, Parameter
 
@@ -17,6 +18,11 @@ from limpet.support.options import Keywords
 @Parameter(name="*")
 class Options:
     """Options that several commands share: a frozen dataclass, which a command takes as one argument."""
+
+    def __init_subclass__(cls) -> None:
+        """Read annotations where they were written: a subclass elsewhere need not import their names."""
+        hints = get_type_hints(cls, include_extras=True)
+        cls.__annotations__ = {name: hints[name] for name in inspect.get_annotations(cls)}
 
     @property
     def changed(self) -> set[str]:
@@ -59,9 +65,12 @@ def _value(word: str) -> Any:
     if _NUMBER.fullmatch(word):  # which YAML does not see in 1e-4
         return float(word)
     try:
-        return parsed_yaml(word, f"'{word}'", "a value")
+        value = parsed_yaml(word, f"'{word}'", "a value") if word else word
     except ConfigError:
         return word
+    collected = isinstance(value, dict | list) and not word.startswith(("{", "["))  # such as the prefix "query: "
+    plain = isinstance(value, str) and not word.startswith(("'", '"'))
+    return word if collected or plain else value
 
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+")

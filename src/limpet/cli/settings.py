@@ -19,6 +19,7 @@ from cyclopts.config import Dict
 from limpet.cli.parameters import Options, by_name
 from limpet.cli.places import Place
 from limpet.errors import ConfigError, brief, reason, refuse, unknown_name, without_secrets
+from limpet.models.names import ModelName
 from limpet.support.disk import read_text
 from limpet.support.options import Keywords
 
@@ -94,6 +95,8 @@ def _plain(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _toml(value: Any) -> Any:
+    if isinstance(value, ModelName):
+        return str(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dict(_plain(_fields(value)))
     if isinstance(value, Mapping):
@@ -290,21 +293,15 @@ _profiles: tuple[dict[str, Any], str] | None = None
 """The tables below [api] of the settings that this command reads, and their file."""
 
 
-def api_profile(name: str | None) -> Keywords:
-    """Return the settings of ``[api.NAME]``, for `limpet.models.api.settings.api_settings`.
+def api_profile(name: str) -> Keywords:
+    """Return the settings of ``[api.NAME]``, for `limpet.models.api.settings.api_settings`; none without such a table.
 
     Args:
-        name: None for ``[api.default]``, which need not be there.
-
-    Raises:
-        ConfigError: There is no such table.
+        name: Of the table; "default" for the models that have none of their own.
     """
     content, source = _profiles or (document()[0], FILE)
     known = content.get("api", {})
     refuse(not isinstance(known, dict), f"'api' in '{source}' is {brief(known)}.", "tables: [api.NAME]")
-    if name is None and "default" not in known:
-        return {}
-    found = known.get(name or "default")
-    if not isinstance(found, dict):
-        raise unknown_name(f"API profile of '{source}'", str(name), known)
+    found = known.get(name, {})
+    refuse(not isinstance(found, dict), f"'api.{name}' in '{source}' is {brief(found)}.", f"a table: [api.{name}]")
     return {key.replace("-", "_"): value for key, value in found.items()}

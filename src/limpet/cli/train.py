@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from limpet.cli.choices import options_by_method
 from limpet.cli.console import as_json, print_json, print_table, tell_kept, training_progress
+from limpet.cli.models import Model, releases_of
 from limpet.cli.options import DataSets, Network, StartingModel
 from limpet.cli.parameters import RARE, Named, Options
 from limpet.cli.settings import Settings
 from limpet.cli.training import Training
-from limpet.errors import ConfigError, ReleaseError, refuse, unknown_name
+from limpet.errors import ConfigError, refuse, unknown_name
 from limpet.methods import build_method
 from limpet.support.options import bound
 
@@ -30,7 +31,7 @@ class Predecessor(Options):
     """The old model, which embedded the gallery.
 
     Args:
-        old: Its release: a folder, hf:FOLDER, FILE.py:FUNCTION, ...; see --model.
+        old: release:FOLDER, or hf:FOLDER, FILE.py:FUNCTION and the like; see --model.
         old_data: Its own training data, like --data, for methods that measure it there (advbct).
         scenario: Who sees what, where the old model is trained first: extended-data, extended-class, open-data,
             open-class, enlarged-backbone-data, enlarged-backbone-class, new-architecture, both.
@@ -41,7 +42,7 @@ class Predecessor(Options):
             have, old embeddings count as padded with zeros: see --pad-old.
     """
 
-    old: Path | None = None
+    old: Model | None = None
     old_data: Annotated[str | None, RARE] = None
     scenario: str | None = None
     scenario_options: Annotated[Named, RARE] = field(default_factory=dict)
@@ -60,28 +61,20 @@ class Predecessor(Options):
                 expected="--scenario to train an old model on a share of the data, or --old RELEASE to use your own",
             )
 
-    def release(self, encoder: str | None = None) -> Release | None:
+    def release(self, over: Model | None = None) -> Release | None:
         """Open the old model, if one was given.
 
         Args:
-            encoder: What gives the module that it was made of, where that is one's own.
+            over: What gives the module that it was made of, where that is one's own.
 
         Raises:
             ReleaseError: It takes no images.
         """
         if self.old is None:
             return None
-        from limpet.models.named_models import needs_module, open_release
-        from limpet.models.specs import EncoderSpec
+        from limpet.models.named_models import needs_module
 
-        old = open_release(self.old, encoder if needs_module(self.old) else None)
-        if not isinstance(old.encoder.spec, EncoderSpec):
-            raise ReleaseError(
-                f"The release '{self.old}' takes {old.encoder.spec.input_words}, no images.",
-                expected="a model that was trained on images",
-                to_do="for two frozen models, `limpet adapt` trains heads and fits adapters.",
-            )
-        return old
+        return releases_of([self.old], over if needs_module(self.old) else None)[self.old]
 
 
 @dataclass(frozen=True)
@@ -192,7 +185,7 @@ def train(
 
     Examples:
         limpet train --data photos --scenario extended-class --method p2s --out runs/photos
-        limpet train --data photos --old runs/photos/old --method bct --out runs/photos/bct
+        limpet train --data photos --old release:runs/photos/old --method bct --out runs/photos/bct
         limpet train --data photos --old hf:models/dinov2-small --model hf:models/dinov2-base --dim 384
             --recipe.trainable.lora 8 --recipe.learning-rate 0.01 --out runs/photos/dinov2
     """
@@ -256,7 +249,7 @@ def _checked_predecessor(
     if predecessor.scenario is not None and predecessor.scenario not in SCENARIOS:
         raise unknown_name("scenario", predecessor.scenario, SCENARIOS)
     start.refuse_unused(predecessor.old)
-    old = predecessor.release(start.encoder)
+    old = predecessor.release(start.over)
     refuse(
         old is None and on.lift_old is not None,
         f"--lift-old {on.lift_old} without an old model.",

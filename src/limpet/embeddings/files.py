@@ -37,12 +37,12 @@ _RELEASE = ("config.json", "model.safetensors")
 _MISSPELT = 0.75  # how like a name of the file one must be to be taken for a slip of it
 
 FILES_OF_EMBEDDINGS = "embeddings: what `limpet embed` wrote, or a .npz, .npy or .parquet file with vectors"
-_IMAGES = "images become embeddings by a release: `limpet embed images FOLDER --release RELEASE --out DIR`."
+_IMAGES = "images become embeddings by a release: `limpet embed images FOLDER --model release:RELEASE --out DIR`."
 _TEXTS = (
-    "texts become embeddings by a model: `limpet embed texts FILE --text-model MODEL --out DIR`; vectors are read "
+    "texts become embeddings by a model: `limpet embed texts FILE --model st:MODEL --out DIR`; vectors are read "
     "from .npz, .npy and .parquet files."
 )
-_RESULTS = "give the folders of embeddings; results.json belongs to --report, `evaluate combine` and the like."
+_RESULTS = "give the folders of embeddings; results.json belongs to --evidence, `evaluate combine` and the like."
 _OTHERS = "write the vectors to a .npz, .npy or .parquet file."
 _UNPACK = "unpack it, and give the file of embeddings in it."
 
@@ -211,7 +211,7 @@ def model_folder(path: Path) -> Path:
     if all((path / name).is_file() for name in _RELEASE):
         raise ConfigError(
             f"The folder '{path}' is a release: a model, and no embeddings.",
-            to_do=f"make them: limpet embed images DATA --release {path} --out DIR.",
+            to_do=f"make them: limpet embed images DATA --model release:{path} --out DIR.",
         )
     below = sorted(folder for folder in path.iterdir() if folder.is_dir() and files_in(folder))
     if len(below) > 1:

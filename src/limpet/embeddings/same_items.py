@@ -23,7 +23,7 @@ def refuse_one_model(old: EmbeddingSet, new: EmbeddingSet) -> None:
         raise DataError(
             f"Old and new embeddings have the fingerprint {old.fingerprint}: these are the same model.",
             to_do="check which files or models were given; vectors made elsewhere get the name of their model by "
-            "--old-model and --new-model.",
+            "--old-name and --new-name.",
         )
 
 

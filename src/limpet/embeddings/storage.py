@@ -108,7 +108,7 @@ def load(path: str | Path, *, verify: bool = False) -> EmbeddingSet:
         raise DataError(
             f"'{path}' is a safetensors file of other arrays: {shown(arrays)}.",
             expected=FILES_OF_EMBEDDINGS,
-            to_do="where these are weights, give the release to `limpet embed images DATA --release RELEASE`; "
+            to_do="where these are weights, give the release to `limpet embed images DATA --model release:FOLDER`; "
             "vectors made elsewhere are read from .npz, .npy and .parquet files.",
         )
     try:

@@ -66,7 +66,7 @@ def _way_into_one_space(query: Space, gallery: Space) -> str:
     return (
         "search with a model of the gallery's space: train the new model with the space and dimension of the old one, "
         f"{trained}; a gallery whose model was laid onto another space (--lift-old) is carried over by `limpet embed "
-        "stored GALLERY --release …/old-lifted`. (`limpet adapt --old A --new B` links frozen models of the "
+        "stored GALLERY --model release:…/old-lifted`. (`limpet adapt --old A --new B` links frozen models of the "
         "hypersphere only.)"
     )
 

@@ -204,7 +204,7 @@ def _refuse_others(evaluations: Mapping[str, Evaluation]) -> None:
                     f"The evaluations '{first_name}' and '{name}' have another {one.what}: "
                     f"{one.fingerprint or 'none'} and {two.fingerprint or 'none'}.",
                     expected="evaluations of one upgrade: the same old, new and independent model on every test set",
-                    to_do="name the models of files of vectors: --old-model, --new-model and --independent-model."
+                    to_do="name the models of files of vectors: --old-name, --new-name and --independent-name."
                     if declared
                     else "evaluate all test sets with the same models, or combine the others only.",
                 )

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from limpet.adapters.storage import ADAPTER_FILE, load_adapter
 from limpet.errors import ReleaseError, refuse
 from limpet.geometry import Space
+from limpet.models.names import CODE, ModelName
 from limpet.support.steps import Normalise, Steps
 
 if TYPE_CHECKING:
@@ -82,43 +83,44 @@ class Exportable:
     searched_dim: int | None = None
 
 
-def open_exportable(folder: str | Path, encoder: str | None = None) -> Exportable:
-    """Open an adapter, a head or a release of images; or the one of the two first that `limpet adapt` saved below.
+def open_exportable(name: str | Path | ModelName, over: str | ModelName | None = None) -> Exportable:
+    """Open an adapter, a head or a model of images.
 
     Args:
-        folder: Where it is; or any other name of a model of images that `limpet.open_release` takes.
-        encoder: What gives the module of a release that was made of one's own; see `limpet.open_release`.
+        name: adapter:FOLDER or release:FOLDER, also the folder that `limpet adapt` saved it in; or any other name of a
+            model of images that `limpet.open_release` takes.
+        over: What gives the module of a release that was made of one's own; see `limpet.open_release`.
 
     Raises:
         ReleaseError: There is none, or it was altered.
         ConfigError: A module of one's own is needed, or was given for something else.
     """
-    folder = place_of(folder)
-    if (folder / ADAPTER_FILE).exists():
-        refuse(encoder is not None, f"The encoder {encoder}, for an adapter.", "it only for a release of images")
-        return of_adapter(load_adapter(folder))
+    named = place_of(name)
+    if named.scheme == "adapter":
+        refuse(over is not None, f"{over} under an adapter.", "it only for a release of images")
+        return of_adapter(load_adapter(named.place))
     from limpet.models.named_models import open_releases  # which needs torch
 
-    return of_release(open_releases([folder], encoder)[folder])
+    return of_release(open_releases([named], over)[named])
 
 
-def place_of(folder: str | Path) -> Path:
-    """Return the folder itself, or that of the adapter or head in it; the name of a model as it is.
+def place_of(name: str | Path | ModelName) -> ModelName:
+    """Return a name that says which folder is meant, where `limpet adapt` saved an adapter or a head in it.
 
     Raises:
         ReleaseError: There is nothing of the kind.
     """
-    folder = Path(folder)
+    named = ModelName.of(name, bare="release")
+    named.refuse_unless("release", "adapter", "hf", "timm", "package", CODE, what="images or of vectors")
+    if named.scheme not in ("adapter", "release"):
+        return named
+    folder = Path(named.place)
     for place in (folder, folder / "adapter"):
-        if (place / ADAPTER_FILE).exists():  # told without torch, which an adapter does not need
-            return place
-    from limpet.models.named_models import names_model
-
-    if names_model(folder):
-        return folder
-    for place in (folder, folder / "adapter", folder / "head"):
-        if (place / _CONFIG).exists() or (place / ADAPTER_FILE).exists():
-            return place
+        if (place / ADAPTER_FILE).exists():
+            return ModelName(f"adapter:{place}")
+    for place in (folder, folder / "head"):
+        if (place / _CONFIG).exists():
+            return ModelName(f"release:{place}")
     there = "no such folder"
     if folder.is_dir():
         there = f"it holds {', '.join(sorted(file.name for file in folder.iterdir())[:8]) or 'nothing'}"

@@ -91,7 +91,7 @@ vectors = model.encode_query(["my parcel did not come"])  # search the gallery n
         if model.source.startswith(BEHIND_AN_API):
             return "the vectors that it reads come from an API, and no folder can hold that model"
         if self.encoder is None:
-            return "nothing says which model of text makes the vectors that it reads (--text-model MODEL)"
+            return "nothing says which model of text makes the vectors that it reads (--over MODEL)"
         if self.encoder.fingerprint != model.source:
             return f"it reads vectors of {model.source}, and the text model '{self.encoder.name}' makes those of "\
                 f"{self.encoder.fingerprint}"  # fmt: skip
@@ -150,7 +150,7 @@ vectors = model.encode_query(["my parcel did not come"])  # search the gallery n
         from limpet.models.sentence_models import SentenceModel
 
         if self.encoder is None or not isinstance(self.encoder.network, SentenceModel):
-            raise ConfigError("No model of the sentence-transformers library.", expected="--text-model MODEL")
+            raise ConfigError("No model of the sentence-transformers library.", expected="--over MODEL")
         return self.encoder, self.encoder.network
 
 

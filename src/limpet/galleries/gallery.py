@@ -645,8 +645,8 @@ class Gallery:
             raise GalleryError(
                 f"Queries of {new.name} would not find {lost} of {pointer.items} items: no passing compatibility "
                 f"report or adapter lets them search vectors of {unsearched}.",
-                expected="a report (`limpet gallery prepare --report`), an adapter, or vectors of all items",
-                to_do="`limpet gallery link --report results.json`, or `backfill` first, or force it with a reason: "
+                expected="a report (`limpet gallery prepare --evidence`), an adapter, or vectors of all items",
+                to_do="`limpet gallery link --evidence results.json`, or `backfill` first, or force it with a reason: "
                 "--force REASON.",
             )
         linked = old.name in after or new.geometry != old.geometry

@@ -115,7 +115,7 @@ def _evaluation_in(path: Path, query: Generation, gallery: Generation) -> Evalua
             to_do=_NEXT
             if len(named) < 2
             else f"say whose vectors these are and measure again: `limpet evaluate "
-            f"--old … --new … --old-model {shlex.quote(named[0])} --new-model {shlex.quote(named[1])}`.",
+            f"--old … --new … --old-name {shlex.quote(named[0])} --new-name {shlex.quote(named[1])}`.",
         )
     return evaluation
 

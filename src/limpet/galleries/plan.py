@@ -186,7 +186,7 @@ def plan(
     pointer, state = gallery.now()
     prepared = source is None or state.of(source.fingerprint) is not None or state.prepared is not None
     refuse(
-        prepared and bool(reports), "--report for a model that is prepared.", "it only before; the gallery has it now"
+        prepared and bool(reports), "--evidence for a model that is prepared.", "it only before; the gallery has it now"
     )
     if source is not None and not prepared:
         state = _with_prepared(state, source, reports)

@@ -21,10 +21,10 @@ from limpet.support.ranges import PositiveInt, checked
 if TYPE_CHECKING:
     import torch
 
-    from limpet.adapters import Adapter
     from limpet.data import ImageSet, RetrievalData, TextData, TextSet
     from limpet.models.release import Release
     from limpet.models.text_encoders import TextEncoder
+    from limpet.training.text_models import TextModel, VectorMap
 
 _Read = TypeVar("_Read", covariant=True)
 
@@ -472,30 +472,24 @@ class Carried:
         return self._carry(embeddings) if len(embeddings) else nothing_of(self)
 
 
-def through_head(source: VectorSource, release: Release) -> Carried:
-    """Carry vectors of a frozen model over with a head that was trained over it.
+def through(source: VectorSource, link: VectorMap) -> Carried:
+    """Carry vectors of a model over with a head or an adapter, which reads them.
 
     Raises:
-        ReleaseError: The release is no head over the model of the source.
-    """
-    from limpet.training.encode import embed_features
-
-    embed_features(release, nothing_of(source))  # refuses another model now
-    return Carried(source, lambda embeddings: embed_features(release, embeddings), release.fingerprint, release.space)
-
-
-def through_adapter(source: VectorSource, adapter: Adapter) -> Carried:
-    """Carry vectors of a model over with an adapter that maps it.
-
-    Raises:
-        ConfigError: The adapter maps another model.
+        ConfigError: It reads the vectors of another model.
     """
     refuse(
-        adapter.fitted.source != source.fingerprint,
-        f"Vectors of {source.fingerprint} for an adapter that maps {adapter.fitted.source}.",
-        "the very model that the adapter maps",
+        link.source != source.fingerprint,
+        f"Vectors of {source.fingerprint} for '{link.name}', which reads those of {link.source}.",
+        "the very model whose vectors it reads",
     )
-    return Carried(source, adapter.apply, adapter.mapped_fingerprint, adapter.fitted.target_space)
+    return Carried(source, link.apply, link.fingerprint, link.space)
+
+
+def vectors_of_texts(model: TextModel, items: ItemSource[list[str]], *, batch_size: int = 64) -> VectorSource:
+    """Return the vectors that a model of texts, whatever it is made of, gives the texts of items."""
+    source = TextVectors(model.encoder, items, batch_size=batch_size)
+    return source if model.through is None else through(source, model.through)
 
 
 class EmbeddedItems:

@@ -122,7 +122,7 @@ class Rescoring:
             raise GalleryError(
                 f"Nothing lets queries of {target.name} find items without a vector of it.",
                 expected="queries of the old model for the first stage, or a link between the two",
-                to_do="give the same queries by the old model: first=, --first; or link the models by a report or an "
+                to_do="give the same queries by the old model: first=, --old; or link the models by a report or an "
                 "adapter.",
             )
         return target

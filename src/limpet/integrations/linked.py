@@ -96,7 +96,7 @@ class LinkedModel:
         embed: The new model.
         link: Folder of an adapter or head that `limpet adapt` saved.
         model: What people call the new model, where it says nothing of itself: the name of its vectors when the link
-            was fitted (``--new-model``), or its fingerprint. Left out for limpet's own encoders, and for links that
+            was fitted (``--new-name``), or its fingerprint. Left out for limpet's own encoders, and for links that
             were fitted for a model behind an API, whose answers prove what it is.
 
     Raises:

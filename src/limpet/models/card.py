@@ -38,7 +38,7 @@ def model_card(record: ReleaseRecord, space: Space, table: str = "") -> str:
             {
                 "library_name": "limpet",
                 "pipeline_tag": "feature-extraction" if record.frozen_model else record.encoder.task,
-                "base_model": on_the_hub((record.frozen_model or {}).get("model")),
+                "base_model": on_the_hub((record.frozen_model or {}).get("model", "").removeprefix("st:")),
                 "tags": ["embeddings", "retrieval", "backward-compatible", record.method],
             }
         ),

@@ -108,7 +108,7 @@ def rebuild(origin: ModuleOrigin) -> nn.Module:
         raise ConfigError(
             f"The release left the weights of {origin.place} in '{folder}', and that folder is not there.",
             expected="the folder with these very weights",
-            to_do="bring it back, or say where it is now: --encoder hf:FOLDER, from Python load_release(FOLDER, "
+            to_do="bring it back, or say where it is now: --over hf:FOLDER, from Python load_release(FOLDER, "
             "module=...).",
             intact="The release is intact.",
         )
@@ -223,7 +223,7 @@ def _tower(
         raise ConfigError(
             f"'{folder}' holds a {family} model, which takes no images.",
             expected="an image model, or one of images and texts",
-            to_do="for a model of texts give --text-model st:FOLDER.",
+            to_do="for a model of texts give st:FOLDER.",
         )
     pools = "add_pooling_layer" in signature(kind.__init__).parameters
     return kind, vision, {} if not pools or _has_pooler(folder) else _WITHOUT_POOLER

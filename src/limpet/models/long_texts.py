@@ -127,7 +127,7 @@ class LongTexts:
         )
         if on_long == "chunk-mean":
             return f"{said} Each was embedded as the mean of its windows."
-        return f"{said} The rest of them was cut: `--on-long chunk-mean` embeds all of it, `--on-long fail` refuses it."
+        return f"{said} The rest of them was cut: `on-long chunk-mean` embeds all of it, `on-long fail` refuses it."
 
     def record(self, on_long: OnLong) -> LongTextsRecord | None:
         """Return what results hold of long texts; None where there was none."""
@@ -140,5 +140,5 @@ class LongTexts:
             f"{self.long:,} of {self.read:,} texts have more than the {self.limit:,} tokens that '{self.model}' reads; "
             f"the longest has {self.longest:,}.",
             expected="texts that the model reads whole",
-            to_do="shorten them; `--on-long chunk-mean` embeds the mean of their windows, `--on-long warn` cuts them.",
+            to_do="shorten them; `--model-options.on-long chunk-mean` embeds the mean of windows, `warn` cuts them.",
         )

@@ -1,4 +1,4 @@
-"""Releases by what people name: a folder, a model of a library, a function of a Python file, or an installed encoder.
+"""Models of images by name: releases, models of a library, functions of a Python file, encoders of installed packages.
 
 A Python file runs because it is named here; what a release or a data folder says never runs anything.
 """
@@ -7,33 +7,32 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from limpet.support.extras import importing
 
 with importing(__name__):
     import torch  # noqa: F401
 
-from limpet.errors import ConfigError, LimpetError, reason
+from limpet.errors import ConfigError, LimpetError, ReleaseError, reason, refuse
 from limpet.geometry import Space, space_from_record
 from limpet.models.image_towers import open_tower
-from limpet.models.installed_encoders import ENCODERS, made_by
+from limpet.models.installed_encoders import made_by
 from limpet.models.module_origin import Kept, OpenedModule
-from limpet.models.names import SPELLINGS
+from limpet.models.names import CODE, ModelName
 from limpet.models.own_modules import ModuleSpec, module_encoder
 from limpet.models.release import Release, load_classes, load_record, load_release, release_of
-from limpet.models.text_folders import PREFIX
+from limpet.models.specs import EncoderSpec
 from limpet.models.timm_models import open_timm
 
-_IN_FILE = re.compile(r"(?P<file>.+\.py):(?P<function>[A-Za-z_]\w*)")
-_PREFIXED = re.compile(r"(?P<library>[a-z]+):(?P<place>.+)")
+Name = str | Path | ModelName
+Named = TypeVar("Named", bound=ModelName)
 _LIBRARIES: dict[str, Callable[[str, Kept], OpenedModule]] = {"hf": open_tower, "timm": open_timm}
 
 
@@ -51,60 +50,71 @@ class ReleaseFacts(NamedTuple):
     classes: tuple[str, ...]
 
 
-def open_release(name: str | Path, encoder: str | None = None, *, weights: Kept = "copy") -> Release:
-    """Open or make the release that people name.
+def open_release(name: Name, over: Name | None = None, *, weights: Kept = "copy") -> Release:
+    """Open a model of images, or a head, by its name.
 
     Args:
-        name: The folder of a release; hf:FOLDER, a model of the transformers library; timm:FOLDER, one of timm;
-            FILE.py:FUNCTION, a function that returns `Release.from_module`; or the name of an installed encoder.
-        encoder: Where ``name`` is the folder of a release that was made of a module of one's own: what gives that
-            module, in any of the spellings but the first.
+        name: release:FOLDER, or the folder alone; hf:FOLDER, a model of the transformers library; timm:FOLDER, one of
+            timm; FILE.py:FUNCTION, a function that returns `Release.from_module`; or package:NAME, the encoder of an
+            installed package.
+        over: Where ``name`` is a release that was made of a module of one's own: what gives that module, named in any
+            way but the first.
         weights: Whether a release of hf: or timm: holds the weights when it is saved, or leaves them where they are.
 
     Raises:
         ConfigError: There is nothing of that name, or what it names cannot be used.
         ReleaseError: A folder was altered since it was saved.
     """
-    text = str(name)
-    if Path(text).is_dir():
-        return load_release(text, module=None if encoder is None else _made(encoder, weights))
-    if encoder is not None:
-        raise ConfigError(
-            f"'{text}' was given with the encoder {encoder}.",
-            expected="an encoder only for the folder of a release that was made of it",
-            to_do="give one of the two.",
-        )
-    return _made(text, weights)
+    named = ModelName.of(name, bare="release")
+    if named.scheme == "release":
+        return load_release(named.place, module=None if over is None else _made(ModelName.of(over, "release"), weights))
+    refuse(over is not None, f"'{named}' over {over}.", "it only for a release that was made of a module of yours")
+    return _made(named, weights)
 
 
-def names_model(text: str | Path) -> bool:
-    """Return whether this is written as the name of a model, rather than as the folder of a release."""
-    text = str(text)
-    return not Path(text).is_dir() and bool(_IN_FILE.fullmatch(text) or _PREFIXED.fullmatch(text) or text in ENCODERS)
+def needs_module(name: Name) -> bool:
+    """Return whether a name is that of a release which was made of a module of one's own."""
+    named = ModelName.of(name, bare="release")
+    return named.scheme == "release" and Path(named.place).is_dir() and load_record(named.place).encoder.needs_module
 
 
-def needs_module(name: str | Path) -> bool:
-    """Return whether a name is the folder of a release that was made of a module of one's own."""
-    return Path(name).is_dir() and load_record(name).encoder.needs_module
-
-
-def open_releases(names: Sequence[Path], encoder: str | None) -> dict[Path, Release]:
-    """Open several releases, of which those that need a module of one's own are given the same one.
+def open_releases(names: Sequence[Named], over: Name | None) -> dict[Named, Release]:
+    """Open several models of images, of which those that need a module of one's own are given the same one.
 
     Raises:
         ConfigError: None of them needs it; and see `open_release`.
     """
     needy = [name for name in names if needs_module(name)]
-    if encoder is not None and not needy:
+    if over is not None and not needy:
         raise ConfigError(
-            f"The encoder {encoder} was given, and none of {', '.join(map(str, names))} was made of a module of yours.",
+            f"--over {over} was given, and none of {', '.join(map(str, names))} was made of a module of yours.",
             expected="it only for a release that needs it",
-            to_do="leave --encoder out.",
+            to_do="leave --over out.",
         )
-    return {name: open_release(name, encoder if name in needy else None) for name in names}
+    return {name: open_release(name, over if name in needy else None) for name in names}
 
 
-def known_of(name: str | Path) -> ReleaseFacts:
+def image_spec(release: Release, name: object) -> EncoderSpec:
+    """Return how a release takes images.
+
+    Args:
+        release: The release.
+        name: How it was named, for the message.
+
+    Raises:
+        ReleaseError: It takes something else.
+    """
+    spec = release.record.encoder
+    if not isinstance(spec, EncoderSpec):
+        raise ReleaseError(
+            f"The release '{name}' takes {spec.input_words}, no images.",
+            expected="a model that was trained on images",
+            to_do="for heads over frozen models see `limpet embed texts` and `limpet embed stored`.",
+        )
+    return spec
+
+
+def known_of(name: Name) -> ReleaseFacts:
     """Return what is known of the release that people name, without asking for a module of one's own.
 
     Raises:
@@ -112,33 +122,22 @@ def known_of(name: str | Path) -> ReleaseFacts:
         ReleaseError: A folder was altered since it was saved.
     """
     if needs_module(name):
-        record = load_record(name)
-        return ReleaseFacts(record.fingerprint, space_from_record(record.space), load_classes(name))
+        folder = ModelName.of(name, bare="release").place
+        record = load_record(folder)
+        return ReleaseFacts(record.fingerprint, space_from_record(record.space), load_classes(folder))
     release = open_release(name)
     return ReleaseFacts(release.fingerprint, release.space, release.classes)
 
 
-def _made(text: str, weights: Kept) -> Release:
+def _made(name: ModelName, weights: Kept) -> Release:
     """Make a release of what is no folder of one."""
-    in_file, prefixed = _IN_FILE.fullmatch(text), _PREFIXED.fullmatch(text)
-    if in_file:
-        return _of_file(Path(in_file["file"]), in_file["function"])
-    if prefixed and prefixed["library"] in _LIBRARIES:
-        opened = _LIBRARIES[prefixed["library"]](prefixed["place"], weights)
-        return release_of(module_encoder(opened.module, opened.image_input, output=opened.output, origin=opened.origin))
-    if text.startswith(PREFIX):
-        raise ConfigError(
-            f"'{text}' is a model of texts.",
-            expected="a model of images here",
-            to_do=f"where texts are embedded, give --text-model {text}.",
-        )
-    if text in ENCODERS:
-        return _installed(text)
-    if ":" in text or Path(text).suffix == ".py":
-        raise ConfigError(f"'{text}' names no model.", expected=SPELLINGS)
-    if "/" in text or Path(text).exists() or not ENCODERS.names():
-        return load_release(text)  # which says what a release is
-    raise ENCODERS.unknown(text)
+    name.refuse_unless("hf", "timm", "package", CODE, what="images")
+    if name.scheme == CODE:
+        return _of_file(*name.file)
+    if name.scheme == "package":
+        return _installed(name.place)
+    opened = _LIBRARIES[name.scheme](name.place, weights)
+    return release_of(module_encoder(opened.module, opened.image_input, output=opened.output, origin=opened.origin))
 
 
 def _installed(name: str) -> Release:

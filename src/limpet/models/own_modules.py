@@ -84,7 +84,7 @@ class ModuleSpec(EncoderSpec):
                 f"{self.backbone} is a module of your own, and limpet cannot build it: a release holds weights, "
                 "never code.",
                 expected="that very module, given again",
-                to_do=f"pass --encoder {given}; from Python, load_release(FOLDER, module=...).",
+                to_do=f"pass --over {given}; from Python, load_release(FOLDER, module=...).",
                 intact="The release is intact.",
             )
         return ARCHITECTURES[self.module.kind](self.module)

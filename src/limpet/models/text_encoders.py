@@ -16,12 +16,12 @@ from limpet.data.text_files import OnEmpty
 from limpet.data.text_set import TextSet
 from limpet.embeddings import EmbeddingSet, Form, Role, StringArray, storage
 from limpet.embeddings.embedding_set import as_points
-from limpet.errors import ConfigError, DataError, ReleaseError, refuse, without_secrets
+from limpet.errors import ConfigError, DataError, ReleaseError, refuse
 from limpet.geometry import Hypersphere
 from limpet.models.api.settings import ApiSettings, refuse_unlisted
 from limpet.models.long_texts import SHORT_BYTES, LongTexts, OnLong, TokenLimit
-from limpet.models.names import called
-from limpet.models.text_folders import PREFIX, SOURCES, WITHIN, contract_fingerprint, find_model, is_remote
+from limpet.models.names import ModelName
+from limpet.models.text_folders import SOURCES, WITHIN, contract_fingerprint, find_model, is_remote
 from limpet.registry import Registry
 from limpet.support.devices import device_named
 from limpet.support.ranges import PositiveInt, checked
@@ -30,6 +30,26 @@ if TYPE_CHECKING:
     import torch
 
 BATCH_SIZE = 64
+
+
+@dataclass(frozen=True)
+class TextSettings:
+    """How a frozen model embeds texts.
+
+    Args:
+        query_prefix: Text before every query; the model's own when left out, "" for none.
+        document_prefix: Text before every document, likewise.
+        max_length: Maximum number of tokens per text; the model's own when left out.
+        truncate_dim: Truncate vectors to so many values, for models that were trained for it.
+        on_long: What becomes of texts with more tokens than the model reads: "warn" truncates and counts them, "fail"
+            refuses them, "chunk-mean" embeds the mean of their windows. "warn" when left out.
+    """
+
+    query_prefix: str | None = None
+    document_prefix: str | None = None
+    max_length: int | None = None
+    truncate_dim: int | None = None
+    on_long: str | None = None
 
 
 class TextNetwork(Protocol):
@@ -103,17 +123,9 @@ TEXT_SERVICES: Registry[TextService] = Registry(
 )
 
 
-def _service_of(model: str | Path) -> tuple[TextService, str] | None:
-    """Return the service that a name speaks of, and what it says to it; None for files."""
-    name, colon, place = str(model).partition(":")
-    if not colon or name not in TEXT_SERVICES or Path(model).is_dir():
-        return None
-    return TEXT_SERVICES[name], place
-
-
-def is_service(model: str | Path) -> bool:
+def is_service(model: ModelName) -> bool:
     """Return whether a name speaks of a model behind an API."""
-    return _service_of(model) is not None
+    return model.scheme in TEXT_SERVICES
 
 
 def refuse_named_in(file: str | Path, model: str) -> None:
@@ -122,12 +134,12 @@ def refuse_named_in(file: str | Path, model: str) -> None:
     Raises:
         ConfigError: LIMPET_API_HOSTS does not list it.
     """
-    if is_service(model):
+    if model.partition(":")[0] in TEXT_SERVICES and not Path(model).is_dir():
         refuse_unlisted(model.rpartition("@")[2], model, file)
 
 
-def recorded_place(release: Path, recorded: str) -> str:
-    """Return where the text model is that a release's record names, if it is on this machine.
+def recorded_model(release: Path, recorded: str) -> ModelName:
+    """Return the text model that a release's record names, if it is on this machine.
 
     A folder that somebody else made must not decide which server receives texts and a key, nor what is downloaded.
 
@@ -136,10 +148,11 @@ def recorded_place(release: Path, recorded: str) -> str:
         recorded: What its record says.
 
     Raises:
-        ReleaseError: It is behind an API, on the hub and not in its cache, or ``release:`` leads out of the folder.
+        ReleaseError: It is behind an API, on the hub and not in its cache, code, or ``within:`` leads out of the
+            folder.
 
-    >>> recorded_place(Path("runs/tuned"), "release:text_model"), recorded_place(Path("runs/head"), "minilm")
-    ('runs/tuned/text_model', 'minilm')
+    >>> recorded_model(Path("runs/tuned"), "within:text_model"), recorded_model(Path("runs/head"), "package:minilm")
+    (ModelName('st:runs/tuned/text_model'), ModelName('package:minilm'))
     """
     if recorded.startswith(WITHIN):
         place = release / recorded.removeprefix(WITHIN)
@@ -149,21 +162,21 @@ def recorded_place(release: Path, recorded: str) -> str:
                 expected="one within it",
                 to_do="get the release again from where it came.",
             )
-        return str(place)
-    service = is_service(recorded)
-    if service or is_remote(recorded):
+        return ModelName(f"st:{place}")
+    named = ModelName.of(recorded, bare="st")
+    if named.scheme not in ("st", "package") or is_remote(named):
+        where = "behind an API" if is_service(named) else "neither on this machine nor in the cache of the hub"
         raise ReleaseError(
-            f"The release '{release}' is a head over {without_secrets(recorded)}, which is "
-            f"{'behind an API' if service else 'neither on this machine nor in the cache of the hub'}.",
+            f"The release '{release}' is a head over {named}, which is {where}.",
             expected="a model on this machine, or one that you name: a folder does not decide what receives your "
             "texts and your key, or what is downloaded",
-            to_do=f"if you trust it, add {shlex.join(['--text-model', recorded])}.",
+            to_do=f"if you trust it, add {shlex.join(['--over', str(named)])}.",
             intact="Nothing was sent.",
         )
-    return recorded
+    return named
 
 
-def refuse_another(model: str, fingerprint: str, dim: int, truncate_dim: int | None, owner: str | Path) -> None:
+def refuse_another(model: ModelName, fingerprint: str, dim: int, truncate_dim: int | None, owner: str | Path) -> None:
     """Refuse a model behind an API that cannot be the one a folder was made with, before it is asked.
 
     Args:
@@ -176,26 +189,13 @@ def refuse_another(model: str, fingerprint: str, dim: int, truncate_dim: int | N
     Raises:
         ReleaseError: The address or the dimension is another one.
     """
-    service = _service_of(model)
-    if service is not None and not service[0].may_be(service[1], fingerprint, dim, truncate_dim):
+    if is_service(model) and not TEXT_SERVICES[model.scheme].may_be(model.place, fingerprint, dim, truncate_dim):
         raise ReleaseError(
-            f"'{owner}' was made with the model {fingerprint}, which is not {without_secrets(model)}.",
-            expected="the very model, at the same URL and with the same --truncate-dim",
-            to_do="pass --text-model with the model that it was made with.",
+            f"'{owner}' was made with the model {fingerprint}, which is not {model}.",
+            expected="the very model, at the same URL and with the same truncate-dim",
+            to_do="pass --over with the model that it was made with.",
             intact="Nothing was sent.",
         )
-
-
-def short_name(model: str | Path) -> str:
-    """Return what people call a model: the last part of its name.
-
-    >>> short_name("models/minilm"), short_name("openai:text-embedding-3-small@https://api.openai.com/v1")
-    ('minilm', 'text-embedding-3-small')
-    """
-    found = _service_of(model)
-    if found is not None:
-        return found[0].short_name(found[1])
-    return called(str(model).removeprefix(PREFIX))
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,7 +243,8 @@ class TextEncoder:
                 f"The text model '{self.name}' puts '{self.prefixes['query']}' before a query and "
                 f"'{self.prefixes['document']}' before a document, and these texts are both.",
                 expected="one role, or one prefix for both",
-                to_do="pass --role query or --role document; or the same --query-prefix and --document-prefix.",
+                to_do="pass --role query or --role document; or the same --model-options.query-prefix"
+                " and .document-prefix.",
             )
         return found
 
@@ -315,7 +316,7 @@ class TextEncoder:
 
 @checked
 def open_text_encoder(
-    model: str | Path,
+    model: str | Path | ModelName,
     *,
     query_prefix: str | None = None,
     document_prefix: str | None = None,
@@ -329,9 +330,9 @@ def open_text_encoder(
     """Open a frozen model of text; nothing of it is executed or unpickled.
 
     Args:
-        model: A folder (a sentence-transformers model; or static word embeddings as wordllama and model2vec lay them
-            out), an installed Python package that carries its weights, a name on the hub, or ``openai:MODEL@BASE_URL``
-            for a model behind an OpenAI-compatible API; see `TEXT_SERVICES`.
+        model: st:FOLDER or the folder alone (a sentence-transformers model; or static word embeddings as wordllama and
+            model2vec lay them out), st:OWNER/NAME on the hub, package:NAME for an installed Python package that carries
+            its weights, or ``openai:MODEL@BASE_URL`` for a model behind an OpenAI-compatible API; see `TEXT_SERVICES`.
         query_prefix: Text before every query; the model's own when left out, "" for none.
         document_prefix: Text before every document, likewise.
         max_length: Tokens that count of every text; the model's own when left out.
@@ -348,13 +349,13 @@ def open_text_encoder(
         ConfigError: There is no such model, it cannot be used, or a setting is out of range.
         ApiError: The server of a model refuses, cannot be reached, or does not answer as it should.
     """
-    service = _service_of(model)
-    if service is None:
-        network = _network(find_model(model), max_length, truncate_dim, device_named(device))
+    named = ModelName.of(model, bare="st")
+    if is_service(named):
+        network = TEXT_SERVICES[named.scheme].open(
+            named.place, max_length=max_length, truncate_dim=truncate_dim, settings=api or ApiSettings(), known=known
+        )
     else:
-        opener, place = service
-        settings = api or ApiSettings()
-        network = opener.open(place, max_length=max_length, truncate_dim=truncate_dim, settings=settings, known=known)
+        network = _network(find_model(named), max_length, truncate_dim, device_named(device))
     # those given, else the model's own; for "both" only one that is beyond doubt
     query = network.prompts["query"] if query_prefix is None else query_prefix
     document = network.prompts["document"] if document_prefix is None else document_prefix
@@ -364,12 +365,12 @@ def open_text_encoder(
     limit: TokenLimit | None = getattr(network, "limit", None)
     refuse(
         limit is None and on_long in ("fail", "chunk-mean"),
-        f"--on-long {on_long} for '{without_secrets(str(model))}', whose tokenizer is not known here.",
+        f"on_long = {on_long!r} for '{named}', whose tokenizer is not known here.",
         "a model on this machine; a server counts the tokens of its model itself",
     )
     means = on_long == "chunk-mean" and limit is not None and limit.tokens is not None
     return TextEncoder(
-        name=str(model),
+        name=str(named),
         fingerprint=contract_fingerprint({"of": network.fingerprint, "long texts": on_long})
         if means
         else network.fingerprint,

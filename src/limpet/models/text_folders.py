@@ -14,22 +14,17 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from limpet.errors import ConfigError, brief
+from limpet.models.names import OF_TEXTS, ModelName, forms
 from limpet.support.disk import only_files, open_file, read_text, regular
 from limpet.support.extras import needing
-
-PREFIX = "st:"
-"""What may stand before a model of texts, to say that it is one of the sentence-transformers library."""
 
 TEXT_MODEL = "text_model"
 """Folder within a release that holds the text model which was trained with it."""
 
-WITHIN = "release:"
+WITHIN = "within:"
 """What stands before the place of a text model in the record of a release whose own folder holds it."""
 
-SOURCES = (
-    "a folder with a model, an installed Python package that carries one, a name on the hub (owner/name), or "
-    "openai:MODEL@BASE_URL for one behind an API"
-)
+SOURCES = forms(OF_TEXTS)
 _PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _OF_TEXTS: dict[str, Any] = {
@@ -43,39 +38,48 @@ _WITHOUT_EFFECT = ("config_sentence_transformers.json", "data_config.json", "req
 """Versions and prompts (which are recorded beside the fingerprint), what it was trained on, what it was built with."""
 
 
-def find_model(name: str | Path) -> Path:
+def find_model(name: ModelName) -> Path:
     """Return the folder of a text model.
 
-    A folder of this name comes first, then an installed package; only then is a name looked up on the hub, where what
-    was downloaded once is used again without asking.
+    Of st:PLACE a folder comes first; only then is a name looked up on the hub, where what was downloaded once is used
+    again without asking.
+
+    Args:
+        name: st:FOLDER, st:OWNER/NAME, or package:NAME.
 
     Raises:
         ConfigError: There is none, or it cannot be reached.
     """
-    name = str(name).removeprefix(PREFIX)
-    path = Path(name).expanduser()
+    name.refuse_unless("st", "package", "openai", what="texts")
+    place = name.place
+    if name.scheme == "package":
+        folder = _in_package(place) if _PACKAGE.fullmatch(place) else None
+        if folder is None:
+            raise _no_model(name, f"no installed package of this name.{_similar_package(place)}")
+        return folder
+    path = Path(place).expanduser()
     if path.is_dir():
         return _of_files(path)
-    if _PACKAGE.fullmatch(name) and (folder := _in_package(name)):
-        return folder
-    if _HUB_NAME.fullmatch(name) and not path.exists():
-        with needing(f"'{name}' is no folder; to ask the hub for it"):
-            from huggingface_hub import snapshot_download
-        try:
-            return _in_cache(name, **_OF_TEXTS) or Path(snapshot_download(name, **_OF_TEXTS))
-        except (OSError, ValueError) as error:
-            raise ConfigError(
-                f"The text model '{name}' is no folder, is not in the cache of the hub, and cannot be downloaded: "
-                f"{str(error).splitlines()[0]}",
-                expected=SOURCES,
-                to_do="check the name and the connection, or copy the model's folder to this machine and give its "
-                "path.",
-            ) from error
-    raise ConfigError(
-        f"There is no text model '{name}': no such folder, and no installed package of this name."
-        f"{_similar_package(name)}",
+    if not _HUB_NAME.fullmatch(place) or path.exists():
+        raise _no_model(name, f"no such folder.{_installed_package(place)}")
+    with needing(f"'{place}' is no folder; to ask the hub for it"):
+        from huggingface_hub import snapshot_download
+    try:
+        return _in_cache(place, **_OF_TEXTS) or Path(snapshot_download(place, **_OF_TEXTS))
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"The text model '{place}' is no folder, is not in the cache of the hub, and cannot be downloaded: "
+            f"{str(error).splitlines()[0]}",
+            expected=SOURCES,
+            to_do="check the name and the connection, or copy the model's folder to this machine and give its path.",
+        ) from error
+
+
+def _no_model(name: ModelName, why: str) -> ConfigError:
+    return ConfigError(
+        f"There is no text model '{name}': {why}",
         expected=SOURCES,
-        to_do="check the spelling; models of the hub are written with their owner, as in owner/name.",
+        to_do="check the spelling; models of the hub are written with their owner, as in st:owner/name.",
     )
 
 
@@ -127,11 +131,11 @@ def _of_files(folder: Path) -> Path:
         ) from error
 
 
-def is_remote(name: str) -> bool:
+def is_remote(name: ModelName) -> bool:
     """Return whether a name is one of the hub that this machine has no copy of, so that it would be downloaded."""
-    name = name.removeprefix(PREFIX)
-    fetched = _HUB_NAME.fullmatch(name) and not Path(name).expanduser().exists()
-    return bool(fetched) and _in_cache(name, **_OF_TEXTS) is None
+    place = name.place
+    fetched = name.scheme == "st" and _HUB_NAME.fullmatch(place) and not Path(place).expanduser().exists()
+    return bool(fetched) and _in_cache(place, **_OF_TEXTS) is None
 
 
 def _in_cache(name: str, **wanted: Any) -> Path | None:
@@ -147,12 +151,21 @@ def _in_cache(name: str, **wanted: Any) -> Path | None:
         return None
 
 
+def _installed_package(name: str) -> str:
+    """Return ``" Type package:x …"`` where an installed package has this name, or nearly."""
+    try:
+        known = bool(_PACKAGE.fullmatch(name) and distribution(name))
+    except PackageNotFoundError:
+        known = False
+    return f" Type package:{name} for the installed package." if known else _similar_package(name)
+
+
 def _similar_package(name: str) -> str:
     """Return ``" Did you mean 'x'?"`` for an installed package with a model and nearly this name, or nothing."""
     installed = {str(one.name) for one in distributions()}
     for close in get_close_matches(name, sorted(installed), n=3, cutoff=0.7):
         if any(file.suffix == ".safetensors" for file in distribution(close).files or []):
-            return f" Did you mean '{close}'?"
+            return f" Did you mean 'package:{close}'?"
     return ""
 
 

@@ -19,6 +19,7 @@ from limpet.geometry.hypersphere import normalise
 from limpet.models.embedding_network import EmbeddingNetwork
 from limpet.models.encoder import rest_frozen
 from limpet.models.feature_encoder import FeatureEncoder
+from limpet.models.names import ModelName
 from limpet.models.published_weights import quietly
 from limpet.models.sentence_models import SentenceModel, of_library
 from limpet.models.specs import FeatureSpec, TextSpec
@@ -115,7 +116,7 @@ def open_text_tower(spec: TextSpec) -> TextTower:
     Raises:
         ConfigError: There is none, it is another one than the spec says, or it cannot be trained.
     """
-    folder = find_model(spec.place)
+    folder = find_model(ModelName(f"st:{spec.place}"))
     if not (folder / "modules.json").exists():
         raise ConfigError(
             f"The text model '{spec.place}' is no network of the sentence-transformers library.",
@@ -159,7 +160,8 @@ def _refuse_other_inputs(model: Any, spec: TextSpec) -> None:
         raise ConfigError(
             f"The pooling of the text model '{spec.place}' leaves out the prefix.",
             expected="a model that reads its prefix as a part of the text",
-            to_do="fine-tune it without: --query-prefix '' --document-prefix ''; or `limpet adapt` trains a head.",
+            to_do="fine-tune it without: --model-options.query-prefix '' and .document-prefix ''; or "
+            "`limpet adapt` trains a head.",
         )
 
 

@@ -126,7 +126,7 @@ def missing(path: Path, kind: str = "") -> GalleryError:
         f"There is no gallery in '{path}'.",
         expected="the folder of one that was created",
         to_do=f"check the path, or type `limpet gallery create {kind}{':' if kind else ''}{path} --embeddings "
-        "FILE_OR_FOLDER`, or with --release RELEASE for an empty one.",
+        "FILE_OR_FOLDER`, or with --model release:RELEASE for an empty one.",
     )
 
 

@@ -34,7 +34,7 @@ from limpet.models.release import Release, load_release
 from limpet.models.release_record import FrozenModel
 from limpet.models.sentence_models import SentenceModel
 from limpet.models.specs import TextSpec
-from limpet.models.text_encoders import TextEncoder, embed_texts, open_text_encoder, recorded_place
+from limpet.models.text_encoders import TextEncoder, embed_texts, open_text_encoder, recorded_model
 from limpet.models.text_folders import TEXT_MODEL, WITHIN
 from limpet.models.text_tower import tokens_of
 from limpet.training.code import code_of
@@ -165,7 +165,7 @@ def fine_tune(
         "no --recipe.augmentation",
     )
     network = refuse_untrainable(encoder)
-    refuse(encoder.on_long == "chunk-mean", "--on-long chunk-mean, for a model to fine-tune.",
+    refuse(encoder.on_long == "chunk-mean", "--model-options.on-long chunk-mean, for a model to fine-tune.",
            "warn, or fail: training reads the first tokens of a text")  # fmt: skip
     new = embedded_before(encoder, texts, role, cache=cache)
     before, after = _each_its_own(old, new) if paired_texts else paired(old, new)
@@ -222,7 +222,7 @@ def load_fine_tuned(folder: Path, release: Release | None = None, *, device: tor
 
 def _text_model(folder: Path, release: Release, device: torch.device | str = "cpu") -> TextEncoder:
     recorded = dict(release.record.frozen_model or {})
-    place = recorded_place(folder, str(recorded.pop("model", f"{WITHIN}{TEXT_MODEL}")))
+    place = recorded_model(folder, str(recorded.pop("model", f"{WITHIN}{TEXT_MODEL}")))
     settings = {name: value for name, value in recorded.items() if name in FrozenModel.__annotations__}
     return open_text_encoder(place, device=device, **settings)
 
@@ -283,7 +283,7 @@ def _each_its_own(old: EmbeddingSet, new: EmbeddingSet) -> tuple[VectorSet, Vect
         raise DataError(
             f"The old embeddings lack {(rows < 0).sum()} of {len(rows)} texts: {shown(new.ids[rows < 0])}.",
             expected="a row for every text of the pairs, with the text itself as its id",
-            to_do="let the old model embed them here: --old-text-model MODEL.",
+            to_do="let the old model embed them here: --old st:MODEL.",
         )
     names = StringArray.of([str(row) for row in range(len(rows))])
     before, after = (one.replace(labels=np.arange(len(rows)), class_names=names) for one in (old.select(rows), new))

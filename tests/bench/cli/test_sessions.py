@@ -55,7 +55,8 @@ def test_the_same_command_reads_what_is_there_and_prints_one_document(run, made,
 
 def test_a_release_of_a_session_embeds_images_like_any_other(run, made, tmp_path) -> None:
     release = str(run / "cvs" / "session-3")
-    assert limpet(["embed", "images", str(made / "photos"), "--release", release, "--out", str(tmp_path)]) == 0
+    words = ["embed", "images", str(made / "photos"), "--model", f"release:{release}", "--out", str(tmp_path)]
+    assert limpet(words) == 0
 
 
 WRONG = {

@@ -188,7 +188,7 @@ def test_another_dimension_than_before(server: ApiServer, settings: Build) -> No
     server.answers = [Answer(change=lambda good: {"data": [{"index": 0, "embedding": [1.0, 2.0]}]})]
     with pytest.raises(ApiError, match="vectors of 2 dimensions, not of 24"):
         asking.embed(["x"])
-    with pytest.raises(ApiError, match=r"not of 7, which were asked for \(--truncate-dim\)"):
+    with pytest.raises(ApiError, match=r"not of 7, which were asked for \(truncate-dim\)"):
         server.answers = [Answer(change=lambda good: {"data": [{"index": 0, "embedding": [1.0, 2.0]}]})]
         client(server, settings(), dimensions=7).embed(["x"])
 

@@ -14,7 +14,8 @@ from api_server import DIM, Answer, ApiServer, vector_of
 from limpet.errors import ApiError, BudgetError, ConfigError
 from limpet.models.api.probe import PROBES
 from limpet.models.api.settings import ApiSettings
-from limpet.models.text_encoders import TextEncoder, open_text_encoder, short_name
+from limpet.models.names import ModelName
+from limpet.models.text_encoders import TextEncoder, open_text_encoder
 
 TEXTS = [f"shoes of size {size} and colour {colour}" for size in range(5) for colour in "abc"]
 Build = Callable[..., ApiSettings]
@@ -167,12 +168,12 @@ def test_a_model_that_changes_while_it_is_asked_is_noticed(server: ApiServer, se
 
 
 def test_names_of_folders_and_wrong_words(server: ApiServer, settings: Build) -> None:
-    assert short_name(server.name) == "words-1" and short_name("runs/minilm") == "minilm"
+    assert ModelName(server.name).short == "words-1"
     with pytest.raises(ConfigError, match="does not say at which server"):
         open_text_encoder("openai:text-embedding-3-small")
-    with pytest.raises(ConfigError, match="--max-length, for a model behind an API"):
+    with pytest.raises(ConfigError, match="max-length, for a model behind an API"):
         opened(server, settings(), max_length=8)
-    with pytest.raises(ConfigError, match="openai:MODEL@BASE_URL"):
+    with pytest.raises(ConfigError, match="openai:MODEL@URL"):
         open_text_encoder("openia:m@https://example.org")
     server.answers = [Answer(change=lambda good: {"data": [{"index": n, "embedding": [0.0]} for n in range(3)]})]
     with pytest.raises(ApiError, match="a vector of zeros"):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from limpet.cli.choices import data_root as root_of
 from limpet.cli.console import EVERY, as_json, at_work, console, in_words, print_json, print_table, repeated
-from limpet.cli.options import Api
+from limpet.cli.models import Api
 from limpet.cli.pages import Report, check_report, page_line, page_written
 from limpet.cli.parameters import Options
 from limpet.cli.settings import Typed
@@ -142,7 +142,7 @@ def run(
         asked.bench.cache.forget_failures(asked.estimate().unfinished)
     if asked.former is not None and asked.former != sorted(asked.suite.seeds):
         console.print(f"The former leaderboard in '{asked.out}', of {seeds_in_words(asked.former)}, will be replaced.")
-    asked = asked._replace(bench=replace(asked.bench, api=api.settings))
+    asked = asked._replace(bench=replace(asked.bench, api=api.asked()))
     code = _run(asked, typed, report)
     api.tell()
     return code

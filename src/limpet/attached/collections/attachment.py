@@ -360,11 +360,11 @@ class CollectionAttachment:
         lacking, step = found.lacking(side), {"writes": "declare it"}.get(kind, kind)
         if len(lacking) > allow:
             model = "MODEL" if side == "new" else "OLD_MODEL"
-            embeds = "" if kind in ("complete", "detach") else f"or let `{kind}` do it: add --text-model {model}; "
+            embeds = "" if kind in ("complete", "detach") else f"or let `{kind}` do it: add --model {model}; "
             raise UpgradeStateError(
                 f"Cannot {step}: {len(lacking):,} items have no up-to-date vector of the {side} model, and would not "
                 f"be found: {shown(lacking)}.",
-                to_do=f"`limpet attach backfill --of {side} --text-model {model}` (or --release, …) fills them; "
+                to_do=f"`limpet attach backfill --of {side} --model {model}` fills them; "
                 f"{embeds}where the application writes faster than that, let it pause; or allow it: "
                 f"--allow-missing {len(lacking)}.",
                 intact="Nothing that serves was changed.",
@@ -374,7 +374,7 @@ class CollectionAttachment:
             raise UpgradeStateError(
                 f"Cannot {step}: {len(leftover):,} items that the application deleted would be found again: "
                 f"{shown(leftover)}.",
-                to_do=f"`limpet attach backfill --of {side} --text-model MODEL` removes them.",
+                to_do=f"`limpet attach backfill --of {side} --model MODEL` removes them.",
             )
 
     def _point_alias(self) -> bool:
@@ -422,8 +422,7 @@ class CollectionAttachment:
         for kind, ids in found.due.items():
             if kind != "forget":
                 problems.append(
-                    f"{len(ids):,} items are due for '{kind}': {shown(ids)}; "
-                    "`limpet attach backfill --text-model MODEL`"
+                    f"{len(ids):,} items are due for '{kind}': {shown(ids)}; `limpet attach backfill --model MODEL`"
                 )
         alias = entry.record.alias
         if alias is not None and (leads := self.engine.aliased(alias)) != entry.serving.collection:

@@ -572,8 +572,7 @@ class PostgresAttachment:
                 if found:
                     raise UpgradeStateError(
                         f"Cannot {kind}: {'; '.join(found)}.",
-                        to_do="`limpet attach writes --model NAME` makes them again, for the model that it writes "
-                        "with.",
+                        to_do="`limpet attach writes --of NAME` makes them again, for the model that it writes with.",
                     )
                 return forget_unseen(self._session, entry, layout)
 
@@ -584,8 +583,7 @@ class PostgresAttachment:
         return UpgradeStateError(
             f"Cannot {kind}: {lacking:,} rows have no up-to-date vector of the {side} model, and would not be found: "
             f"{shown(ids, lacking)}.",
-            to_do=f"`limpet attach backfill --of {side} --text-model {'MODEL' if side == 'new' else 'OLD_MODEL'}` (or "
-            "--release, --adapter, --vectors) fills them; "
+            to_do=f"`limpet attach backfill --of {side} --model {'OLD_' * (side == 'old')}MODEL` fills them; "
             + (
                 f"or give {kind} the source, which fills the last ones by itself; where the application writes faster "
                 "than that, let it pause; "
@@ -705,7 +703,7 @@ class PostgresAttachment:
             f"{len(wrong):,} of {len(made):,} rows that the application wrote since {since:%Y-%m-%d %H:%M} hold "
             f"vectors that {model} does not make: {shown(wrong)}. They count as lacking from now on, and `limpet "
             f"attach backfill --of {side}` makes them anew; let the application write with that model, or declare the "
-            "one that it writes with: `limpet attach writes --model NAME`"
+            "one that it writes with: `limpet attach writes --of NAME`"
         ]
 
     def complete(self, *, allow_missing: int = 0) -> None:

@@ -62,13 +62,13 @@ def trigger_problems(session: Session, entry: TableEntry, layout: AnyLayout) -> 
     )  # of a trigger of partitions the one that is switched off most
     expected = len(layout.triggers)
     if len(triggers) != expected:
-        found.append(f"{expected - len(triggers)} of our triggers are gone: `limpet attach writes --model "
+        found.append(f"{expected - len(triggers)} of our triggers are gone: `limpet attach writes --of "
                      f"{entry.state.writes}` makes them again, "
                      "and rows that were written meanwhile are not marked")  # fmt: skip
     off = [str(name) for name, enabled in triggers if enabled == "D" or (enabled != "Z" and not entry.record.aside)]
     if off:
         found.append(f"The triggers {', '.join(off)} are switched off, if only where session_replication_role is "
-                     "replica: `limpet attach writes --model "
+                     "replica: `limpet attach writes --of "
                      f"{entry.state.writes}` switches them on, and rows that were written meanwhile are not "
                      "marked")  # fmt: skip
     return found

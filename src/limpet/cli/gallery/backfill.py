@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from limpet.cli.console import console, long_texts, print_json, rate_progress
 from limpet.cli.gallery.options import GalleryUrl, Spending, Wait
-from limpet.cli.gallery.sources import MappedVectors
-from limpet.cli.options import Api, DataSets
+from limpet.cli.gallery.sources import KINDS, NewVectors
+from limpet.cli.options import DataSets
 from limpet.cli.parameters import RARE
 from limpet.embeddings.storage import write_atomically
 from limpet.errors import ConfigError, shown
@@ -28,8 +28,7 @@ LISTED = 1000  # missing ids in --json
 def backfill(
     gallery: GalleryUrl,
     *,
-    source: MappedVectors = MappedVectors(),
-    api: Api = Api(),
+    source: NewVectors = NewVectors(),
     sets: DataSets = DataSets(),
     spending: Spending = Spending(),
     order: str | None = None,
@@ -58,7 +57,7 @@ def backfill(
         seed: Of random orders.
 
     Examples:
-        limpet gallery backfill live --release runs/link/head --texts requests.csv --budget 200
+        limpet gallery backfill live --model release:runs/link/head --texts requests.csv --budget 200
     """
     from limpet.cli.gallery.words import fill_command, next_commands, one_scale, tell_next
     from limpet.galleries.items import pages
@@ -66,14 +65,14 @@ def backfill(
 
     limit = spending.items(budget)
     with gallery.opened(wait) as it:
-        found = source.opened(it, api, sets)
+        found = source.opened(it, sets)
         if found is None:
             status = it.status()
             fill = ("give the others new vectors", fill_command(status, gallery))
             [(purpose, typed), *_] = [fill] if status.lacking else next_commands(status, gallery)
             raise ConfigError(
                 "Nothing to embed with was given.",
-                expected="--release NEW --data DATA; --release HEAD --texts TEXTS; or --vectors FILE …",
+                expected=KINDS,
                 to_do=f"to {purpose}: {typed} (`limpet gallery backfill --help` lists the options).",
             )
         done = _run(
@@ -89,10 +88,11 @@ def backfill(
             blank = without_text(found, lacking)
             missing = [one for one in lacking if one not in blank]
         status = it.status()
-    api.tell()
+    source.tell()
     cost = spending.cost(done.embedded)
-    verb = "read" if source.vectors else "embedded"  # vectors of files are not embedded
-    _tell(done, missing, cost, "carried over" if source.vectors and (source.release or source.adapter) else verb)
+    below = source.over is not None and source.over.vectors is not None
+    read = source.model is not None and source.model.vectors is not None
+    _tell(done, missing, cost, "carried over" if below else "read" if read else "embedded")
     tell_next(one_scale(status, gallery) if status.lacking else next_commands(status, gallery)[:1])
     if missing_out is not None and done.stopped == "done":
         text = "".join(f"{one}\n" for one in missing)

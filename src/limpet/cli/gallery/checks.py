@@ -9,8 +9,8 @@ from rich.text import Text
 
 from limpet.cli.console import console, print_json, rate_progress
 from limpet.cli.gallery.options import GalleryUrl
-from limpet.cli.gallery.sources import MappedVectors
-from limpet.cli.options import Api, DataSets
+from limpet.cli.gallery.sources import NewVectors
+from limpet.cli.options import DataSets
 from limpet.cli.parameters import RARE
 from limpet.errors import StoreError, printable, without_secrets
 from limpet.support.wording import duration
@@ -24,8 +24,7 @@ _COLOURS = {"error": "bold red", "warning": "bold yellow", "note": "bold"}
 def doctor(
     gallery: GalleryUrl,
     *,
-    source: MappedVectors = MappedVectors(),
-    api: Api = Api(),
+    source: NewVectors = NewVectors(),
     sets: DataSets = DataSets(),
     sample: Annotated[int, RARE] = 200,
     seed: Annotated[int, RARE] = 0,
@@ -43,7 +42,7 @@ def doctor(
 
     Examples:
         limpet gallery doctor live
-        limpet gallery doctor live --release runs/link/head --texts requests.csv
+        limpet gallery doctor live --model release:runs/link/head --texts requests.csv
     """
     from limpet.galleries.doctor import doctor as examined
     from limpet.galleries.doctor import repair as repaired_first
@@ -51,7 +50,7 @@ def doctor(
     try:
         with gallery.opened() as it:
             repaired = repaired_first(it) if repair else None
-            vectors = source.opened(it, api, sets)
+            vectors = source.opened(it, sets)
             with rate_progress("reading", None) as show:
                 found = examined(
                     it, vectors, sample=sample, seed=seed,

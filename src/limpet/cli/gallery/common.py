@@ -28,7 +28,7 @@ def command(subcommand: str, url: str, *words: object) -> str:
     return shlex.join(["limpet", "gallery", subcommand, without_secrets(url), *map(str, words)])
 
 
-class Model(NamedTuple):
+class Identity(NamedTuple):
     """The identity of a model whose vectors a gallery is to hold.
 
     Args:
@@ -106,7 +106,7 @@ def open_vectors(
         refuse(
             fingerprint not in (None, found.fingerprint),
             f"'{file}' says that {found.fingerprint} made it, not {fingerprint}.",
-            "--model only for .npz, .npy and .parquet files, which say nothing of their model",
+            "--name only for .npz, .npy and .parquet files, which say nothing of their model",
         )
         return found
     if fingerprint is None:
@@ -161,8 +161,8 @@ def unnamed(what: str) -> ConfigError:
     """Build the error for vectors that do not say which model made them, where nobody says it either."""
     return ConfigError(
         f"{what} does not say which model made its vectors.",
-        expected="--model NAME, always the same one for the same model",
-        to_do="add --model with what you call it; for a gallery that is there it may be a generation, such as g1, of "
+        expected="--name NAME, always the same one for the same model",
+        to_do="add --name with what you call it; for a gallery that is there it may be a generation, such as g1, of "
         "those that `limpet gallery status` lists.",
     )
 

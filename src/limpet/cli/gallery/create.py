@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from limpet.cli.console import console, print_json
-from limpet.cli.gallery.common import DECLARED, Model, command, name_of, unnamed
+from limpet.cli.gallery.common import DECLARED, Identity, command, name_of, unnamed
 from limpet.cli.gallery.imports import Commits, Found, Items, tell
-from limpet.cli.gallery.options import GalleryUrl, GraphOptions, NewModel
-from limpet.cli.options import Api, DataSets
+from limpet.cli.gallery.options import GalleryUrl, GraphOptions, NewModel, note_of
+from limpet.cli.models import Opening
+from limpet.cli.options import DataSets
 from limpet.cli.places import Place
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import LimpetError, refuse, shown, without_secrets
-from limpet.models.names import called
 
 if TYPE_CHECKING:
     from limpet.galleries import Gallery
@@ -28,7 +28,6 @@ def create(
     gallery: GalleryUrl,
     *,
     source: Items = Items(),
-    api: Api = Api(),
     sets: DataSets = DataSets(),
     hnsw: GraphOptions = GraphOptions(),
     dim: int | None = None,
@@ -42,15 +41,15 @@ def create(
     in UTC.
 
     Args:
-        source: Items to begin with; or the model alone, --release or --model.
+        source: Items to begin with; or the model alone, --model, or --name with --dim.
         hnsw: Approximate indexes, which `limpet gallery index` builds.
-        dim: Dimension of the vectors of --model, where no items are given.
+        dim: Dimension of the vectors of the model --name, where no items are given.
         columns: Metadata columns with their types: label=text price=number stock=integer sold=truth facts=json. Those
             that the embeddings or the table have when left out.
 
     Examples:
         limpet gallery create live --embeddings runs/old
-        limpet gallery create live --texts requests.csv --text-model wordllama
+        limpet gallery create live --texts requests.csv --model package:wordllama
     """
     from limpet.galleries import Gallery
     from limpet.galleries.rows import checked_columns
@@ -58,10 +57,11 @@ def create(
     gallery.refuse_in_ram()
     types = checked_columns(dict(_column(word) for word in columns))
     refuse(len(types) < len(columns), f"--columns {' '.join(columns)}.", "every column once")
-    new = NewModel(source.release, source.model, dim)
+    new = NewModel(**{name: getattr(source, name) for name in Opening.__dataclass_fields__},
+                   model=source.model, name=source.name, dim=dim)  # fmt: skip
     given = source.embeds or source.embeddings is not None
     with gallery.assured("Nothing was changed."):
-        first = source.opened(new.declared, api, sets) if given else None
+        first = source.opened(new.declared, sets) if given else None
         refuse(bool(source.take) and source.table is None, "--take without a table.",
                "it with the URL of one, or with Parquet files, as --embeddings")  # fmt: skip
         named = new.identity() if first is None else _model(first, new, source)
@@ -77,7 +77,7 @@ def create(
     ) as it:
         done = None if first is None else _filled(it, first, named.fingerprint, gallery, source)
         found = it.status()
-    api.tell()
+    source.tell()
     console.print(
         f"Made the gallery {without_secrets(found.url)} ({found.kind}) for {named.fingerprint} on the {named.space}"
         + (f", with {', '.join(f'{name} ({kind})' for name, kind in types.items())}." if types else ".")
@@ -91,7 +91,7 @@ def create(
                 "It has no metadata columns, and keeps no labels: they are declared now, --columns label=text, or "
                 "taken from the items that it is made of (--embeddings, --texts, --data)."
             )
-        model = [] if new.model is None else ["--model", new.model]
+        model = [] if new.name is None else ["--name", new.name]
         console.print(f"Next, to fill it: {command('import', gallery, '--embeddings', 'FILE_OR_FOLDER', *model)}")
     else:
         tell(done, found.items, gallery)
@@ -106,7 +106,7 @@ def _column(word: str) -> tuple[str, str]:
     return name, kind
 
 
-def _model(first: Found, new: NewModel, source: Items) -> Model:
+def _model(first: Found, new: NewModel, source: Items) -> Identity:
     """Return the model whose items come first."""
     from limpet.galleries.sources import EmbeddedItems
     from limpet.galleries.transfer import dim_of
@@ -115,19 +115,18 @@ def _model(first: Found, new: NewModel, source: Items) -> Model:
 
     refuse(new.dim is not None, f"--dim {new.dim} with items.", "the items alone, whose vectors say it")
     if isinstance(first, EmbeddedItems):
-        note = str(source.text_model) if source.release is None else called(source.release)
-        return Model(first.fingerprint, first.space, without_secrets(note))
-    named = new.model or name_of(source.embeddings or Place("."))
+        return Identity(first.fingerprint, first.space, note_of(source.named("items")))
+    named = new.name or name_of(source.embeddings or Place("."))
     if isinstance(first, EmbeddingSet):
-        return Model(first.fingerprint, first.space, named)
+        return Identity(first.fingerprint, first.space, named)
     if first.record is not None and "fingerprint" in first.record:
-        return Model(str(first.record["fingerprint"]), space_from_record(first.record["space"]), named)
-    model = new.model or first.address.model
+        return Identity(str(first.record["fingerprint"]), space_from_record(first.record["space"]), named)
+    model = new.name or first.address.model
     if model is None:
         raise unnamed(first.name)
     found = dim_of(first)
     refuse(found is None, f"{first.name} has no rows.", "at least one item")
-    return Model(f"{DECLARED}{model}", where_of(first, int(found or 0))[0], named)
+    return Identity(f"{DECLARED}{model}", where_of(first, int(found or 0))[0], named)
 
 
 def _columns_of(first: Found, source: Items) -> dict[str, str]:
@@ -158,5 +157,5 @@ def _filled(gallery: Gallery, first: Found, fingerprint: str, url: str, source: 
 def again(url: str, source: Items) -> str:
     """Return what goes on with filling a gallery."""
     cast = ["--cast"] if source.cast else []
-    model = [] if source.embeds else ["--model", "g1"]
-    return command("import", url, *replace(source, model=None).typed(), *model, *cast, "--skip-existing")
+    model = [] if source.embeds else ["--name", "g1"]
+    return command("import", url, *replace(source, name=None).typed(), *model, *cast, "--skip-existing")

@@ -11,9 +11,9 @@ import numpy as np
 
 from limpet.cli.console import console, print_json, rate_progress
 from limpet.cli.gallery.common import command, made_by, open_vectors, unnamed
-from limpet.cli.gallery.options import Embedding, GalleryUrl, Wait
+from limpet.cli.gallery.options import GalleryUrl, Wait
 from limpet.cli.gallery.sources import TO_EMBED, Embedder, fingerprints_of
-from limpet.cli.options import Api, DataSets, leaving_out
+from limpet.cli.options import DataSets, leaving_out
 from limpet.cli.parameters import RARE, Options, as_typed
 from limpet.cli.places import Place
 from limpet.embeddings import EmbeddingSet
@@ -32,7 +32,7 @@ EMBEDDED_AT_ONCE = 2000  # items of one commit where a model embeds them now
 
 
 @dataclass(frozen=True)
-class Items(Embedder, Embedding):
+class Items(Embedder):
     """Where items come from: embeddings, a table, or a model that embeds texts or images now.
 
     Args:
@@ -43,7 +43,7 @@ class Items(Embedder, Embedding):
         vector_column: Column of vectors there.
         take: Which columns of a table become metadata: title, or price=unit_price to call it otherwise; when left out
             all that can, or in a gallery that is there all that have the name of one of its columns.
-        model: What you call the model that made the vectors, where they do not say it; or a generation of the gallery,
+        name: What you call the model that made the vectors, where they do not say it; or a generation of the gallery,
             such as g1.
         cast: Accept other types of numbers than float32.
         skip_unusable: Leave out items whose vector is zero, NaN or infinite, and list their ids.
@@ -53,6 +53,8 @@ class Items(Embedder, Embedding):
     id_column: Annotated[str | None, RARE] = None
     vector_column: Annotated[str | None, RARE] = None
     take: list[str] = field(default_factory=list)
+    name: str | None = None
+    cast: Annotated[bool, RARE] = False
     skip_unusable: Annotated[bool, RARE] = False
 
     @property
@@ -74,7 +76,7 @@ class Items(Embedder, Embedding):
         """The table's column by the gallery's name for it; None where nothing was chosen."""
         return taken(self.take)
 
-    def opened(self, fingerprint: str | None, api: Api, sets: DataSets, known: Sequence[str] = ()) -> Found:
+    def opened(self, fingerprint: str | None, sets: DataSets, known: Sequence[str] = ()) -> Found:
         """Open the embeddings, the table, or the items that are to be embedded.
 
         Args:
@@ -89,13 +91,12 @@ class Items(Embedder, Embedding):
         given = [f"--{name}" for name, value in places.items() if value is not None]
         refuse(len(given) != 1, f"{' and '.join(given) or 'Nothing'} given to import.",
                f"one of: --embeddings FILE_OR_FOLDER_OR_URL; {TO_EMBED}")  # fmt: skip
-        refuse(not self.embeds and (self.release is not None or self.text_model is not None),
-               f"{given[0]} with --release or --text-model.",
+        refuse(not self.embeds and self.model is not None, f"{given[0]} with --model {self.model}.",
                "either vectors that are there, or --texts or --data for a model to embed")  # fmt: skip
         if self.embeds:
-            refuse(self.model is not None, f"--model {self.model} with {given[0]}.",
+            refuse(self.name is not None, f"--name {self.name} with {given[0]}.",
                    "it only for vectors made elsewhere")  # fmt: skip
-            return self.items(api, sets, known)
+            return self.items(sets, known)
         named = FileColumns(
             vector=() if self.vector_column is None else (self.vector_column,),
             id=() if self.id_column is None else (self.id_column,),
@@ -176,7 +177,6 @@ def import_rows(
     gallery: GalleryUrl,
     *,
     source: Items = Items(),
-    api: Api = Api(),
     sets: DataSets = DataSets(),
     commits: Commits = Commits(),
     wait: Wait = 10.0,
@@ -190,13 +190,13 @@ def import_rows(
 
     Examples:
         limpet gallery import live --embeddings runs/more
-        limpet gallery import live --embeddings 'postgresql://me@host/shop?table=items' --model v1
-        limpet gallery import live --texts more.csv --text-model wordllama
+        limpet gallery import live --embeddings 'postgresql://me@host/shop?table=items' --name v1
+        limpet gallery import live --texts more.csv --model package:wordllama
     """
     with gallery.opened(wait) as it:
-        fingerprint = made_by(it.state, source.model)
+        fingerprint = made_by(it.state, source.name)
         try:
-            found = source.opened(fingerprint, api, sets, fingerprints_of(it))
+            found = source.opened(fingerprint, sets, fingerprints_of(it))
             refuse(bool(source.take) and source.table is None, "--take for a file of embeddings.",
                    "it only with URLs and Parquet files")  # fmt: skip
             done = source.added(it, found, fingerprint, commits)
@@ -205,7 +205,7 @@ def import_rows(
             console.print("\nInterrupted. What was written is kept; the same command with --skip-existing continues.")
             return 130
         items = len(it)
-    api.tell()
+    source.tell()
     tell_left_out(passed)
     tell(done, items, gallery)
     print_json({**vars(done), "source": without_secrets(done.source), "items": items})

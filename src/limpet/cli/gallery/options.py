@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from limpet.cli.gallery.common import DECLARED, Model, command, name_of, open_vectors
+from limpet.cli.gallery.common import DECLARED, Identity, command, name_of, open_vectors
+from limpet.cli.models import Model, Opening
 from limpet.cli.parameters import RARE, Options
-from limpet.cli.places import Place
 from limpet.errors import ConfigError, LimpetError, refuse, without_secrets
-from limpet.models.names import called
+from limpet.models.names import OF_TEXTS
 
 if TYPE_CHECKING:
     from limpet.galleries import Gallery
@@ -108,7 +108,7 @@ def _refuse_table(url: str) -> None:
         f"{without_secrets(url)} is {(_ATTACHED | _READ)[address.scheme]}, and no gallery.",
         expected="a gallery: PATH, lance:PATH, memory:PATH or postgresql://USER@HOST/DATABASE without table=",
         to_do=f"examine it with `limpet attach verify {said}`; plan its upgrade with `limpet attach start {said} "
-        "--text-model MODEL --dry-run`; or copy it into a gallery: `limpet gallery import`."
+        "--model MODEL --dry-run`; or copy it into a gallery: `limpet gallery import`."
         if address.scheme in _ATTACHED
         else f"copy it into a gallery, `limpet gallery import GALLERY --embeddings {said}`.",
     )
@@ -137,100 +137,62 @@ class GraphOptions(Options):
 
 
 @dataclass(frozen=True)
-class NewModel(Options):
+class NewModel(Opening):
     """The model whose vectors the gallery is to hold.
 
     Args:
-        release: Its release: a folder; or hf:FOLDER, FILE.py:FUNCTION, ..., as `limpet train --model` takes them.
-        model: What you call the model of vectors made elsewhere, with --dim; or of an .npz, .npy or .parquet file or a
-            URL.
-        dim: Dimension of those vectors.
+        model: The model: SCHEME:PLACE, such as release:FOLDER or st:NAME; or vectors that it made, of which only the
+            identity is taken here.
+        name: What you call the model of vectors made elsewhere, which do not say it; alone with --dim.
+        dim: Dimension of those vectors, where none are given.
     """
 
-    release: Path | None = None
-    model: str | None = None
+    model: Model | None = None
+    name: str | None = None
     dim: int | None = None
 
     @property
     def declared(self) -> str | None:
         """The fingerprint of a model that has only the name which a person gives it."""
-        return None if self.model is None else f"{DECLARED}{self.model}"
+        return None if self.name is None else f"{DECLARED}{self.name}"
 
-    def identity(self, embeddings: Place | None = None) -> Model:
+    def identity(self) -> Identity:
         """Return the model that exactly one way of naming it gives.
-
-        Args:
-            embeddings: A file, folder or source of its embeddings.
 
         Raises:
             ConfigError: None or several ways were given, or a part is missing.
         """
-        by_name = self.model is not None and embeddings is None
-        ways = sum([self.release is not None, by_name, embeddings is not None])
+        vectors = None if self.model is None else self.model.vectors
+        if self.model is None or self.model.vectors is not None:
+            refuse(
+                self.model is None and self.name is None,
+                "No model was named.",
+                "--model SCHEME:PLACE; or vectors that it made, --model FILE_OR_FOLDER; or --name NAME --dim D for a "
+                "model that only you know",
+            )
+        else:
+            refuse(self.name is not None, f"--name {self.name} with --model {self.model}.", "it only with vectors")
         refuse(
-            ways != 1,
-            "Several models were named." if ways else "No model was named.",
-            "--release FOLDER; or --embeddings FILE_OR_FOLDER; or --model NAME --dim D for vectors made elsewhere "
-            "(a file, a folder, or the URL of a table or collection)",
-        )
-        refuse(
-            self.dim is not None and not by_name,
+            self.dim is not None and self.model is not None,
             f"--dim {self.dim}.",
-            "it only with --model NAME; others say it themselves",
+            "it only with --name NAME alone; models and vectors say it themselves",
         )
-        if self.release is not None:
-            from limpet.models.named_models import known_of
-
-            known = known_of(self.release)
-            return Model(known.fingerprint, known.space, called(self.release))
-        if embeddings is not None:
-            found = open_vectors(embeddings, fingerprint=self.declared)
-            return Model(found.fingerprint, found.space, self.model or name_of(embeddings))
+        if vectors is not None:
+            found = open_vectors(vectors, fingerprint=self.declared)
+            return Identity(found.fingerprint, found.space, self.name or name_of(vectors))
+        if self.model is not None:
+            return Identity(*self.identify(self.model), note_of(self.model))
         dim = self.dim or 0
-        refuse(dim < 1, f"--model {self.model} {'without --dim' if self.dim is None else f'--dim {dim}'}.",
+        refuse(dim < 1, f"--name {self.name} {'without --dim' if self.dim is None else f'--dim {dim}'}.",
                "the dimension of its vectors: --dim D, at least 1")  # fmt: skip
         from limpet.geometry import Hypersphere
 
-        return Model(str(self.declared), Hypersphere(dim), str(self.model))
+        return Identity(str(self.declared), Hypersphere(dim), str(self.name))
 
 
-@dataclass(frozen=True)
-class Encoding(Options):
-    """What embeds.
-
-    Args:
-        release: A release: over images a folder, or hf:FOLDER, FILE.py:FUNCTION, ..., as `limpet train --model` takes
-            them; over texts a head over a frozen model.
-        encoder: FILE.py:FUNCTION, which gives the module of yours that the release was made of; its folder holds no
-            code.
-        text_model: Frozen model that embeds texts, openai:MODEL@BASE_URL for one behind an API; a head names its own.
-        max_length: Tokens that count of every text.
-        truncate_dim: Keep so many of the first values of every vector of a text.
-        on_long: What becomes of texts with more tokens than the model reads: warn cuts them and says how many, fail
-            refuses them, chunk-mean embeds the mean of their windows.
-        device: Where to compute: cpu, cuda, cuda:1, mps.
-    """
-
-    release: Path | None = None
-    encoder: Annotated[str | None, RARE] = None
-    text_model: str | None = None
-    max_length: Annotated[int | None, RARE] = None
-    truncate_dim: Annotated[int | None, RARE] = None
-    on_long: Annotated[str | None, RARE] = None
-    device: Annotated[str, RARE] = "cpu"
-
-
-@dataclass(frozen=True)
-class Embedding(Encoding):
-    """What embeds, or embedded.
-
-    Args:
-        model: What you call the model of .npz, .npy and .parquet files; or a generation, such as g1.
-        cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
-    """
-
-    model: str | None = None
-    cast: Annotated[bool, RARE] = False
+def note_of(model: Model) -> str:
+    """Return what a gallery notes of a model: of a frozen text model all of its name, by which it is opened again."""
+    return str(model) if model.scheme in OF_TEXTS else model.short
 
 
 @dataclass(frozen=True)
@@ -238,21 +200,21 @@ class Links(Options):
     """What lets queries of a new model search the vectors that are there.
 
     Args:
-        report: results.json of `limpet evaluate`, or its folder: whether new queries may search vectors that are
+        evidence: results.json of `limpet evaluate`, or its folder: whether new queries may search vectors that are
             there.
-        adapter: Folder of an adapter that `limpet adapt` fitted between the active and the new model: it maps new
+        link: Folder of an adapter that `limpet adapt` fitted between the active and the new model: it maps new
             queries, or all stored vectors now.
         score_map: With an adapter of queries: a file like score_map.json that takes scores on old vectors to those on
             new ones, so that both lists become one by score; they are merged by rank when left out.
     """
 
-    report: list[Path] = field(default_factory=list)
-    adapter: Path | None = None
+    evidence: list[Path] = field(default_factory=list)
+    link: Path | None = None
     score_map: Annotated[Path | None, RARE] = None
 
     def __post_init__(self) -> None:
-        alone = self.score_map is not None and self.adapter is None
-        refuse(alone, "--score-map without --adapter.", "both, or neither")
+        alone = self.score_map is not None and self.link is None
+        refuse(alone, "--score-map without --link.", "both, or neither")
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 from limpet.cli.console import console, print_json
 from limpet.cli.gallery.common import command, size
 from limpet.cli.gallery.options import GalleryUrl, Spending
-from limpet.cli.gallery.sources import MappedVectors
-from limpet.cli.options import Api, DataSets
+from limpet.cli.gallery.sources import NewVectors
+from limpet.cli.options import DataSets
 from limpet.cli.parameters import RARE
 from limpet.errors import shown
 from limpet.support.wording import duration
@@ -24,11 +24,10 @@ if TYPE_CHECKING:
 def plan(
     gallery: GalleryUrl,
     *,
-    source: MappedVectors = MappedVectors(),
-    api: Api = Api(),
+    source: NewVectors = NewVectors(),
     sets: DataSets = DataSets(),
     spending: Spending = Spending(),
-    report: list[Path] = [],
+    evidence: list[Path] = [],
     sample: Annotated[int, RARE] = 256,
     batch: Annotated[int, RARE] = 4096,
     rescore: Annotated[int, RARE] = 100,
@@ -39,38 +38,38 @@ def plan(
     A random sample of the items is embedded and timed. The new model need not be prepared yet.
 
     Args:
-        report: results.json of `limpet evaluate` of a model that is not prepared yet, to say how search would be.
+        evidence: results.json of `limpet evaluate` of a model that is not prepared yet, to say how search would be.
         sample: Items to embed, at least 2.
         batch: Items that are embedded at a time.
         rescore: Candidates of a query that searches in two stages, to say what one would take.
         seed: Of the sample.
 
     Examples:
-        limpet gallery plan live --release runs/link/head --texts requests.csv --price-per-thousand 0.02
+        limpet gallery plan live --model release:runs/link/head --texts requests.csv --price-per-thousand 0.02
     """
     from limpet.cli.gallery.words import tell_next
     from limpet.galleries.plan import plan as planned
 
     with gallery.opened() as it:
-        vectors = source.opened(it, api, sets)
+        vectors = source.opened(it, sets)
         with console.status("embedding a sample"):
             found = planned(
-                it, vectors, reports=report, sample=sample, batch=batch, seed=seed,
+                it, vectors, reports=evidence, sample=sample, batch=batch, seed=seed,
                 price_per_thousand=spending.price_per_thousand, budget_cost=spending.max_cost,
-                budget_seconds=spending.seconds, meter=api.settings.meter, candidates=rescore,
+                budget_seconds=spending.seconds, meter=source.meter, candidates=rescore,
             )  # fmt: skip
         status = it.status()
     for line in (
         plan_lines(found) if found.rows or not found.items else [f"Every item has a vector of {found.generation}."]
     ):
         console.print(line)
-    tell_next(following(found, status, gallery, source, report))
+    tell_next(following(found, status, gallery, source, evidence))
     print_json(found.to_dict())
     return 0
 
 
 def following(
-    found: BackfillPlan, status: Status, url: str, source: MappedVectors, reports: Sequence[Path]
+    found: BackfillPlan, status: Status, url: str, source: NewVectors, reports: Sequence[Path]
 ) -> Sequence[tuple[str, str]]:
     """Return what to type next, each with what it is for: what was planned, or else what would be a plan.
 
@@ -81,14 +80,14 @@ def following(
 
     given = source.typed()
     if found.generation not in {one.name for one in status.generations}:
-        evidence = ["--report", *reports] if reports else []
+        evidence = ["--evidence", *reports] if reports else []
         return [("make room for it", command("prepare", url, *source.identity(), *evidence))]
     if found.rows and given:
         return [("do it", command("backfill", url, *given))]
     if found.rows:
         typed = fill_command(status, url)
         return [("have a sample timed", typed.replace(" backfill ", " plan ", 1)), ("do it", typed)]
-    other = command("plan", url, "--vectors", "FILE", "--model", "NEW")
+    other = command("plan", url, "--model", "FILE", "--name", "NEW")
     return [("plan an upgrade, name the new model", other), *next_commands(status, url)]
 
 

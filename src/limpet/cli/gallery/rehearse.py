@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from limpet.cli.console import console, print_json, print_table, rate_progress
 from limpet.cli.gallery.common import command, made_by, open_vectors
 from limpet.cli.gallery.options import GalleryUrl, Links
-from limpet.cli.gallery.sources import NewVectors
-from limpet.cli.options import Api, DataSets
+from limpet.cli.gallery.sources import KINDS, NewVectors
+from limpet.cli.options import DataSets
 from limpet.cli.pages import page_line, page_written
 from limpet.cli.parameters import RARE
 from limpet.cli.places import Place
@@ -29,14 +28,13 @@ def rehearse(
     gallery: GalleryUrl,
     *,
     source: NewVectors = NewVectors(),
-    api: Api = Api(),
     sets: DataSets = DataSets(),
     links: Links = Links(),
     typed: Typed = Typed(""),
     out: Annotated[Path, RARE] = Path("runs/rehearsal"),
     sample: Annotated[int, RARE] = 2000,
     queries: list[Place] = [],
-    old_model: Annotated[str | None, RARE] = None,
+    old_name: Annotated[str | None, RARE] = None,
     order: Annotated[list[str], RARE] = [],
     class_column: Annotated[str, RARE] = "label",
     most_queries: Annotated[int, RARE] = 200,
@@ -53,36 +51,37 @@ def rehearse(
         sample: Items of the copy, at least 20.
         queries: Two files or URLs of the same queries, by the old and by the new model; sampled items search when left
             out.
-        old_model: What you call the old model, of .npz, .npy and .parquet queries.
+        old_name: What you call the old model, of .npz, .npy and .parquet queries.
         order: Orders to rehearse, the first one whole; all that can be used when left out.
         class_column: Metadata column of the class: items of a query's class are right.
         most_queries: Use so many queries at most.
         seed: Of the sample, and of random orders.
 
     Examples:
-        limpet gallery rehearse live --release runs/link/head --texts requests.csv --report runs/link-report
+        limpet gallery rehearse live --model release:runs/link/head --texts requests.csv
+            --evidence runs/link-report
     """
     from limpet.galleries.rehearsal import rehearse as rehearsed
     from limpet.reports.rehearsal import write_rehearsal_report
 
     refuse(len(queries) not in (0, 2), f"{len(queries)} files of queries.", "two: by the old and by the new model")
     with gallery.opened() as it:
-        vectors = source.opened(it, api, sets)
+        vectors = source.opened(it, sets)
         if vectors is None:
             raise ConfigError(
                 "Nothing to embed with was given.",
-                expected="--release NEW --data DATA; --release HEAD --texts TEXTS; or --vectors FILE …",
+                expected=KINDS,
             )
-        asked = _queries(it, queries, (old_model, source.model), source.cast)
+        asked = _queries(it, queries, (old_name, source.name), source.cast)
         with rate_progress("rehearsal", None) as show:
             found = rehearsed(
-                it, vectors, reports=links.report, adapter=links.adapter, score_map=links.score_map, sample=sample,
+                it, vectors, reports=links.evidence, adapter=links.link, score_map=links.score_map, sample=sample,
                 queries=asked, orders=order or None, class_column=class_column, most_queries=most_queries, seed=seed,
                 on_step=lambda event: show({"done": 0, "total": None, **event, "state": event["step"]}),
             )  # fmt: skip
     found = found.model_copy(update={"commands": _commands(found, gallery, source, links), "command": typed})
     path = found.save(out)
-    page = page_written(None, lambda: write_rehearsal_report(found, out))  # the option --report names evidence here
+    page = page_written(None, lambda: write_rehearsal_report(found, out))
     _tell(found)
     console.print(f"\nresults  {path}{page_line(None, page)}")
     print_json(found.to_dict())
@@ -93,15 +92,12 @@ def _commands(found: Rehearsal, url: str, source: NewVectors, links: Links) -> t
     """Return what to type to upgrade the gallery as it was rehearsed, in order."""
     from limpet.reports.rehearsal import wanted_order
 
-    given, identity, first = source.typed(), source.identity(), []
-    if source.release is None and not source.vectors:
-        words = ["limpet", "embed", "texts", source.texts, "--text-model", source.text_model, "--out", "runs/new"]
-        first, given, identity = [shlex.join(map(str, words))], ["--vectors", "runs/new"], ["--embeddings", "runs/new"]
+    given, first = source.typed(), []
     if not found.new.name:
-        evidence = [word for path in links.report for word in ("--report", path)]
-        evidence += [] if links.adapter is None else ["--adapter", links.adapter]
+        evidence = [word for path in links.evidence for word in ("--evidence", path)]
+        evidence += [] if links.link is None else ["--link", links.link]
         evidence += [] if links.score_map is None else ["--score-map", links.score_map]
-        first.append(command("prepare", url, *identity, *evidence))
+        first.append(command("prepare", url, *source.identity(), *evidence))
     order = wanted_order(found)
     fill = command("backfill", url, *given, *([] if order is None else ["--order", order]))
     swap = command("swap", url)

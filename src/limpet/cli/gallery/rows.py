@@ -13,7 +13,7 @@ from limpet.cli.gallery.common import made_by, open_vectors
 from limpet.cli.gallery.imports import EMBEDDED_AT_ONCE, tell_left_out, unknown_columns
 from limpet.cli.gallery.options import GalleryUrl, Wait
 from limpet.cli.gallery.sources import TO_EMBED, Embedder, fingerprints_of
-from limpet.cli.options import Api, DataSets
+from limpet.cli.options import DataSets
 from limpet.cli.parameters import RARE
 from limpet.cli.places import Place
 from limpet.embeddings.embedding_set import joined
@@ -31,25 +31,25 @@ class Items(Embedder):
 
     Args:
         embeddings: Of the items, one file, folder or URL per model; metadata is that of the first.
-        model: What you call the model of each URL and .npz, .npy and .parquet file, in their order; or a generation, as
+        name: What you call the model of each URL and .npz, .npy and .parquet file, in their order; or a generation, as
             g1.
         cast: Accept other floating types than float32 there.
         skip_unusable: Leave out items whose vector is zero, NaN or infinite there, and list their ids.
     """
 
     embeddings: list[Place] = field(default_factory=list)
-    model: list[str] = field(default_factory=list)
+    name: list[str] = field(default_factory=list)
     cast: Annotated[bool, RARE] = False
     skip_unusable: Annotated[bool, RARE] = False
 
-    def opened(self, gallery: Gallery, api: Api, sets: DataSets) -> list[EmbeddingSet]:
+    def opened(self, gallery: Gallery, sets: DataSets) -> list[EmbeddingSet]:
         """Open the embeddings, with the names given to those that say nothing of their model, or make them."""
         given = {"embeddings": self.embeddings, "texts": self.texts, "data": self.data}
         names = [f"--{name}" for name, value in given.items() if value]
         refuse(len(names) != 1, f"{' and '.join(names) or 'No items'} given.",
                f"one of: --embeddings FILE_OR_FOLDER; {TO_EMBED}")  # fmt: skip
         if not self.embeddings:
-            found = self.items(api, sets, fingerprints_of(gallery))
+            found = self.items(sets, fingerprints_of(gallery))
             with rate_progress("embedding", len(found)) as on_step:
                 parts = []
                 for start in range(0, len(found), EMBEDDED_AT_ONCE):
@@ -58,11 +58,11 @@ class Items(Embedder):
             return [joined(parts)]
         nameless = [place for place in self.embeddings if place.nameless]
         refuse(
-            bool(self.model) and len(self.model) != len(nameless),
-            f"{len(self.model)} models for {len(nameless)} files that do not say which model made them.",
-            "one --model for each URL and each .npz, .npy and .parquet file, in their order",
+            bool(self.name) and len(self.name) != len(nameless),
+            f"{len(self.name)} names for {len(nameless)} files that do not say which model made them.",
+            "one --name for each URL and each .npz, .npy and .parquet file, in their order",
         )
-        models = dict(zip(nameless, self.model, strict=False))
+        models = dict(zip(nameless, self.name, strict=False))
         return [
             open_vectors(
                 place,
@@ -78,7 +78,6 @@ def add(
     gallery: GalleryUrl,
     *,
     items: Items = Items(),
-    api: Api = Api(),
     sets: DataSets = DataSets(),
     wait: Wait = 10.0,
 ) -> int:
@@ -86,16 +85,15 @@ def add(
 
     Examples:
         limpet gallery add live --embeddings runs/new-items
-        limpet gallery add live --texts new.csv --text-model wordllama
+        limpet gallery add live --texts new.csv --model package:wordllama
     """
-    return _write(gallery, wait, items, api, sets, replace=False)
+    return _write(gallery, wait, items, sets, replace=False)
 
 
 def upsert(
     gallery: GalleryUrl,
     *,
     items: Items = Items(),
-    api: Api = Api(),
     sets: DataSets = DataSets(),
     wait: Wait = 10.0,
 ) -> int:
@@ -106,14 +104,14 @@ def upsert(
 
     Examples:
         limpet gallery upsert live --embeddings runs/changed-items
-        limpet gallery upsert live --texts changed.csv --release runs/link/head
+        limpet gallery upsert live --texts changed.csv --model release:runs/link/head
     """
-    return _write(gallery, wait, items, api, sets, replace=True)
+    return _write(gallery, wait, items, sets, replace=True)
 
 
-def _write(gallery: GalleryUrl, wait: float, items: Items, api: Api, sets: DataSets, *, replace: bool) -> int:
+def _write(gallery: GalleryUrl, wait: float, items: Items, sets: DataSets, *, replace: bool) -> int:
     with gallery.opened(wait) as it:
-        found = items.opened(it, api, sets)
+        found = items.opened(it, sets)
         total = len({identifier for embeddings in found for identifier in embeddings.ids})
         refuse(not total, f"{shown(map(str, items.embeddings))} has no items.", "at least one item")
         metadata = _metadata(it, items.embeddings[0], found, total) if items.embeddings else None
@@ -121,7 +119,7 @@ def _write(gallery: GalleryUrl, wait: float, items: Items, api: Api, sets: DataS
         with rate_progress("writing", total) as on_step:
             written = (it.upsert if replace else it.add)(*found, metadata=metadata, on_step=on_step)
         count = len(it)
-    api.tell()
+    items.tell()
     tell_left_out(passed)
     console.print(f"{written:,} items written; {count:,} in the gallery.")
     print_json({"written": written, "items": count})

@@ -11,9 +11,10 @@ import numpy as np
 
 from limpet.cli.console import as_json, console, print_json, print_table
 from limpet.cli.gallery.common import made_by, open_vectors
-from limpet.cli.gallery.options import Embedding, Encoding, GalleryUrl
+from limpet.cli.gallery.options import GalleryUrl
 from limpet.cli.gallery.sources import NewVectors, fingerprints_of
-from limpet.cli.options import Api, DataSets, TextModel
+from limpet.cli.models import Embedding, Model, releases_of
+from limpet.cli.options import DataSets
 from limpet.cli.parameters import RARE, Options
 from limpet.cli.places import Place
 from limpet.errors import ConfigError, count_of, refuse
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 KINDS = {
     "queries": "--queries FILE_OR_FOLDER of embeddings",
     "like": "--like ID of an item",
-    "data": "--data DATA --release RELEASE",
-    "image": "--image FILE … --release RELEASE",
-    "text": "--text WORDS --release HEAD, or with --text-model MODEL",
+    "data": "--data DATA --model MODEL",
+    "image": "--image FILE … --model MODEL",
+    "text": "--text WORDS --model MODEL",
 }
 ROWS_SHOWN = 40
 
@@ -43,11 +44,11 @@ class Queries(Embedding):
     Args:
         queries: Embeddings: a folder that `limpet embed` wrote (its queries), one file, or a URL.
         like: Id of an item of the gallery, whose stored vector is the query; the item itself is left out.
-        data: Images by name or folder, whose queries are embedded by --release.
+        data: Images by name or folder, whose queries are embedded by --model.
         image: Files of images, likewise.
-        text: Texts, each in quotes, embedded by --release (a head over a frozen model) or --text-model.
-        release: What embeds --data, --image or --text.
-        query_prefix: Text before every text; what the model asks for when left out, "" for none.
+        text: Texts, each in quotes, likewise.
+        name: What you call the model of .npz, .npy and .parquet files; or a generation, such as g1.
+        cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
     """
 
     queries: Place | None = None
@@ -55,7 +56,8 @@ class Queries(Embedding):
     data: str | None = None
     image: list[Path] = field(default_factory=list)
     text: list[str] = field(default_factory=list)
-    query_prefix: Annotated[str | None, RARE] = None
+    name: str | None = None
+    cast: Annotated[bool, RARE] = False
 
     def refuse_several(self) -> None:
         """Refuse queries that are given in several ways, or not at all."""
@@ -63,45 +65,32 @@ class Queries(Embedding):
         refuse(len(given) != 1, f"{' and '.join(f'--{name}' for name in given) or 'Nothing'} given to search with.",
                f"one of: {'; '.join(KINDS.values())}")  # fmt: skip
 
-    def opened(self, gallery: Gallery, api: Api, sets: DataSets) -> EmbeddingSet:
+    def opened(self, gallery: Gallery, sets: DataSets) -> EmbeddingSet:
         """Return the queries as embeddings, made now where they are none yet."""
         if self.like is not None:
             return _stored(gallery, self.like)
         if self.queries is not None:
-            fingerprint = made_by(gallery.state, self.model)
+            fingerprint = made_by(gallery.state, self.name)
             return open_vectors(self.queries, parts=("query", "embeddings"), fingerprint=fingerprint, cast=self.cast)
-        if not self.text:
-            return self._images(sets)
-        return self._texts(api, fingerprints_of(gallery))
+        return self._texts(fingerprints_of(gallery)) if self.text else self._images(sets)
 
     def _images(self, sets: DataSets) -> EmbeddingSet:
-        from limpet.cli.embed import encoder_for_images
-        from limpet.models.named_models import open_releases
+        from limpet.models.named_models import image_spec
         from limpet.training.encode import embed_images
 
-        if self.release is None:
-            kind = "image" if self.data is None else "data"
-            raise ConfigError(f"--{kind} without a model.", expected=KINDS[kind])
-        release = open_releases([self.release], self.encoder)[self.release]
-        encoder = encoder_for_images(self.release, release)
+        model = self.named("--image" if self.data is None else "--data")
+        release = releases_of([model], self.over)[model]
+        encoder = image_spec(release, model.place)
         images = _files(self.image, encoder) if self.data is None else sets.images(self.data, encoder).query
         with console.status("embedding the queries"):
             return embed_images(release, images, role="query", device=device_named(self.device))
 
-    def _texts(self, api: Api, known: Sequence[str]) -> EmbeddingSet:
+    def _texts(self, known: Sequence[str]) -> EmbeddingSet:
         from limpet.data.text_set import TextSet
         from limpet.embeddings import StringArray
-        from limpet.models.text_encoders import embed_texts
 
-        refuse(self.release is None and self.text_model is None, "--text without a model.", KINDS["text"])
         texts = TextSet(StringArray.of(self.text), None, (), StringArray.of(self.text))
-        model = TextModel(self.query_prefix, None, self.max_length, self.truncate_dim, self.on_long)
-        if self.release is None:
-            return embed_texts(model.opened(str(self.text_model), self.device, api, known), texts, role="query")
-        from limpet.training.encode import embed_features
-
-        head, encoder = model.head(self.release, self.text_model, self.device, api)
-        return embed_features(head, embed_texts(encoder, texts, role="query"))
+        return self.text_model(self.named("--text"), self.over, known=known).embed(texts, role="query")
 
     def texts_of(self, texts: str, found: Reply, sets: DataSets) -> dict[str, str]:
         """Return the texts of the items that were found, by id; of those that the file does not have, none.
@@ -127,41 +116,34 @@ class SecondStage(Options):
 
     Args:
         rescore: Candidates of every query that the new model scores again; those that it has not embedded yet are
-            embedded from --texts, --rescore-data or --vectors, and the vectors kept. No second stage when left out.
+            embedded from --texts or --rescore-data, and the vectors kept. No second stage when left out.
         rescore_budget: Embed at most so many of them for every query.
         rescore_data: The images of the items by name or folder; those of --data when left out.
-        vectors: Embeddings of the items by the new model that are there already: files, folders, or URLs.
-        first: Embeddings of the same queries by the old model, which find the candidates: a file, folder, or URL. The
-            new queries find them, where a link lets them, when nothing is said of the old model.
-        first_model: What you call the old model, of an .npz, .npy or .parquet file; or its generation, such as g1.
-        first_release: Release of the old model that embeds --data, --image or --text, too.
-        first_text_model: Text model that was the old one and embeds --text, too.
+        rescore_with: What gives candidates their new vectors: stored vectors, a file, a folder or a URL; the model of
+            the queries when left out.
+        old: The old model, whose queries find the candidates: a model that embeds --data, --image or --text, too; or
+            its embeddings of the same queries, a file, folder or URL. The new queries find them, where a link lets
+            them, when left out.
+        old_name: What you call the old model, of an .npz, .npy or .parquet file; or its generation, such as g1.
     """
 
     rescore: int | None = None
     rescore_budget: Annotated[int | None, RARE] = None
     rescore_data: Annotated[str | None, RARE] = None
-    vectors: list[Place] = field(default_factory=list)
-    first: Place | None = None
-    first_model: Annotated[str | None, RARE] = None
-    first_release: Path | None = None
-    first_text_model: str | None = None
+    rescore_with: Annotated[Model | None, RARE] = None
+    old: Model | None = None
+    old_name: Annotated[str | None, RARE] = None
 
     def __post_init__(self) -> None:
-        given = [name for name, value in vars(self).items() if value not in (None, []) and name != "rescore"]
+        given = [name for name, value in vars(self).items() if value is not None and name != "rescore"]
         named = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         refuse(
             self.rescore is None and bool(given),
             f"{named} without --rescore.",
             "the number of candidates, --rescore 100",
         )
-        refuse(
-            len(self._firsts) > 1,
-            f"{' and '.join(self._firsts)} given.",
-            "one way to get the queries of the old model",
-        )
 
-    def opened(self, gallery: Gallery, query: Queries, texts: str | None, api: Api, sets: DataSets) -> Rescoring | None:
+    def opened(self, gallery: Gallery, query: Queries, texts: str | None, sets: DataSets) -> Rescoring | None:
         """Return how candidates are scored again; None without a second stage.
 
         Args:
@@ -171,39 +153,33 @@ class SecondStage(Options):
             return None
         from limpet.galleries.two_stage import Rescoring
 
-        source = self._source(query, texts).opened(gallery, api, sets)
+        source = self._source(query, texts).opened(gallery, sets)
         if source is None or query.like is not None:
             what = "of a stored vector (--like)" if query.like is not None else "without the items"
             raise ConfigError(
                 f"--rescore {what}.",
-                expected="queries of the new model, and --texts TEXTS, --rescore-data DATA or --vectors FILE … to "
-                "embed candidates with",
+                expected="queries of the new model, and --texts TEXTS, --rescore-data DATA or --rescore-with VECTORS "
+                "to embed candidates with",
             )
-        first = self._first(query).opened(gallery, api, sets) if self._firsts else None
+        first = None if self.old is None else self._first(query, self.old).opened(gallery, sets)
         return Rescoring(source, self.rescore, first, self.rescore_budget)
 
     def _source(self, query: Queries, texts: str | None) -> NewVectors:
-        """Return where vectors of candidates come from: files, or the model of the queries and the items."""
-        if self.vectors:
-            return NewVectors(vectors=self.vectors, model=query.model, cast=query.cast)
+        """Return where vectors of candidates come from: stored ones, or the model of the queries and the items."""
+        if self.rescore_with is not None:
+            self.rescore_with.refuse_unless("vectors", what="candidates")
+            return NewVectors(model=self.rescore_with, name=query.name, cast=query.cast)
         items = self.rescore_data or query.data
-        model = {name: getattr(query, name) for name in Encoding.__dataclass_fields__}
+        model = {name: getattr(query, name) for name in Embedding.__dataclass_fields__}
         return (
             NewVectors(**model, data=items, texts=texts if items is None else None) if items or texts else NewVectors()
         )
 
-    @property
-    def _firsts(self) -> list[str]:
-        """The options that say how the old model embeds the queries."""
-        ways = ("first", "first_release", "first_text_model")
-        return [f"--{name.replace('_', '-')}" for name in ways if getattr(self, name) is not None]
-
-    def _first(self, query: Queries) -> Queries:
+    def _first(self, query: Queries, old: Model) -> Queries:
         """Return the queries as the old model embeds them."""
-        if self.first is not None:
-            return Queries(queries=self.first, model=self.first_model, cast=query.cast)
-        return replace(query, release=self.first_release, text_model=self.first_text_model, query_prefix=None,
-                       max_length=None, truncate_dim=None)  # fmt: skip
+        if old.vectors is not None:
+            return Queries(queries=old.vectors, name=self.old_name, cast=query.cast)
+        return replace(query, model=old, over=None, model_options={})
 
 
 def search(
@@ -211,7 +187,6 @@ def search(
     *,
     query: Queries = Queries(),
     second: SecondStage = SecondStage(),
-    api: Api = Api(),
     sets: DataSets = DataSets(),
     k: int = 10,
     where: list[str] = [],
@@ -233,11 +208,11 @@ def search(
         count_traffic: Count the hits, for a backfill in the order traffic.
 
     Examples:
-        limpet gallery search live --text "my parcel did not come" --release runs/link/head
+        limpet gallery search live --text "my parcel did not come" --model release:runs/link/head
             --texts requests.csv
         limpet gallery search live --like 17 --where "price<10"
-        limpet gallery search live --text "my parcel did not come" --text-model NEW
-            --first-text-model OLD --rescore 100 --texts requests.csv
+        limpet gallery search live --text "my parcel did not come" --model st:NEW --old st:OLD
+            --rescore 100 --texts requests.csv
     """
     from limpet.stores.where import read_filter
 
@@ -246,8 +221,8 @@ def search(
     with gallery.opened() as it:
         it.count_traffic = count_traffic
         conditions = read_filter(where, it.state.columns)
-        asked, more = query.opened(it, api, sets), int(query.like is not None)  # an item finds itself first
-        rescore = second.opened(it, query, texts, api, sets)
+        asked, more = query.opened(it, sets), int(query.like is not None)  # an item finds itself first
+        rescore = second.opened(it, query, texts, sets)
         found = it.search(asked, k + more, where=conditions, exact=not approximate, rescore=rescore)
     if more:
         found = replace(found, hits=[[hit for hit in found.hits[0] if hit.id != query.like][:k]])

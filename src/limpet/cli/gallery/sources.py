@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from limpet.cli.console import console
 from limpet.cli.gallery.common import made_by, of_source, unnamed
-from limpet.cli.gallery.options import Embedding, Encoding
-from limpet.cli.options import Api, DataSets, TextModel
+from limpet.cli.models import Embedding, releases_of
+from limpet.cli.options import DataSets
 from limpet.cli.parameters import RARE
 from limpet.cli.places import Place
 from limpet.errors import ConfigError, refuse
@@ -21,43 +20,36 @@ if TYPE_CHECKING:
     from limpet.galleries import Gallery
     from limpet.galleries.sources import EmbeddedItems, ItemSource, VectorSource
 
-TO_EMBED = "--texts TEXTS --text-model MODEL; --texts TEXTS --release HEAD; --data DATA --release RELEASE"
-KINDS = {"vectors": "--vectors FILE …", "data": "--release NEW --data DATA", "texts": "--release HEAD --texts TEXTS"}
+TO_EMBED = "--texts TEXTS --model MODEL; --data DATA --model MODEL"
+KINDS = (
+    "--model VECTORS; --model MODEL --data DATA; --model MODEL --texts TEXTS; --model ADAPTER_OR_HEAD --over VECTORS"
+)
 
 
 @dataclass(frozen=True)
-class Embedder(Encoding):
+class Embedder(Embedding):
     """Items, and the model that embeds them.
 
     Args:
-        release: Release that embeds --data: a folder; or hf:FOLDER, FILE.py:FUNCTION, ..., as `limpet train --model`
-            takes them. With --texts a head over a frozen model.
         data: Images by name or folder.
         texts: Texts by name; a .csv, .parquet, .jsonl or .txt file; or the URL of a table or collection.
         batch_size: Items that the model takes at a time; 512 images or 64 texts when left out.
-        document_prefix: Text before every text; what the model asks for when left out.
         workers: Threads that embed parts of a batch at once.
     """
 
     data: str | None = None
     texts: str | None = None
     batch_size: Annotated[int | None, RARE] = None
-    document_prefix: Annotated[str | None, RARE] = None
     workers: Annotated[int, RARE] = 0
 
     def __post_init__(self) -> None:
         refuse(self.workers < 0, f"--workers {self.workers}.", "at least 0")
 
-    def refuse_no_model(self) -> None:
-        """Refuse texts without a model, before they are read."""
-        refuse(self.release is None and self.text_model is None, "--texts without a model.",
-               "--release HEAD, or --text-model MODEL")  # fmt: skip
-
-    def items(self, api: Api, sets: DataSets, known: Sequence[str] = ()) -> EmbeddedItems:
+    def items(self, sets: DataSets, known: Sequence[str] = ()) -> EmbeddedItems:
         """Return the items of --data or --texts, of a named data set its gallery, to be embedded when asked for.
 
         Args:
-            known: Fingerprints that such a model may have already.
+            known: Fingerprints that a model behind an API may have already.
 
         Raises:
             ConfigError: Options that do not go together.
@@ -75,24 +67,22 @@ class Embedder(Encoding):
                     to_do="images at a URL are read by `limpet gallery backfill`.",
                 )
             return EmbeddedItems(self._at_once(source), images.gallery, labelled=images.labelled)
-        self.refuse_no_model()
+        self.named("--texts")
         texts = sets.texts(str(self.texts))
         found = texts if isinstance(texts, TextSet) else texts.gallery
-        source = self._of_texts(TextItems.of(texts), api, known)
+        source = self._of_texts(TextItems.of(texts), known)
         return EmbeddedItems(self._at_once(source), found, labelled=found.labels is not None)
 
     def _of_images(self, data: str, sets: DataSets) -> tuple[VectorSource, RetrievalData | None]:
         """Return what embeds images, and all of them; None for those of a source, read batch by batch."""
-        from limpet.cli.embed import encoder_for_images
         from limpet.galleries.sources import ImageItems, ReleaseVectors
-        from limpet.models.named_models import open_releases
+        from limpet.models.named_models import image_spec
         from limpet.sources import open_source
         from limpet.sources.reading import SourceImages
 
-        if self.release is None:
-            raise ConfigError("--data without --release.", expected="--release NEW, which embeds these images")
-        release = open_releases([self.release], self.encoder)[self.release]
-        encoder = encoder_for_images(self.release, release)
+        model = self.named("--data")
+        release = releases_of([model], self.over)[model]
+        encoder = image_spec(release, model.place)
         batch, device = self.batch_size or 512, device_named(self.device)
         address = Place(data).address
         if address is not None:
@@ -101,16 +91,11 @@ class Embedder(Encoding):
         found = sets.images(data, encoder)
         return ReleaseVectors(release, ImageItems.of(found), batch_size=batch, device=device), found
 
-    def _of_texts(self, items: ItemSource[list[str]], api: Api, known: Sequence[str]) -> VectorSource:
-        from limpet.galleries.sources import TextVectors, through_head
+    def _of_texts(self, items: ItemSource[list[str]], known: Sequence[str]) -> VectorSource:
+        from limpet.galleries.sources import vectors_of_texts
 
-        model = TextModel(None, self.document_prefix, self.max_length, self.truncate_dim, self.on_long)
-        batch = self.batch_size or 64
-        if self.release is None:
-            encoder = model.opened(str(self.text_model), self.device, api, known)
-            return TextVectors(encoder, items, batch_size=batch)
-        head, encoder = model.head(self.release, self.text_model, self.device, api)
-        return through_head(TextVectors(encoder, items, batch_size=batch), head)
+        model = self.text_model(self.named("--texts"), self.over, known=known)
+        return vectors_of_texts(model, items, batch_size=self.batch_size or 64)
 
     def _at_once(self, source: VectorSource) -> VectorSource:
         from limpet.galleries.sources import Parallel
@@ -119,138 +104,97 @@ class Embedder(Encoding):
 
 
 @dataclass(frozen=True)
-class NewVectors(Embedder, Embedding):
-    """Where new vectors come from: files, or a model and the items.
+class NewVectors(Embedder):
+    """Where new vectors come from: stored ones, or a model and the items.
 
     Args:
-        release: Release of the new model, with --data: a folder; or hf:FOLDER, FILE.py:FUNCTION, ..., as `limpet
-            train --model` takes them. With --texts or --vectors a head over a frozen model.
+        model: The new model, SCHEME:PLACE, such as release:FOLDER or st:NAME, with --texts or --data; or its vectors
+            that are there already: a file, a folder of `limpet embed`, or a URL.
+        over: What an adapter or a head reads: a text model, of a head the one on record when left out, or stored
+            vectors; or FILE.py:FUNCTION, which gives the module of yours that a release was made of.
         data: The images by name or folder, whose ids are those of the gallery; or the URL of a table or collection with
             a column of their paths.
         texts: The texts by name; a .csv, .parquet, .jsonl or .txt file; or the URL of a table or collection with a
             column of them, of which every batch is read when its turn comes.
-        vectors: Embeddings by the new model that are there already: files, folders of `limpet embed`, or URLs.
+        name: What you call the model of .npz, .npy and .parquet files; or a generation, such as g1.
+        cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
     """
 
-    vectors: list[Place] = field(default_factory=list)
-
-    @property
-    def mapped_by(self) -> Path | None:
-        """Folder of the adapter that maps the vectors into the new model's space, if there is one."""
-        return None
+    name: str | None = None
+    cast: Annotated[bool, RARE] = False
 
     def typed(self) -> list[str]:
         """Return the options that were typed, for a command that goes on with the same vectors."""
-        chosen: dict[str, Sequence[object]] = {
-            "release": [self.release], "data": [self.data], "texts": [self.texts], "text-model": [self.text_model],
-            "vectors": self.vectors or [None], "model": [self.model], "adapter": [self.mapped_by],
-        }  # fmt: skip
-        return [str(word) for name, (first, *more) in chosen.items() if first for word in (f"--{name}", first, *more)]
+        chosen = {"model": self.model, "over": self.over, "name": self.name, "data": self.data, "texts": self.texts}
+        return [str(word) for name, value in chosen.items() if value is not None for word in (f"--{name}", value)]
 
     def identity(self) -> list[str]:
         """Return the options by which `gallery prepare` knows the model; EMBEDDINGS stands for a file to be made."""
-        if self.release is not None:
-            return ["--release", str(self.release)]
-        named = ["--model", self.model] if self.model else []
-        return ["--embeddings", str(self.vectors[0]) if self.vectors else "EMBEDDINGS", *named]
+        named = ["--name", self.name] if self.name else []
+        return ["--model", "EMBEDDINGS" if self.model is None else str(self.model), *named]
 
-    def opened(self, gallery: Gallery, api: Api, sets: DataSets) -> VectorSource | None:
+    def opened(self, gallery: Gallery, sets: DataSets) -> VectorSource | None:
         """Return the source that these describe; None where they name none.
 
         Raises:
             ConfigError: Options that do not go together.
             ReleaseError: A release that does not take such items.
         """
-        from limpet.galleries.sources import TextItems
+        from limpet.galleries.sources import TextItems, through
         from limpet.sources import open_source
         from limpet.sources.reading import SourceTexts
+        from limpet.training.text_models import open_map
 
-        sources = {"vectors": self.vectors, "data": self.data, "texts": self.texts}
-        given = [name for name, value in sources.items() if value]
-        if not given and self.release is None:
+        stored = None if self.model is None else self.model.vectors
+        below = None if self.over is None else self.over.vectors
+        ways = {"stored vectors": stored or below, "--data": self.data, "--texts": self.texts}
+        given = [name for name, value in ways.items() if value]
+        if not given and self.model is None:
             return None
-        refuse(len(given) != 1, f"{' and '.join(f'--{name}' for name in given) or '--release alone'} given.",
-               f"one of: {'; '.join(KINDS.values())}")  # fmt: skip
-        if self.vectors:
-            source = self._of_files(gallery)
+        refuse(len(given) != 1, f"{' and '.join(given) or f'--model {self.model} alone'} given.", f"one of: {KINDS}")
+        refuse(stored is not None and self.over is not None, f"--over {self.over} with vectors.", f"one of: {KINDS}")
+        if stored is not None:
+            source = self._of_place(gallery, stored)
+        elif below is not None:
+            source = through(self._of_place(gallery, below), open_map(self.named("vectors")))
         elif self.data:
             source, _ = self._of_images(self.data, sets)
         else:
-            mapped = self.mapped_by if self.release is None else None
-            self.refuse_no_model()
+            self.named("--texts")
             address = Place(str(self.texts)).address
             items: ItemSource[list[str]] = (
                 TextItems.of(sets.texts(str(self.texts), on_empty="skip"))
                 if address is None
                 else SourceTexts(open_source(address))
             )
-            source = self._of_texts(items, api, [*_read_by(mapped), *fingerprints_of(gallery)])
-            source = source if mapped is None else self._carried(source)
+            source = self._of_texts(items, fingerprints_of(gallery))
         return self._at_once(source)
 
-    def _of_files(self, gallery: Gallery) -> VectorSource:
-        fingerprint = made_by(gallery.state, self.model)
-        nameless = [place for place in self.vectors if place.address is None and place.nameless and place.path.exists()]
-        if nameless and fingerprint is None:
-            raise unnamed(f"'{nameless[0]}'")
-        return self._carried(stored_vectors(self.vectors, fingerprint, cast=self.cast))
-
-    def _carried(self, source: VectorSource) -> VectorSource:
-        """Carry vectors of a frozen model over with a head or an adapter, where one is given."""
-        from limpet.galleries.sources import through_adapter, through_head
-
-        if self.release is not None:
-            from limpet.models.release import load_release
-
-            return through_head(source, load_release(self.release))
-        if self.mapped_by is not None:
-            from limpet.adapters.storage import load_adapter
-
-            return through_adapter(source, load_adapter(self.mapped_by))
-        return source
+    def _of_place(self, gallery: Gallery, place: Place) -> VectorSource:
+        fingerprint = made_by(gallery.state, self.name)
+        if place.address is None and place.nameless and place.path.exists() and fingerprint is None:
+            raise unnamed(f"'{place}'")
+        return stored_vectors(place, fingerprint, cast=self.cast)
 
 
-@dataclass(frozen=True)
-class MappedVectors(NewVectors):
-    """Where new vectors come from: files, or a model and the items, as they are or through an adapter.
+def stored_vectors(place: Place, fingerprint: str | None, *, cast: bool) -> VectorSource:
+    """Open vectors that were made before, from a file, a folder or a source.
 
     Args:
-        adapter: Folder of an adapter that maps these vectors into the new model's space.
-    """
-
-    adapter: Path | None = None
-
-    @property
-    def mapped_by(self) -> Path | None:
-        """The adapter."""
-        return self.adapter
-
-
-def stored_vectors(places: Sequence[Place], fingerprint: str | None, *, cast: bool) -> VectorSource:
-    """Open vectors that were made before, from files, folders and sources.
-
-    Args:
-        places: Where they are.
+        place: Where they are.
         fingerprint: Of the model that made those which do not say so.
         cast: Accept other floating types than float32 where vectors were made elsewhere.
     """
     from limpet.galleries.sources import FileVectors
 
     with console.status("opening vectors"):
-        read = {
-            str(place): of_source(place.address, fingerprint, cast) for place in places if place.address is not None
-        }
-        files = [place.path for place in places if place.address is None]
-        return FileVectors(files, fingerprint, cast=cast, read=read)
+        if place.address is not None:
+            return FileVectors(
+                [], fingerprint, cast=cast, read={str(place): of_source(place.address, fingerprint, cast)}
+            )
+        return FileVectors([place.path], fingerprint, cast=cast)
 
 
 def fingerprints_of(gallery: Gallery) -> list[str]:
     """Return the fingerprints of the models of a gallery."""
     return [generation.fingerprint for generation in gallery.state.by_name.values()]
-
-
-def _read_by(adapter: Path | None) -> list[str]:
-    """Return the fingerprint of the model that an adapter maps, if there is an adapter."""
-    from limpet.adapters.storage import load_adapter
-
-    return [] if adapter is None else [load_adapter(adapter).fitted.source]

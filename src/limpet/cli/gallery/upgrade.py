@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from limpet.cli.console import console, print_json, rate_progress
 from limpet.cli.gallery.common import command, size
 from limpet.cli.gallery.options import GalleryUrl, Links, NewModel, Wait
-from limpet.cli.places import Place
 from limpet.errors import UpgradeStateError, refuse
 from limpet.support.wording import duration
 
@@ -22,22 +21,18 @@ def prepare(
     *,
     new: NewModel = NewModel(),
     links: Links = Links(),
-    embeddings: Place | None = None,
     wait: Wait = 10.0,
 ) -> int:
     """Make room for the vectors of a new model; nothing that is served changes.
 
-    Args:
-        embeddings: Embeddings by the new model, a file or folder, of which only the identity is taken here.
-
     Examples:
-        limpet gallery prepare live --release runs/link/head --report runs/link-report
+        limpet gallery prepare live --model release:runs/link/head --evidence runs/link-report
     """
     with gallery.opened(wait) as it:
-        model = new.identity(embeddings)
+        model = new.identity()
         with rate_progress("mapping stored vectors", None) as on_step:
             made = it.prepare(
-                model.fingerprint, model.space, reports=links.report, adapter=links.adapter, score_map=links.score_map,
+                model.fingerprint, model.space, reports=links.evidence, adapter=links.link, score_map=links.score_map,
                 note=model.note, on_step=on_step,
             )  # fmt: skip
         for link in it.state.links:
@@ -48,16 +43,15 @@ def prepare(
                     if trained is None
                     else f"'{link.reason}' vouches for {made.name}, which was trained on {trained:,} of its queries."
                 )
-        known = ["--release", str(new.release)] if new.release is not None else []
-        if embeddings is not None:
-            known = ["--vectors", str(embeddings), *([] if new.model is None else ["--model", new.model])]
+        known = [] if new.model is None else ["--model", str(new.model)]
+        known += [] if new.model is None or new.name is None else ["--name", new.name]
         return _tell(it, gallery, {"prepared": made.name, "fingerprint": made.fingerprint}, known)
 
 
 def link(
     gallery: GalleryUrl,
     *,
-    report: Path | None = None,
+    evidence: Path | None = None,
     query: str | None = None,
     of: str | None = None,
     force: str | None = None,
@@ -66,19 +60,21 @@ def link(
     """Let queries of one model search the vectors of another, in a direction that a report measured.
 
     Args:
-        report: results.json of `limpet evaluate`, or its folder, with --old the searched model and --new that of the
+        evidence: results.json of `limpet evaluate`, or its folder, with --old the searched model and --new that of the
             queries.
         query: Generation whose model embeds the queries; the prepared or else the active one when left out.
         of: Generation whose vectors they search; the active one, or the one before it, when left out.
         force: A reason to do so without a passing report.
 
     Examples:
-        limpet gallery link live --report runs/link-report
+        limpet gallery link live --evidence runs/link-report
     """
-    refuse((report is None) == (force is None), "Both or neither of --report and --force were given.", "one of them")
+    refuse(
+        (evidence is None) == (force is None), "Both or neither of --evidence and --force were given.", "one of them"
+    )
     with gallery.opened(wait) as it:
         asked, searched = _direction(it, query, of)
-        made = it.link(asked, searched, report=report, force=force)
+        made = it.link(asked, searched, report=evidence, force=force)
         console.print(f"Queries of {made.query} search vectors of {made.gallery} from now on.")
         return _tell(it, gallery, {"query": made.query, "gallery": made.gallery, "how": made.how})
 

@@ -10,6 +10,7 @@ from limpet.cli.gallery.common import DECLARED, command, size
 from limpet.galleries.calibration import FEWEST
 from limpet.galleries.state import Link
 from limpet.galleries.status import GenerationStatus, Status
+from limpet.models.names import OF_TEXTS, ModelName
 
 Table = tuple[list[str], list[list[str]]]
 
@@ -22,9 +23,8 @@ _WHY = {
 
 
 _TO_FILL_IN = {
-    "RELEASE": "the release of the new model",
-    "NEW": "the new model",
-    "MODEL": "the text model",
+    "NEW": "what you call the new model",
+    "MODEL": "the new model, SCHEME:PLACE, such as release:FOLDER",
     "TEXTS": "the texts of the items, by name or file",
     "DATA": "the images of the items, by name or folder",
     "FILE": "a file of embeddings by the new model",
@@ -160,7 +160,7 @@ def next_commands(found: Status, url: str, known: Sequence[str] = ()) -> list[tu
     elif found.lacking:
         steps = [fill]
     else:
-        steps = [("upgrade the model", command("prepare", url, "--release", "NEW", "--report", "results.json"))]
+        steps = [("upgrade the model", command("prepare", url, "--model", "MODEL", "--evidence", "results.json"))]
     return [*steps, *([tidy] if found.retired and tidy not in steps else [])]
 
 
@@ -185,19 +185,17 @@ def tell_next(steps: Sequence[tuple[str, str]]) -> None:
 def _source_words(found: Status, known: Sequence[str]) -> list[str]:
     """Return the options that name where vectors of the generation to be filled come from."""
     target = next(one for one in found.generations if one.name == found.target)
-    if "--vectors" in known:
+    if known and ModelName.of(known[1]).scheme == "vectors":
         return list(known)
     if target.fingerprint.startswith(DECLARED):
-        return ["--vectors", "FILE", "--model", target.fingerprint.removeprefix(DECLARED)]
+        return ["--model", "FILE", "--name", target.fingerprint.removeprefix(DECLARED)]
     if target.fingerprint.startswith(OF_TEXT):
         behind_api = target.fingerprint.startswith(OF_TEXT[1])
-        model = target.note or "MODEL"
-        if behind_api and not model.startswith("openai:"):
-            model = f"openai:{model}@BASE_URL"
-        return ["--text-model", model, "--texts", "TEXTS"]
+        noted = target.note.partition(":")[0] in OF_TEXTS
+        model = target.note if noted else f"openai:{target.note}@BASE_URL" if behind_api and target.note else "MODEL"
+        return ["--model", model, "--texts", "TEXTS"]
     texts = any(one.fingerprint.startswith(OF_TEXT) for one in found.generations)  # then a release is a head over texts
-    release = known or ["--release", "RELEASE"]
-    return [*release, *(["--texts", "TEXTS"] if texts else ["--data", "DATA"])]
+    return [*(known or ["--model", "MODEL"]), *(["--texts", "TEXTS"] if texts else ["--data", "DATA"])]
 
 
 def _before_swap(found: Status, url: str, fill: tuple[str, str]) -> list[tuple[str, str]]:
@@ -206,5 +204,5 @@ def _before_swap(found: Status, url: str, fill: tuple[str, str]) -> list[tuple[s
     swap = ("make it active", command("swap", url))
     if new.covered >= found.items:
         return [swap, *([fill] if found.lacking else [])]
-    report = command("link", url, "--report", "results.json", "--query", new.name, "--of", found.active)
+    report = command("link", url, "--evidence", "results.json", "--query", new.name, "--of", found.active)
     return [("let it search old vectors, if a report of `limpet evaluate` allows", report), fill]

@@ -171,7 +171,7 @@ def declared_findings(state: GalleryState) -> list[Finding]:
         return []
     says = f"The models of {', '.join(names)} are declared: a person, not a release, says who made these vectors."
     to_do = (
-        f"nothing, if you are sure; `limpet gallery doctor --vectors FILE --model {names[0]}` compares a sample with "
+        f"nothing, if you are sure; `limpet gallery doctor --model FILE --name {names[0]}` compares a sample with "
         "vectors of that model."
     )
     return [Finding("declared", "note", says, to_do, count=len(names), ids=names)]
@@ -224,7 +224,7 @@ def _reported(state: GalleryState, link: Link) -> list[Finding]:
 
 def _forced(state: GalleryState, link: Link) -> list[Finding]:
     says = f"Queries of {link.query} search {link.gallery} without a report that says they may: {link.reason}."
-    to_do = "`limpet gallery link --report` once it was measured."
+    to_do = "`limpet gallery link --evidence` once it was measured."
     return [Finding("forced", "note", says, to_do, generation=link.gallery)]
 
 

@@ -203,7 +203,7 @@ class ApiClient:
                 expected="an account with credit",
                 to_do=f"add to it with your provider. {self._kept()}",
             )
-        dimensions = "" if self.dimensions is None else "; without --truncate-dim, if the model has one length only"
+        dimensions = "" if self.dimensions is None else "; without truncate-dim, if the model has one length only"
         raise ApiError(
             f"{where} refuses these texts for '{model}' (status {status}){said}.",
             expected="texts that it takes",
@@ -236,7 +236,7 @@ class ApiClient:
         if len(lengths) > 1 or (wanted is not None and lengths != [wanted]):
             found = " and ".join(map(str, lengths))
             before = "of one dimension" if wanted is None else f"of {wanted}"
-            asked = ", which were asked for (--truncate-dim)" if self.dim is None and wanted is not None else ""
+            asked = ", which were asked for (truncate-dim)" if self.dim is None and wanted is not None else ""
             raise self._odd(f"has vectors of {found} dimensions, not {before}{asked}")
         vectors = np.stack([_numbers(row) for row in rows])
         if not np.isfinite(vectors).all():

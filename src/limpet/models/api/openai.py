@@ -147,7 +147,11 @@ class OpenAiService:
             ConfigError: The address is wrong, or a length was given, which the server decides.
             ApiError: The server cannot be reached, or does not answer as it should.
         """
-        refuse(max_length is not None, "--max-length, for a model behind an API.", "none: its server decides that")
+        refuse(
+            max_length is not None,
+            "max-length, for a model behind an API.",
+            "none: its server decides that",
+        )
         address = Endpoint.read(place, allow_http=settings.allow_http)
         return OpenAiModel(address, settings, truncate_dim, known)
 

@@ -1,0 +1,217 @@
+"""Models on the command line: how they are named, and how they are opened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from limpet.cli.choices import user_cache
+from limpet.cli.console import AT_END, console, counting_progress
+from limpet.cli.parameters import RARE, Named, Options
+from limpet.cli.places import Place
+from limpet.errors import ConfigError
+from limpet.models.names import OF_IMAGES, OF_TEXTS, ModelName
+from limpet.support.options import bound
+
+if TYPE_CHECKING:
+    from limpet.data.text_set import TextSet
+    from limpet.embeddings import EmbeddingSet, Role
+    from limpet.geometry import Space
+    from limpet.models.api.meter import Meter
+    from limpet.models.api.settings import ApiSettings
+    from limpet.models.release import Release
+    from limpet.models.text_encoders import TextSettings
+    from limpet.training.text_models import TextModel
+
+
+def _model(kind: Any, tokens: Any) -> Model:
+    return Model(tokens[0].value)
+
+
+@Parameter(converter=_model, accepts_keys=False, n_tokens=1)
+class Model(ModelName):
+    """The name of a model, as a person gave it: SCHEME:PLACE, FILE.py:FUNCTION, or a path or URL of vectors."""
+
+    def __init__(self, given: str) -> None:
+        from limpet.sources import SOURCES
+
+        super().__init__(given, sources=SOURCES)
+
+    @property
+    def vectors(self) -> Place | None:
+        """Where stored vectors are; None of a model that makes them."""
+        return Place(self.place) if self.scheme == "vectors" else None
+
+
+@dataclass(frozen=True)
+class Api(Options):
+    """How models behind an API are asked.
+
+    Args:
+        api: Settings of a model behind an API, such as --api.max-cost 5: key-variable, the environment variable with
+            the key; cache, the file that keeps paid vectors; price per million tokens; max-cost and max-tokens of this
+            command; requests-per-minute, tokens-per-minute; characters of a request; timeout in seconds; retries;
+            allow-http; accept-change, to take a model that changed behind its name for a new one. [api.NAME] of
+            limpet.toml holds those of the model openai:NAME, and [api.default] those of all others.
+    """
+
+    api: Annotated[Named, RARE] = field(default_factory=dict)
+
+    @cached_property
+    def apis(self) -> dict[str, ApiSettings]:
+        """How models behind an API are asked, by profile; models of one profile share its limits."""
+        return {}
+
+    def asked(self, profile: str = "default") -> ApiSettings:
+        """Return how the models of a profile are asked."""
+        from limpet.cli.settings import api_profile
+        from limpet.models.api.settings import api_settings
+
+        if profile not in self.apis:
+            given = {**api_profile(profile), **self.api}
+            given.pop("model", None)
+            self.apis[profile] = api_settings(given, cache=user_cache() / "api.sqlite", tell=console.print)
+        return self.apis[profile]
+
+    @property
+    def meter(self) -> Meter:
+        """What counts the tokens of the model that was opened; of those of [api.default] where none was."""
+        used = list(self.apis.values()) or [self.asked()]
+        return used[0].meter
+
+    def tell(self) -> None:
+        """Say what was spent, where something was asked for."""
+        for settings in self.apis.values():
+            if settings.meter.texts:
+                console.print(f"{settings.meter}.")
+
+
+@dataclass(frozen=True)
+class Opening(Api):
+    """How models are opened.
+
+    Args:
+        model_options: Options of a text model, such as --model-options.max-length 256: query-prefix and
+            document-prefix, the text before each; max-length, the maximum number of tokens; truncate-dim, the
+            dimensions that are kept; on-long, what becomes of texts with more tokens: warn, fail or chunk-mean.
+        device: Where to compute: cpu, cuda, cuda:1, mps.
+    """
+
+    model_options: Annotated[Named, RARE] = field(default_factory=dict)
+    device: Annotated[str, RARE] = "cpu"
+
+    @cached_property
+    def settings(self) -> TextSettings:
+        """How text models embed."""
+        from limpet.models.text_encoders import TextSettings
+
+        return TextSettings(**bound(TextSettings, self.model_options, "text model"))
+
+    def identify(self, name: ModelName) -> tuple[str, Space]:
+        """Return the fingerprint of the vectors that a model makes, and their space."""
+        from limpet.training.text_models import identify
+
+        whole, profile = self._whole(name)
+        with console.status(f"opening {name}"):
+            return identify(whole, settings=self.settings, device=self.device, api=self.asked(profile))
+
+    def _whole(self, name: ModelName) -> tuple[ModelName, str]:
+        """Return the model that a profile names, and the profile."""
+        from limpet.cli.settings import api_profile
+
+        if name.scheme != "openai" or "@" in name.place or "model" not in (given := api_profile(name.place)):
+            return name, "default"
+        whole = ModelName.of(str(given["model"]))
+        whole.refuse_unless("openai", what=f"[api.{name.place}]")
+        return whole, name.place
+
+    def whole(self, name: ModelName) -> ModelName:
+        """Return the model itself, where a profile names it."""
+        return self._whole(name)[0]
+
+    def text_model(
+        self,
+        name: ModelName,
+        over: ModelName | None = None,
+        *,
+        known: Iterable[str] = (),
+        settings: TextSettings | None = None,
+    ) -> TextModel:
+        """Open a model of texts: a frozen one, or a head or adapter over one.
+
+        Args:
+            name: The model.
+            over: What a head or adapter is over.
+            known: Fingerprints that a model behind an API may have already.
+            settings: How it embeds, where not as the options say.
+        """
+        from limpet.training.text_models import open_text_model
+
+        whole, profile = self._whole(name)
+        below, of_below = (None, profile) if over is None else self._whole(over)
+        with console.status(f"opening {name}"):
+            model = open_text_model(
+                whole, below, settings=settings or self.settings, device=self.device, api=self.asked(of_below),
+                known=known,
+            )  # fmt: skip
+        AT_END.append(lambda: model.encoder.long_texts.record(model.encoder.on_long))
+        return model
+
+    def embedded(
+        self, name: ModelName, texts: TextSet, *, role: Role, cache: Path, settings: TextSettings | None = None
+    ) -> EmbeddingSet:
+        """Embed texts with a frozen model, showing progress; a folder keeps what was embedded."""
+        name.refuse_unless(*OF_TEXTS, what="texts")
+        model = self.text_model(name, settings=settings)
+        with counting_progress(model.encoder.name, len(texts)) as on_batch:
+            return model.embed(texts, role=role, cache=cache, on_batch=on_batch)
+
+
+@dataclass(frozen=True)
+class Embedding(Opening):
+    """What embeds.
+
+    Args:
+        model: What embeds: release:FOLDER, a model that limpet trained; of texts also st:FOLDER_OR_NAME, package:NAME,
+            openai:MODEL@URL or adapter:FOLDER; of images hf:FOLDER, timm:FOLDER, package:NAME or FILE.py:FUNCTION.
+        over: What that model is over: the text model whose vectors an adapter or a head reads, of a head the one on
+            record when left out; or FILE.py:FUNCTION, which gives the module of yours that a release was made of.
+    """
+
+    model: Model | None = None
+    over: Annotated[Model | None, RARE] = None
+
+    def named(self, what: str) -> Model:
+        """Return the model.
+
+        Args:
+            what: Embeds what.
+
+        Raises:
+            ConfigError: None was named.
+        """
+        if self.model is None:
+            raise ConfigError(f"{what} without a model.", expected="--model SCHEME:PLACE, which embeds it")
+        return self.model
+
+
+def releases_of(names: Sequence[Model], over: ModelName | None) -> dict[Model, Release]:
+    """Open models of images by name.
+
+    Raises:
+        ConfigError: A name is of another kind.
+        ReleaseError: A release takes something else.
+    """
+    from limpet.models.named_models import image_spec, open_releases
+
+    for name in names:
+        name.refuse_unless(*OF_IMAGES, what="images")
+    opened = open_releases(names, over)
+    for name, release in opened.items():
+        image_spec(release, name.place)
+    return opened
