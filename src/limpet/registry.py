@@ -30,7 +30,7 @@ class Registry(MutableMapping[str, Thing]):
         fits: Whether what a package offers is such a thing.
         expected: What `fits` asks for, in words.
         listing: A command that lists the things, if there is one.
-        in_bench: Names of things that the package limpet-bench offers, so that whoever lacks it is told to install it.
+        in_bench: Names of things that the package limpet-bench offers; the error for such a name says to install it.
 
     >>> signs = Registry("sign", "signs", {"plus": 1}, fits=lambda sign: isinstance(sign, int), expected="a number")
     >>> signs["plus"], "minus" in signs

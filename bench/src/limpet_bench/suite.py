@@ -379,8 +379,8 @@ class Suite:
             that models are trained on.
         upper_bound: What the independent model is trained on: what the "new" models see, or "everything".
         accuracy: Whether to measure how well models classify, too: a further metric "accuracy".
-        test_images: So many first images of every class are the test queries of the track "sessions"; None asks the
-            data set's own.
+        test_images: Number of images, the first of every class, that are the test queries of the track
+            "sessions"; None asks the data set's own.
         classes: How many classes the track "sessions" uses; None uses all.
         figures: What is drawn and tabulated beside the leaderboard, by name; see `limpet_bench.figures`.
         reproduces: Which tables and figures of papers it reproduces, such as "hbct/table-3"; for the documents.

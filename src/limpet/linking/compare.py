@@ -2,7 +2,7 @@
 
 A `FittedLink` lets queries of the new model search what the old one embedded: a label-free adapter, or a head trained
 with labels. Every held-out item asks for the others of its class; or queries ask whose answers people judged. Without
-labels and judgements nobody knows what is right; then the metric "overlap@10" counts how many of the first ten items
+labels and judgements, right items are unknown; then the metric "overlap@10" counts how many of the first ten items
 are also among the first ten that re-embedding finds. All means have intervals from the same resampled queries.
 """
 
@@ -105,7 +105,7 @@ class CandidateScores(Part):
         worse: What it is clearly worse at than the old model, of what is guarded.
         as_best: The interval of what it brings, corrected for its having been chosen as the best of its kind; None of
             others.
-        first_hits: How first hits fare, compared with the old model; None where nobody knows what is right.
+        first_hits: How first hits fare, compared with the old model; None without labels and judgements.
     """
 
     name: Annotated[str, Field(min_length=1)]
@@ -566,7 +566,7 @@ class _Guarding:
         return Unseen(self_old=old, cross=reached, self_new=new, queries=int(counted.sum()), gain=gain)
 
     def first_hits(self, cross: Mapping[str, Values]) -> FirstHits | None:
-        """Return how first hits fare; None where nobody knows what is right."""
+        """Return how first hits fare; None without labels and judgements."""
         if _FIRST_HIT not in self.old:
             return None
         return FirstHits.of(_FIRST_HIT, self.old[_FIRST_HIT], cross[_FIRST_HIT], self.draws)

@@ -21,5 +21,5 @@ def mean_angle(before: Tensor, after: Tensor) -> float:
 
 
 def block_size(columns: int) -> int:
-    """Return how many rows of so many columns are computed at a time."""
+    """Return the number of rows that are computed at a time, given the number of columns."""
     return max(1, ELEMENTS // max(columns, 1))

@@ -103,7 +103,7 @@ def hard_negative_contrast(positive: Tensor, blocks: Sequence[Tensor], temperatu
 
     Args:
         positive: Similarity s of every new embedding to the old one of the same item (B,).
-        blocks: Similarities to negatives, each (B, k), −inf where there is none; see `hardest`.
+        blocks: Similarities to negatives, each (B, k), −inf where one is missing; see `hardest`.
         temperature: τ > 0.
 
     Returns:
@@ -124,7 +124,7 @@ def hard_negative_triplet(near: Tensor, blocks: Sequence[Tensor], margin: float)
 
     Args:
         near: Distance d of every new embedding to the old one of the same item (B,).
-        blocks: Distances to negatives, each (B, k), +inf where there is none; see `hardest`.
+        blocks: Distances to negatives, each (B, k), +inf where one is missing; see `hardest`.
         margin: Distance by which negatives must be farther than the positive, at least 0.
 
     Returns:

@@ -43,7 +43,7 @@ def rebuild(origin: ModuleOrigin) -> nn.Module:
     """Return the encoder of an installed package that a record names.
 
     Raises:
-        ConfigError: There is none, or its function raises or returns something else.
+        ConfigError: No such package is installed, or its function raises or returns something else.
     """
     made = made_by(origin.place)
     encoder = getattr(made, "encoder", None)

@@ -41,8 +41,8 @@ class ReleaseRecord(BaseModel):
         encoder: What was built.
         space: What its embeddings are points of.
         compatible_with: Fingerprint of the release whose gallery this one was trained to search, if any.
-        padded_from: Dimension of that release, where it has fewer: its embeddings count as padded with zeros, and only
-            so many first values of a query meet them; None where both have one dimension.
+        padded_from: Dimension of that release, where it has fewer: its embeddings count as padded with zeros, so
+            that a query is compared by its first values only; None where both have one dimension.
         method: Name of the compatibility method, and its options.
         method_options: See ``method``.
         head: Name of the classifier, and its options; None where it was not kept.

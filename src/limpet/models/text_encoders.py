@@ -40,7 +40,7 @@ class TextSettings:
         query_prefix: Text before every query; the model's own when left out, "" for none.
         document_prefix: Text before every document, likewise.
         max_length: Maximum number of tokens per text; the model's own when left out.
-        truncate_dim: Truncate vectors to so many values, for models that were trained for it.
+        truncate_dim: Truncate vectors to this many dimensions (Matryoshka models).
         on_long: What becomes of texts with more tokens than the model reads: "warn" truncates and counts them, "fail"
             refuses them, "chunk-mean" embeds the mean of their windows. "warn" when left out.
     """

@@ -201,7 +201,7 @@ def trade_off_points(evaluations: Mapping[str, Evaluation]) -> dict[str, Range]:
 
 # --- score maps and uncertainty --------------------------------------------------------------------------------------
 
-_THRESHOLDS = 10  # about so many are read off a map
+_THRESHOLDS = 10  # about how many are read off a map
 GROUPS = {"seen": "classes the old model has seen", "unseen": "classes it has not seen", "all": "all items"}
 
 

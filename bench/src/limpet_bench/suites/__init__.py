@@ -89,7 +89,7 @@ def suite_named(name_or_place: str | Path) -> Suite:
 
 
 def built(build: Build, name: str, where: str) -> Suite:
-    """Build a suite, give it a name if it has none, and refuse what nobody knows before anything is run.
+    """Build a suite, give it a name if it has none, and refuse unknown names before anything is run.
 
     Raises:
         ConfigError: A setting, method, data set, scenario or metric is unknown, or a value is of another type.

@@ -57,10 +57,10 @@ def recognise(session: Session) -> dict[int, tuple[str, ...]]:
 
 
 def _marked(session: Session, entry: TableEntry) -> list[int]:
-    """Return the tables with triggers that carry the token; with columns that do where there is none.
+    """Return the tables whose triggers carry the token, or, without such triggers, those whose columns do.
 
-    Nobody else can make a trigger of our functions. But whoever owns a table can write any comment on its columns, so
-    such a table has to belong to the role that owned the attached one, or to the owner of the ledger.
+    No other role can create a trigger from our functions. But the owner of a table can write any comment on its
+    columns, so such a table must belong to the role that owned the attached one, or to the owner of the ledger.
     """
     triggers = session.rows(
         "SELECT DISTINCT tgrelid FROM pg_trigger WHERE tgparentid = 0 AND tgfoid IN "

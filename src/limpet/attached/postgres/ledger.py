@@ -243,7 +243,7 @@ class TableLedger:
         return _TABLES.strip().removesuffix(";")
 
     def lock(self) -> None:
-        """Let nobody else attach within this transaction: lock the ledger, or make one where this role may.
+        """Keep others from attaching during this transaction: lock the ledger, or create it if this role may.
 
         Only roles that may write into the ledger can hold this lock, unlike an advisory lock.
 

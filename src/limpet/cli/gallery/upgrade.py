@@ -200,7 +200,7 @@ def gc(gallery: GalleryUrl, *, older_than: float = 3600.0, wait: Wait = 10.0) ->
         if tidied.waiting and older_than:
             console.print(
                 f"{size(tidied.waiting)} stay for readers that began within the last {duration(older_than)}: "
-                f"{command('gc', gallery, '--older-than', '0')} frees what nobody is reading."
+                f"{command('gc', gallery, '--older-than', '0')} frees what is not being read."
             )
         return _tell(it, gallery, {"removed": gone, "bytes_freed": tidied.freed, "bytes_waiting": tidied.waiting})
 

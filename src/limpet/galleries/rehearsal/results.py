@@ -97,7 +97,7 @@ class FirstHitChanges(Part):
     Args:
         share: Of the items that had a new vector.
         changed: Share of the queries with another first hit.
-        fixed: Share that was wrong and is right, see `positive_flip_rate`; None where nobody knows what is right.
+        fixed: Share that was wrong and is right, see `positive_flip_rate`; None without labels.
         broken: Share that was right and is wrong.
     """
 
@@ -278,7 +278,7 @@ class Rehearsal(Results):
 
     @property
     def net_first_hits(self) -> NetFirstHits | None:
-        """How first hits fare at the end, to stand beside the verdict; None where nobody knows what is right."""
+        """How first hits fare at the end, to stand beside the verdict; None without labels."""
         last, gains, after = self.first_hits[-1], self.curve.differences or {}, self.curve.values.get(FIRST)
         if FIRST not in gains or after is None:
             return None

@@ -337,7 +337,7 @@ class _Run:
     def _ask(self, copy: Gallery, queries: EmbeddingSet, point: str | None, depth: int) -> Answers:
         """Return what queries find now: every item by the vector that they may search.
 
-        Items are ranked by their exact scores, so that equal vectors tie, and a search for so many has to agree with
+        Items are ranked by their exact scores, so that equal vectors tie, and a search for that many has to agree with
         them. Where an adapter maps queries, scores of several kinds are merged, and the search itself ranks all items.
         """
         mapped = self.linked == "adapter" and queries.fingerprint == self.made.fingerprint

@@ -55,13 +55,13 @@ class Frame:
         return self.room[1] + self.inner[1] * (high - value) / (high - low)
 
     def x_at(self, pixels: float) -> float:
-        """Return the value so many pixels from the left of the chart."""
+        """Return the value at a distance in pixels from the left of the chart."""
         low, high = self._ends
         at = low + (high - low) * (pixels - self.room[0]) / self.inner[0]
         return 10.0**at if self.log else at
 
     def y_at(self, pixels: float) -> float:
-        """Return the value so many pixels from the top of the chart."""
+        """Return the value at a distance in pixels from the top of the chart."""
         low, high = self.y
         return high - (high - low) * (pixels - self.room[1]) / self.inner[1]
 

@@ -30,7 +30,7 @@ Layers = list[alt.Chart | None]
 
 
 def heat_range(matrices: Iterable[ArrayLike]) -> Range | None:
-    """Return the lowest and highest finite entry of several matrices; None where there is none.
+    """Return the lowest and highest finite entry of several matrices; None if no entry is finite.
 
     >>> heat_range([[[0.5, float("nan")], [0.25, 0.75]]])
     (0.25, 0.75)

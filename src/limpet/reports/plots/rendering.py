@@ -72,7 +72,7 @@ def save(
 
 
 def _standalone(charts: Sequence[alt.LayerChart], title: str, beside: int) -> str:
-    """Return charts as one SVG file on white, in rows of so many."""
+    """Return charts as one SVG file on white, with a fixed number in a row."""
     drawings = [_compiled(chart, {}) for chart in charts]
     sizes = [tuple(map(float, str(drawing.get("viewBox")).split()[2:])) for drawing in drawings]
     rows = [range(start, min(start + beside, len(charts))) for start in range(0, len(charts), beside)]

@@ -185,7 +185,7 @@ def _overlap(a: Rectangle, b: Rectangle) -> bool:
 def disk_plot(name: str, disk: PoincareDisk, *, width: float = 560) -> alt.LayerChart:
     """Draw the old embeddings as hollow and the new ones as filled marks, a shape and a colour for every class.
 
-    Shown is the disk up to the first ring around all marks; where there is none, up to its rim.
+    Show the disk up to the first ring around all marks, or up to its rim if no ring is around all.
     """
     rings = _rings(disk)
     edge = ring_radius(rings[-1])

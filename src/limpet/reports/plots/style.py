@@ -59,7 +59,7 @@ def area_of(shape: str, radius: float) -> float:
 
 
 def round_ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Return round values, about so many, from below to above a range; a single value gets a step towards zero.
+    """Return about this many round values, from below to above a range; a single value gets a step towards zero.
 
     >>> round_ticks(0.13, 0.52), round_ticks(1.0, 1.0, 1)
     ([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], [0.5, 1.0])
@@ -74,13 +74,13 @@ def round_ticks(low: float, high: float, about: int = 5) -> list[float]:
 
 
 def close_ticks(low: float, high: float, about: int = 5) -> tuple[tuple[float, float], list[float]]:
-    """Return ends close around a range, on values twice as fine as ticks are, and about so many round ticks within."""
+    """Return ends close around a range, on a grid twice as fine as the ticks, and about this many round ticks."""
     ends = round_ticks(low, high, 2 * about)
     return (ends[0], ends[-1]), inner_ticks(ends[0], ends[-1], about)
 
 
 def inner_ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Return round values within a range, about so many.
+    """Return about this many round values within a range.
 
     >>> inner_ticks(0.13, 0.52)
     [0.2, 0.3, 0.4, 0.5]

@@ -285,7 +285,7 @@ _ADVICE: list[tuple[type[Exception], str, str]] = [
      "install pgvector on the server."),
     (errors.UndefinedTable, "a generation that is there",
      "`limpet gallery status` lists them; gc may have removed it just now."),
-    (errors.LockNotAvailable, "nobody who still reads what is to be removed", "repeat in a moment."),
+    (errors.LockNotAvailable, "no reader of what is to be removed", "repeat in a moment."),
     (errors.QueryCanceled, "enough time", "raise statement_timeout of this role, or ask for less at once."),
     (psycopg.OperationalError, "a PostgreSQL server that answers",
      "start the server, or check address, user and password, then repeat."),

@@ -65,7 +65,7 @@ def pareto_points(results: Leaderboard) -> dict[str, tuple[CellMean, CellMean]]:
 
 
 def numbered(points: Collection[str]) -> bool:
-    """Return whether marks have numbers: so many names would cover each other."""
+    """Return whether marks are numbered: the names of this many marks would overlap."""
     return len(points) > _MANY
 
 

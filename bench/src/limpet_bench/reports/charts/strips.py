@@ -21,7 +21,7 @@ _KEY = 26.0
 def strip_panel(title: str, place: str, found: Strips, *, width: float = 640) -> alt.LayerChart:
     """Draw a row per query: its picture, and the first hits of every model beside it or, where they do not fit, below.
 
-    A right hit has a solid frame and a tick, a wrong one a dashed frame and a cross; one that nobody can judge a thin
+    A right hit has a solid frame and a tick, a wrong one a dashed frame and a cross; a hit without a judgement a thin
     one. Items without a picture have the name of their class.
     """
     most, models = _most(found), len(found.models)
