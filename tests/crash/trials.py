@@ -124,10 +124,11 @@ def run_trial(plan: Plan, place: Place, template: Place | None) -> Outcome:
     errors = plan.how in ("full", "broken", "limit", "server")
     work = _with_errors if errors else _until_killed
     killed = _life(plan, place, outcome, chance, 1, partial(work, plan, place), shared=not errors)
+    died = killed or not errors  # the second writer, in any case: its last commit may not be durable
     life = 1
     while outcome.violation is None and (killed or life == 1):
         life += 1
-        if killed:
+        if died:
             outcome.lost += len(place.lose(plan.power, plan.seed + life))
         if chance.random() < MOVED:
             try:
@@ -140,7 +141,7 @@ def run_trial(plan: Plan, place: Place, template: Place | None) -> Outcome:
             arm = Arm(
                 chance.choice(["kill", "later"]), occurrence=chance.randint(1, 30), delay=chance.uniform(0, 0.004)
             )
-        killed = _life(plan, place, outcome, chance, life, partial(_afterwards, plan, place, arm, life))
+        died = killed = _life(plan, place, outcome, chance, life, partial(_afterwards, plan, place, arm, life))
     if outcome.violation is None:
         try:
             outcome.replies = beside.check_replies(place, failing=plan.how == "server")
