@@ -81,7 +81,7 @@ def test_from_two_models_to_a_gallery(server: ApiServer, capsys: pytest.CaptureF
     adapt = (
         f"adapt --old products.npz --old-name ada {texts} --new {server.name} --adapter ridge --direction new_to_old"
     )
-    assert run(f"{adapt} --resamples 50 --report none --out link") == 1  # without labels, agreement alone
+    assert run(f"{adapt} --resamples 50 --report none --out link") == 3  # without labels, agreement alone
     server.noise = 0.005  # more than hosted models have it: it is the same model all the same
     assert (
         run(

@@ -210,6 +210,21 @@ def test_a_set_that_is_not_compatible_is_exit_code_1(capsys, files: Path, runs: 
     assert "not shown to be compatible on any of 2 test sets" in said and "No independent model was evaluated" in said
 
 
+def test_without_labels_nothing_is_told(capsys, files: Path, tmp_path: Path) -> None:
+    quick = ["--resamples", "50", "--report", "none", "--out"]
+    for test_set in ("roxford", "rparis"):
+        (tmp_path / test_set).mkdir()
+        for name in ("e1", "e3"):
+            with np.load(files / test_set / f"{name}.npz") as found:
+                np.savez(tmp_path / test_set / f"{name}.npz", vectors=found["vectors"], ids=found["ids"])
+        old, new = (tmp_path / test_set / f"{name}.npz" for name in ("e1", "e3"))
+        words = ["evaluate", "--old", old, "--new", new, "--old-name", "e1", "--new-name", "e3", "--curve", "no"]
+        assert run(capsys, *words, *quick, tmp_path / "out" / test_set)[0] == 3
+    (tmp_path / "clicks.csv").write_text("query,item\n" + "".join(f"rparis-{row},rparis-0\n" for row in range(1, 40)))
+    words = ["evaluate", "chain", old, new, "--relevant", tmp_path / "clicks.csv"]
+    assert run(capsys, *words, *quick, tmp_path / "chain")[0] == 3
+
+
 def test_what_cannot_be_combined(capsys, files: Path, runs: Path, tmp_path: Path) -> None:
     chain = tmp_path / "chained"
     run(capsys, *chain_words(files, "e1", "e2"), "--report", "none", "--out", chain)

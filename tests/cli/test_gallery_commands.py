@@ -388,7 +388,7 @@ def test_a_rehearsal_on_a_copy(vectors: Path, tmp_path: Path, run: Run) -> None:
     assert run("status", galleries["better"])["sequence"] == 2  # nothing was changed
     found = run("rehearse", galleries["worse"], "--model", files["v1"], *V1, *words, code=1)
     assert (found["verdict"], found["linked"]) == ("worse", "none")
-    found = run("rehearse", galleries["untold"], "--model", files["v2"], *V2, *words, "--sample", 40)
+    found = run("rehearse", galleries["untold"], "--model", files["v2"], *V2, *words, "--sample", 40, code=3)
     assert found["verdict"] == "unlabelled" and found["passed"]
     asked = ["--queries", files["v1"], files["v2"], "--old-name", "v1"]
     found = run("rehearse", galleries["better"], "--model", files["v2"], *V2, *asked, *words)

@@ -54,7 +54,7 @@ def test_own_images_without_classes_are_embedded_evaluated_and_kept(capsys, made
             assert "kind0-0.png" in embeddings.ids
     sides = ["--old", tmp_path / "all" / "old", "--new", tmp_path / "all" / "bct"]
     words = ["evaluate", *sides, "--data", flat, "--resamples", "50", "--out", tmp_path / "report"]
-    assert document(capsys, *words, code=1)["verdict"] == "unlabelled"
+    assert document(capsys, *words, code=3)["verdict"] == "unlabelled"
     assert "data:image/png" in (tmp_path / "report" / "report.html").read_text()
     live = [tmp_path / "live"]
     document(capsys, "gallery", "create", *live, "--embeddings", tmp_path / "all" / "old")

@@ -29,7 +29,7 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 fine, 1 a verdict failed, 2 wrong use or bad input."""
+    """Run one command and return its exit code: 0 fine, 1 a verdict failed, 2 wrong use, 3 no verdict can be told."""
     return run_program("limpet", "Upgrade an embedding model without re-indexing.", COMMANDS, _run_command, arguments)
 
 
@@ -141,7 +141,7 @@ def _help(program: str, about: str, summaries: Mapping[str, str]) -> str:
             *lines,
             "",
             f"`{program} COMMAND --help` lists the options of a command; every command takes --json.",
-            "Exit codes: 0 fine, 1 a verdict failed, 2 wrong use or bad input.",
+            "Exit codes: 0 fine, 1 a verdict failed, 2 wrong use or bad input, 3 the verdict cannot be told.",
             "What takes long shows a bar on a terminal, and writes a line every half minute to a log.",
         ]
     )

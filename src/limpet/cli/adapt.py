@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from limpet.cli.choices import options_by_method
-from limpet.cli.console import OTHER_CODE, as_json, console, long_texts, print_json, print_table, training_progress
+from limpet.cli.console import (
+    OTHER_CODE,
+    as_json,
+    console,
+    exit_code,
+    long_texts,
+    print_json,
+    print_table,
+    training_progress,
+)
 from limpet.cli.evidence import refuse_no_labels, refuse_swapped
 from limpet.cli.models import Model, Opening
 from limpet.cli.options import DataSets, Reading, guarded
@@ -484,7 +493,7 @@ def adapt(
     and what they find is measured. What is recommended is fitted on all items and saved below --out, as adapter or as
     head. The exit code is 0 if that is better than leaving everything as it is, and clearly worse at nothing that is
     guarded, and 1 otherwise; without labels that cannot be told, only agreement with embedding everything anew, and it
-    is 1. Judged queries (--relevant) tell it without labels.
+    is 3. Judged queries (--relevant) tell it without labels. Pairs that do not belong together are 1 in any case.
 
     Args:
         out: Folder for results.json, report.html, and what is recommended with its map of scores, score_map.json.
@@ -566,7 +575,8 @@ def adapt(
         told = [asdict(one) for one in thresholds]
         print_json({**results.to_dict(), "saved": None if saved is None else str(saved), "thresholds": told})
     advised = found.recommendation
-    return 0 if advised.action in HELPS and not advised.worse and found.held_out.answered else 1
+    decided = found.held_out.answered or advised.action == "check the pairs"
+    return exit_code(advised.action in HELPS and not advised.worse, told=decided)
 
 
 def _to_put_beside(out: Path, again: bool) -> list[Path]:

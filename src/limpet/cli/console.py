@@ -183,6 +183,15 @@ def as_json() -> bool:
     return JSON
 
 
+def exit_code(passed: bool, *, told: bool) -> int:
+    """Return 0 for a verdict that passed, 1 for one that failed, and 3 where it cannot be told.
+
+    >>> exit_code(True, told=True), exit_code(False, told=True), exit_code(False, told=False)
+    (0, 1, 3)
+    """
+    return 3 if not told else 0 if passed else 1
+
+
 def print_json(document: Mapping[str, object]) -> None:
     """Write the one JSON document of a command to standard output, where ``--json`` asked for it."""
     if not FIRST or not JSON:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
-from limpet.cli.console import as_json, console, print_error, print_json, print_table
+from limpet.cli.console import as_json, console, exit_code, print_error, print_json, print_table
 from limpet.cli.evidence import Pictures, Sides, classes_seen, refuse_no_labels, refuse_swapped, write_evidence
 from limpet.cli.options import Answers, DataSets, Judging, Output, Reading, Shown, Similarity
 from limpet.cli.pages import check_report
@@ -159,8 +159,9 @@ def evaluate(
 ) -> int:
     """Measure whether new queries can search the old gallery.
 
-    The exit code is 0 only for the verdict "compatible". Evaluations of several test sets are put side by side by
-    `limpet evaluate combine`, several generations of models are measured by `limpet evaluate chain`.
+    The exit code is 0 only for the verdict "compatible", 3 for "unlabelled" and 1 for the others. Evaluations of
+    several test sets are put side by side by `limpet evaluate combine`, several generations of models are measured by
+    `limpet evaluate chain`.
 
     Args:
         metrics: What to measure, such as recall@K, map, map@r, map@K; the protocol's own choice when left out.
@@ -246,7 +247,7 @@ def evaluate(
     )
     if as_json():
         print_json({"schema_version": results.schema_version, **evaluation.to_dict(), **link})
-    return 0 if evaluation.verdict == "compatible" else 1
+    return exit_code(evaluation.verdict == "compatible", told=evaluation.verdict != "unlabelled")
 
 
 def protocols() -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from limpet.cli.console import as_json, console, print_json, print_table
+from limpet.cli.console import as_json, console, exit_code, print_json, print_table
 from limpet.cli.evidence import Sides, names_of
 from limpet.cli.options import Answers, Judging, Output, Reading, Similarity
 from limpet.cli.pages import check_report, page_line, page_written
@@ -34,7 +34,7 @@ def chain(
 ) -> int:
     """Measure whether the queries of every model of a chain can search every earlier gallery.
 
-    The exit code is 0 only if no pair is incompatible.
+    The exit code is 0 only if no pair is incompatible, 3 if nothing says which items are right, and 1 otherwise.
 
     Args:
         embeddings: Embeddings of the same items by several models, oldest first.
@@ -85,7 +85,7 @@ def chain(
     results = _shown(evaluation, models[0], old_baseline or "own", output, typed)
     if as_json():
         print_json(results.to_dict())
-    return 0 if evaluation.compatible else 1
+    return exit_code(evaluation.compatible, told=evaluation.judged)
 
 
 def _check_one_kind(names: Sequence[str], models: Sequence[Sides], third: Sequence[Sides]) -> None:

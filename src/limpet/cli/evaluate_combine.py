@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from limpet.cli.console import as_json, console, print_json, print_table
+from limpet.cli.console import as_json, console, exit_code, print_json, print_table
 from limpet.cli.evidence import names_of
 from limpet.cli.options import Output
 from limpet.cli.pages import check_report, page_line, page_written
@@ -26,7 +26,8 @@ def combine(
 ) -> int:
     """Put earlier evaluations of one upgrade on several test sets side by side; nothing is measured again.
 
-    P metrics are shown per set and on average. The exit code is 0 only if every set is compatible.
+    P metrics are shown per set and on average. The exit code is 0 only if every set is compatible, 3 if one is
+    unlabelled and the others are compatible, and 1 otherwise.
 
     Args:
         results: Folders or results.json files of the evaluations, two or more.
@@ -51,7 +52,8 @@ def combine(
     _show(combined.model_copy(update={"command": typed}), output)
     if as_json():
         print_json(combined.to_dict())
-    return 0 if combination.compatible else 1
+    others = {one.verdict for one in combination.sets.values()} - {"compatible"}
+    return exit_code(combination.compatible, told=others != {"unlabelled"})
 
 
 def _show(combined: CombinationResults, output: Output) -> None:

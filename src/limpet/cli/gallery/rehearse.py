@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from limpet.cli.console import console, print_json, print_table, rate_progress
+from limpet.cli.console import console, exit_code, print_json, print_table, rate_progress
 from limpet.cli.gallery.common import command, made_by, open_vectors
 from limpet.cli.gallery.options import GalleryUrl, Links
 from limpet.cli.gallery.sources import KINDS, NewVectors
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from limpet.galleries import Gallery
     from limpet.galleries.rehearsal import Rehearsal
 
-PASSED = ("ready", "no gain", "unlabelled")
+PASSED = ("ready", "no gain")
 
 
 def rehearse(
@@ -43,7 +43,7 @@ def rehearse(
     """Rehearse a whole upgrade on a copy of a sample, in memory: swap, backfill, rollback, with searches throughout.
 
     The gallery is only read. The exit code is 0 if the upgrade finds as much as today or more, at the end and on the
-    way, and 1 otherwise. Without labels that cannot be told, and it is 1 only where a step or a search failed.
+    way, and 1 otherwise. Without labels that cannot be told, and it is 3 where no step or search failed.
 
     Args:
         links: What new queries may search, where the new model is not prepared yet.
@@ -85,7 +85,7 @@ def rehearse(
     _tell(found)
     console.print(f"\nresults  {path}{page_line(None, page)}")
     print_json(found.to_dict())
-    return 0 if found.verdict in PASSED else 1
+    return exit_code(found.verdict in PASSED, told=found.verdict != "unlabelled")
 
 
 def _commands(found: Rehearsal, url: str, source: NewVectors, links: Links) -> tuple[str, ...]:
