@@ -112,7 +112,17 @@ def test_the_best_is_the_best_on_items_that_nobody_saw(
     capsys: pytest.CaptureFixture[str], planted: Plant, tmp_path: Path, damped: bool, kind: str, items: int
 ) -> None:
     folder = planted(tmp_path / "seen", items, damped=damped)
-    words = ["--auto", "--direction", "new_to_old", "--no-guard", "--recipe.epochs", "10", "--recipe.batch-size", "32"]
+    words = [
+        "--auto",
+        "--direction",
+        "new_to_old",
+        "--guard",
+        "none",
+        "--recipe.epochs",
+        "10",
+        "--recipe.batch-size",
+        "32",
+    ]
     named = ["--old-name", "o", "--new-name", "n", "--report", "none", "--out", tmp_path / "out"]
     found = run(capsys, *sides(folder), *words, *named)
     advised, saved = found["recommendation"], tmp_path / "out" / kind

@@ -272,10 +272,10 @@ def test_no_query_of_one_set_finds_itself(
 
 def test_mixed_galleries_are_measured_where_somebody_asks(files: Path, tmp_path: Path) -> None:
     words = ["evaluate", "--old", files / "old.npz", "--new", files / "new.npz", *QUICK, "--out", tmp_path]
-    main([*map(str, words), "--mixing", "--tolerance", "0.02"])
+    main([*map(str, words), "--mixing", "0.02"])
     found = EvaluationResults.load(tmp_path).only().mixing
     assert found is not None
     assert {(one.queries, one.tolerated) for one in found.meetings} == {("new", 0.0), ("old", 0.02)}
     main([*map(str, words)])
     assert EvaluationResults.load(tmp_path).only().mixing is None
-    assert main([*map(str, words), "--tolerance", "0.02"]) == 2
+    assert main([*map(str, words), "--mixing"]) == 2

@@ -31,11 +31,23 @@ def test_settings_of_create_count_until_others_are_said(
     from limpet.galleries import Gallery
     from limpet.stores.base import Graph
 
-    made = ["gallery", "create", postgres_url, "--embeddings", vectors, "--name", "a", "--m", "8", "--ef-search", "40"]
+    made = [
+        "gallery",
+        "create",
+        postgres_url,
+        "--embeddings",
+        vectors,
+        "--name",
+        "a",
+        "--graph.m",
+        "8",
+        "--graph.ef-search",
+        "40",
+    ]
     assert main(made) == 0
     found = told(["gallery", "index", postgres_url], capsys)
     assert (found["generation"], found["rows"], found["indexed"]) == ("g1", 300, 300)
-    assert told(["gallery", "index", postgres_url, "--ef-construction", "80"], capsys)["indexed"] == 300
+    assert told(["gallery", "index", postgres_url, "--graph.ef-construction", "80"], capsys)["indexed"] == 300
     with Gallery.open(postgres_url) as gallery:
         assert gallery.store.graph == Graph(8, 80, 40)
     like = ["gallery", "search", postgres_url, "--like", "i7"]
@@ -46,10 +58,10 @@ def test_other_galleries_are_indexed_without_settings(
     tmp_path: Path, vectors: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url = str(tmp_path / "gallery")
-    refused = ["gallery", "create", url, "--embeddings", vectors, "--name", "a", "--m", "8"]
+    refused = ["gallery", "create", url, "--embeddings", vectors, "--name", "a", "--graph.m", "8"]
     assert main(refused) == 2 and not Path(url).exists()
     assert main(refused[:-2]) == 0
-    assert main(["gallery", "index", url, "--ef-search", "40"]) == 2
+    assert main(["gallery", "index", url, "--graph.ef-search", "40"]) == 2
     assert "a gallery in PostgreSQL" in capsys.readouterr().err
     assert main(["gallery", "index", url, "--generation", "g7"]) == 2
     assert told(["gallery", "index", url], capsys)["rows"] == 300

@@ -480,7 +480,6 @@ def adapt(
     unseen_pairs: Annotated[bool, RARE] = False,
     unlabelled: Annotated[list[str], RARE] = [],
     guard: Annotated[list[str], RARE] = [],
-    no_guard: Annotated[bool, RARE] = False,
     resamples: Annotated[int, RARE] = 2000,
     resample: Annotated[Literal["auto", "queries", "classes"], RARE] = "auto",
     seed: int = 0,
@@ -506,8 +505,7 @@ def adapt(
         unlabelled: Classes that stand for a missing label, such as "" or unknown: their items are fitted on as pairs
             without a label, and do not count in what is measured.
         guard: What a recommended candidate must not be clearly worse at than the old model: metrics such as recall@1,
-            and unseen-classes; recall@1 and unseen classes when left out.
-        no_guard: Let mAP alone decide.
+            and unseen-classes, or none to let mAP alone decide; recall@1 and unseen classes when left out.
         resamples: Bootstrap resamples for the intervals.
         resample: Draw queries, or whole classes, whose queries are correlated; "auto" draws classes where there are
             labels.
@@ -535,7 +533,7 @@ def adapt(
     refuse(bool(opening.model_options) and models.new.vectors is not None, "--model-options with vectors of the new "
            "model.", "them only where the new model embeds texts")  # fmt: skip
     refuse(resamples < 1, f"--resamples {resamples}.", "at least 1")
-    guards = guarded(guard, no_guard)
+    guards = guarded(guard)
     choice = compared.choice(seed, unlabelled=bool(unlabelled) or unseen_pairs)
     pair = models.opened(reading, opening, sets, out)
     opening.tell()

@@ -283,7 +283,7 @@ def _mixing_of(evidence: Path | None) -> Evaluation:
         raise ConfigError(
             "--same-column without evidence.",
             expected="--evidence FILE, which says that vectors of the two models may be mixed",
-            to_do="`limpet evaluate --old … --new … --mixing --out FOLDER` measures it.",
+            to_do="`limpet evaluate --old … --new … --mixing 0.01 --out FOLDER` measures it.",
         )
     return EvaluationResults.load(evidence).only(f"'{evidence}'")
 

@@ -154,8 +154,7 @@ def evaluate(
     metrics: list[str] = [],
     gate: Annotated[Literal["interval", "point"], RARE] = "interval",
     curve: Annotated[Literal["auto", "yes", "no"], RARE] = "auto",
-    mixing: Annotated[bool, RARE] = False,
-    tolerance: Annotated[float | None, RARE] = None,
+    mixing: Annotated[float | None, RARE] = None,
 ) -> int:
     """Measure whether new queries can search the old gallery.
 
@@ -169,8 +168,8 @@ def evaluate(
         curve: Whether to measure how search fares while the gallery is embedded anew; "auto" leaves it out of large
             evaluations, of which it would be by far the longest part.
         mixing: Also measure galleries that hold vectors of both models, with queries of both: whether new vectors may
-            stand beside old ones (`limpet attach start --same-column`).
-        tolerance: What old queries may lose on them, as a fraction; 0.01 when left out.
+            stand beside old ones (`limpet attach start --same-column`). Its value is what old queries may lose on
+            them, as a fraction such as 0.01.
 
     Examples:
         limpet evaluate --old runs/embedded/old --new runs/embedded/p2s --independent runs/embedded/independent
@@ -178,7 +177,6 @@ def evaluate(
         limpet evaluate --old runs/old-questions --new runs/new-questions --out runs/link-report
     """
     from limpet.evaluation.evaluate import evaluate as measure
-    from limpet.evaluation.mixing import TOLERANCE
     from limpet.sources.moment import one_moment
 
     check_report(output.report)
@@ -202,8 +200,6 @@ def evaluate(
     facts = shown.facts(sets, [*old, *new])
     images = shown.images(sets)
     cross = None if adapter is None else _cross_sides(adapter, old, new)
-    refuse(tolerance is not None and not mixing, "--tolerance without --mixing.", "both, or neither")
-    mixed = (TOLERANCE if tolerance is None else tolerance) if mixing else None
     small = len(old.query) * len(old.gallery) <= LARGE_CURVE
     with console.status("evaluating"):
         evaluation = measure(
@@ -216,7 +212,7 @@ def evaluate(
             metrics=metrics or None,
             old_classes=classes,
             curve=curve == "yes" or (curve == "auto" and small),
-            mixing=mixed,
+            mixing=mixing,
             guards=judging.guards,
             device=judging.placed,
             gate_metric=judging.gate_metric,

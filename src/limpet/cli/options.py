@@ -407,15 +407,14 @@ class Answers(Options):
         ground_truth: The file or folder of the protocol's ground truth.
         relevant: Pairs of a query and an item that answers it, .parquet or .csv with the columns query and item, such
             as clicks. Short for --protocol relevance --ground-truth.
-        protocol_options: Options of the protocol.
-        no_relevant: What a query without any relevant item is worth; the protocol's own rule when left out.
+        protocol_options: Options of the protocol, such as no-relevant, what a query without a relevant item is worth:
+            exclude or zero.
     """
 
     protocol: str | None = None
     ground_truth: Annotated[Path | None, RARE] = None
     relevant: Path | None = None
     protocol_options: Annotated[Named, RARE] = field(default_factory=dict)
-    no_relevant: Annotated[Literal["exclude", "zero"] | None, RARE] = None
 
     def __post_init__(self) -> None:
         if self.protocol is None:
@@ -447,8 +446,6 @@ class Answers(Options):
             name, truth = "relevance", self.relevant
         protocol = PROTOCOLS[name or "labels"]
         options = dict(self.protocol_options)
-        if self.no_relevant is not None:
-            options.setdefault("no_relevant", self.no_relevant)
         if leave_one_out and "leave_one_out" in option_types(protocol):
             options.setdefault("leave_one_out", True)
         return protocol.opened(truth, **bound(protocol, options, f"protocol '{protocol.name}'"))
@@ -462,9 +459,8 @@ class Judging(Options):
         gate_metric: The metric that decides the verdict; the protocol's own when left out.
         min_effect: Smallest gain in the gate metric that is called compatible, as a fraction such as 0.005.
         guard: Metrics, such as recall@1,recall@5, that must not be clearly worse than today (their whole interval of
-            cross - self_old below 0), whatever the gate metric says; every metric and the first hit when left out, of a
-            chain the first hit alone.
-        no_guard: Let the gate metric alone decide.
+            cross - self_old below 0), whatever the gate metric says; none to let the gate metric alone decide; every
+            metric and the first hit when left out, of a chain the first hit alone.
         resamples: Bootstrap resamples for the intervals.
         resample: Draw queries, or whole classes, whose queries are correlated; "auto" draws classes where several
             queries share one.
@@ -475,7 +471,6 @@ class Judging(Options):
     gate_metric: str | None = None
     min_effect: float = 0.0
     guard: list[str] = field(default_factory=list)
-    no_guard: Annotated[bool, RARE] = False
     resamples: Annotated[int, RARE] = 2000
     resample: Annotated[Literal["auto", "queries", "classes"], RARE] = "auto"
     device: Annotated[str, RARE] = "cpu"
@@ -483,12 +478,12 @@ class Judging(Options):
 
     def __post_init__(self) -> None:
         refuse(self.seed < 0, f"--seed {self.seed}.", "a whole number of at least 0")
-        guarded(self.guard, self.no_guard)
+        guarded(self.guard)
 
     @property
     def guards(self) -> tuple[str, ...] | None:
         """The guarded metrics; None for the usual ones."""
-        return guarded(self.guard, self.no_guard)
+        return guarded(self.guard)
 
     @property
     def placed(self) -> str | None:
@@ -496,14 +491,15 @@ class Judging(Options):
         return None if self.device == "cpu" else self.device
 
 
-def guarded(guard: Sequence[str], no_guard: bool) -> tuple[str, ...] | None:
-    """Return the guarded metrics of --guard and --no-guard; None for the usual ones.
+def guarded(guard: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the guarded metrics of --guard; None for the usual ones.
 
-    >>> guarded(["map,recall@1"], False), guarded([], True), guarded([], False)
+    >>> guarded(["map,recall@1"]), guarded(["none"]), guarded([])
     (('map', 'recall@1'), (), None)
     """
-    refuse(bool(guard) and no_guard, "--guard and --no-guard were given.", "one of them")
-    return () if no_guard else tuple(name for word in guard for name in word.split(",") if name) or None
+    named = tuple(name for word in guard for name in word.split(",") if name)
+    refuse("none" in named and len(named) > 1, f"--guard {' '.join(guard)}.", "metrics, or none alone")
+    return () if named == ("none",) else named or None
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ _SOME = (
     "to them too (limpet methods lists how)."
 )
 _LOOK = (
-    "Decide what counts for your users, name it (`--guard recall@1`, or `--no-guard` for the metric alone) and "
+    "Decide what counts for your users, name it (`--guard recall@1`, or `--guard none` for the metric alone) and "
     "evaluate the chain again, or re-embed the galleries of the pairs below before newer queries search them."
 )
 _HELD_OUT = "Evaluate the chain with queries that none of its newer models was trained on."

@@ -161,8 +161,8 @@ def _next_step(record: Evaluation) -> str:
     if record.verdict == "mixed" or (record.verdict == "inconclusive" and record.worse):
         return (
             "Look at queries that lost a right first hit, of which the report shows some, and decide what counts for "
-            "your users. Name it (`--guard recall@1,recall@5`, or `--no-guard` for the gate metric alone) and evaluate "
-            "again, or embed the gallery anew before you swap."
+            "your users. Name it (`--guard recall@1,recall@5`, or `--guard none` for the gate metric alone) and "
+            "evaluate again, or embed the gallery anew before you swap."
         )
     if record.verdict == "not held out":
         return (

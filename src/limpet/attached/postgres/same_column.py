@@ -12,7 +12,7 @@ from limpet.evaluation.results import Evaluation
 
 _SPACES = {"cosine": "hypersphere", "ip": "inner-product", "l2": "euclidean"}
 """The space in which an index compares vectors, by the word in its operators."""
-_MEASURE = "`limpet evaluate --old … --new … --mixing --out FOLDER` measures it"
+_MEASURE = "`limpet evaluate --old … --new … --mixing 0.01 --out FOLDER` measures it"
 
 
 def refuse_mixing(evaluation: Evaluation, table: AttachedTable, old: AttachedModel, new: AttachedModel) -> None:

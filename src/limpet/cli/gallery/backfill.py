@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from limpet.cli.console import console, long_texts, print_json, rate_progress
-from limpet.cli.gallery.options import GalleryUrl, Spending, Wait
+from limpet.cli.gallery.options import GalleryUrl, Spending
 from limpet.cli.gallery.sources import KINDS, NewVectors
 from limpet.cli.options import DataSets
 from limpet.cli.parameters import RARE
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from limpet.galleries.state import Progress, Told
 
 LISTED = 1000  # missing ids in --json
+WAIT_FOR_BATCHES = 60.0  # seconds for another writer, who may be in the middle of a batch
 
 
 def backfill(
@@ -36,9 +37,7 @@ def backfill(
     budget: int | None = None,
     rate: Annotated[float | None, RARE] = None,
     missing_out: Annotated[Path | None, RARE] = None,
-    retries: Annotated[int, RARE] = 6,
     seed: Annotated[int, RARE] = 0,
-    wait: Wait = 60.0,
 ) -> int:
     """Give items that lack one a vector of the prepared or active model.
 
@@ -53,7 +52,6 @@ def backfill(
         budget: Give at most so many items a new vector now.
         rate: Embed at most so many items a second.
         missing_out: File for the ids of all items that the source does not have, one a line; written at the end.
-        retries: How often a commit is tried again, with growing pauses, while the store is out of reach.
         seed: Of random orders.
 
     Examples:
@@ -64,7 +62,7 @@ def backfill(
     from limpet.galleries.sources import without_text
 
     limit = spending.items(budget)
-    with gallery.opened(wait) as it:
+    with gallery.opened(WAIT_FOR_BATCHES) as it:
         found = source.opened(it, sets)
         if found is None:
             status = it.status()
@@ -79,7 +77,7 @@ def backfill(
             it,
             lambda on_step: it.backfill(
                 found, order=order, batch=batch, budget=limit, rate=rate, seconds=spending.seconds,
-                retries=retries, wait=wait, seed=seed, on_step=on_step,
+                wait=WAIT_FOR_BATCHES, seed=seed, on_step=on_step,
             ),
         )  # fmt: skip
         missing = []

@@ -27,7 +27,6 @@ def doctor(
     source: NewVectors = NewVectors(),
     sets: DataSets = DataSets(),
     sample: Annotated[int, RARE] = 200,
-    seed: Annotated[int, RARE] = 0,
     repair: bool = False,
 ) -> int:
     """Read everything again and say what is wrong, and what to do about it; without --repair nothing is changed.
@@ -37,7 +36,6 @@ def doctor(
 
     Args:
         sample: Items of every generation that are embedded again, and searched for.
-        seed: Of the sample.
         repair: Where files are damaged, go back to the last commit that can be read whole first, and say what is lost.
 
     Examples:
@@ -53,7 +51,7 @@ def doctor(
             vectors = source.opened(it, sets)
             with rate_progress("reading", None) as show:
                 found = examined(
-                    it, vectors, sample=sample, seed=seed,
+                    it, vectors, sample=sample,
                     on_step=lambda event: show({"done": 0, "total": None, **event, "state": event["step"]}),
                 )  # fmt: skip
             if repaired is not None:

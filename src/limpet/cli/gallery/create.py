@@ -73,7 +73,7 @@ def create(
         space=named.space,
         columns=types,
         note=named.note,
-        graph=hnsw.graph(),
+        graph=hnsw.chosen(),
     ) as it:
         done = None if first is None else _filled(it, first, named.fingerprint, gallery, source)
         found = it.status()

@@ -11,7 +11,7 @@ import numpy as np
 
 from limpet.cli.console import console, print_json, rate_progress
 from limpet.cli.gallery.common import command, made_by, open_vectors, unnamed
-from limpet.cli.gallery.options import GalleryUrl, Wait
+from limpet.cli.gallery.options import WAIT, GalleryUrl
 from limpet.cli.gallery.sources import TO_EMBED, Embedder, fingerprints_of
 from limpet.cli.options import DataSets, leaving_out
 from limpet.cli.parameters import RARE, Options, as_typed
@@ -179,7 +179,6 @@ def import_rows(
     source: Items = Items(),
     sets: DataSets = DataSets(),
     commits: Commits = Commits(),
-    wait: Wait = 10.0,
 ) -> int:
     """Add items from a file of embeddings, a Parquet file or folder, or the URL of a table or collection.
 
@@ -193,7 +192,7 @@ def import_rows(
         limpet gallery import live --embeddings 'postgresql://me@host/shop?table=items' --name v1
         limpet gallery import live --texts more.csv --model package:wordllama
     """
-    with gallery.opened(wait) as it:
+    with gallery.opened(WAIT) as it:
         fingerprint = made_by(it.state, source.name)
         try:
             found = source.opened(fingerprint, sets, fingerprints_of(it))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from limpet.cli.console import console, print_json
-from limpet.cli.gallery.options import GalleryUrl, GraphOptions, Wait
+from limpet.cli.gallery.options import WAIT, GalleryUrl, GraphOptions
 
 
 def index(
@@ -11,7 +11,6 @@ def index(
     *,
     hnsw: GraphOptions = GraphOptions(),
     generation: str | None = None,
-    wait: Wait = 10.0,
 ) -> int:
     """Build an approximate index, which `search --approximate` follows; searches go on meanwhile.
 
@@ -23,11 +22,11 @@ def index(
         generation: Whose vectors; those of the active one when left out.
 
     Examples:
-        limpet gallery index postgresql://me@host/shop --m 24 --ef-construction 128
+        limpet gallery index postgresql://me@host/shop --graph.m 24 --graph.ef-construction 128
     """
-    with gallery.opened(wait) as it:
+    with gallery.opened(WAIT) as it:
         name = it.state.named(generation or it.state.active).name
-        it.build_index(name, graph=hnsw.graph(it.store.graph))
+        it.build_index(name, graph=hnsw.chosen(it.store.graph))
         upkeep = it.store.upkeep(name)
     console.print(f"{upkeep.indexed:,} of {upkeep.rows:,} vectors of {name} are indexed.")
     print_json({"generation": name, "rows": upkeep.rows, "indexed": upkeep.indexed, "bytes": upkeep.bytes})

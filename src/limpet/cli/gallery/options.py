@@ -14,9 +14,10 @@ from cyclopts import Parameter
 
 from limpet.cli.gallery.common import DECLARED, Identity, command, name_of, open_vectors
 from limpet.cli.models import Model, Opening
-from limpet.cli.parameters import RARE, Options
+from limpet.cli.parameters import RARE, Named, Options
 from limpet.errors import ConfigError, LimpetError, refuse, without_secrets
 from limpet.models.names import OF_TEXTS
+from limpet.support.options import bound
 
 if TYPE_CHECKING:
     from limpet.galleries import Gallery
@@ -46,10 +47,9 @@ class GalleryUrl(str):
         """
         from limpet.galleries import Gallery
 
-        refuse(wait is not None and wait < 0, f"--wait {wait}.", "at least 0 seconds")
         with self.assured("Nothing was changed." if wait is None else "The gallery is intact."):
             self.refuse_in_ram()
-            with Gallery.open(self, timeout=10.0 if wait is None else wait) as it:
+            with Gallery.open(self, timeout=WAIT if wait is None else wait) as it:
                 yield it
 
     @contextmanager
@@ -71,7 +71,8 @@ class GalleryUrl(str):
         _refuse_table(self)
 
 
-Wait = Annotated[float, RARE, Parameter(help="Seconds to wait for another writer.")]
+WAIT = 10.0
+"""Seconds to wait for another writer."""
 
 
 _ATTACHED = {
@@ -116,24 +117,21 @@ def _refuse_table(url: str) -> None:
 
 @dataclass(frozen=True)
 class GraphOptions(Options):
-    """How approximate indexes are built and searched, in PostgreSQL (HNSW); 16, 64 and 100 when never said.
+    """How approximate indexes are built and searched.
 
     Args:
-        m: Links of every row, 2 to 100: more find more, in a larger index.
-        ef_construction: Rows that are looked at to link one, twice m to 1,000: more find more, built in longer.
-        ef_search: Rows that a search looks at, 1 to 1,000; at least two for each hit.
+        graph: Options of the graphs of PostgreSQL (HNSW), such as --graph.m 24: m, links of every row; ef-construction,
+            rows that are looked at to link one; ef-search, rows that a search looks at. More find more, in a larger
+            index or a longer time; 16, 64 and 100 when never said.
     """
 
-    m: Annotated[int | None, RARE] = None
-    ef_construction: Annotated[int | None, RARE] = None
-    ef_search: Annotated[int | None, RARE] = None
+    graph: Annotated[Named, RARE] = field(default_factory=dict)
 
-    def graph(self, before: Graph | None = None) -> Graph | None:
+    def chosen(self, before: Graph | None = None) -> Graph | None:
         """Return what was said, and for the rest what was before; None where nothing was said."""
         from limpet.stores.base import Graph
 
-        said = {name: value for name, value in vars(self).items() if value is not None}
-        return replace(before or Graph(), **said) if said else None
+        return replace(before or Graph(), **bound(Graph, self.graph, "approximate index")) if self.graph else None
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,7 @@ def plan(
     spending: Spending = Spending(),
     evidence: list[Path] = [],
     sample: Annotated[int, RARE] = 256,
-    batch: Annotated[int, RARE] = 4096,
     rescore: Annotated[int, RARE] = 100,
-    seed: Annotated[int, RARE] = 0,
 ) -> int:
     """Say what a backfill would take: items, time, cost, room, and how search is meanwhile. Nothing is changed.
 
@@ -40,9 +38,7 @@ def plan(
     Args:
         evidence: results.json of `limpet evaluate` of a model that is not prepared yet, to say how search would be.
         sample: Items to embed, at least 2.
-        batch: Items that are embedded at a time.
         rescore: Candidates of a query that searches in two stages, to say what one would take.
-        seed: Of the sample.
 
     Examples:
         limpet gallery plan live --model release:runs/link/head --texts requests.csv --price-per-thousand 0.02
@@ -54,7 +50,7 @@ def plan(
         vectors = source.opened(it, sets)
         with console.status("embedding a sample"):
             found = planned(
-                it, vectors, reports=evidence, sample=sample, batch=batch, seed=seed,
+                it, vectors, reports=evidence, sample=sample,
                 price_per_thousand=spending.price_per_thousand, budget_cost=spending.max_cost,
                 budget_seconds=spending.seconds, meter=source.meter, candidates=rescore,
             )  # fmt: skip

@@ -37,7 +37,6 @@ def rehearse(
     old_name: Annotated[str | None, RARE] = None,
     order: Annotated[list[str], RARE] = [],
     class_column: Annotated[str, RARE] = "label",
-    most_queries: Annotated[int, RARE] = 200,
     seed: Annotated[int, RARE] = 0,
 ) -> int:
     """Rehearse a whole upgrade on a copy of a sample, in memory: swap, backfill, rollback, with searches throughout.
@@ -54,7 +53,6 @@ def rehearse(
         old_name: What you call the old model, of .npz, .npy and .parquet queries.
         order: Orders to rehearse, the first one whole; all that can be used when left out.
         class_column: Metadata column of the class: items of a query's class are right.
-        most_queries: Use so many queries at most.
         seed: Of the sample, and of random orders.
 
     Examples:
@@ -76,7 +74,7 @@ def rehearse(
         with rate_progress("rehearsal", None) as show:
             found = rehearsed(
                 it, vectors, reports=links.evidence, adapter=links.link, score_map=links.score_map, sample=sample,
-                queries=asked, orders=order or None, class_column=class_column, most_queries=most_queries, seed=seed,
+                queries=asked, orders=order or None, class_column=class_column, seed=seed,
                 on_step=lambda event: show({"done": 0, "total": None, **event, "state": event["step"]}),
             )  # fmt: skip
     found = found.model_copy(update={"commands": _commands(found, gallery, source, links), "command": typed})

@@ -11,7 +11,7 @@ import numpy as np
 from limpet.cli.console import console, print_json, rate_progress
 from limpet.cli.gallery.common import made_by, open_vectors
 from limpet.cli.gallery.imports import EMBEDDED_AT_ONCE, tell_left_out, unknown_columns
-from limpet.cli.gallery.options import GalleryUrl, Wait
+from limpet.cli.gallery.options import WAIT, GalleryUrl
 from limpet.cli.gallery.sources import TO_EMBED, Embedder, fingerprints_of
 from limpet.cli.options import DataSets
 from limpet.cli.parameters import RARE
@@ -79,7 +79,6 @@ def add(
     *,
     items: Items = Items(),
     sets: DataSets = DataSets(),
-    wait: Wait = 10.0,
 ) -> int:
     """Add items that the gallery does not have.
 
@@ -87,7 +86,7 @@ def add(
         limpet gallery add live --embeddings runs/new-items
         limpet gallery add live --texts new.csv --model package:wordllama
     """
-    return _write(gallery, wait, items, sets, replace=False)
+    return _write(gallery, items, sets, replace=False)
 
 
 def upsert(
@@ -95,7 +94,6 @@ def upsert(
     *,
     items: Items = Items(),
     sets: DataSets = DataSets(),
-    wait: Wait = 10.0,
 ) -> int:
     """Write items whole: their metadata and vectors replace what was there.
 
@@ -106,11 +104,11 @@ def upsert(
         limpet gallery upsert live --embeddings runs/changed-items
         limpet gallery upsert live --texts changed.csv --model release:runs/link/head
     """
-    return _write(gallery, wait, items, sets, replace=True)
+    return _write(gallery, items, sets, replace=True)
 
 
-def _write(gallery: GalleryUrl, wait: float, items: Items, sets: DataSets, *, replace: bool) -> int:
-    with gallery.opened(wait) as it:
+def _write(gallery: GalleryUrl, items: Items, sets: DataSets, *, replace: bool) -> int:
+    with gallery.opened(WAIT) as it:
         found = items.opened(it, sets)
         total = len({identifier for embeddings in found for identifier in embeddings.ids})
         refuse(not total, f"{shown(map(str, items.embeddings))} has no items.", "at least one item")
@@ -149,7 +147,7 @@ def _metadata(gallery: Gallery, place: Place, sets: list[EmbeddingSet], total: i
     return {name: found + [None] * (total - len(sets[0])) for name, found in values.items()}
 
 
-def delete(gallery: GalleryUrl, *, ids: list[str] = [], ids_from: Path | None = None, wait: Wait = 10.0) -> int:
+def delete(gallery: GalleryUrl, *, ids: list[str] = [], ids_from: Path | None = None) -> int:
     """Remove items with all their vectors; a backfill does not bring them back.
 
     Args:
@@ -162,7 +160,7 @@ def delete(gallery: GalleryUrl, *, ids: list[str] = [], ids_from: Path | None = 
     refuse(bool(ids) == (ids_from is not None), "Both or neither of --ids and --ids-from were given.", "one of them")
     names = list(dict.fromkeys(ids if ids_from is None else _lines(ids_from)))
     refuse(not names, f"'{ids_from}' has no ids.", "one id a line")
-    with gallery.opened(wait) as it:
+    with gallery.opened(WAIT) as it:
         known = set(it.store.fetch(names).ids)
         deleted, items = it.delete(names), len(it)
     unknown = [name for name in names if name not in known]

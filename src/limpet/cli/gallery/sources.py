@@ -34,16 +34,11 @@ class Embedder(Embedding):
         data: Images by name or folder.
         texts: Texts by name; a .csv, .parquet, .jsonl or .txt file; or the URL of a table or collection.
         batch_size: Items that the model takes at a time; 512 images or 64 texts when left out.
-        workers: Threads that embed parts of a batch at once.
     """
 
     data: str | None = None
     texts: str | None = None
     batch_size: Annotated[int | None, RARE] = None
-    workers: Annotated[int, RARE] = 0
-
-    def __post_init__(self) -> None:
-        refuse(self.workers < 0, f"--workers {self.workers}.", "at least 0")
 
     def items(self, sets: DataSets, known: Sequence[str] = ()) -> EmbeddedItems:
         """Return the items of --data or --texts, of a named data set its gallery, to be embedded when asked for.
@@ -66,12 +61,12 @@ class Embedder(Embedding):
                     expected="--data FOLDER, or --texts or --embeddings with a URL",
                     to_do="images at a URL are read by `limpet gallery backfill`.",
                 )
-            return EmbeddedItems(self._at_once(source), images.gallery, labelled=images.labelled)
+            return EmbeddedItems(source, images.gallery, labelled=images.labelled)
         self.named("--texts")
         texts = sets.texts(str(self.texts))
         found = texts if isinstance(texts, TextSet) else texts.gallery
         source = self._of_texts(TextItems.of(texts), known)
-        return EmbeddedItems(self._at_once(source), found, labelled=found.labels is not None)
+        return EmbeddedItems(source, found, labelled=found.labels is not None)
 
     def _of_images(self, data: str, sets: DataSets) -> tuple[VectorSource, RetrievalData | None]:
         """Return what embeds images, and all of them; None for those of a source, read batch by batch."""
@@ -97,11 +92,6 @@ class Embedder(Embedding):
         model = self.text_model(self.named("--texts"), self.over, known=known)
         return vectors_of_texts(model, items, batch_size=self.batch_size or 64)
 
-    def _at_once(self, source: VectorSource) -> VectorSource:
-        from limpet.galleries.sources import Parallel
-
-        return Parallel(source, self.workers) if self.workers > 1 else source
-
 
 @dataclass(frozen=True)
 class NewVectors(Embedder):
@@ -117,11 +107,16 @@ class NewVectors(Embedder):
         texts: The texts by name; a .csv, .parquet, .jsonl or .txt file; or the URL of a table or collection with a
             column of them, of which every batch is read when its turn comes.
         name: What you call the model of .npz, .npy and .parquet files; or a generation, such as g1.
+        workers: Threads that embed parts of a batch at once.
         cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
     """
 
     name: str | None = None
+    workers: Annotated[int, RARE] = 0
     cast: Annotated[bool, RARE] = False
+
+    def __post_init__(self) -> None:
+        refuse(self.workers < 0, f"--workers {self.workers}.", "at least 0")
 
     def typed(self) -> list[str]:
         """Return the options that were typed, for a command that goes on with the same vectors."""
@@ -140,7 +135,7 @@ class NewVectors(Embedder):
             ConfigError: Options that do not go together.
             ReleaseError: A release that does not take such items.
         """
-        from limpet.galleries.sources import TextItems, through
+        from limpet.galleries.sources import Parallel, TextItems, through
         from limpet.sources import open_source
         from limpet.sources.reading import SourceTexts
         from limpet.training.text_models import open_map
@@ -168,7 +163,7 @@ class NewVectors(Embedder):
                 else SourceTexts(open_source(address))
             )
             source = self._of_texts(items, fingerprints_of(gallery))
-        return self._at_once(source)
+        return Parallel(source, self.workers) if self.workers > 1 else source
 
     def _of_place(self, gallery: Gallery, place: Place) -> VectorSource:
         fingerprint = made_by(gallery.state, self.name)

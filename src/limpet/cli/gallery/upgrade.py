@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from limpet.cli.console import console, print_json, rate_progress
 from limpet.cli.gallery.common import command, size
-from limpet.cli.gallery.options import GalleryUrl, Links, NewModel, Wait
+from limpet.cli.gallery.options import WAIT, GalleryUrl, Links, NewModel
 from limpet.errors import UpgradeStateError, refuse
 from limpet.support.wording import duration
 
@@ -21,14 +21,13 @@ def prepare(
     *,
     new: NewModel = NewModel(),
     links: Links = Links(),
-    wait: Wait = 10.0,
 ) -> int:
     """Make room for the vectors of a new model; nothing that is served changes.
 
     Examples:
         limpet gallery prepare live --model release:runs/link/head --evidence runs/link-report
     """
-    with gallery.opened(wait) as it:
+    with gallery.opened(WAIT) as it:
         model = new.identity()
         with rate_progress("mapping stored vectors", None) as on_step:
             made = it.prepare(
@@ -55,7 +54,6 @@ def link(
     query: str | None = None,
     of: str | None = None,
     force: str | None = None,
-    wait: Wait = 10.0,
 ) -> int:
     """Let queries of one model search the vectors of another, in a direction that a report measured.
 
@@ -72,7 +70,7 @@ def link(
     refuse(
         (evidence is None) == (force is None), "Both or neither of --evidence and --force were given.", "one of them"
     )
-    with gallery.opened(wait) as it:
+    with gallery.opened(WAIT) as it:
         asked, searched = _direction(it, query, of)
         made = it.link(asked, searched, report=evidence, force=force)
         console.print(f"Queries of {made.query} search vectors of {made.gallery} from now on.")
@@ -93,21 +91,18 @@ def _direction(gallery: Gallery, query: str | None, of: str | None) -> tuple[str
     return asked, of or others[0]
 
 
-def calibrate(gallery: GalleryUrl, *, seed: int = 0, wait: Wait = 10.0) -> int:
+def calibrate(gallery: GalleryUrl) -> int:
     """Let searches merge old and new vectors by scores on one scale, told without labels by items that have both.
 
     For an upgrade whose adapter maps queries or old vectors, once a part is backfilled. Until then hits are merged by
     rank where it maps queries, and by scores as they are where it maps vectors. What a query scores in either part is
     compared with what it scores on a cohort of up to 1,000 items that have vectors of both.
 
-    Args:
-        seed: Of the cohort's draw.
-
     Examples:
         limpet gallery calibrate live
     """
-    with gallery.opened(wait) as it:
-        made, items = it.calibrate(seed=seed)
+    with gallery.opened(WAIT) as it:
+        made, items = it.calibrate()
         console.print(
             f"Hits of {made.query} and {made.gallery} are merged by score from now on, by a cohort of {items:,} items "
             "with vectors of both."
@@ -115,7 +110,7 @@ def calibrate(gallery: GalleryUrl, *, seed: int = 0, wait: Wait = 10.0) -> int:
         return _tell(it, gallery, {"query": made.query, "gallery": made.gallery, "items": items})
 
 
-def swap(gallery: GalleryUrl, *, force: str | None = None, wait: Wait = 10.0) -> int:
+def swap(gallery: GalleryUrl, *, force: str | None = None) -> int:
     """Make the prepared model the active one: queries, new items and the rule of search change at once.
 
     Refused while its queries would miss items: then a passing report, an adapter or a backfill comes first.
@@ -127,12 +122,12 @@ def swap(gallery: GalleryUrl, *, force: str | None = None, wait: Wait = 10.0) ->
         limpet gallery swap live
     """
     refuse(force == "", "--force without a reason.", "--force REASON, for the journal")
-    with gallery.opened(wait) as it:
+    with gallery.opened(WAIT) as it:
         state = it.swap(force=force)
         return _tell(it, gallery, {"active": state.active, "forced": force})
 
 
-def complete(gallery: GalleryUrl, *, allow_missing: bool = False, wait: Wait = 10.0) -> int:
+def complete(gallery: GalleryUrl, *, allow_missing: bool = False) -> int:
     """Read every vector of the active model, and declare the upgrade finished if there is a right one for every item.
 
     Args:
@@ -142,21 +137,21 @@ def complete(gallery: GalleryUrl, *, allow_missing: bool = False, wait: Wait = 1
     Examples:
         limpet gallery complete live
     """
-    with gallery.opened(wait) as it, rate_progress("counting", None) as on_step:
+    with gallery.opened(WAIT) as it, rate_progress("counting", None) as on_step:
         found = it.complete(allow_missing=allow_missing, on_step=on_step)
     console.print(f"{found.right:,} of {found.items:,} items have a right vector of {found.generation}.")
-    with gallery.opened(wait) as it:
+    with gallery.opened(WAIT) as it:
         return _tell(it, gallery, {"generation": found.generation, "items": found.items, "right": found.right,
                               "missing": found.lacking})  # fmt: skip
 
 
-def rollback(gallery: GalleryUrl, *, wait: Wait = 10.0) -> int:
+def rollback(gallery: GalleryUrl) -> int:
     """Make the former model active again, at once and without embedding anything; nothing is deleted.
 
     Examples:
         limpet gallery rollback live
     """
-    with gallery.opened(wait) as it:
+    with gallery.opened(WAIT) as it:
         only_new = it.rollback()
         found = it.status()
         console.print(f"{found.active} is active again.")
@@ -169,20 +164,20 @@ def rollback(gallery: GalleryUrl, *, wait: Wait = 10.0) -> int:
         return _tell(it, gallery, {"active": found.active, "only_new": only_new})
 
 
-def abandon(gallery: GalleryUrl, *, wait: Wait = 10.0) -> int:
+def abandon(gallery: GalleryUrl) -> int:
     """Give up the prepared model; its vectors are not searched any more, and stay until gc.
 
     Examples:
         limpet gallery abandon live
     """
-    with gallery.opened(wait) as it:
+    with gallery.opened(WAIT) as it:
         before = it.state.prepared
         it.abandon()
         console.print(f"{before} is given up; {it.state.active} stays active.")
         return _tell(it, gallery, {"abandoned": before, "active": it.state.active})
 
 
-def gc(gallery: GalleryUrl, *, older_than: float = 3600.0, wait: Wait = 10.0) -> int:
+def gc(gallery: GalleryUrl, *, older_than: float = 3600.0) -> int:
     """Remove abandoned vectors and, once an upgrade is complete, those of former models: no rollback after that.
 
     Args:
@@ -192,7 +187,7 @@ def gc(gallery: GalleryUrl, *, older_than: float = 3600.0, wait: Wait = 10.0) ->
         limpet gallery gc live
     """
     refuse(older_than < 0, f"--older-than {older_than}.", "at least 0 seconds")
-    with gallery.opened(wait) as it:
+    with gallery.opened(WAIT) as it:
         before = {*it.state.by_name, *it.state.retired}
         tidied = it.gc(older_than=older_than)
         gone = sorted(before - set(it.state.by_name))
