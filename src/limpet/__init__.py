@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from limpet.methods.base import CompatibilityMethod
     from limpet.models.named_models import open_release
     from limpet.models.release import Release, load_release, save_release
+    from limpet.models.specs import EncoderSpec
     from limpet.sources.reading import load_embeddings
     from limpet.training.compatibility_loss import CompatibilityLoss
     from limpet.training.encode import embed_images, encode

@@ -203,7 +203,7 @@ def test_arcface_without_margin_is_cosine_softmax() -> None:
     [
         (lambda: build_backbone("resnet81", 3, 32, None, {}), "Did you mean 'resnet18'"),
         (lambda: build_backbone("convnet", 3, 32, None, {"filtres": 3}), "filtres"),
-        (lambda: build_backbone("resnet18", 3, 32, None, {"stem": "big"}), "small, imagenet"),
+        (lambda: build_backbone("resnet18", 3, 32, None, {"stem": "big"}), "'small' or 'imagenet'"),
         (lambda: build_backbone("vit_s", 3, 30, None, {"patch": 4}), "whole number of patches"),
         (lambda: build_backbone("vit_s", 3, 30, None, {"patch": 4}), r"1, 2, 3, 5, .*\n.*--backbone-options\.patch"),
         (lambda: build_backbone("vit_s", 3, 100, None, {}), r"patches of 16"),

@@ -105,7 +105,7 @@ def test_the_release_says_what_it_was_trained_on(tuned: FineTuned) -> None:
 @pytest.mark.parametrize("method", CLASSLESS)
 def test_every_method_that_needs_no_classes_trains_on_pairs(method: str, encoder: TextEncoder, tmp_path: Path) -> None:
     made = fine_tune(by_old(FEW.texts), FEW, encoder, experiment(method), tmp_path)
-    assert made.embed(ASKED).dim == 8 and len(CLASSLESS) == 8
+    assert made.embed(ASKED).dim == 8
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name not in CLASSLESS])

@@ -123,7 +123,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "a curvature on the sphere": ({"method": "independent", "curvature": 1.0}, "on the hypersphere", "--space lorentz"),
     "a negative curvature": (
-        {"method": "independent", "space": "lorentz", "curvature": -1.0}, "curvature -1", "above 0"
+        {"method": "independent", "space": "lorentz", "curvature": -1.0}, "curvature=-1", "above 0"
     ),
     "zeta on the sphere": ({"method": "bct", "old": "hypersphere", "zeta": 1.0}, "clipping length", "directions"),
     "zeta too large": ({"method": "independent", "space": "lorentz", "zeta": 10.0}, "ζ = 10", "noise"),
@@ -218,7 +218,7 @@ def test_an_old_model_of_another_curvature_is_searched_once_it_is_lifted_again(i
         1.2,
     )
 
-    # points of curvature -1 and of -0.5 have the same tangent vectors: space components are sinh(√K r) / √K along them
+    # points of curvature=-1 and of -0.5 have the same tangent vectors: space components are sinh(√K r) / √K along them
     gallery, moved = embed_images(old, images), lift_embeddings(embed_images(old, images), laid)
     lengths = np.arcsinh(np.linalg.norm(gallery.vectors, axis=1))
     expected = np.sinh(np.sqrt(0.5) * lengths) / np.sqrt(0.5)

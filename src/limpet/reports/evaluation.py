@@ -200,7 +200,7 @@ def _next_step(record: Evaluation) -> str:
             f"{record.first_hits.metric}` judges by the first hit."
         )
     if "gallery" in (record.mapped or {}):
-        return "Map the old gallery (`limpet embed stored GALLERY --adapter ADAPTER`), then swap the query model."
+        return "Map the old gallery (`limpet embed stored GALLERY --model adapter:ADAPTER`), then swap the query model."
     if (record.score("self_new") or 0) <= (record.score("cross") or 0):
         return "Swap the query model now; by these numbers re-embedding the gallery would bring nothing more."
     return "Swap the query model now, and re-embed the gallery afterwards at your own pace (backfill)."

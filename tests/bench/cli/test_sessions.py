@@ -70,7 +70,7 @@ WRONG = {
     "an unknown option of a method": (["disjoint", "--method_options.alpha", "1"], "no option 'alpha'"),
     "a method of another space": (["disjoint", "--plan-options.sessions", "2", "--method", "hbct"], "hypersphere"),
     "too many test images": (["disjoint", "--test-images", "9", "--budget", "5"], "test"),
-    "a seed below 0": (["disjoint", "--seed", "-1"], "0 or more"),
+    "a seed below 0": (["disjoint", "--seed", "-1"], "at least 0"),
     "several devices": (["disjoint", "--plan-options.sessions", "2", "--method", "finetune", "--recipe.devices", "2"],
                         "one"),
 }  # fmt: skip
