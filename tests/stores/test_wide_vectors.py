@@ -189,7 +189,7 @@ def test_spaces_without_an_index_say_so_and_are_searched_exactly(postgres_url: s
     "numbers", [(1, 64, 100), (101, 400, 100), (16, 31, 100), (16, 1001, 100), (16, 64, 0), (16, 64, 1001)]
 )
 def test_numbers_that_no_graph_has_are_refused(numbers: tuple[int, int, int]) -> None:
-    with pytest.raises(ConfigError, match="[Gg]raph"):
+    with pytest.raises(ConfigError, match=r"[Gg]raph"):
         Graph(*numbers)
 
 
