@@ -15,10 +15,13 @@ from typing import Any
 import pytest
 
 from limpet.cli import main
+from limpet.data.datasets import DATASETS
+from limpet.data.texts import TEXT_DATASETS
 from limpet.evaluation.metrics import METRICS
 from limpet.evaluation.protocols import PROTOCOLS
 from limpet.methods import METHODS
 from limpet.models.heads import HEADS
+from limpet.registry import Registry
 from limpet.support.source_code import version_of
 from limpet_bench.cache import TaskCache
 from limpet_bench.run import Bench
@@ -153,3 +156,9 @@ def test_an_installer_makes_the_same_of_it(tmp_path) -> None:
     install(PACKAGE, by_hand)
     for name in ("own_method.py", "limpet_own_method-0.1.0.dist-info/entry_points.txt"):
         assert (tmp_path / "site" / name).read_text().split() == (by_hand / name).read_text().split()
+
+
+@pytest.mark.parametrize("registry", [DATASETS, TEXT_DATASETS, PROTOCOLS], ids=lambda one: one.group)
+def test_limpet_knows_which_names_the_bench_brings(registry: Registry[Any]) -> None:
+    text = (Path(__file__).parents[2] / "bench/pyproject.toml").read_text(encoding="utf-8")
+    assert set(registry.in_bench) == {*tomllib.loads(text)["project"]["entry-points"][registry.group]}
