@@ -220,7 +220,7 @@ def test_a_suite_names_no_server_that_is_not_listed(
         "frozen": {"old": server.name, "new": server.name},
     }  # fmt: skip
     write_suite(Path("suite.py"), suite)
-    for command in (["run"], ["plan"]):
-        assert bench([*command, "suite.py", "--cache", "cache"]) == 2
-        assert "LIMPET_API_HOSTS" in capsys.readouterr().err
+    assert bench(["run", "suite.py", "--cache", "cache"]) == 2
+    assert "LIMPET_API_HOSTS" in capsys.readouterr().err
+    bench(["plan", "suite.py", "--cache", "cache"])  # which lists the runs where the data is missing
     assert not server.requests and not connects
