@@ -45,7 +45,7 @@ def suite_of(content: Mapping[str, Any], *, checked: bool = True) -> Suite:
             values by dotted name; settings of the training of all new models, and, of old ones, in "old"; "frozen" and
             "budget" of all runs; "tuning", whose "search" is that of all rows without one; and "links", by scenario:
             "predecessor" and "gallery", which are scenarios, "baseline", "frozen" and settings of the training.
-        checked: Refuse what nobody knows, as the suites of commands are.
+        checked: Refuse unknown names, as the suites of commands are.
     """
     known = {
         *TRAINING,

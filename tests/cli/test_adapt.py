@@ -340,7 +340,7 @@ def test_heads_need_labels(fails: Fails, mine: Path, capsys, tmp_path: Path) -> 
     assert "--method p2s for items without labels" in said and not (tmp_path / "out").exists()
     for option in (["--recipe.epochs", 3], ["--unseen-share", 0.3], ["--head", "arcface"]):
         assert "for items without labels" in fails(*sides(mine), *option, "--out", tmp_path / "out")
-    found = run(capsys, *sides(mine), *RIDGE, "--out", tmp_path / "out", code=3)  # better or not, nobody knows
+    found = run(capsys, *sides(mine), *RIDGE, "--out", tmp_path / "out", code=3)  # unknown without labels
     assert found["recommendation"]["action"] == "adapt" and (tmp_path / "out" / "adapter").exists()
     assert found["protocol"]["metric"] == "overlap@10" and not found["data"]["labelled"]
     assert "agreement with re-embedding, not correctness" in found["recommendation"]["sentences"][-1]
