@@ -34,7 +34,7 @@ LARGEST_IMAGE = 2**14
 class EmbeddingSpec(BaseModel, ABC):
     """Everything that defines an encoder but its weights; part of its fingerprint.
 
-    Args:
+    Attributes:
         dim: Dimension D of the embeddings.
         projection: From features to embedding: "linear", "linear-bn" (no bias, then batch normalisation, as in
             AdvBCT), "mlp" (two layers, as in NDPP), or where there are D features already "residual" (what two layers
@@ -122,7 +122,7 @@ class EmbeddingSpec(BaseModel, ABC):
 class EncoderSpec(EmbeddingSpec):
     """Everything that defines an encoder of images but its weights; see `EmbeddingSpec` for what all encoders share.
 
-    Args:
+    Attributes:
         backbone: A key of `limpet.models.backbones.BACKBONES`.
         channels: Channels of the images.
         image_size: Height and width, or one number for both, from 8 to 16,384; other sizes are resized on entry.
@@ -246,7 +246,7 @@ def _checked(kind: type[Spec], values: dict[str, Any]) -> Spec:
 class FeatureSpec(EmbeddingSpec):
     """Everything that defines a network over a frozen model but its weights; see `EmbeddingSpec` for the rest.
 
-    Args:
+    Attributes:
         frozen: Fingerprint of the frozen model; embeddings of another one are not understood.
         width: Dimension of its embeddings.
     """
@@ -270,7 +270,7 @@ class FeatureSpec(EmbeddingSpec):
 class TextSpec(FeatureSpec):
     """A text model that is trained on, with its projection; its release is a network over what it has become.
 
-    Args:
+    Attributes:
         frozen: Fingerprint of the text model that training starts from.
         width: Dimension of its embeddings.
         place: What people call it: a folder, or a name.
