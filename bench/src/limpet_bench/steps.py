@@ -19,7 +19,6 @@ from limpet.embeddings import EmbeddingSet, StringArray, embedding_set, storage
 from limpet.embeddings.embedding_set import as_points
 from limpet.errors import DataError
 from limpet.evaluation import thumbnails
-from limpet.evaluation.accuracy import accuracy as classification_accuracy
 from limpet.evaluation.compatibility import Verdict, clearly_worse, verdict
 from limpet.evaluation.first_hits import FirstHits
 from limpet.evaluation.intervals import Draws, clusters_of, counted_clusters, groups_drawn, mean_intervals
@@ -32,6 +31,7 @@ from limpet.models.named_models import needs_module, open_release
 from limpet.models.release import Release, load_record
 from limpet.support.disk import whole_folder
 from limpet.training.encode import cached_embeddings, embed_images
+from limpet_bench.accuracy import accuracy as classification_accuracy
 from limpet_bench.figures import ACCURACY
 from limpet_bench.pictures.answered_classes import with_answered_classes
 from limpet_bench.pictures.embedding_map import (
@@ -325,7 +325,7 @@ def session_accuracy(settings: Settings, place: Place) -> dict[str, dict[str, di
 def accuracy_of(release: Release, parts: Sequence[EmbeddingSet]) -> float | None:
     """Return how often the classifier of a release names the class of an item of these features.
 
-    See `limpet.evaluation.accuracy.accuracy`.
+    See `limpet_bench.accuracy.accuracy`.
 
     Raises:
         DataError: The release has no classifier.

@@ -60,7 +60,7 @@ COMPUTING = (
 """Packages of limpet whose code decides what a task becomes."""
 
 OWN = ("datasets", "protocols", "pictures", "sessions")
-MODULES = ("steps.py", "sources.py", "settings.py")
+MODULES = ("accuracy.py", "steps.py", "sources.py", "settings.py")
 """Packages and modules of the bench that do."""
 
 

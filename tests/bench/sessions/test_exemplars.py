@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from limpet.data import ArrayImages, ImageSet
-from limpet.data.perturbations import PERTURBATIONS, Perturbation
 from limpet.errors import ConfigError
 from limpet.geometry import Hypersphere, Lorentz, Space
 from limpet.methods.base import View
@@ -28,6 +27,7 @@ from limpet_bench.sessions.memory import (
     vote_uncertainty,
     votes,
 )
+from limpet_bench.sessions.perturbations import PERTURBATIONS, Perturbation
 
 SPHERE, LORENTZ = Hypersphere(8), Lorentz(8)
 CLASSES = ("ape", "bee", "cat")

@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from limpet.data.datasets import Dataset
 from limpet.data.decoding import Fit
-from limpet.data.hold_out import set_images_apart
 from limpet.data.image_set import ImageSet
 from limpet.data.image_size import ImageSize, readable_sides
 from limpet.data.images import ArrayImages, EncodedImages, Images, keep_decoded
 from limpet.data.retrieval_data import RetrievalData
 from limpet.embeddings import StringArray
 from limpet.errors import DataError
+from limpet_bench.datasets.hold_out import set_images_apart
 from limpet_bench.datasets.layout import Needed, require, text_of, unlike
 
 OBTAINED = "its home page, www.cs.toronto.edu/~kriz/cifar.html (the binary version, cifar-100-binary.tar.gz)"

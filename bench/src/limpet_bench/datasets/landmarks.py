@@ -15,11 +15,11 @@ import numpy as np
 
 from limpet.data.datasets import Dataset
 from limpet.data.decoding import Fit
-from limpet.data.hold_out import set_classes_apart
 from limpet.data.image_set import ImageSet
 from limpet.data.image_size import ImageSize
 from limpet.data.retrieval_data import UNLABELLED, RetrievalData
 from limpet.errors import DataError, refuse
+from limpet_bench.datasets.hold_out import set_classes_apart
 from limpet_bench.datasets.layout import Needed, listed_images, read_columns, require, unlike
 
 Usage = Literal["Public", "Private", "both"]

@@ -9,13 +9,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from limpet.data.datasets import Dataset
-from limpet.data.hold_out import set_classes_apart
 from limpet.data.image_set import ImageSet
 from limpet.data.image_size import ImageSize, readable_sides
 from limpet.data.images import keep_decoded
 from limpet.data.retrieval_data import RetrievalData
 from limpet.embeddings import StringArray
 from limpet.errors import DataError
+from limpet_bench.datasets.hold_out import set_classes_apart
 from limpet_bench.datasets.layout import Needed, require, unlike
 from limpet_bench.datasets.record_io import RecordFile, RecordImages
 

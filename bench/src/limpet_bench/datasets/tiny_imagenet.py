@@ -8,7 +8,6 @@ import numpy as np
 
 from limpet.data.datasets import Dataset
 from limpet.data.decoding import Fit
-from limpet.data.hold_out import set_images_apart
 from limpet.data.image_set import ImageSet
 from limpet.data.image_size import ImageSize
 from limpet.data.images import EncodedImages, keep_decoded
@@ -16,6 +15,7 @@ from limpet.data.retrieval_data import RetrievalData
 from limpet.data.sampling import class_counts, generator_of, lowest_of_each_class
 from limpet.embeddings import StringArray
 from limpet.errors import DataError, refuse
+from limpet_bench.datasets.hold_out import set_images_apart
 from limpet_bench.datasets.layout import Needed, fields_of, listed_images, require, unlike
 
 _COLUMNS = ("image", "label", "file")

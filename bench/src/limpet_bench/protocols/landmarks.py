@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import DataError, unknown_name
 from limpet.evaluation.protocols.base import Lists, RankingProtocol
-from limpet.evaluation.protocols.names import lists_of_pairs, named_queries, rows_of_all
+from limpet.evaluation.protocols.names import lists_of_pairs, rows_of_all
 from limpet.evaluation.ranking.engine import no_rows
 from limpet.evaluation.ranking.row_lists import RowLists
 from limpet.evaluation.retrieval import NoRelevant
@@ -64,7 +64,7 @@ class Landmarks(RankingProtocol):
 
     def asked(self, query: EmbeddingSet) -> NDArray[np.bool_] | None:
         """Return which queries the solution names; all where labels say who answers."""
-        return None if self.truth is None else named_queries(self.truth.query_names, query)
+        return None if self.truth is None else _named_queries(self.truth.query_names, query)
 
     def answers(self, query: EmbeddingSet, gallery: EmbeddingSet) -> Lists:
         """Return the rows of the images that answer every query; nothing is ignored."""
@@ -126,7 +126,7 @@ class Revisited(RankingProtocol):
 
     def asked(self, query: EmbeddingSet) -> NDArray[np.bool_] | None:
         """Return which queries the ground truth names."""
-        return named_queries(self.truth.query_names, query)
+        return _named_queries(self.truth.query_names, query)
 
     def answers(self, query: EmbeddingSet, gallery: EmbeddingSet) -> Lists:
         """Return the rows of the sought images of every query, and of its junk."""
@@ -140,3 +140,10 @@ class Revisited(RankingProtocol):
             return lists_of_pairs(owner, rows[np.concatenate(parts)], len(query))
 
         return Lists(named(_SOUGHT[self.difficulty]), named(_IGNORED[self.difficulty]))
+
+
+def _named_queries(names: Sequence[str], query: EmbeddingSet) -> NDArray[np.bool_] | None:
+    """Return which queries a ground truth names (Q,), or None where it names them all; see `rows_of_all`."""
+    named = np.zeros(len(query), np.bool_)
+    named[rows_of_all(names, query, "queries")] = True
+    return None if named.all() else named

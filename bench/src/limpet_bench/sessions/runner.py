@@ -126,7 +126,7 @@ def learner_code(experiment: Experiment) -> str:
 
 @cache
 def _code_of_sessions() -> str:
-    return digest_of(Path(__file__).with_name(f"{name}.py") for name in ("memory", "plans", "runner"))
+    return digest_of(Path(__file__).with_name(f"{name}.py") for name in ("memory", "perturbations", "plans", "runner"))
 
 
 def standing_of_learner(experiment: Experiment, folder: Path, name: str) -> Standing:

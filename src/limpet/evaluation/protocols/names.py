@@ -81,13 +81,6 @@ def short_names(names: StringArray) -> StringArray:
     return StringArray.from_arrow(pc.replace_substring_regex(bare, _EXTENSION, ""))
 
 
-def named_queries(names: Sequence[str], query: EmbeddingSet) -> NDArray[np.bool_] | None:
-    """Return which queries a ground truth names (Q,), or None where it names them all; see `rows_of_all`."""
-    named = np.zeros(len(query), np.bool_)
-    named[rows_of_all(names, query, "queries")] = True
-    return None if named.all() else named
-
-
 def lists_of_pairs(
     owner: NDArray[np.int64], rows: NDArray[np.int64], queries: int, gains: NDArray[np.float64] | None = None
 ) -> RowLists:

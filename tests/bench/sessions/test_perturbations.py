@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from limpet.data.perturbations import PERTURBATIONS, cutout, solarisation
+from limpet_bench.sessions.perturbations import PERTURBATIONS, cutout, solarisation
 
 EVERY = pytest.mark.parametrize("perturb", PERTURBATIONS.values(), ids=PERTURBATIONS)
 DRAWN = [name for name in PERTURBATIONS if not name.startswith(("inversion", "solarisation"))]

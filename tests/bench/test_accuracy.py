@@ -6,10 +6,10 @@ import torch
 
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import DataError
-from limpet.evaluation.accuracy import accuracy
 from limpet.geometry import Hypersphere, Lorentz, Space
 from limpet.methods.base import Head, View
 from limpet.models.heads import HEADS, build_head
+from limpet_bench.accuracy import accuracy
 
 CLASSES = ("cat", "dog", "emu")
 CASES = [
