@@ -35,16 +35,16 @@ ONCE = 1000
 
 def measure(url: str, dim: int, budget: int) -> dict[str, float]:
     """Attach, compare and fill; return seconds of the first comparison, and rows filled a second."""
-    from limpet.attached.base import AttachedModel
     from limpet.attached.collections.opening import attach
-    from limpet.galleries.sources import CallableVectors
     from limpet.geometry import Hypersphere
+    from limpet.upgrade.model import UpgradeModel
+    from limpet.upgrade.vector_sources import CallableVectors
 
     draw = np.random.default_rng(0)
     ready = draw.normal(size=(20_000, dim)).astype(np.float32)
     ready /= np.linalg.norm(ready, axis=1, keepdims=True)
     steps: list[tuple[float, int]] = []
-    with attach(url, old=AttachedModel("declared:old", 0), new=AttachedModel("declared:new", dim)) as it:
+    with attach(url, old=UpgradeModel("declared:old", 0), new=UpgradeModel("declared:new", dim)) as it:
         began = time.monotonic()
         status = it.status()
         compared = time.monotonic() - began

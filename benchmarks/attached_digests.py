@@ -21,10 +21,10 @@ import psycopg
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from crash.server import Server
-from limpet.attached.base import AttachedModel
 from limpet.attached.postgres.attachment import attach
-from limpet.galleries.sources import CallableVectors
 from limpet.geometry import Hypersphere
+from limpet.upgrade.model import UpgradeModel
+from limpet.upgrade.vector_sources import CallableVectors
 from machine import describe
 
 TURNS = 5
@@ -64,7 +64,7 @@ def main() -> None:
                     client.execute("UPDATE items SET emb = emb + emb WHERE id < %s", [options.writes])
 
             before = seconds(write)
-            old, new = AttachedModel("declared:old", 0), AttachedModel("declared:new", dim)
+            old, new = UpgradeModel("declared:old", 0), UpgradeModel("declared:new", dim)
             with attach(f"{url}&table=items&text=title", old=old, new=new) as it:
                 source = CallableVectors(
                     lambda texts: draw.normal(size=(len(texts), dim)).astype(np.float32), new.fingerprint,

@@ -31,10 +31,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from all_methods_tables import markdown
 from attached_tables import RESULTS, configured_server
 from crash.distance import Distance
-from limpet.attached.base import AttachedModel
 from limpet.attached.postgres.attachment import attach
 from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.geometry import Hypersphere
+from limpet.upgrade.model import UpgradeModel
 from machine import describe
 
 OLD, NEW = "declared:old", "declared:new"
@@ -85,7 +85,7 @@ class Ready:
 def filled(url: str, dim: int, rows: int, seconds: float, most: int | None = None) -> float:
     """Attach the table, fill it, and detach it; return rows a second, by the clock of whole batches."""
     StringArray.of([""])  # what is imported for it
-    models = [AttachedModel(one, dim) for one in (OLD, NEW)]
+    models = [UpgradeModel(one, dim) for one in (OLD, NEW)]
     with attach(f"{url}&table=items&text=title&vector=emb", old=models[0], new=models[1]) as it:
         began = time.perf_counter()
         done = it.backfill(Ready(vectors(rows, dim)), seconds=seconds, batch=SIZE, budget=most)

@@ -56,13 +56,13 @@ from attached_tables_shop import (
     vectors,
 )
 from crash.server import Server
-from limpet.attached.base import AttachedModel
 from limpet.attached.postgres.attachment import PostgresAttachment, attach, open_attachment
-from limpet.attached.state import ModelSide
 from limpet.embeddings import EmbeddingSet
-from limpet.galleries.backfill import Backfilled
-from limpet.galleries.sources import points_of
+from limpet.engines.sides import ModelSide
 from limpet.geometry import Hypersphere
+from limpet.upgrade.filling import Backfilled
+from limpet.upgrade.model import UpgradeModel
+from limpet.upgrade.vector_sources import points_of
 from machine import describe
 
 RESULTS = Path(__file__).parent / "results"
@@ -252,7 +252,7 @@ def measure(server: Server, rows: int, dim: int, options: argparse.Namespace) ->
     run.watch.execute("DROP TABLE empty")
     server.execute(f"DROP DATABASE {name}_copy")
     opened: list[PostgresAttachment] = []
-    old, new = (AttachedModel(DECLARED[side], dim) for side in DECLARED)
+    old, new = (UpgradeModel(DECLARED[side], dim) for side in DECLARED)
     step("attach", lambda: opened.append(attach(url, old=old, new=new)))
     with opened[0] as it, open_attachment(url) as other:
         ready: dict[ModelSide, Ready] = {side: Ready(it, side, found[side]) for side in DECLARED}

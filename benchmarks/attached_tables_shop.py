@@ -13,8 +13,8 @@ import psycopg
 from numpy.typing import NDArray
 from pgvector.psycopg import register_vector
 
-from limpet.attached.state import ModelSide
-from limpet.stores.postgres.rows import decoded
+from limpet.engines.postgres.rows import decoded
+from limpet.engines.sides import ModelSide
 
 CLUSTERS, POOL, BATCH, K = 100, 200, 512, 10
 PATIENCE = 300.0  # seconds until clients that do not do what they were told are an error

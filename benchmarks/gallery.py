@@ -31,11 +31,11 @@ from lancedb.index import BTree, IvfFlat
 from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet, StringArray, storage
+from limpet.engines.lance.care import PARTITION
+from limpet.engines.lance.search import PROBES
 from limpet.galleries import Gallery
-from limpet.galleries.sources import FileVectors
 from limpet.geometry import Hypersphere
-from limpet.stores.lance.care import PARTITION
-from limpet.stores.lance.search import PROBES
+from limpet.upgrade.vector_sources import FileVectors
 from machine import describe
 from task_pool import write_json
 

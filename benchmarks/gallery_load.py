@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet
 from limpet.galleries import Gallery
-from limpet.galleries.sources import CallableVectors
 from limpet.geometry import Hypersphere
+from limpet.upgrade.vector_sources import CallableVectors
 from machine import describe
 from task_pool import write_json
 

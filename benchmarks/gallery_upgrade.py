@@ -35,7 +35,7 @@ from limpet.embeddings import EmbeddingSet, storage
 from limpet.evaluation.upgrade import Curve
 from limpet.galleries import Gallery, Reply
 from limpet.galleries.served import class_names_of, items_of_class, served
-from limpet.galleries.sources import FileVectors
+from limpet.upgrade.vector_sources import FileVectors
 from machine import describe
 from task_pool import read_json, write_json
 

@@ -39,10 +39,10 @@ import psutil
 from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet
+from limpet.engines.lance.care import PIECES
+from limpet.engines.lance.store import KEPT_SECONDS, TRIMMED_EVERY
 from limpet.galleries import Gallery
 from limpet.geometry import Hypersphere
-from limpet.stores.lance.care import PIECES
-from limpet.stores.lance.store import KEPT_SECONDS, TRIMMED_EVERY
 from machine import describe
 from task_pool import write_json
 

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from limpet.embeddings import EmbeddingSet, storage
+from limpet.engines.lance import tables as lance_tables
 from limpet.galleries import Gallery
-from limpet.galleries.sources import FileVectors
 from limpet.geometry import Hypersphere
-from limpet.stores.lance import tables as lance_tables
+from limpet.upgrade.vector_sources import FileVectors
 
 OLD, NEW = "declared:old", "declared:new"
 SINGLE, BLOCKS, BLOCK, QUERIES = 100, 10, 1000, 100

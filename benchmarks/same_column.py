@@ -38,22 +38,22 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from all_methods_tables import markdown
 from crash.server import Server
-from limpet.attached.base import AttachedModel
 from limpet.attached.postgres.attachment import PostgresAttachment, attach
-from limpet.attached.state import ModelSide
 from limpet.cli.choices import data_root
 from limpet.data.sampling import class_counts, lowest_of_each_class
 from limpet.data.text_set import TextData, TextSet
 from limpet.data.texts import load_texts
 from limpet.embeddings import EmbeddingSet
+from limpet.engines.sides import ModelSide
 from limpet.evaluation.evaluate import evaluate
 from limpet.evaluation.results import Evaluation
-from limpet.galleries.sources import points_of
 from limpet.geometry import Hypersphere
 from limpet.models.text_encoders import embed_texts, open_text_encoder
 from limpet.reports.evaluation import mixing_rows
 from limpet.training.compatible_head import train_head
 from limpet.training.experiment import Experiment, head_recipe
+from limpet.upgrade.model import UpgradeModel
+from limpet.upgrade.vector_sources import points_of
 from machine import describe
 
 RESULTS = Path(__file__).parent / "results"
@@ -212,7 +212,7 @@ def one_column(table: Table, record: Evaluation, *, tell: Callable[[str], None])
             curve.append({"share": share, "when": when, **{side: table.quality(side) for side in ("old", "new")}})
 
     look(0.0, "before")
-    old, new = (AttachedModel(made.rows[side].fingerprint, DIM) for side in ("old", "new"))
+    old, new = (UpgradeModel(made.rows[side].fingerprint, DIM) for side in ("old", "new"))
     opened: list[PostgresAttachment] = []
     seconds["attach"] = timed(lambda: opened.append(attach(table.url, old=old, new=new, mixing=record)))
     with opened[0] as it:
@@ -237,7 +237,7 @@ def one_column(table: Table, record: Evaluation, *, tell: Callable[[str], None])
 def two_columns(table: Table, *, tell: Callable[[str], None]) -> Record:
     """Carry the same upgrade out with a second column, to the end."""
     made, sizes, seconds = table.made, {"before": table.size()}, {"index": table.build}
-    old, new = (AttachedModel(made.rows[side].fingerprint, DIM) for side in ("old", "new"))
+    old, new = (UpgradeModel(made.rows[side].fingerprint, DIM) for side in ("old", "new"))
     every = np.arange(len(made.rows["old"]))
     with attach(table.url, old=old, new=new) as it:
         steps: Mapping[str, Callable[[], object]] = {

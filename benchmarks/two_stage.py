@@ -42,10 +42,10 @@ from limpet.evaluation.intervals import Draws, clusters_of
 from limpet.evaluation.retrieval import rank_metrics
 from limpet.evaluation.two_stage import rescored, rescored_metrics
 from limpet.galleries import Gallery
-from limpet.galleries.sources import TextItems, TextVectors
 from limpet.galleries.two_stage import Rescoring
 from limpet.linking.compare import means_of
 from limpet.models.text_encoders import embed_texts, open_text_encoder
+from limpet.upgrade.vector_sources import TextItems, TextVectors
 from machine import describe
 from partial_labels import embedded
 from text_collections import chosen_by_halves

@@ -27,12 +27,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from crash.server import Server
 from limpet.embeddings import EmbeddingSet
+from limpet.engines.filters import Filter, In
+from limpet.engines.postgres.graphs import form_of
+from limpet.engines.postgres.store import PgvectorStore
+from limpet.engines.store import Graph
 from limpet.galleries import Gallery
 from limpet.geometry import Hypersphere
-from limpet.stores.base import Graph
-from limpet.stores.filters import Filter, In
-from limpet.stores.postgres.graphs import form_of
-from limpet.stores.postgres.store import PgvectorStore
 from machine import describe
 from task_pool import write_json
 

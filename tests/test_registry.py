@@ -14,6 +14,7 @@ from limpet.adapters import ADAPTERS, build_adapter
 from limpet.cli import main
 from limpet.data.datasets import DATASETS, load_dataset
 from limpet.data.texts import TEXT_DATASETS, load_texts
+from limpet.engines.stores import STORES, open_store
 from limpet.errors import ConfigError
 from limpet.evaluation.metrics import FAMILIES, METRICS, metrics_named
 from limpet.evaluation.protocols import PROTOCOLS
@@ -22,7 +23,6 @@ from limpet.methods import METHODS, build_method
 from limpet.models.backbones import BACKBONES, build_backbone
 from limpet.models.heads import HEADS, build_head, default_head
 from limpet.registry import Registry
-from limpet.stores import STORES, open_store
 
 REGISTRIES: dict[str, Registry] = {
     "methods": METHODS, "adapters": ADAPTERS, "datasets": DATASETS, "text_datasets": TEXT_DATASETS, "metrics": METRICS,
@@ -37,7 +37,7 @@ from limpet.evaluation.protocols import ByLabel
 from limpet.methods.p2s import P2S
 from limpet.models.backbones import convnet
 from limpet.models.heads import SoftmaxHead
-from limpet.stores.memory.store import MemoryStore
+from limpet.engines.memory.store import MemoryStore
 
 class Twisted(Procrustes):
     """A map of one's own."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from limpet.data.datasets import load_dataset
     from limpet.embeddings import EmbeddingSet
     from limpet.embeddings.storage import save as save_embeddings
+    from limpet.engines.reading import load_embeddings
     from limpet.errors import LimpetError
     from limpet.evaluation.evaluate import evaluate
     from limpet.galleries import Gallery
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from limpet.models.named_models import open_release
     from limpet.models.release import Release, load_release, save_release
     from limpet.models.specs import EncoderSpec
-    from limpet.sources.reading import load_embeddings
     from limpet.training.compatibility_loss import CompatibilityLoss
     from limpet.training.encode import embed_images, encode
     from limpet.training.experiment import Experiment, Geometry, Recipe
@@ -57,7 +57,7 @@ _HOMES = {
     "evaluate": "limpet.evaluation.evaluate",
     "fit": "limpet.training.loop",
     "load_dataset": "limpet.data.datasets",
-    "load_embeddings": "limpet.sources.reading",
+    "load_embeddings": "limpet.engines.reading",
     "load_release": "limpet.models.release",
     "open_link": "limpet.linking.adapt",
     "open_release": "limpet.models.named_models",

@@ -13,13 +13,13 @@ from qdrant_client import QdrantClient, models
 
 from attached.shop import DIM, NEW, OLD, Shop, vector, written
 from attached.shop import source as shop_source
-from limpet.attached.collections.engine import Target
 from limpet.attached.collections.opening import attach, current, open_attachment
-from limpet.attached.state import ModelSide
-from limpet.galleries.sources import CallableItems, CallableVectors, VectorSource
+from limpet.engines.address import read_address
+from limpet.engines.collection import Target
+from limpet.engines.qdrant.source import connected
+from limpet.engines.sides import ModelSide
 from limpet.geometry import Hypersphere
-from limpet.sources.address import read_address
-from limpet.sources.qdrant import connected
+from limpet.upgrade.vector_sources import CallableItems, CallableVectors, VectorSource
 
 Found = dict[int, tuple[str, list[float]]]
 

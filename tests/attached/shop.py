@@ -14,14 +14,14 @@ import numpy as np
 import psycopg
 
 from crash.server import PROGRAMS, Server
-from limpet.attached.base import AttachedModel
 from limpet.attached.postgres.attachment import PostgresAttachment, attach, open_attachment
-from limpet.attached.state import ModelSide
-from limpet.galleries.sources import CallableVectors
+from limpet.engines.sides import ModelSide
 from limpet.geometry import Hypersphere
+from limpet.upgrade.model import UpgradeModel
+from limpet.upgrade.vector_sources import CallableVectors
 
 DIM = 8
-OLD, NEW = AttachedModel("declared:old", 0, "old"), AttachedModel("declared:new", DIM, "new")
+OLD, NEW = UpgradeModel("declared:old", 0, "old"), UpgradeModel("declared:new", DIM, "new")
 GOODS = """
 CREATE SCHEMA shop;
 CREATE TABLE shop.items (id bigint PRIMARY KEY, title text, price numeric, emb vector(8));

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from limpet.attached.postgres.address import read_table_address
+from limpet.engines.postgres.table_address import read_table_address
 from limpet.errors import ConfigError
 
 

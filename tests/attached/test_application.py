@@ -12,7 +12,7 @@ import pytest
 
 from attached.shop import Shop, indexed, made_by, source, vector, written
 from limpet.attached.postgres.attachment import PostgresAttachment, open_attachment
-from limpet.attached.state import ModelSide
+from limpet.engines.sides import ModelSide
 
 SEARCH = "SELECT id, title, emb FROM shop.items ORDER BY emb <=> (SELECT emb FROM shop.items WHERE id = %s) LIMIT 5"
 INSERT = "INSERT INTO shop.items (id, title, price, emb) VALUES (%s, %s, %s, %s)"

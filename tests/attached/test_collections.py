@@ -25,13 +25,13 @@ from attached.collections import (
     expected,
 )
 from attached.shop import DIM, Shop, vector
-from limpet.attached.base import AttachedModel
 from limpet.attached.collections.ledger import CollectionLedger
 from limpet.attached.collections.opening import attach, current, everywhere, open_attachment
-from limpet.attached.state import ModelSide
+from limpet.engines.sides import ModelSide
 from limpet.errors import ConfigError, UpgradeStateError
-from limpet.galleries.sources import CallableVectors
 from limpet.geometry import Hypersphere
+from limpet.upgrade.model import UpgradeModel
+from limpet.upgrade.vector_sources import CallableVectors
 
 ITEMS = 8
 
@@ -359,7 +359,7 @@ def test_a_folder_that_is_opened_again_has_no_other_vectors(further: str, tmp_pa
     client.upsert("items", [models.PointStruct(id=row, vector=one, payload={}) for row, one in enumerate(vectors)])
     client.close()
     url = f"{address}?vector=emb&ledger={tmp_path / 'ledger.db'}{further}"
-    old, new = AttachedModel("declared:old", 0), AttachedModel("declared:new", 384)
+    old, new = UpgradeModel("declared:old", 0), UpgradeModel("declared:new", 384)
     made = draw.normal(size=(40, 384)).astype(np.float32)
     made /= np.linalg.norm(made, axis=1, keepdims=True)
     with attach(url, old=old, new=new) as it:

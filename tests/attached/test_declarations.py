@@ -19,7 +19,7 @@ import pytest
 from attached.collections import MilvusApplication, QdrantApplication, expected
 from attached.shop import source
 from limpet.attached.collections.ledger import CollectionLedger
-from limpet.attached.state import OTHER, ModelSide
+from limpet.engines.sides import OTHER, ModelSide
 from limpet.errors import UpgradeStateError
 
 LAYOUTS: dict[str, Callable[[Path, str], Any]] = {

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from limpet.attached.collections.due import PART, DigestPair, due, same
-from limpet.attached.collections.engine import digest_of
-from limpet.attached.state import OTHER, ModelSide
+from limpet.attached.collections.due import DigestPair, due, same
+from limpet.engines.collection import PART, digest_of
+from limpet.engines.sides import OTHER, ModelSide
 
 STATES = [None, b"1", b"2"]
 PAIRS = [None, *(DigestPair(old, new) for old in (None, b"1") for new in (None, b"1"))]

@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import pytest
 
-from limpet.attached.filling import Run
 from limpet.errors import ConfigError
+from limpet.upgrade.filling import Run
 
 
 @pytest.mark.parametrize(

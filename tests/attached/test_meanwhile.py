@@ -17,13 +17,13 @@ from crash.server import PATIENCE
 from limpet.attached.postgres import attachment
 from limpet.attached.postgres.attachment import PostgresAttachment, attach, open_attachment
 from limpet.attached.postgres.indexes import index_name
-from limpet.attached.postgres.session import Session
 from limpet.attached.postgres.start import plan
 from limpet.attached.recognition import recognised
-from limpet.attached.state import ModelSide
+from limpet.engines.postgres.session import Session
+from limpet.engines.sides import ModelSide
 from limpet.errors import DataError, GalleryError, LastingStoreError, UpgradeStateError
-from limpet.galleries.sources import CallableVectors
 from limpet.geometry import Hypersphere
+from limpet.upgrade.vector_sources import CallableVectors
 
 
 def check(shop: Shop, side: ModelSide, table: str = "shop.items") -> None:

@@ -12,10 +12,10 @@ import pytest
 from attached.evidence import evaluation
 from attached.shop import GOODS, OLD, Shop, made_by, source, written
 from attached.test_tables import PARTS, used_index
-from limpet.attached.base import AttachedModel
 from limpet.attached.postgres.attachment import PostgresAttachment
 from limpet.attached.postgres.start import plan
 from limpet.errors import GalleryError, UpgradeStateError
+from limpet.upgrade.model import UpgradeModel
 
 SHARED: dict[str, Any] = {"mixing": evaluation()}
 
@@ -189,9 +189,9 @@ def test_a_model_that_is_not_compatible_is_refused(shop: Shop) -> None:
     ("options", "said"),
     [
         ({"mixing": evaluation(mixing=False)}, "does not say what becomes of search"),
-        ({"new": AttachedModel("declared:third", 8)}, "new model declared:new, and the upgrade of declared:third"),
-        ({"old": AttachedModel("declared:first", 8)}, "old model declared:old, and the upgrade of declared:first"),
-        ({"new": AttachedModel("declared:new", 12)}, "Vectors of 12 numbers in a column of 8"),
+        ({"new": UpgradeModel("declared:third", 8)}, "new model declared:new, and the upgrade of declared:third"),
+        ({"old": UpgradeModel("declared:first", 8)}, "old model declared:old, and the upgrade of declared:first"),
+        ({"new": UpgradeModel("declared:new", 12)}, "Vectors of 12 numbers in a column of 8"),
         ({"mixing": evaluation(dim=12)}, "vectors of 12 numbers, and the column holds such of 8"),
         ({"mixing": evaluation(euclidean=True)}, "on the euclidean, and an index of the column on the hypersphere"),
     ],
@@ -242,7 +242,7 @@ def test_many_replaced_rows_are_to_be_vacuumed(shop: Shop) -> None:
 def test_a_plan_changes_nothing(shop: Shop) -> None:
     shop.fill(2)
     schema = shop.dump()
-    found = plan(shop.url, old=OLD, new=AttachedModel("declared:new", 8), **SHARED)
+    found = plan(shop.url, old=OLD, new=UpgradeModel("declared:new", 8), **SHARED)
     assert shop.dump() == schema and not found.lacking and not found.refusals
     assert list(found.steps) == ["start", "rollback", "detach"]
     assert not any("CREATE ON SCHEMA" in right.statement for right in found.rights)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from limpet.attached.collections.engine import AT_ONCE, Pace
+from limpet.engines.collection import AT_ONCE, Pace
 
 
 def taken(pace: Pace, seconds: Callable[[int], float], times: int = 12) -> int:

@@ -15,13 +15,13 @@ from attached.shop import DIM, NEW, OLD, Shop, indexed, source, vector, written
 from crash.distance import Distance
 from crash.server import Server
 from limpet.attached.postgres import attachment, filling
-from limpet.attached.postgres.address import read_table_address
 from limpet.attached.postgres.attachment import PostgresAttachment, attach
-from limpet.attached.postgres.session import Session
 from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.engines.postgres.session import Session
+from limpet.engines.postgres.table_address import read_table_address
 from limpet.errors import GalleryError, StoreError, UpgradeStateError
-from limpet.galleries.sources import CallableVectors
 from limpet.geometry import Hypersphere
+from limpet.upgrade.vector_sources import CallableVectors
 
 
 @pytest.fixture

@@ -11,10 +11,9 @@ import pytest
 
 from attached.shop import GOODS, NEW, OLD, Shop, source, written
 from crash.server import Server
-from limpet.attached.base import AttachedModel
 from limpet.attached.postgres.attachment import PostgresAttachment, attach, open_attachment
-from limpet.attached.postgres.session import LockedError
 from limpet.attached.postgres.start import plan
+from limpet.engines.postgres.session import LockedError
 from limpet.errors import (
     ConfigError,
     DataError,
@@ -24,6 +23,7 @@ from limpet.errors import (
     StoreError,
     UpgradeStateError,
 )
+from limpet.upgrade.model import UpgradeModel
 
 TABLES: dict[str, tuple[str, str, type[LimpetError], str]] = {
     "a view": ("CREATE VIEW shop.other AS SELECT * FROM shop.items", "shop.other", ConfigError, "is a view"),
@@ -91,12 +91,12 @@ def test_tables_that_cannot_be_attached(name: str, shop: Shop) -> None:
 def test_other_models_for_the_vectors_that_are_there(shop: Shop) -> None:
     shop.fill(2)
     with pytest.raises(ConfigError, match="have the dimension 8, those of declared:old 16"):
-        shop.attach(old=AttachedModel("declared:old", 16))
+        shop.attach(old=UpgradeModel("declared:old", 16))
     with shop.attach() as it:
         with pytest.raises(DataError, match="vectors of declared:old"):
             it.backfill(source(it, "old"))
         with pytest.raises(UpgradeStateError, match="attached already: from declared:old to declared:new, attached"):
-            shop.attach(new=AttachedModel("declared:third", 8))
+            shop.attach(new=UpgradeModel("declared:third", 8))
         with shop.attach() as again:
             assert again.number == it.number
         with pytest.raises(ConfigError, match="no table 'items'"):  # not the one of the same name in another schema
@@ -322,7 +322,7 @@ def test_a_plan_changes_nothing(shop: Shop) -> None:
 
 def test_wide_vectors_are_of_half_precision(make_shop: Callable[..., Shop]) -> None:
     shop = make_shop(GOODS)
-    with shop.attach(new=AttachedModel("declared:wide", 3072)):
+    with shop.attach(new=UpgradeModel("declared:wide", 3072)):
         [(kind,)] = shop.execute("SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attname = "
                                  "'emb_limpet_new'")  # fmt: skip
         assert kind == "halfvec(3072)"

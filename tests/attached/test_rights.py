@@ -16,10 +16,10 @@ from attached.shop import GOODS, Shop, source, written
 from attached.test_tables import PARTS
 from crash.server import Server
 from limpet.attached.postgres import attachment
-from limpet.attached.postgres.address import read_table_address
 from limpet.attached.postgres.attachment import PostgresAttachment
 from limpet.attached.postgres.ledger import TableLedger
-from limpet.attached.postgres.session import Session
+from limpet.engines.postgres.session import Session
+from limpet.engines.postgres.table_address import read_table_address
 from limpet.errors import GalleryError, LastingStoreError
 
 LAYOUTS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -20,7 +20,7 @@ from attached.evidence import evaluation
 from attached.shop import GOODS, Shop, indexed, made_by, source, vector, written
 from limpet.attached.postgres.attachment import PostgresAttachment
 from limpet.attached.postgres.layout import held, other
-from limpet.attached.state import ModelSide
+from limpet.engines.sides import ModelSide
 
 PARTS = GOODS.replace("emb vector(8))", "emb vector(8)) PARTITION BY RANGE (id)").replace(
     "CREATE INDEX", "CREATE TABLE shop.low PARTITION OF shop.items FOR VALUES FROM (0) TO (10000); "

@@ -15,16 +15,16 @@ import pytest
 from attached.shop import GOODS, NEW, OLD, Shop, made_by, source, vector, written
 from crash.server import Pooler, Server
 from limpet.adapters import ADAPTERS
-from limpet.attached.base import AttachedModel
 from limpet.attached.postgres import filling
 from limpet.attached.postgres.attachment import PostgresAttachment, attach
 from limpet.attached.postgres.verify import concern
-from limpet.attached.state import ModelSide
 from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.engines.sides import ModelSide
 from limpet.errors import ConfigError, LastingStoreError, UpgradeStateError
-from limpet.galleries.sources import through
 from limpet.geometry import Hypersphere
 from limpet.training.text_models import VectorMap
+from limpet.upgrade.model import UpgradeModel
+from limpet.upgrade.vector_sources import through
 
 PARTS = """
 CREATE SCHEMA shop;
@@ -222,7 +222,7 @@ def test_an_adapter_maps_the_vectors_that_are_there(shop: Shop) -> None:
         for side in ("old", "new")
     }  # fmt: skip
     adapter = ADAPTERS["ridge"](direction="old_to_new").fit(sides["old"], sides["new"])
-    new = AttachedModel(adapter.mapped_fingerprint, 8)
+    new = UpgradeModel(adapter.mapped_fingerprint, 8)
     shop.execute("UPDATE shop.items SET emb = '[0,0,0,0,0,0,0,0]' WHERE id = 7")
     shop.execute("UPDATE shop.items SET emb = '[2,0,0,0,0,0,0,0]' WHERE id = 8")  # lengths do not matter
     with shop.attach(new=new) as it:

@@ -11,7 +11,7 @@ from attached.evidence import evaluation
 from attached.shop import GOODS, Shop, indexed, made_by, source, vector, written
 from attached.test_application import check
 from limpet.attached.postgres.attachment import PostgresAttachment
-from limpet.attached.state import ModelSide
+from limpet.engines.sides import ModelSide
 from limpet.errors import DataError, UpgradeStateError
 
 PARTS = """

@@ -10,19 +10,19 @@ import pytest
 from pgvector.psycopg import register_vector
 
 from attached.shop import OLD, Shop
-from limpet.attached.base import AttachedModel
 from limpet.attached.postgres.attachment import PostgresAttachment
 from limpet.attached.postgres.start import plan
 from limpet.errors import ConfigError, GalleryError
-from limpet.galleries.sources import CallableVectors
 from limpet.geometry import Hypersphere
+from limpet.upgrade.model import UpgradeModel
+from limpet.upgrade.vector_sources import CallableVectors
 
 ROWS, WIDE = 40, 5000
 INDEXES = {"bits": "bit_hamming_ops", "first:64": "vector_cosine_ops", "none": ""}
 
 
-def model(dim: int) -> AttachedModel:
-    return AttachedModel("declared:new", dim, "new")
+def model(dim: int) -> UpgradeModel:
+    return UpgradeModel("declared:new", dim, "new")
 
 
 def made(dim: int) -> np.ndarray:

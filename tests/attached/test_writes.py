@@ -12,12 +12,12 @@ import pytest
 
 from attached.shop import GOODS, Shop, indexed, lasting_shop, made_by, source, vector, written
 from crash.server import Server
-from limpet.attached.base import AttachedModel
 from limpet.attached.postgres.attachment import PostgresAttachment
-from limpet.attached.state import ModelSide
+from limpet.engines.sides import ModelSide
 from limpet.errors import UpgradeStateError
-from limpet.galleries.sources import CallableVectors
 from limpet.geometry import Hypersphere
+from limpet.upgrade.model import UpgradeModel
+from limpet.upgrade.vector_sources import CallableVectors
 
 OTHER: dict[ModelSide, ModelSide] = {"old": "new", "new": "old"}
 
@@ -277,7 +277,7 @@ def test_vectors_that_must_be_there(make_shop: Callable[..., Shop], how: dict[st
 def test_vectors_of_another_dimension(make_shop: Callable[..., Shop]) -> None:
     shop = make_shop()
     shop.fill(3)
-    with shop.attach(new=AttachedModel("declared:wide", 12)) as it:
+    with shop.attach(new=UpgradeModel("declared:wide", 12)) as it:
         wide = CallableVectors(lambda texts: _wide(len(texts)), "declared:wide", Hypersphere(12), it.texts)
         assert it.backfill(wide).written == 3
         it.index()

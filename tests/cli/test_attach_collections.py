@@ -16,11 +16,11 @@ from qdrant_client import models
 from attached.collections import MilvusApplication, QdrantApplication, expected
 from attached.shop import vector
 from crash.server import Server
-from limpet.attached.base import AttachedModel
 from limpet.attached.collections.ledger import PostgresAttachmentDatabase
 from limpet.attached.collections.opening import attach, current, open_attachment, plan
 from limpet.cli import main
 from limpet.errors import ConfigError, GalleryError, UpgradeStateError
+from limpet.upgrade.model import UpgradeModel
 
 ITEMS = 6
 MODELS = ["--old-name", "old", "--new-name", "new", "--dim", 8]
@@ -111,7 +111,7 @@ def test_what_is_detached_before_its_end_leaves_no_trace(terminal: Terminal, fil
     assert len(application.contents(target)) == ITEMS
     terminal.run("detach")
     assert current(application.url) == application.first and application.contents(application.first) == before
-    again = attach(application.url, old=AttachedModel("declared:old", 0), new=AttachedModel("declared:other", 8))
+    again = attach(application.url, old=UpgradeModel("declared:old", 0), new=UpgradeModel("declared:other", 8))
     assert not list(again.engine.fetch("new", ["1"])) or again.engine.fetch("new", ["1"])[0].vector is None
     again.detach()
     again.close()
@@ -186,14 +186,14 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(terminal: Terminal, 
         attachment.detach()
     assert application.contents(application.first) == before
     taken = "other" if "qdrant" in application.url else application.name
-    old, new = AttachedModel("declared:old", 0), AttachedModel("declared:new", 8)
+    old, new = UpgradeModel("declared:old", 0), UpgradeModel("declared:new", 8)
     would = plan(f"{application.url}&new={taken}", old=old, new=new)
     assert "already" in would.refusals[0] and "new=NAME" in would.refusals[0]
 
 
 def test_what_cannot_be_is_refused_by_name(terminal: Terminal, tmp_path: Path) -> None:
     application = terminal.application
-    old, new = AttachedModel("declared:old", 0), AttachedModel("declared:new", 8)
+    old, new = UpgradeModel("declared:old", 0), UpgradeModel("declared:new", 8)
     taken = "other" if "qdrant" in application.url else application.name
     for wrong, words in (
         (application.url.replace("ledger=", "ledgre="), "names no ledger"),
@@ -205,7 +205,7 @@ def test_what_cannot_be_is_refused_by_name(terminal: Terminal, tmp_path: Path) -
         with pytest.raises(ConfigError, match=words):
             attach(wrong, old=old, new=new)
     with pytest.raises(ConfigError, match="dimension 8"):
-        attach(application.url, old=AttachedModel("declared:old", 9), new=new)
+        attach(application.url, old=UpgradeModel("declared:old", 9), new=new)
     with pytest.raises(GalleryError, match="There is no ledger"):
         open_attachment(application.url.replace("ledger.db", "none.db"))
     assert not (tmp_path / "none.db").exists()
@@ -215,12 +215,12 @@ def test_what_cannot_be_is_refused_by_name(terminal: Terminal, tmp_path: Path) -
         current(application.url)
     attach(application.url, old=old, new=new).close()
     with pytest.raises(UpgradeStateError, match="attached already"):
-        attach(application.url, old=old, new=AttachedModel("declared:third", 8))
+        attach(application.url, old=old, new=UpgradeModel("declared:third", 8))
 
 
 def test_an_attachment_with_other_names_is_not_taken_for_it(terminal: Terminal) -> None:
     application = terminal.application
-    old, new = AttachedModel("declared:old", 0), AttachedModel("declared:new", 8)
+    old, new = UpgradeModel("declared:old", 0), UpgradeModel("declared:new", 8)
     with attach(f"{application.url}&text=text", old=old, new=new) as it:
         assert "table '" not in it.place and application.name in it.place
         assert len(it.some(4)) == 4 and len(it.some(100)) == ITEMS

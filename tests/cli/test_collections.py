@@ -13,8 +13,8 @@ from pymilvus import DataType, MilvusClient
 from qdrant_client import QdrantClient, models
 
 from limpet.cli import main
-from limpet.sources import open_source
-from limpet.sources.reading import embeddings_of
+from limpet.engines.reading import embeddings_of
+from limpet.engines.sources import open_source
 
 ITEMS, CLASSES, DIM = 48, 6, 8
 

@@ -28,8 +28,8 @@ def told(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, obje
 def test_settings_of_create_count_until_others_are_said(
     postgres_url: str, vectors: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    from limpet.engines.store import Graph
     from limpet.galleries import Gallery
-    from limpet.stores.base import Graph
 
     made = [
         "gallery",

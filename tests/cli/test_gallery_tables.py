@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from limpet.cli import main
-from limpet.stores.postgres.address import read_address
+from limpet.engines.postgres.address import read_address
 
 TABLE = """
 CREATE EXTENSION IF NOT EXISTS vector;

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from crash.server import Server
 from limpet.cli import main
 from limpet.embeddings import storage
-from limpet.sources import open_source
-from limpet.sources.moment import one_moment
-from limpet.sources.reading import embeddings_of, texts_of
+from limpet.engines.moment import one_moment
+from limpet.engines.reading import embeddings_of, texts_of
+from limpet.engines.sources import open_source
 
 ITEMS, DIM, CLASSES = 160, 8, 8
 MODELS = {"old": 1.2, "new": 0.2, "third": 0.4}

@@ -18,7 +18,7 @@ import pytest
 import tomli_w
 from PIL import Image
 
-import limpet.stores.lance.store  # noqa: F401 - children are forked from a process that has imported what they need
+import limpet.engines.lance.store  # noqa: F401 - children are forked from a process that has imported what they need
 from limpet.adapters import build_adapter
 from limpet.adapters.storage import save_adapter
 from limpet.cli import main

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from limpet.engines.ledger import GalleryLedger
+from limpet.engines.memory.store import MemoryStore
+from limpet.engines.store import Changes, Fill, Rows, Upsert
+from limpet.engines.stores import STORES
 from limpet.errors import GalleryError
-from limpet.stores import STORES
-from limpet.stores.base import Changes, Fill, Rows, Upsert
-from limpet.stores.ledger import GalleryLedger
-from limpet.stores.memory.store import MemoryStore
 from limpet.testing import failures, store_contract
 from limpet.testing.stores import StorePlace, commit, written
 

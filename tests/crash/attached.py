@@ -50,7 +50,7 @@ from attached.shop import NEW, OLD, Shop, made_by, source, vector, written
 from crash.server import PATIENCE, PROGRAMS, Server
 from limpet.attached.postgres import attachment as attaching
 from limpet.attached.postgres import layout, session, triggers
-from limpet.attached.state import ModelSide
+from limpet.engines.sides import ModelSide
 from limpet.errors import LimpetError, StoreError
 
 ROWS = 40

@@ -23,10 +23,10 @@ from crash.places import Place
 from crash.processes import finished, forked, violation_of
 from crash.script import Driver, Script, play
 from crash.twin import Twin, Violation
+from limpet.engines.store import Pointer
 from limpet.errors import LimpetError
 from limpet.galleries import Gallery
 from limpet.galleries.state import Generation
-from limpet.stores.base import Pointer
 
 PAUSE = 0.05  # seconds between two turns, at most
 WAIT = 0.005  # seconds until a gallery that is not there yet is looked for again

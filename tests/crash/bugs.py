@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 from crash.script import BATCH
+from limpet.engines.ledger import GalleryLedger
+from limpet.engines.ledger_store import LedgerStore
+from limpet.engines.sqlite import WriterLock
+from limpet.engines.store import Changes, Fill, Items, Rows, Upsert
 from limpet.errors import GalleryError, StoreError
-from limpet.stores.base import Changes, Fill, Items, Rows, Upsert
-from limpet.stores.ledger import GalleryLedger
-from limpet.stores.ledger_store import LedgerStore
-from limpet.stores.sqlite import WriterLock
 
 Commit = Callable[..., Any]
 STALE = 0.2  # seconds for which a pointer is believed
@@ -48,7 +48,7 @@ def _store(kind: str) -> Any:
         "memory": ("memory", "MemoryStore"), "lance": ("lance", "LanceStore"),
         "pgvector": ("postgres", "PgvectorStore"),
     }[kind]  # fmt: skip
-    return getattr(import_module(f"limpet.stores.{module}.store"), name)
+    return getattr(import_module(f"limpet.engines.{module}.store"), name)
 
 
 def stamp_before_write(store: Any) -> None:
@@ -107,7 +107,7 @@ def _writer(store: Any) -> tuple[Any, str, tuple[str, ...]]:
 def journal_not_synced(store: Any) -> None:
     """The database does not make its commits durable."""
     if store.kind == "postgresql":
-        from limpet.stores.postgres import ledger as postgres
+        from limpet.engines.postgres import ledger as postgres
 
         postgres._SETTINGS = postgres._SETTINGS.replace("'off', 'on'", "'on', 'off'")
         return
@@ -121,7 +121,7 @@ def journal_in_memory(store: Any) -> None:
 
 def _change_connections(statement: str) -> None:
     """Give every connection another setting, and believe in it."""
-    from limpet.stores import sqlite
+    from limpet.engines import sqlite
 
     opened = sqlite.SqliteDatabase._open
 
@@ -287,7 +287,7 @@ def gc_ignores_age(store: Any) -> None:
 
 def reads_nothing_back(store: Any) -> None:
     """What a commit wrote to Lance is not looked at before it counts."""
-    from limpet.stores.lance import tables as lance_tables
+    from limpet.engines.lance import tables as lance_tables
 
     lance_tables.compare = lambda *values: None
 
@@ -318,7 +318,7 @@ def adapter_outside_the_commit(store: Any) -> None:
 
 def connection_stays_read_only(store: Any) -> None:
     """A file that could not be opened once is opened for reading alone, and stays so."""
-    from limpet.stores import sqlite
+    from limpet.engines import sqlite
 
     opened = sqlite.SqliteDatabase._open
 

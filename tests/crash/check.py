@@ -15,10 +15,10 @@ from crash import world
 from crash.script import BATCH, Driver, Script
 from crash.twin import Twin, Violation
 from limpet.embeddings import EmbeddingSet
+from limpet.engines.filters import Condition
 from limpet.errors import LimpetError
 from limpet.galleries import Gallery
 from limpet.galleries.state import GalleryState, replay
-from limpet.stores.filters import Condition
 
 K = 7
 PATIENCE = 60.0  # seconds that a reader may take

@@ -37,7 +37,7 @@ from crash.attached import Memory, Tally, forking, remembered
 from limpet.attached.collections import attachment as passes
 from limpet.attached.collections.attachment import CollectionAttachment
 from limpet.attached.collections.opening import attach, current, everywhere
-from limpet.attached.state import OTHER, ModelSide
+from limpet.engines.sides import OTHER, ModelSide
 from limpet.errors import GalleryError, LimpetError
 from milvus_server import FOLDER, GATE, GUARDIAN
 

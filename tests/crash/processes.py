@@ -74,10 +74,6 @@ def finished(pid: int, folder: Path) -> str | None:
 def import_stores() -> None:
     """Import what stores need, so that forked processes have it; nothing is opened."""
     warnings.filterwarnings("ignore", message="lancedb fork support")
-    import limpet.galleries.backfill
-    import limpet.stores.lance.store
-    import limpet.stores.memory.store
-    import limpet.stores.postgres.store  # noqa: F401
 
 
 def note_modules(folder: Path) -> None:

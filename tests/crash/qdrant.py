@@ -28,13 +28,13 @@ from attached.shop import NEW, OLD, made_by, vector
 from crash.attached import Tally, forking, remembered
 from crash.collections import BUGS, ROWS, differences, settle, step
 from limpet.attached.collections import due as rules
-from limpet.attached.collections.engine import Target
 from limpet.attached.collections.ledger import CollectionLedger
 from limpet.attached.collections.opening import attach, current, everywhere
-from limpet.attached.state import OTHER, ModelSide
+from limpet.engines.address import read_address
+from limpet.engines.collection import Target
+from limpet.engines.qdrant.source import connected
+from limpet.engines.sides import OTHER, ModelSide
 from limpet.errors import LimpetError
-from limpet.sources.address import read_address
-from limpet.sources.qdrant import connected
 
 KILLS, CHECKED, MOST = 25, 5, 60
 PATIENCE = 120.0
@@ -204,7 +204,7 @@ def between(turn: Callable[[], None], url: str) -> Iterator[None]:
 def missing_vector_taken_for_a_deletion() -> None:
     """Of two vectors of a point, the one that a write of the other removed is taken for deleted, and both go."""
     from limpet.attached.collections import attachment as passes
-    from limpet.attached.collections.qdrant import QdrantEngine
+    from limpet.engines.qdrant.collection import QdrantEngine
 
     whole, remove = rules.due, QdrantEngine.remove
 

@@ -18,10 +18,10 @@ from crash.power import DATABASE, keep
 from crash.twin import Op, Twin, Violation
 from limpet.adapters.storage import save_adapter
 from limpet.embeddings import EmbeddingSet
+from limpet.engines.store import Pointer
 from limpet.errors import LimpetError, StoreError
 from limpet.galleries import Gallery
 from limpet.geometry import Space
-from limpet.stores.base import Pointer
 
 WEIGHTS = {"add": 3, "upsert": 4, "delete": 3, "prepare": 2, "link": 1, "swap": 3, "backfill": 4, "complete": 2,
            "rollback": 2, "abandon": 1, "gc": 2, "reopen": 1}  # fmt: skip

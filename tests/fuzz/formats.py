@@ -24,6 +24,7 @@ from limpet.cli.settings import read as read_settings
 from limpet.data.arrays import arrays
 from limpet.data.text_files import texts
 from limpet.embeddings import EmbeddingSet, StringArray, storage
+from limpet.engines.sources import open_source
 from limpet.evaluation.evaluate import evaluate
 from limpet.evaluation.ranking.cohort import Cohort, pack_cohort, unpack_cohort
 from limpet.evaluation.results import EvaluationResults
@@ -41,7 +42,6 @@ from limpet.models.specs import EncoderSpec
 from limpet.reports.combined import combined_table
 from limpet.reports.evaluation import headline, summary_rows
 from limpet.results import Data
-from limpet.sources import open_source
 from limpet_bench.datasets.ijbc import FaceTruth
 from limpet_bench.datasets.intents import official_json
 from limpet_bench.datasets.record_io import RecordFile

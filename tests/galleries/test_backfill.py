@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from limpet.embeddings import EmbeddingSet
+from limpet.engines.checks import damaged
 from limpet.errors import ConfigError, DataError, GalleryError, LastingStoreError, SpaceMismatchError, StoreError
 from limpet.galleries import Gallery, backfill
 from limpet.galleries.backfill import FRUITLESS_PASSES, Backfill, BackfillOptions, commit_fill, fill_of
 from limpet.galleries.gallery import GalleryOptions
 from limpet.galleries.orders import ORDERS
 from limpet.geometry import Hypersphere, Space
-from limpet.stores.checks import damaged
 from limpet.support.disk import Disk
 
 IDS = [f"i{row:02}" for row in range(20)]

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from limpet.embeddings import EmbeddingSet
+from limpet.engines.planning import Appended, CommitPlan
+from limpet.engines.store import Changes, Fill, Rows, digest_of
 from limpet.errors import ConfigError, StoreError
 from limpet.galleries import Gallery, vector_check
 from limpet.galleries.doctor import Diagnosis, Finding, doctor, vectors
@@ -20,8 +22,6 @@ from limpet.galleries.doctor.records import journal_findings
 from limpet.galleries.state import GalleryState
 from limpet.galleries.status import status
 from limpet.geometry import Hypersphere, Lorentz, Space
-from limpet.stores.base import Changes, Fill, Rows, digest_of
-from limpet.stores.planning import Appended, CommitPlan
 
 Embed = Callable[..., EmbeddingSet]
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from limpet.embeddings import EmbeddingSet
+from limpet.engines.filters import Condition
 from limpet.errors import ConfigError, DataError, SpaceMismatchError
 from limpet.galleries import Gallery
 from limpet.geometry import Hypersphere, Lorentz
-from limpet.stores.filters import Condition
 
 IDS = [f"i{row:02}" for row in range(12)]
 SPHERE = Hypersphere(4)

@@ -15,13 +15,13 @@ import pytest
 from limpet.adapters import Adapter, build_adapter
 from limpet.adapters.storage import load_adapter, pack_adapter, save_adapter, unpack_adapter
 from limpet.embeddings import EmbeddingSet
+from limpet.engines.store import digest_of
 from limpet.errors import GalleryError, ReleaseError, StoreError
 from limpet.galleries import Gallery
 from limpet.galleries.doctor import doctor
 from limpet.galleries.state import GalleryState
 from limpet.galleries.transfer import export
 from limpet.geometry import Hypersphere
-from limpet.stores.base import digest_of
 
 Embed = Callable[..., EmbeddingSet]
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from limpet.embeddings import EmbeddingSet
+from limpet.engines.filters import Condition
 from limpet.errors import ConfigError, DataError, SpaceMismatchError
 from limpet.galleries import Gallery
 from limpet.galleries.state import GalleryState, replay
 from limpet.geometry import Euclidean, Hypersphere, InnerProduct, Space
-from limpet.stores.filters import Condition
 
 IDS = [f"i{row:02}" for row in range(12)]
 SPHERE = Hypersphere(4)

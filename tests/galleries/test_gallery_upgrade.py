@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from limpet.engines.stores import open_store
 from limpet.errors import ConfigError, DataError, GalleryError, SpaceMismatchError, UpgradeStateError
 from limpet.galleries import Gallery
 from limpet.galleries.state import GalleryState, replay
 from limpet.geometry import Hypersphere
-from limpet.stores import open_store
 
 IDS = [f"i{row:02}" for row in range(12)]
 SPHERE = Hypersphere(4)

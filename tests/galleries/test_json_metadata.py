@@ -13,12 +13,12 @@ import pytest
 
 from limpet.cli import main
 from limpet.embeddings import EmbeddingSet
+from limpet.engines.filters import Condition, Exists, Not
 from limpet.errors import DataError
 from limpet.galleries import Gallery
 from limpet.galleries.backup import restore
 from limpet.galleries.doctor import doctor
 from limpet.geometry import Hypersphere
-from limpet.stores.filters import Condition, Exists, Not
 
 SPACE = Hypersphere(4)
 FACTS: list[Any] = [

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from limpet.embeddings import EmbeddingSet
+from limpet.engines.memory.store import MemoryStore
 from limpet.errors import ConfigError, DataError, EmptyOverlapError, UpgradeStateError
 from limpet.evaluation.retrieval import rank_metrics, top_k
 from limpet.evaluation.two_stage import rescored, rescored_metrics
@@ -20,7 +21,6 @@ from limpet.galleries.orders import ORDERS, Backlog
 from limpet.galleries.rehearsal import Rehearsal, rehearse
 from limpet.galleries.rehearsal.results import OrderCurve, Searches, verdict_of
 from limpet.geometry import Hypersphere, Lorentz, Space
-from limpet.stores.memory.store import MemoryStore
 
 SPHERE = Hypersphere(8)
 IDS = [f"i{number:03}" for number in range(60)]

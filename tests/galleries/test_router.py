@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from limpet.adapters.score_map import ScoreMap
+from limpet.engines.store import Hits, Pointer
 from limpet.errors import DataError
 from limpet.galleries.router import Hit, RoutedGeneration, merged, remainders, route
 from limpet.galleries.state import GalleryState, Generation, Link
-from limpet.stores.base import Hits, Pointer
 
 SPACE = {"name": "hypersphere", "dim": 2, "curvature": None}
 

@@ -12,20 +12,7 @@ from limpet.adapters import build_adapter
 from limpet.data import ArrayImages, ImageSet, RetrievalData, TextSet
 from limpet.embeddings import EmbeddingSet, StringArray, storage
 from limpet.errors import ConfigError, DataError, LimpetError, ReleaseError, SpaceMismatchError
-from limpet.galleries.sources import (
-    CallableItems,
-    CallableVectors,
-    FileVectors,
-    ImageItems,
-    Parallel,
-    ReleaseVectors,
-    TextItems,
-    TextVectors,
-    VectorSource,
-    check_source,
-    through,
-    without_text,
-)
+from limpet.galleries.backfill import check_source
 from limpet.galleries.state import Generation
 from limpet.geometry import Hypersphere, Lorentz
 from limpet.models.building import build_network
@@ -36,6 +23,19 @@ from limpet.models.specs import EncoderSpec, FeatureSpec
 from limpet.models.text_encoders import TextEncoder, embed_texts, open_text_encoder
 from limpet.training.encode import embed_features, embed_images
 from limpet.training.text_models import VectorMap
+from limpet.upgrade.vector_sources import (
+    CallableItems,
+    CallableVectors,
+    FileVectors,
+    ImageItems,
+    Parallel,
+    ReleaseVectors,
+    TextItems,
+    TextVectors,
+    VectorSource,
+    through,
+    without_text,
+)
 
 Embed = Callable[..., EmbeddingSet]
 NEW = "declared:new"

@@ -14,6 +14,7 @@ import pytest
 
 from limpet.embeddings import EmbeddingSet
 from limpet.embeddings.storage import from_npz, from_parquet, load
+from limpet.engines.sources import Address, Roles, Source, open_source
 from limpet.errors import ConfigError, DataError, LimpetError, SpaceMismatchError, StoreError
 from limpet.galleries import Gallery
 from limpet.galleries.transfer import (
@@ -23,7 +24,6 @@ from limpet.galleries.transfer import (
     import_table,
 )
 from limpet.geometry import Hypersphere, Lorentz
-from limpet.sources import Address, Roles, Source, open_source
 
 Embed = Callable[..., EmbeddingSet]
 
@@ -262,7 +262,7 @@ def test_a_table_of_postgresql(shop: Gallery, embed: Embed, kind: str, request: 
     import psycopg
 
     url = request.getfixturevalue("postgres_url").partition("&schema=")[0]
-    from limpet.stores.postgres.address import read_address
+    from limpet.engines.postgres.address import read_address
 
     address = read_address(url)
     with psycopg.connect(**address.parameters, autocommit=True) as connection:
@@ -320,7 +320,7 @@ def test_a_table_of_a_database_that_makes_no_sense(
 ) -> None:
     import psycopg
 
-    from limpet.stores.postgres.address import read_address
+    from limpet.engines.postgres.address import read_address
 
     name, url = read_address(postgres_url).schema, postgres_url.partition("&schema=")[0]
     with psycopg.connect(**read_address(postgres_url).parameters, autocommit=True) as connection:

@@ -13,14 +13,14 @@ import pytest
 
 from limpet.cli import main
 from limpet.embeddings import EmbeddingSet
+from limpet.engines.filters import Condition
+from limpet.engines.sources import open_source
 from limpet.errors import ConfigError, DataError
 from limpet.evaluation.metrics import metrics_named, recall_at
 from limpet.evaluation.retrieval import top_k
 from limpet.galleries import Gallery
 from limpet.galleries.transfer import import_table
 from limpet.geometry import Hypersphere
-from limpet.sources import open_source
-from limpet.stores.filters import Condition
 
 SPHERE = Hypersphere(4)
 COLUMNS = {"price": "number", "stock": "integer", "label": "text", "new": "truth"}

@@ -12,6 +12,7 @@ import pytest
 
 from limpet.adapters import build_adapter
 from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.engines.backup_files import appearing
 from limpet.errors import ConfigError, LimpetError
 from limpet.export import formats
 from limpet.export.exportable import of_adapter
@@ -21,7 +22,6 @@ from limpet.geometry import Hypersphere
 from limpet.models.building import build_network
 from limpet.models.specs import TextSpec
 from limpet.models.text_encoders import open_text_encoder
-from limpet.stores.backup_files import appearing
 from limpet.support.disk import Disk, whole_folder
 from limpet_bench.steps import hand_over
 from tiny_text_model import write_tiny_model

@@ -24,7 +24,6 @@ from limpet.export.exportable import of_adapter, of_release
 from limpet.export.formats import export
 from limpet.export.reader import Map
 from limpet.galleries import Gallery
-from limpet.galleries.sources import FileVectors
 from limpet.geometry import Hypersphere, Lorentz
 from limpet.methods import METHODS
 from limpet.models.building import build_network
@@ -41,6 +40,7 @@ from limpet.training.encode import embed_features
 from limpet.training.experiment import HEAD_RECIPE, Experiment, Geometry, head_recipe
 from limpet.training.train import train_release
 from limpet.training.warm_start import load_carried
+from limpet.upgrade.vector_sources import FileVectors
 
 CLASSES = 6
 QUICK = dataclasses.replace(HEAD_RECIPE, epochs=3, batch_size=32)

@@ -5,54 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol, Self, TypedDict, Unpack
+from typing import Protocol, Self, Unpack
 
-from limpet.attached.state import AttachmentEvent, AttachmentState, ModelSide
-from limpet.galleries.backfill import Backfilled
-from limpet.galleries.sources import ItemSource, VectorSource
-from limpet.galleries.state import Progress
-
-
-@dataclass(frozen=True)
-class AttachedModel:
-    """One of the two models.
-
-    Args:
-        fingerprint: Of the model; ``declared:<name>`` of one that only a person names.
-        dim: Dimension of its vectors.
-        note: What people call it.
-        options: Words that name what makes its vectors on the command line, such as ``--model st:minilm``.
-    """
-
-    fingerprint: str
-    dim: int
-    note: str = ""
-    options: str = ""
-
-    @property
-    def called(self) -> str:
-        """How to call it to people: by its name and the beginning of a long fingerprint, or by what they declared.
-
-        >>> AttachedModel("text:67685388f97a2ce4", 384, "minilm").called, AttachedModel("declared:v1", 8, "v1").called
-        ('minilm (text:67685388…)', 'declared:v1')
-        """
-        kind, _, digest = self.fingerprint.partition(":")
-        if kind == "declared" or not self.note:
-            return self.fingerprint
-        return f"{self.note} ({kind}:{digest[:8]}…)"
-
-
-@dataclass(frozen=True)
-class IndexStatus:
-    """An approximate index over the new vectors, as there is one over the old ones.
-
-    Args:
-        name: Its name.
-        built: Whether it is complete.
-    """
-
-    name: str
-    built: bool
+from limpet.attached.state import AttachmentEvent, AttachmentState
+from limpet.engines.collection import IndexStatus
+from limpet.engines.sides import ModelSide
+from limpet.upgrade.filling import Backfilled, FillOptions
+from limpet.upgrade.model import UpgradeModel
+from limpet.upgrade.vector_sources import ItemSource, VectorSource
 
 
 @dataclass(frozen=True)
@@ -79,8 +39,8 @@ class AttachmentStatus:
 
     place: str
     state: AttachmentState
-    old: AttachedModel
-    new: AttachedModel
+    old: UpgradeModel
+    new: UpgradeModel
     items: int
     lacking: dict[ModelSide, int]
     empty: int
@@ -124,36 +84,6 @@ class AttachmentVerification:
     def passed(self) -> bool:
         """Whether nothing was found."""
         return not self.problems and not self.queries
-
-
-def rest_after(seconds: float, share: float | None) -> float:
-    """Return how many seconds to rest after work of so many, so that work is a share of the time.
-
-    >>> rest_after(0.5, 0.25), rest_after(0.5, None)
-    (1.5, 0.0)
-    """
-    return 0.0 if share is None else seconds * (1 / share - 1)
-
-
-class FillOptions(TypedDict, total=False):
-    """How rows are filled; what is left out is chosen.
-
-    Args:
-        batch: Rows embedded and written at a time; None for as many as are measured to be fast.
-        budget: Embed at most so many in this run.
-        rate: Embed at most so many a second.
-        share: Work in the place of the vectors for at most such a share of the time, and rest after every write: the
-            longer, the slower the place is, so that an application that keeps it busy is made room for.
-        seconds: Begin no further batch after so many seconds.
-        on_step: Told "done", "total", "embedded", "written", "missing" and "seconds" after every batch.
-    """
-
-    batch: int | None
-    budget: int | None
-    rate: float | None
-    share: float | None
-    seconds: float | None
-    on_step: Progress | None
 
 
 class Attachment(Protocol):

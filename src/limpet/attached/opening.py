@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from limpet.attached.base import Attachment
 from limpet.attached.collections.opening import ENGINES
-from limpet.sources.address import scheme_of
+from limpet.engines.address import scheme_of
 
 
 def of_collections(url: str) -> bool:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from limpet.attached.base import Attachment
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import DataError
-from limpet.galleries.sources import VectorSource
 from limpet.geometry import Space
+from limpet.upgrade.vector_sources import VectorSource
 
 _SAMPLE = 24
 """Items that are embedded again, at most."""

@@ -27,14 +27,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from limpet.engines.sides import ModelSide
 from limpet.errors import ConfigError, UpgradeStateError, refuse
 
 AttachmentPhase = Literal[
     "none", "attached", "filling", "filled", "indexed", "swapped", "rolled back", "completed", "detached"
 ]  # fmt: skip
-ModelSide = Literal["old", "new"]
-"""One of the two models."""
-OTHER: dict[ModelSide, ModelSide] = {"old": "new", "new": "old"}
 AttachmentEvent = Mapping[str, object]
 
 

@@ -102,8 +102,8 @@ class BothModels(Options):
             ConfigError: Options do not go together.
             DataError: A file is damaged, or texts cannot be used.
         """
+        from limpet.engines.moment import one_moment
         from limpet.models.text_encoders import TextSettings
-        from limpet.sources.moment import one_moment
 
         with one_moment():
             texts, role, data_name = self._texts(sets)
@@ -198,10 +198,10 @@ class JudgedQueries(Options):
         if self.relevant is None:
             return None
         from limpet.data.text_set import TextSet
+        from limpet.engines.moment import one_moment
         from limpet.evaluation.protocols.relevance_lists import Relevance
         from limpet.linking.held_out import Judged
         from limpet.models.text_encoders import TextSettings
-        from limpet.sources.moment import one_moment
 
         texts: TextSet | None = None
         if self.queries is not None:

@@ -29,10 +29,11 @@ from limpet.models.names import ModelName
 from limpet.support.wording import duration
 
 if TYPE_CHECKING:
-    from limpet.attached.base import AttachedModel, Attachment, AttachmentStatus
+    from limpet.attached.base import Attachment, AttachmentStatus
     from limpet.attached.postgres.start import TablePlan
     from limpet.evaluation.results import Evaluation
-    from limpet.galleries.sources import VectorSource
+    from limpet.upgrade.model import UpgradeModel
+    from limpet.upgrade.vector_sources import VectorSource
 
 Side = Literal["old", "new"]
 
@@ -118,8 +119,8 @@ class NewVectors(Opening):
     def opened(self, it: Attachment, of: Side) -> VectorSource | None:
         """Return the source that these describe; None where they name none."""
         from limpet.attached.recognition import recognised
-        from limpet.galleries.sources import through, vectors_of_texts
         from limpet.training.text_models import open_map
+        from limpet.upgrade.vector_sources import through, vectors_of_texts
 
         model, state = self.model, it.state
         if model is None:
@@ -145,15 +146,15 @@ class NewVectors(Opening):
         refuse(self.stored is not None, f"{self.stored}, vectors that were made before.",
                "what makes vectors now; or `backfill` first")  # fmt: skip
 
-    def identity(self, name: str | None, dim: int | None) -> tuple[AttachedModel, str | None]:
+    def identity(self, name: str | None, dim: int | None) -> tuple[UpgradeModel, str | None]:
         """Return the model whose vectors these are, and the fingerprint of the old one where an adapter says it.
 
         Args:
             name: What a person calls it.
             dim: Dimension of its vectors, where only a person says it.
         """
-        from limpet.attached.base import AttachedModel
         from limpet.training.text_models import open_map
+        from limpet.upgrade.model import UpgradeModel
 
         model = self.model
         if model is None:
@@ -163,17 +164,17 @@ class NewVectors(Opening):
                     expected="--model SCHEME:PLACE; --model FILE of its vectors; or --new-name NAME --dim D for one "
                     "that only you know",
                 )
-            return AttachedModel(fingerprint(name), dim, name), None
+            return UpgradeModel(fingerprint(name), dim, name), None
         if model.vectors is not None:
             declared = None if name is None else fingerprint(name)
             made = open_vectors(model.vectors, fingerprint=declared, cast=self.cast)
-            return AttachedModel(made.fingerprint, made.space.dim, name or name_of(model.vectors), self.words), None
+            return UpgradeModel(made.fingerprint, made.space.dim, name or name_of(model.vectors), self.words), None
         if model.scheme == "adapter":
             link = open_map(model)
-            return AttachedModel(link.fingerprint, link.space.dim, name or model.short, self.words), link.source
+            return UpgradeModel(link.fingerprint, link.space.dim, name or model.short, self.words), link.source
         opened = self.text_model(model, None if self.stored is not None else self.over)
         called = name or (model.short if model.scheme == "release" else self.words.removeprefix("--model "))
-        return AttachedModel(opened.fingerprint, opened.space.dim, called, self.words), None
+        return UpgradeModel(opened.fingerprint, opened.space.dim, called, self.words), None
 
 
 def fingerprint(name: str) -> str:
@@ -225,15 +226,15 @@ def start(
         limpet attach start "postgresql://shop@db/shop?table=shop.items&text=title" --old-name v1 --model st:MODEL
             --dry-run
     """
-    from limpet.attached.base import AttachedModel
     from limpet.attached.opening import of_collections
+    from limpet.upgrade.model import UpgradeModel
 
     refuse(dim is not None and dim < 1, f"--dim {dim}.", "at least 1")
     refuse("" in (old_name, new_name), "A model without a name.", "--old-name NAME")
     new, mapped = source.identity(new_name, dim)
     if old_name is None and mapped is None:
         raise ConfigError("Nothing says which model made the vectors that are there.", expected="--old-name NAME")
-    old = AttachedModel(mapped or fingerprint(str(old_name)), 0, old_name or "")
+    old = UpgradeModel(mapped or fingerprint(str(old_name)), 0, old_name or "")
     refuse(evidence is not None and not same_column, "--evidence without --same-column.", "both, or neither")
     mixing = _mixing_of(evidence) if same_column else None
     with url.told():
@@ -621,7 +622,7 @@ Step = tuple[str, list[str]]
 
 def _stored(words: Sequence[str]) -> bool:
     """Say whether words name vectors that were made before, which no row has that was written a moment ago."""
-    from limpet.sources import SOURCES
+    from limpet.engines.sources import SOURCES
 
     named = ModelName(words[words.index("--over" if "--over" in words else "--model") + 1], sources=SOURCES)
     return named.scheme == "vectors" and named.place not in ("MODEL", "OLD_MODEL")

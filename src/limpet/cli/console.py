@@ -33,10 +33,10 @@ from limpet.errors import ConfigError, LimpetError, printable
 from limpet.reports.formats import plain_text
 
 if TYPE_CHECKING:
-    from limpet.galleries.state import Told
     from limpet.models.long_texts import LongTextsRecord
     from limpet.support.source_code import Standing
     from limpet.training.events import TrainingStep
+    from limpet.upgrade.progress import Told
 
 FIRST = os.environ.get("LOCAL_RANK", "0") == "0"  # of several training processes, one talks
 

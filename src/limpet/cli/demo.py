@@ -210,7 +210,7 @@ def live_gallery(old: Sides, new: Sides, out: Path, name: str, seed: int) -> Car
         out: Folder of the demo: the gallery goes there, and its results.json vouches for the swap.
     """
     from limpet.galleries import Gallery
-    from limpet.galleries.sources import FileVectors
+    from limpet.upgrade.vector_sources import FileVectors
 
     folder = out / "gallery"
     shutil.rmtree(folder, ignore_errors=True)

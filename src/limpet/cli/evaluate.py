@@ -176,8 +176,8 @@ def evaluate(
             --data photos --out runs/report
         limpet evaluate --old runs/old-questions --new runs/new-questions --out runs/link-report
     """
+    from limpet.engines.moment import one_moment
     from limpet.evaluation.evaluate import evaluate as measure
-    from limpet.sources.moment import one_moment
 
     check_report(output.report)
     few = judging.resamples < FEWEST_RESAMPLES

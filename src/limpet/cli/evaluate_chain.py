@@ -49,8 +49,8 @@ def chain(
     Examples:
         limpet evaluate chain runs/embedded/v1 runs/embedded/v2 runs/embedded/v3 --out runs/chain
     """
+    from limpet.engines.moment import one_moment
     from limpet.evaluation.chain import evaluate_chain
-    from limpet.sources.moment import one_moment
 
     check_report(output.report)
     output.refuse_over([*embeddings, *independent])

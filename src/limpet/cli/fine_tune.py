@@ -184,7 +184,7 @@ def fine_tune(
     """
     from limpet.data.text_pairs import TextPairs
     from limpet.data.text_set import TextData
-    from limpet.sources.moment import one_moment
+    from limpet.engines.moment import one_moment
     from limpet.training.fine_tuning import embedded_before, refuse_untrainable
     from limpet.training.fine_tuning import fine_tune as train
 

@@ -38,7 +38,7 @@ class Model(ModelName):
     """The name of a model, as a person gave it: SCHEME:PLACE, FILE.py:FUNCTION, or a path or URL of vectors."""
 
     def __init__(self, given: str) -> None:
-        from limpet.sources import SOURCES
+        from limpet.engines.sources import SOURCES
 
         super().__init__(given, sources=SOURCES)
 

@@ -172,7 +172,7 @@ class Reading(Options):
             DataError: It is damaged or breaks a promise of `EmbeddingSet`, or rows cannot be used.
             StoreError: The source is out of reach.
         """
-        from limpet.sources.reading import load_embeddings
+        from limpet.engines.reading import load_embeddings
 
         with leaving_out(place, self.skip_unusable) as unusable:
             found = load_embeddings(
@@ -259,8 +259,8 @@ class DataSets(Options):
             of_encoder = {name: value for name, value in wanted.items() if name in accepted}
             options = {**options, **of_encoder} if exactly else {**of_encoder, **options}
         if address is not None:
-            from limpet.sources import open_source
-            from limpet.sources.images import images_of
+            from limpet.engines.images import images_of
+            from limpet.engines.sources import open_source
 
             with console.status(f"reading {Place(data)}"):
                 return images_of(open_source(address), **bound(images_of, options, f"images of {Place(data)}"))
@@ -280,8 +280,8 @@ class DataSets(Options):
 
         address = Place(texts).address
         if address is not None:
-            from limpet.sources import open_source
-            from limpet.sources.reading import texts_of
+            from limpet.engines.reading import texts_of
+            from limpet.engines.sources import open_source
 
             with console.status(f"reading {Place(texts)}"):
                 return texts_of(open_source(address), on_empty=on_empty)
@@ -527,7 +527,7 @@ class Shown(Options):
         address = None if self.texts is None else Place(self.texts).address
         if address is None:
             return facts_of(self.texts, data_root(sets.data_root), list(embeddings))
-        from limpet.sources import open_source
-        from limpet.sources.reading import SourceFacts
+        from limpet.engines.reading import SourceFacts
+        from limpet.engines.sources import open_source
 
         return facts_of(None, None, list(embeddings), SourceFacts(open_source(address)))

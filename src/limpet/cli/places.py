@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from limpet.errors import without_secrets
 
 if TYPE_CHECKING:
-    from limpet.sources.address import Address
+    from limpet.engines.address import Address
 
 
 def _place(kind: Any, tokens: Any) -> Place:
@@ -53,7 +53,7 @@ class Place:
         """
         if ":" not in self.given:  # nearly every path, for which nothing is imported
             return None
-        from limpet.sources import address_of
+        from limpet.engines.sources import address_of
 
         return address_of(self.given)
 

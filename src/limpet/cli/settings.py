@@ -195,9 +195,9 @@ def _refuse_text(value: str, path: Path, named: bool) -> None:
     """Refuse a password, a server that the user did not list, and code in a file that the user did not name."""
     if ":" not in value:
         return
+    from limpet.engines.sources import scheme_of
     from limpet.models.api.settings import refuse_unlisted
     from limpet.models.text_encoders import refuse_named_in
-    from limpet.sources import scheme_of
 
     if without_secrets(value) != value:
         raise ConfigError(

@@ -8,27 +8,29 @@ keeps what was written: the store passes over rows made of an earlier version.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from limpet.embeddings import EmbeddingSet
+from limpet.engines.store import Changes, Fill, Items
 from limpet.errors import (
     BudgetError,
     DataError,
     GalleryError,
     LastingStoreError,
+    SpaceMismatchError,
     StoreError,
     shown,
     unknown_name,
 )
 from limpet.galleries.orders import ORDERS, order_ids
 from limpet.galleries.rows import rows_of
-from limpet.galleries.sources import VectorSource, check_source, without_text
-from limpet.galleries.state import Generation, Progress, Told
-from limpet.stores.base import Changes, Fill, Items
+from limpet.galleries.state import Generation
 from limpet.support.logs import logger
 from limpet.support.ranges import Count, NonNegative, Positive, PositiveInt, Seed, checked
+from limpet.upgrade.filling import Backfilled, LeftOut
+from limpet.upgrade.progress import Progress, Told
+from limpet.upgrade.vector_sources import VectorSource
 
 if TYPE_CHECKING:
     from limpet.galleries.open_gallery import OpenGallery
@@ -42,63 +44,26 @@ GROWTH = 1.5  # of the rows between two times that the store is seen to
 FRUITLESS_PASSES = 3  # in a row, after which what others keep rewriting is left lacking
 
 
-@dataclass(frozen=True)
-class Backfilled:
-    """What one run of a backfill did.
+def check_source(source: VectorSource, target: Generation) -> None:
+    """Refuse a source whose vectors are not those of a generation.
 
-    Args:
-        generation: Which generation it filled.
-        embedded: Items that the source embedded.
-        written: Items that have a new vector now; the others were written or deleted meanwhile.
-        missing: Items that the source does not have.
-        missing_ids: The first of them.
-        without_text: Items whose text is blank, or says nothing to the model; nothing can be made of them.
-        without_text_ids: The first of them.
-        lacking: Items that still have no vector of the generation.
-        seconds: How long it took.
-        stopped: Why it stopped: "done", "budget", or "time".
+    Raises:
+        DataError: It is of another model.
+        SpaceMismatchError: It is on another space.
     """
-
-    generation: str
-    embedded: int
-    written: int
-    missing: int
-    missing_ids: tuple[str, ...]
-    without_text: int
-    without_text_ids: tuple[str, ...]
-    lacking: int
-    seconds: float
-    stopped: str
-
-
-class LeftOut:
-    """The items of one pass that a source made no vectors of.
-
-    Args:
-        source: Which.
-    """
-
-    def __init__(self, source: VectorSource) -> None:
-        self._source, self.missing, self.without_text = source, set[str](), set[str]()
-
-    def __len__(self) -> int:
-        return len(self.missing) + len(self.without_text)
-
-    def add(self, ids: Collection[str]) -> None:
-        """Add items that the source was just asked for."""
-        said_nothing = without_text(self._source, ids)
-        self.without_text |= said_nothing
-        self.missing.update(one for one in ids if one not in said_nothing)
-
-    def backfilled(
-        self, generation: str, embedded: int, written: int, lacking: int, seconds: float, stopped: str
-    ) -> Backfilled:
-        """Return what a run came to, see `Backfilled`."""
-        missing, blank = sorted(self.missing), sorted(self.without_text)
-        return Backfilled(
-            generation, embedded, written, len(missing), tuple(missing[:20]), len(blank), tuple(blank[:20]), lacking,
-            seconds, stopped,
-        )  # fmt: skip
+    if source.fingerprint != target.fingerprint:
+        raise DataError(
+            f"The source makes vectors of {source.fingerprint}.",
+            expected=f"those of {target.name}: {target.fingerprint}",
+            to_do="give the release or the files of that model, or prepare a generation for this one.",
+            intact="The gallery is intact.",
+        )
+    if source.space != target.geometry:
+        raise SpaceMismatchError(
+            f"The source is on the {source.space}, {target.name} on the {target.geometry}.",
+            expected="one space",
+            intact="The gallery is intact.",
+        )
 
 
 class BackfillOptions(TypedDict, total=False):

@@ -10,13 +10,13 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from limpet.engines.backup_files import Contents, appearing
+from limpet.engines.digested_folder import DigestedFolder
+from limpet.engines.store import Store
+from limpet.engines.stores import restore_store
 from limpet.errors import ConfigError, GalleryError
-from limpet.galleries.state import Progress
-from limpet.stores import restore_store
-from limpet.stores.backup_files import Contents, appearing
-from limpet.stores.base import Store
-from limpet.stores.digested_folder import DigestedFolder
 from limpet.support.disk import UNFINISHED, Disk, read_bytes
+from limpet.upgrade.progress import Progress
 
 RECORD = "backup.json"
 

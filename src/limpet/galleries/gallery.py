@@ -20,30 +20,11 @@ from numpy.typing import NDArray
 from limpet.embeddings import EmbeddingSet
 from limpet.embeddings.conversion import vectors_of
 from limpet.embeddings.embedding_set import check_given
-from limpet.errors import (
-    ConfigError,
-    DataError,
-    GalleryError,
-    LimpetError,
-    SpaceMismatchError,
-    StoreError,
-    count_of,
-    refuse,
-    shown,
-)
-from limpet.galleries.backfill import Backfill, Backfilled, BackfillOptions
-from limpet.galleries.backup import Backup, back_up
-from limpet.galleries.calibration import drawn_cohort
-from limpet.galleries.links import Bridge, Files, link_from_report
-from limpet.galleries.router import Reply, merged, remainders, route
-from limpet.galleries.rows import ItemBatch, batches, checked_columns, rows_of
-from limpet.galleries.sources import VectorSource
-from limpet.galleries.state import Event, GalleryState, Generation, Link, Progress, advance
-from limpet.galleries.status import Status, status
-from limpet.galleries.vector_check import VectorCheck, check_vectors
-from limpet.geometry import Space
-from limpet.stores import open_store, takes_graph
-from limpet.stores.base import (
+from limpet.engines.checks import damaged
+from limpet.engines.filters import Filter, checked
+from limpet.engines.forks import at_fork
+from limpet.engines.ledger_store import no_graph
+from limpet.engines.store import (
     Changes,
     Commit,
     Committed,
@@ -59,13 +40,34 @@ from limpet.stores.base import (
     Upsert,
     digest_of,
 )
-from limpet.stores.checks import damaged
-from limpet.stores.filters import Filter, checked
-from limpet.stores.forks import at_fork
-from limpet.stores.ledger_store import no_graph
-from limpet.stores.where import read_filter
+from limpet.engines.stores import open_store, takes_graph
+from limpet.engines.where import read_filter
+from limpet.errors import (
+    ConfigError,
+    DataError,
+    GalleryError,
+    LimpetError,
+    SpaceMismatchError,
+    StoreError,
+    count_of,
+    refuse,
+    shown,
+)
+from limpet.galleries.backfill import Backfill, BackfillOptions
+from limpet.galleries.backup import Backup, back_up
+from limpet.galleries.calibration import drawn_cohort
+from limpet.galleries.links import Bridge, Files, link_from_report
+from limpet.galleries.router import Reply, merged, remainders, route
+from limpet.galleries.rows import ItemBatch, batches, checked_columns, rows_of
+from limpet.galleries.state import Event, GalleryState, Generation, Link, advance
+from limpet.galleries.status import Status, status
+from limpet.galleries.vector_check import VectorCheck, check_vectors
+from limpet.geometry import Space
 from limpet.support.disk import Disk
 from limpet.support.logs import logger
+from limpet.upgrade.filling import Backfilled
+from limpet.upgrade.progress import Progress
+from limpet.upgrade.vector_sources import VectorSource
 
 if TYPE_CHECKING:
     from limpet.adapters import Adapter, ScoreMap
@@ -324,8 +326,8 @@ class Gallery:
             queries: Points by a model of this gallery, (Q, D).
             k: Hits per query, at least 1; all items where there are fewer.
             fingerprint: Of the model, where queries are an array; may be left out while the gallery has one generation.
-            where: What the metadata of items must meet, see `limpet.stores.filters`; of several filters all. A text
-                such as ``price<10 AND exists(label)`` is read as `limpet.stores.where` says.
+            where: What the metadata of items must meet, see `limpet.engines.filters`; of several filters all. A text
+                such as ``price<10 AND exists(label)`` is read as `limpet.engines.where` says.
             exact: Compare with every vector; otherwise use approximate indexes where there are any, and where they find
                 what is near: not in Euclidean space.
             rescore: Search in two stages: candidates as always, which the new model then scores; see `Rescoring`.

@@ -6,7 +6,7 @@ import hashlib
 import heapq
 from collections.abc import Collection, Iterator, Sequence
 
-from limpet.stores.base import Items, Store, Vectors
+from limpet.engines.store import Items, Store, Vectors
 
 ITEMS_AT_ONCE = 8192
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from limpet.engines.store import Store, digest_of
 from limpet.errors import ConfigError, GalleryError, SpaceMismatchError
 from limpet.galleries.router import RoutedGeneration
 from limpet.galleries.state import GalleryState, Generation, Link
 from limpet.geometry import Space
-from limpet.stores.base import Store, digest_of
 
 if TYPE_CHECKING:
     from limpet.adapters import Adapter

@@ -5,9 +5,10 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from limpet.engines.store import Graph, Pointer, Store
 from limpet.galleries.links import Files
-from limpet.galleries.state import GalleryState, Progress
-from limpet.stores.base import Graph, Pointer, Store
+from limpet.galleries.state import GalleryState
+from limpet.upgrade.progress import Progress
 
 
 class OpenGallery(Protocol):

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from limpet.embeddings import StringArray
 from limpet.embeddings.string_array import IdIndex
+from limpet.engines.store import Store, Vectors
 from limpet.errors import ConfigError, unknown_name
 from limpet.galleries.items import pages
-from limpet.galleries.state import GalleryState, Progress
+from limpet.galleries.state import GalleryState
 from limpet.geometry import Space
-from limpet.stores.base import Store, Vectors
+from limpet.upgrade.progress import Progress
 
 _Values = NDArray[np.float64]
 

@@ -13,11 +13,12 @@ import numpy as np
 from annotated_types import Ge
 
 from limpet.errors import refuse
+from limpet.galleries.backfill import check_source
 from limpet.galleries.items import sample as sampled_items
 from limpet.galleries.links import link_from_report
-from limpet.galleries.sources import VectorSource, check_source
 from limpet.galleries.state import GalleryState, Link, advance
 from limpet.support.ranges import NonNegative, PositiveInt, Seed, checked
+from limpet.upgrade.vector_sources import VectorSource
 
 if TYPE_CHECKING:
     from limpet.galleries.gallery import Gallery

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from limpet.engines.filters import Metadata
+from limpet.engines.store import Hits, Pointer
 from limpet.galleries.state import GalleryState, Link
-from limpet.stores.base import Hits, Pointer
-from limpet.stores.filters import Metadata
 
 if TYPE_CHECKING:
     from limpet.evaluation.ranking.merging import ScoreScale

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.engines.filters import COLUMN_TYPES, fits
+from limpet.engines.store import Rows
 from limpet.errors import ConfigError, DataError, SpaceMismatchError, brief, shown, unknown_name
 from limpet.galleries.state import GalleryState, Generation
-from limpet.stores.base import Rows
-from limpet.stores.filters import COLUMN_TYPES, fits
 
 _RANGES = {
     "text": "without the character 0 and halves of pairs", "integer": "of 64 bits", "number": "finite, of 64 bits",

@@ -15,7 +15,7 @@ from limpet.galleries.router import Hit, Reply
 
 if TYPE_CHECKING:
     from limpet.embeddings import EmbeddingSet
-    from limpet.stores.base import Store
+    from limpet.engines.store import Store
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+from limpet.engines.store import Pointer, Store
 from limpet.galleries.router import route
 from limpet.galleries.state import GalleryState, Link, Phase
-from limpet.stores.base import Pointer, Store
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,17 @@ from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.embeddings.embedding_set import unusable_rows
 from limpet.embeddings.forms import space_named
 from limpet.embeddings.storage import save, to_npz, write_atomically
+from limpet.engines.files.parquet import RECORD
+from limpet.engines.filters import Metadata
+from limpet.engines.source import (
+    check_readable,
+    metadata_kind,
+    needed,
+    roles_of,
+    texts_of_ids,
+)
+from limpet.engines.sources import Source
+from limpet.engines.store import Store
 from limpet.errors import (
     ConfigError,
     DataError,
@@ -35,19 +46,9 @@ from limpet.errors import (
 )
 from limpet.galleries.gallery import ROWS_AT_ONCE, Gallery
 from limpet.galleries.rows import checked_columns
-from limpet.galleries.state import Generation, Progress
-from limpet.sources import Source
-from limpet.sources.base import (
-    check_readable,
-    metadata_kind,
-    needed,
-    roles_of,
-    texts_of_ids,
-)
-from limpet.sources.parquet import RECORD
-from limpet.stores.base import Store
-from limpet.stores.filters import Metadata
+from limpet.galleries.state import Generation
 from limpet.support.ranges import checked
+from limpet.upgrade.progress import Progress
 
 _Part = tuple[list[str], NDArray[np.float32], list[Metadata]]
 

@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet
+from limpet.engines.store import Fill, Items
 from limpet.errors import BudgetError, DataError, EmptyOverlapError, GalleryError, UpgradeStateError, shown
-from limpet.galleries.backfill import commit_fill, fill_of
+from limpet.galleries.backfill import check_source, commit_fill, fill_of
 from limpet.galleries.router import Hit, Reply, route
-from limpet.galleries.sources import VectorSource, check_source
 from limpet.galleries.state import Generation
-from limpet.stores.base import Fill, Items
 from limpet.support.logs import logger
 from limpet.support.ranges import Count, NonNegative, PositiveInt, checked
+from limpet.upgrade.vector_sources import VectorSource
 
 if TYPE_CHECKING:
     from limpet.galleries.open_gallery import OpenGallery

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from limpet.engines.store import Items, Store
 from limpet.errors import GalleryError, shown
 from limpet.galleries.items import ITEMS_AT_ONCE, pages
-from limpet.galleries.state import Generation, Progress
-from limpet.stores.base import Items, Store
+from limpet.galleries.state import Generation
+from limpet.upgrade.progress import Progress
 
 _NAMED = 20  # ids kept of everything that is wrong
 

@@ -50,7 +50,7 @@ class ModelName:
     Args:
         given: SCHEME:PLACE, FILE.py:FUNCTION, or a path or URL alone.
         bare: The scheme of a path or URL alone.
-        sources: How URLs of vectors may begin that have no ``//``: `limpet.sources.SOURCES`.
+        sources: How URLs of vectors may begin that have no ``//``: `limpet.engines.sources.SOURCES`.
 
     Raises:
         ConfigError: The scheme is unknown; a path alone that holds a colon must exist.

@@ -22,9 +22,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.errors import DataError, GalleryError, StoreError
-from limpet.stores import STORES, open_store
-from limpet.stores.base import (
+from limpet.engines.filters import And, Condition, Exists, Filter, In, Json, Metadata, Not, Or, path_of
+from limpet.engines.store import (
     Changes,
     Committed,
     Fill,
@@ -36,7 +35,8 @@ from limpet.stores.base import (
     Upsert,
     digest_of,
 )  # fmt: skip
-from limpet.stores.filters import And, Condition, Exists, Filter, In, Json, Metadata, Not, Or, path_of
+from limpet.engines.stores import STORES, open_store
+from limpet.errors import DataError, GalleryError, StoreError
 from limpet.support.disk import Disk
 from limpet.testing.contract import Check, Contract, refused
 
@@ -743,8 +743,8 @@ def an_error_while_writing_lets_go_of_the_lock(place: StorePlace) -> None:
 KILLED = """
 import sys, time
 import numpy as np
-from limpet.stores import STORES, open_store
-from limpet.stores.base import Changes, Rows, Upsert
+from limpet.engines.stores import STORES, open_store
+from limpet.engines.store import Changes, Rows, Upsert
 from limpet.support.disk import Disk
 
 class Slow(Disk):
@@ -786,7 +786,7 @@ def what_a_killed_writer_had_not_finished_does_not_exist_and_its_lock_is_free(pl
 
 VISITOR = """
 import sys
-from limpet.stores import STORES, open_store
+from limpet.engines.stores import STORES, open_store
 store = open_store(sys.argv[1])
 print(store.pointer().sequence, store.scan(limit=9).ids)
 store.close()

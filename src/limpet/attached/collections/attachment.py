@@ -24,13 +24,14 @@ from typing import Self, Unpack, get_args
 
 import numpy as np
 
-from limpet.attached.base import AttachedModel, AttachmentStatus, AttachmentVerification, FillOptions, rest_after
+from limpet.attached.base import AttachmentStatus, AttachmentVerification
 from limpet.attached.collections.due import DigestPair, Due, due, same_fields
-from limpet.attached.collections.engine import AT_ONCE, CollectionRow, Engine, Pace
 from limpet.attached.collections.ledger import CollectionEntry, CollectionLedger
-from limpet.attached.filling import Run, check_model
-from limpet.attached.state import OTHER, AttachmentEvent, AttachmentState, ModelSide, advance
+from limpet.attached.state import AttachmentEvent, AttachmentState, advance
 from limpet.embeddings import EmbeddingSet
+from limpet.engines.collection import AT_ONCE, CollectionRow, Engine, Pace
+from limpet.engines.schemaless import value_at
+from limpet.engines.sides import OTHER, ModelSide
 from limpet.errors import (
     BudgetError,
     ConfigError,
@@ -41,10 +42,10 @@ from limpet.errors import (
     refuse,
     shown,
 )
-from limpet.galleries.backfill import Backfilled, LeftOut
-from limpet.galleries.sources import VectorSource, WithText, points_of
 from limpet.geometry import Hypersphere, Space
-from limpet.sources.schemaless import value_at
+from limpet.upgrade.filling import Backfilled, FillOptions, LeftOut, Run, check_model, rest_after
+from limpet.upgrade.model import UpgradeModel
+from limpet.upgrade.vector_sources import VectorSource, WithText, points_of
 
 PASSES = 4
 """Comparisons of one backfill or swap, after which what others keep changing is left for the next one."""
@@ -512,7 +513,7 @@ class StoredVectors:
         model: Whose they are.
     """
 
-    def __init__(self, attachment: CollectionAttachment, model: AttachedModel) -> None:
+    def __init__(self, attachment: CollectionAttachment, model: UpgradeModel) -> None:
         self._attachment, self.fingerprint = attachment, model.fingerprint
         self.space: Space = Hypersphere(model.dim)
 

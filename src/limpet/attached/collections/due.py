@@ -14,15 +14,10 @@ from __future__ import annotations
 from struct import unpack
 from typing import Literal, NamedTuple
 
-from limpet.attached.state import OTHER, ModelSide
+from limpet.engines.collection import PART
+from limpet.engines.sides import OTHER, ModelSide
 
 Due = Literal["nothing", "fill old", "fill new", "drop old", "drop new", "forget"]
-PART = 8
-"""Bytes of a part of a digest: the first tells the fields of an item, the next its vector, further ones other vectors.
-
-Those of vectors are four numbers of 16 bits each, and two vectors are the same where all differ by 1 at most: a folder
-of Qdrant rounds vectors in another way when it is opened than when they are written.
-"""
 
 
 class DigestPair(NamedTuple):

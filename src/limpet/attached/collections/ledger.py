@@ -17,14 +17,15 @@ from typing import Any, Protocol
 from filelock import FileLock
 from pydantic import TypeAdapter
 
-from limpet.attached.base import AttachedModel
 from limpet.attached.collections.due import DigestPair
-from limpet.attached.collections.engine import Target
-from limpet.attached.state import AttachmentEvent, AttachmentState, ModelSide, advance
+from limpet.attached.state import AttachmentEvent, AttachmentState, advance
+from limpet.engines.collection import Target
+from limpet.engines.sides import ModelSide
+from limpet.engines.sqlite import SqliteDatabase
 from limpet.errors import GalleryError, StoreError, reason
-from limpet.stores.sqlite import SqliteDatabase
 from limpet.support.disk import Disk
 from limpet.support.extras import needing
+from limpet.upgrade.model import UpgradeModel
 
 _FORMAT_VERSION = 1
 _TABLES = (
@@ -66,7 +67,7 @@ class PostgresAttachmentDatabase:
         with needing("A ledger in PostgreSQL"):
             import psycopg
 
-            from limpet.stores.postgres.address import read_address
+            from limpet.engines.postgres.address import read_address
         self._error = psycopg.Error
         settings: dict[str, Any] = {"connect_timeout": 10, **read_address(url).parameters}
         with self._translated():
@@ -127,8 +128,8 @@ class CollectionRecord:
     """
 
     source: str
-    old: AttachedModel
-    new: AttachedModel
+    old: UpgradeModel
+    new: UpgradeModel
     old_target: Target
     new_target: Target
     alias: str | None = None

@@ -9,23 +9,23 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from limpet.attached.base import AttachedModel
 from limpet.attached.collections.attachment import CollectionAttachment
-from limpet.attached.collections.engine import Engine, Target, Wanted
 from limpet.attached.collections.ledger import CollectionEntry, CollectionLedger, CollectionRecord, NoLedgerError
+from limpet.engines.address import Address, read_address
+from limpet.engines.collection import Engine, Target, Wanted
 from limpet.errors import ConfigError, GalleryError, UpgradeStateError, refuse, without_secrets
 from limpet.registry import Registry
-from limpet.sources.address import Address, read_address
+from limpet.upgrade.model import UpgradeModel
 
 ENGINES: Registry[type[Engine]] = Registry(
     "engine of collections",
     "engines",
     {
-        "qdrant": "limpet.attached.collections.qdrant:QdrantEngine",
-        "milvus": "limpet.attached.collections.milvus:MilvusEngine",
+        "qdrant": "limpet.engines.qdrant.collection:QdrantEngine",
+        "milvus": "limpet.engines.milvus.collection:MilvusEngine",
     },
     fits=lambda thing: isinstance(thing, type) and all(hasattr(thing, name) for name in ("beside", "sides", "scan")),
-    expected="a class that is a limpet.attached.collections.engine.Engine",
+    expected="a class that is a limpet.engines.collection.Engine",
 )
 """What upgrades collections, by the scheme of their URLs."""
 _OPTIONS = ("ledger", "alias", "new", "version", "beside")
@@ -96,8 +96,8 @@ class _Preparation:
         new: The model that is to take over.
     """
 
-    def __init__(self, place: _Place, old: AttachedModel, new: AttachedModel) -> None:
-        from limpet.sources import open_source
+    def __init__(self, place: _Place, old: UpgradeModel, new: UpgradeModel) -> None:
+        from limpet.engines.sources import open_source
 
         self.place, self.new, self.kind = place, new, ENGINES[place.address.scheme]
         beside = place.said.get("beside")
@@ -181,7 +181,7 @@ class _Preparation:
                 )
 
 
-def attach(url: str, *, old: AttachedModel, new: AttachedModel) -> CollectionAttachment:
+def attach(url: str, *, old: UpgradeModel, new: UpgradeModel) -> CollectionAttachment:
     """Attach to a collection, or return the attachment of these two models that is there.
 
     Args:
@@ -220,7 +220,7 @@ def attach(url: str, *, old: AttachedModel, new: AttachedModel) -> CollectionAtt
     return attachment
 
 
-def plan(url: str, *, old: AttachedModel, new: AttachedModel) -> CollectionPlan:
+def plan(url: str, *, old: UpgradeModel, new: UpgradeModel) -> CollectionPlan:
     """Return what attaching would do, in words; nothing is changed, and no ledger made. See `attach`."""
     place = _read(url)
     it = _Preparation(place, old, new)
@@ -285,7 +285,7 @@ def open_attachment(url: str) -> CollectionAttachment:
 
 
 def _named(place: _Place) -> str:
-    from limpet.sources.services import collection_of
+    from limpet.engines.services import collection_of
 
     return collection_of(place.address)
 

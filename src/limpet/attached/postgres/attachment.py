@@ -16,9 +16,8 @@ from typing import NamedTuple, Unpack
 
 from psycopg.errors import IdleInTransactionSessionTimeout
 
-from limpet.attached.base import AttachedModel, AttachmentStatus, AttachmentVerification, FillOptions
+from limpet.attached.base import AttachmentStatus, AttachmentVerification
 from limpet.attached.postgres import client
-from limpet.attached.postgres.address import TableAddress, read_table_address
 from limpet.attached.postgres.filling import (
     FORGOTTEN,
     Filling,
@@ -49,7 +48,6 @@ from limpet.attached.postgres.layout import (
 )
 from limpet.attached.postgres.ledger import SCHEMA, TableEntry, TableLedger, TableRecord
 from limpet.attached.postgres.rows import TableTexts, TableVectors, blank_text, id_of
-from limpet.attached.postgres.session import Session, locked, quoted
 from limpet.attached.postgres.start import Preparation, known, meant
 from limpet.attached.postgres.statements import (
     detach_statements,
@@ -64,13 +62,17 @@ from limpet.attached.postgres.table import bound, owner_of
 from limpet.attached.postgres.triggers import create_statements, drop_statement
 from limpet.attached.postgres.verify import queries_of, table_problems, trigger_problems, written_since
 from limpet.attached.recognition import CLOSE, cosine
-from limpet.attached.state import AttachmentEvent, AttachmentState, ModelSide, advance
+from limpet.attached.state import AttachmentEvent, AttachmentState, advance
 from limpet.embeddings import EmbeddingSet
+from limpet.engines.postgres.session import Session, locked, quoted
+from limpet.engines.postgres.table_address import TableAddress, read_table_address
+from limpet.engines.sides import ModelSide
 from limpet.errors import GalleryError, StoreError, UpgradeStateError, refuse, shown
 from limpet.evaluation.results import Evaluation
-from limpet.galleries.backfill import Backfilled
-from limpet.galleries.sources import VectorSource, WithText
 from limpet.support.logs import logger
+from limpet.upgrade.filling import Backfilled, FillOptions
+from limpet.upgrade.model import UpgradeModel
+from limpet.upgrade.vector_sources import VectorSource, WithText
 
 _log = logger("attached")
 
@@ -90,8 +92,8 @@ _UNINDEXED = ("attached", "filling", "filled")
 def attach(
     url: str,
     *,
-    old: AttachedModel,
-    new: AttachedModel,
+    old: UpgradeModel,
+    new: UpgradeModel,
     aside: bool = False,
     mixing: Evaluation | None = None,
     fire_triggers: bool = False,

@@ -15,8 +15,6 @@ from typing import NamedTuple, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.attached.base import FillOptions, rest_after
-from limpet.attached.filling import Run, check_model
 from limpet.attached.postgres.layout import (
     AnyLayout,
     Aside,
@@ -31,13 +29,13 @@ from limpet.attached.postgres.layout import (
 )
 from limpet.attached.postgres.ledger import SCHEMA, TableEntry, TableLedger
 from limpet.attached.postgres.rows import id_of
-from limpet.attached.postgres.session import RETRIES, LockedError, Result, Row, Session
 from limpet.attached.postgres.table import FIRING
-from limpet.attached.state import ModelSide
 from limpet.embeddings import EmbeddingSet
+from limpet.engines.postgres.session import RETRIES, LockedError, Result, Row, Session
+from limpet.engines.sides import ModelSide
 from limpet.errors import BudgetError, DataError, LastingStoreError, StoreError, shown
-from limpet.galleries.backfill import Backfilled, LeftOut
-from limpet.galleries.sources import VectorSource
+from limpet.upgrade.filling import Backfilled, FillOptions, LeftOut, Run, check_model, rest_after
+from limpet.upgrade.vector_sources import VectorSource
 
 MOST_PASSES = 4  # each up to the last row of its beginning, so that it ends however fast an application writes
 _LOCK_TIMEOUT = 5.0  # seconds; a swap holds the table for less

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from limpet.attached.postgres.layout import ADDED, MARK, layout_in, layout_of, marking
 from limpet.attached.postgres.ledger import SCHEMA, TableEntry, TableLedger, TableRecord
-from limpet.attached.postgres.session import Session, quoted
 from limpet.attached.postgres.table import TableColumn
 from limpet.attached.postgres.triggers import function_statements
+from limpet.engines.postgres.session import Session, quoted
 from limpet.errors import GalleryError, StoreError
 
 

@@ -7,14 +7,14 @@ import zlib
 from collections.abc import Callable
 from typing import NamedTuple
 
-from limpet.attached.base import IndexStatus
 from limpet.attached.postgres.layout import AnyLayout, Aside, OneColumn, added_name, keys
 from limpet.attached.postgres.ledger import SCHEMA, TableEntry, TableRecord
-from limpet.attached.postgres.session import Row, Session, quoted
 from limpet.attached.postgres.table import WIDEST_INDEXED
-from limpet.attached.state import ModelSide
+from limpet.engines.collection import IndexStatus
+from limpet.engines.postgres.graphs import WIDEST
+from limpet.engines.postgres.session import Row, Session, quoted
+from limpet.engines.sides import ModelSide
 from limpet.errors import GalleryError, refuse
-from limpet.stores.postgres.graphs import WIDEST
 
 
 class NewIndex(NamedTuple):

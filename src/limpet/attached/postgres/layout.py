@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from limpet.attached.postgres.ledger import SCHEMA, TableEntry, TableLedger, TableRecord, closed
-from limpet.attached.postgres.session import Session, literal, quoted
-from limpet.attached.state import AttachmentState, ModelSide
+from limpet.attached.state import AttachmentState
+from limpet.engines.postgres.session import Session, literal, quoted
+from limpet.engines.sides import ModelSide
 from limpet.errors import GalleryError
 
 LONGEST_NAME = 63

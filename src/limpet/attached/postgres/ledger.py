@@ -10,11 +10,11 @@ from datetime import datetime
 from psycopg.errors import DuplicateSchema, UniqueViolation
 from pydantic import TypeAdapter
 
-from limpet.attached.base import AttachedModel
-from limpet.attached.postgres.session import Session, literal, locked
 from limpet.attached.postgres.table import AttachedTable
 from limpet.attached.state import AttachmentEvent, AttachmentState, advance
+from limpet.engines.postgres.session import Session, literal, locked
 from limpet.errors import GalleryError, LastingStoreError, StoreError
+from limpet.upgrade.model import UpgradeModel
 
 SCHEMA = "limpet_attached"
 """Not "limpet", where a gallery of ours is by default."""
@@ -129,8 +129,8 @@ class TableRecord:
     """
 
     table: AttachedTable
-    old: AttachedModel
-    new: AttachedModel
+    old: UpgradeModel
+    new: UpgradeModel
     new_type: str
     token: str
     new_number: int = 0

@@ -9,13 +9,13 @@ import numpy as np
 
 from limpet.attached.postgres.layout import arrays, given, held, key_texts, same_key, text_of
 from limpet.attached.postgres.ledger import TableEntry, TableRecord
-from limpet.attached.postgres.session import RETRIES, Row, Session
-from limpet.attached.state import ModelSide
 from limpet.embeddings import EmbeddingSet
+from limpet.engines.postgres.rows import decoded
+from limpet.engines.postgres.session import RETRIES, Row, Session
+from limpet.engines.sides import ModelSide
 from limpet.errors import ConfigError
-from limpet.galleries.sources import points_of
 from limpet.geometry import Hypersphere, Space
-from limpet.stores.postgres.rows import decoded
+from limpet.upgrade.vector_sources import points_of
 
 _LOCK_TIMEOUT = 2.0  # seconds
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import re
 
-from limpet.attached.base import AttachedModel
 from limpet.attached.postgres.table import AttachedTable
 from limpet.errors import GalleryError
 from limpet.evaluation.mixing import SHARES
 from limpet.evaluation.results import Evaluation
+from limpet.upgrade.model import UpgradeModel
 
 _SPACES = {"cosine": "hypersphere", "ip": "inner-product", "l2": "euclidean"}
 """The space in which an index compares vectors, by the word in its operators."""
 _MEASURE = "`limpet evaluate --old … --new … --mixing 0.01 --out FOLDER` measures it"
 
 
-def refuse_mixing(evaluation: Evaluation, table: AttachedTable, old: AttachedModel, new: AttachedModel) -> None:
+def refuse_mixing(evaluation: Evaluation, table: AttachedTable, old: UpgradeModel, new: UpgradeModel) -> None:
     """Refuse to mix vectors of two models unless an evaluation of these very models allows it.
 
     Args:

@@ -8,14 +8,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import get_args
 
-from limpet.attached.base import AttachedModel
-from limpet.attached.postgres.address import TableAddress, read_table_address
 from limpet.attached.postgres.identity import leftovers, recognise
 from limpet.attached.postgres.indexes import check_index, new_type, wanted
 from limpet.attached.postgres.layout import AnyLayout, OneColumn, layout_in, relation_of
 from limpet.attached.postgres.ledger import SCHEMA, TableEntry, TableLedger, TableRecord
 from limpet.attached.postgres.same_column import refuse_mixing
-from limpet.attached.postgres.session import Session
 from limpet.attached.postgres.statements import detach_statements, turn_statements, turned
 from limpet.attached.postgres.table import (
     WIDEST_INDEXED,
@@ -31,9 +28,13 @@ from limpet.attached.postgres.table import (
     row_types,
 )
 from limpet.attached.postgres.triggers import create_statements
-from limpet.attached.state import AttachmentEvent, AttachmentState, ModelSide, advance
+from limpet.attached.state import AttachmentEvent, AttachmentState, advance
+from limpet.engines.postgres.session import Session
+from limpet.engines.postgres.table_address import TableAddress, read_table_address
+from limpet.engines.sides import ModelSide
 from limpet.errors import ConfigError, GalleryError, LastingStoreError, UpgradeStateError, refuse
 from limpet.evaluation.results import Evaluation
+from limpet.upgrade.model import UpgradeModel
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,8 @@ class Preparation:
         self,
         session: Session,
         address: TableAddress,
-        old: AttachedModel,
-        new: AttachedModel,
+        old: UpgradeModel,
+        new: UpgradeModel,
         *,
         aside: bool,
         mixing: Evaluation | None,
@@ -271,9 +272,7 @@ def meant(entry: TableEntry, address: TableAddress) -> bool:
     )  # fmt: skip
 
 
-def known(
-    session: Session, address: TableAddress, old: AttachedModel, new: AttachedModel, *, shared: bool
-) -> int | None:
+def known(session: Session, address: TableAddress, old: UpgradeModel, new: UpgradeModel, *, shared: bool) -> int | None:
     """Return the attachment that is there of a table, if it is of these models.
 
     Raises:
@@ -307,8 +306,8 @@ def known(
 def plan(
     url: str,
     *,
-    old: AttachedModel,
-    new: AttachedModel,
+    old: UpgradeModel,
+    new: UpgradeModel,
     aside: bool = False,
     mixing: Evaluation | None = None,
     fire_triggers: bool = False,

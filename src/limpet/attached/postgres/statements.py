@@ -9,9 +9,10 @@ from dataclasses import replace
 from limpet.attached.postgres.indexes import index_name
 from limpet.attached.postgres.layout import ColumnLayout, OneColumn, added_name, layout_in
 from limpet.attached.postgres.ledger import TableEntry
-from limpet.attached.postgres.session import Session, literal, quoted
 from limpet.attached.postgres.triggers import create_statements, drop_statement, function_statements
-from limpet.attached.state import AttachmentState, ModelSide
+from limpet.attached.state import AttachmentState
+from limpet.engines.postgres.session import Session, literal, quoted
+from limpet.engines.sides import ModelSide
 
 _COMPRESSIONS = {"p": "pglz", "l": "lz4"}
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from limpet.attached.postgres.address import TableAddress
-from limpet.attached.postgres.session import Session, literal, quoted
+from limpet.engines.postgres.session import Session, literal, quoted
+from limpet.engines.postgres.table_address import TableAddress
 from limpet.errors import ConfigError, DataError, GalleryError, nearest, unknown_name
 
 OLDEST_SERVER, OLDEST_PGVECTOR = 13, (0, 7)

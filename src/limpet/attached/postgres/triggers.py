@@ -39,8 +39,8 @@ from limpet.attached.postgres.layout import (
     text_of,
 )
 from limpet.attached.postgres.ledger import SCHEMA, TableEntry, closed
-from limpet.attached.postgres.session import WRITTEN_OUT, literal, quoted
 from limpet.attached.state import AttachmentState
+from limpet.engines.postgres.session import WRITTEN_OUT, literal, quoted
 
 _FILLS = (  # anybody may set it: it counts where whoever writes may write into the ledger, too. What triggers of the
     # application write meanwhile, in rows elsewhere, is the application's, as everything below the first trigger

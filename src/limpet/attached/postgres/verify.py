@@ -13,10 +13,10 @@ from limpet.attached.base import NamedQuery
 from limpet.attached.postgres.filling import KeyBatch, read_batch
 from limpet.attached.postgres.layout import AnyLayout, added_name, key_texts, layout_of
 from limpet.attached.postgres.ledger import TableEntry
-from limpet.attached.postgres.session import Session
-from limpet.attached.state import ModelSide
+from limpet.engines.postgres.rows import decoded
+from limpet.engines.postgres.session import Session
+from limpet.engines.sides import ModelSide
 from limpet.errors import GalleryError, StoreError, shown
-from limpet.stores.postgres.rows import decoded
 
 _SAMPLE = 256
 """Rows, at most, that are embedded again."""

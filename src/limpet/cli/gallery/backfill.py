@@ -19,8 +19,8 @@ from limpet.support.wording import duration
 
 if TYPE_CHECKING:
     from limpet.galleries import Gallery
-    from limpet.galleries.backfill import Backfilled
-    from limpet.galleries.state import Progress, Told
+    from limpet.upgrade.filling import Backfilled
+    from limpet.upgrade.progress import Progress, Told
 
 LISTED = 1000  # missing ids in --json
 WAIT_FOR_BATCHES = 60.0  # seconds for another writer, who may be in the middle of a batch
@@ -59,7 +59,7 @@ def backfill(
     """
     from limpet.cli.gallery.words import fill_command, next_commands, one_scale, tell_next
     from limpet.galleries.items import pages
-    from limpet.galleries.sources import without_text
+    from limpet.upgrade.vector_sources import without_text
 
     limit = spending.items(budget)
     with gallery.opened(WAIT_FOR_BATCHES) as it:
@@ -117,7 +117,7 @@ def _run(gallery: Gallery, fill: Callable[[Progress], Backfilled]) -> Backfilled
             return fill(on_step)
         except KeyboardInterrupt:
             lacking = gallery.status().lacking
-    from limpet.galleries.backfill import Backfilled
+    from limpet.upgrade.filling import Backfilled
 
     return Backfilled(
         found.target, told["embedded"], told["written"], told["missing"], (), 0, (), lacking, told["seconds"],

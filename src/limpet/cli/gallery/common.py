@@ -12,9 +12,9 @@ from limpet.errors import ConfigError, refuse, without_secrets
 
 if TYPE_CHECKING:
     from limpet.embeddings import EmbeddingSet
+    from limpet.engines.address import Address
     from limpet.galleries.state import GalleryState
     from limpet.geometry import Space
-    from limpet.sources.address import Address
 
 DECLARED = "declared:"
 
@@ -130,7 +130,7 @@ def of_source(
         DataError: Rows cannot be used.
         StoreError: The source is out of reach.
     """
-    from limpet.sources.reading import embeddings_of, open_with
+    from limpet.engines.reading import embeddings_of, open_with
 
     source = open_with(address, columns)
     if fingerprint is None and address.model is None and not (source.record or {}).get("fingerprint"):

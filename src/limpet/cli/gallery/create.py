@@ -108,10 +108,10 @@ def _column(word: str) -> tuple[str, str]:
 
 def _model(first: Found, new: NewModel, source: Items) -> Identity:
     """Return the model whose items come first."""
-    from limpet.galleries.sources import EmbeddedItems
+    from limpet.engines.reading import where_of
     from limpet.galleries.transfer import dim_of
     from limpet.geometry import space_from_record
-    from limpet.sources.reading import where_of
+    from limpet.upgrade.vector_sources import EmbeddedItems
 
     refuse(new.dim is not None, f"--dim {new.dim} with items.", "the items alone, whose vectors say it")
     if isinstance(first, EmbeddedItems):
@@ -131,8 +131,8 @@ def _model(first: Found, new: NewModel, source: Items) -> Identity:
 
 def _columns_of(first: Found, source: Items) -> dict[str, str]:
     """Return the metadata columns that items have, by type; of a table those that were chosen."""
-    from limpet.galleries.sources import EmbeddedItems
     from limpet.galleries.transfer import columns_of
+    from limpet.upgrade.vector_sources import EmbeddedItems
 
     if not isinstance(first, EmbeddingSet | EmbeddedItems):
         take = source.columns

@@ -21,10 +21,10 @@ from limpet.embeddings.files import FileColumns
 from limpet.errors import DataError, refuse, shown, without_secrets
 
 if TYPE_CHECKING:
+    from limpet.engines.sources import Address, Source
     from limpet.galleries import Gallery
-    from limpet.galleries.sources import EmbeddedItems
     from limpet.galleries.transfer import Imported
-    from limpet.sources import Address, Source
+    from limpet.upgrade.vector_sources import EmbeddedItems
 
 Found: TypeAlias = "EmbeddingSet | EmbeddedItems | Source"
 
@@ -65,7 +65,7 @@ class Items(Embedder):
     @property
     def table(self) -> Address | None:
         """Where the table is whose columns are chosen by name; None of what is none."""
-        from limpet.sources.address import Address
+        from limpet.engines.address import Address
 
         if self.embeddings is None or self.embeddings.address is not None:
             return None if self.embeddings is None else self.embeddings.address
@@ -102,7 +102,7 @@ class Items(Embedder):
             id=() if self.id_column is None else (self.id_column,),
         )
         if self.table is not None:
-            from limpet.sources.reading import open_with
+            from limpet.engines.reading import open_with
 
             return open_with(self.table, named)
         place = self.embeddings or Place(".")
@@ -121,8 +121,8 @@ class Items(Embedder):
             ConfigError: Neither a table nor anybody says which model made its vectors.
             DataError: An id is there already, unless those are skipped.
         """
-        from limpet.galleries.sources import EmbeddedItems
         from limpet.galleries.transfer import import_table
+        from limpet.upgrade.vector_sources import EmbeddedItems
 
         if isinstance(found, EmbeddedItems):
             commits = replace(commits, batch=min(commits.batch, EMBEDDED_AT_ONCE))
@@ -141,8 +141,8 @@ class Items(Embedder):
 
     def left_out(self, found: Found, columns: Iterable[str]) -> list[str]:
         """Return the columns, of sets the labels too, that nobody chose and that become nothing in the gallery."""
-        from limpet.galleries.sources import EmbeddedItems
-        from limpet.sources.base import roles_of
+        from limpet.engines.source import roles_of
+        from limpet.upgrade.vector_sources import EmbeddedItems
 
         if isinstance(found, EmbeddingSet | EmbeddedItems):
             return unknown_columns(found, columns)

@@ -20,8 +20,8 @@ from limpet.models.names import OF_TEXTS
 from limpet.support.options import bound
 
 if TYPE_CHECKING:
+    from limpet.engines.store import Graph
     from limpet.galleries import Gallery
-    from limpet.stores.base import Graph
 
 
 def _gallery(kind: Any, tokens: Any) -> GalleryUrl:
@@ -95,7 +95,7 @@ def _refuse_table(url: str) -> None:
     )
     if not named or Path(url).exists():  # nearly always, and nothing is imported
         return
-    from limpet.sources import address_of
+    from limpet.engines.sources import address_of
 
     try:
         address = address_of(url)
@@ -129,7 +129,7 @@ class GraphOptions(Options):
 
     def chosen(self, before: Graph | None = None) -> Graph | None:
         """Return what was said, and for the rest what was before; None where nothing was said."""
-        from limpet.stores.base import Graph
+        from limpet.engines.store import Graph
 
         return replace(before or Graph(), **bound(Graph, self.graph, "approximate index")) if self.graph else None
 

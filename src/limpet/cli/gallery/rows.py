@@ -128,8 +128,8 @@ def _metadata(gallery: Gallery, place: Place, sets: list[EmbeddingSet], total: i
     """Return the metadata of a table by column, None for items of further sets; None for files that hold none."""
     if place.address is None and place.path.suffix != ".parquet":
         return None
-    from limpet.sources import Address, open_source
-    from limpet.sources.base import roles_of, texts_of_ids
+    from limpet.engines.source import roles_of, texts_of_ids
+    from limpet.engines.sources import Address, open_source
 
     source = open_source(place.address or Address("parquet", place.given))
     names = [name for name in gallery.state.columns if name in source.schema]

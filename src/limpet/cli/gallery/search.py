@@ -100,7 +100,7 @@ class Queries(Embedding):
             found: What was found.
             sets: How the texts are read, where the options are not those of the images of the queries.
         """
-        from limpet.galleries.sources import TextItems
+        from limpet.upgrade.vector_sources import TextItems
 
         items = TextItems.of((sets if self.data is None else DataSets(sets.data_root)).texts(texts))
         names = list(dict.fromkeys(hit.id for hits in found.hits for hit in hits))
@@ -214,7 +214,7 @@ def search(
         limpet gallery search live --text "my parcel did not come" --model st:NEW --old st:OLD
             --rescore 100 --texts requests.csv
     """
-    from limpet.stores.where import read_filter
+    from limpet.engines.where import read_filter
 
     count_of("--k", k)
     query.refuse_several()

@@ -18,7 +18,7 @@ from limpet.support.devices import device_named
 if TYPE_CHECKING:
     from limpet.data import RetrievalData
     from limpet.galleries import Gallery
-    from limpet.galleries.sources import EmbeddedItems, ItemSource, VectorSource
+    from limpet.upgrade.vector_sources import EmbeddedItems, ItemSource, VectorSource
 
 TO_EMBED = "--texts TEXTS --model MODEL; --data DATA --model MODEL"
 KINDS = (
@@ -51,7 +51,7 @@ class Embedder(Embedding):
             ReleaseError: A release that does not take such items.
         """
         from limpet.data import TextSet
-        from limpet.galleries.sources import EmbeddedItems, TextItems
+        from limpet.upgrade.vector_sources import EmbeddedItems, TextItems
 
         if self.data is not None:
             source, images = self._of_images(self.data, sets)
@@ -70,10 +70,10 @@ class Embedder(Embedding):
 
     def _of_images(self, data: str, sets: DataSets) -> tuple[VectorSource, RetrievalData | None]:
         """Return what embeds images, and all of them; None for those of a source, read batch by batch."""
-        from limpet.galleries.sources import ImageItems, ReleaseVectors
+        from limpet.engines.reading import SourceImages
+        from limpet.engines.sources import open_source
         from limpet.models.named_models import image_spec
-        from limpet.sources import open_source
-        from limpet.sources.reading import SourceImages
+        from limpet.upgrade.vector_sources import ImageItems, ReleaseVectors
 
         model = self.named("--data")
         release = releases_of([model], self.over)[model]
@@ -87,7 +87,7 @@ class Embedder(Embedding):
         return ReleaseVectors(release, ImageItems.of(found), batch_size=batch, device=device), found
 
     def _of_texts(self, items: ItemSource[list[str]], known: Sequence[str]) -> VectorSource:
-        from limpet.galleries.sources import vectors_of_texts
+        from limpet.upgrade.vector_sources import vectors_of_texts
 
         model = self.text_model(self.named("--texts"), self.over, known=known)
         return vectors_of_texts(model, items, batch_size=self.batch_size or 64)
@@ -135,10 +135,10 @@ class NewVectors(Embedder):
             ConfigError: Options that do not go together.
             ReleaseError: A release that does not take such items.
         """
-        from limpet.galleries.sources import Parallel, TextItems, through
-        from limpet.sources import open_source
-        from limpet.sources.reading import SourceTexts
+        from limpet.engines.reading import SourceTexts
+        from limpet.engines.sources import open_source
         from limpet.training.text_models import open_map
+        from limpet.upgrade.vector_sources import Parallel, TextItems, through
 
         stored = None if self.model is None else self.model.vectors
         below = None if self.over is None else self.over.vectors
@@ -180,7 +180,7 @@ def stored_vectors(place: Place, fingerprint: str | None, *, cast: bool) -> Vect
         fingerprint: Of the model that made those which do not say so.
         cast: Accept other floating types than float32 where vectors were made elsewhere.
     """
-    from limpet.galleries.sources import FileVectors
+    from limpet.upgrade.vector_sources import FileVectors
 
     with console.status("opening vectors"):
         if place.address is not None:

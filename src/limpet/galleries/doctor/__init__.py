@@ -27,9 +27,10 @@ from limpet.galleries.doctor.vectors import (
     repeated_vectors,
     wrong_vectors,
 )
-from limpet.galleries.sources import VectorSource
-from limpet.galleries.state import Generation, Progress, Told
+from limpet.galleries.state import Generation
 from limpet.support.ranges import PositiveInt, Seed, checked
+from limpet.upgrade.progress import Progress, Told
+from limpet.upgrade.vector_sources import VectorSource
 
 if TYPE_CHECKING:
     from limpet.galleries.gallery import Gallery

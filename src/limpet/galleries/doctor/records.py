@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from limpet.engines.filters import fits
+from limpet.engines.store import Pointer, Store
 from limpet.errors import LimpetError, shown
 from limpet.galleries.doctor.findings import NAMED, Finding, Severity
 from limpet.galleries.items import draw, pages
 from limpet.galleries.links import link_from_report, read_adapter, read_scores
 from limpet.galleries.router import route
 from limpet.galleries.state import GalleryState, How, Link, replay
-from limpet.stores.base import Pointer, Store
-from limpet.stores.filters import fits
 
 STALE = 0.2  # share of rows without an approximate index from which searches of it get slow
 

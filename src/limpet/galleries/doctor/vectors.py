@@ -8,15 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet
+from limpet.engines.store import Pointer, Store
 from limpet.errors import shown
 from limpet.galleries.doctor.findings import NAMED, Finding, Severity
 from limpet.galleries.items import pages, vectors_of_both
 from limpet.galleries.links import read_adapter
 from limpet.galleries.router import remainders
-from limpet.galleries.sources import VectorSource
-from limpet.galleries.state import GalleryState, Generation, Progress
+from limpet.galleries.state import GalleryState, Generation
 from limpet.galleries.vector_check import check_vectors
-from limpet.stores.base import Pointer, Store
+from limpet.upgrade.progress import Progress
+from limpet.upgrade.vector_sources import VectorSource
 
 Differences = tuple[list[str], list[str]]
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet, StringArray
+from limpet.engines.filters import Metadata
 from limpet.errors import DataError, EmptyOverlapError
 from limpet.evaluation.intervals import clusters_of
 from limpet.evaluation.metrics import metrics_named
@@ -19,7 +20,6 @@ from limpet.galleries.rehearsal.results import RIGHT
 from limpet.galleries.rehearsal.sample import EmbeddedSample, RehearsalSample
 from limpet.galleries.router import Hit
 from limpet.galleries.served import class_names_of
-from limpet.stores.filters import Metadata
 
 _Rows = NDArray[np.int64]
 Values = NDArray[np.float64]

@@ -40,10 +40,10 @@ from limpet.galleries.rehearsal.results import (
 )
 from limpet.galleries.rehearsal.sample import EmbeddedSample, RehearsalSample, Upgrade
 from limpet.galleries.router import Hit, Reply, route
-from limpet.galleries.sources import VectorSource
-from limpet.galleries.state import Progress, Told
 from limpet.galleries.two_stage import Rescoring
 from limpet.support.ranges import PositiveInt, Seed, checked
+from limpet.upgrade.progress import Progress, Told
+from limpet.upgrade.vector_sources import VectorSource
 
 _Scores = NDArray[np.float32]
 

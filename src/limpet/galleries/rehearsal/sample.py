@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from limpet.embeddings import EmbeddingSet
+from limpet.engines.filters import Metadata
 from limpet.errors import DataError, EmptyOverlapError, UpgradeStateError, refuse
+from limpet.galleries.backfill import check_source
 from limpet.galleries.gallery import Gallery
 from limpet.galleries.items import sample
 from limpet.galleries.rehearsal.results import Linked
-from limpet.galleries.sources import ROLE, VectorSource, check_source, joined_points
-from limpet.galleries.state import Generation, Link, Progress
-from limpet.stores.filters import Metadata
+from limpet.galleries.state import Generation, Link
+from limpet.upgrade.progress import Progress
+from limpet.upgrade.vector_sources import ROLE, VectorSource, joined_points
 
 if TYPE_CHECKING:
     from limpet.adapters import Adapter, ScoreMap

@@ -1,0 +1,72 @@
+"""Keeping Lance tables fast and small: approximate indexes, merging pieces, removing versions that nobody asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from limpet.engines.lance.rows import Table
+
+INDEX_FROM = 5_000
+"""Rows from which on an approximate index is worth building."""
+
+VECTOR_INDEX = "vector_idx"
+PARTITION = 2_048  # rows that are compared for every part of the index that a search looks into
+
+PIECES = {1_024: 8, 16_384: 8, 262_144: 32}
+"""How many pieces of fewer rows than these a table may have before a commit makes larger ones of them.
+
+A row is written again a few times at most on its way through the sizes, whatever the number of commits.
+"""
+
+INDEX_LAG, INDEX_LAG_SHARE = 2_048, 1 / 32
+"""Rows, or the share of all rows, that searches may have to compare beside the indexes before a commit that merges
+pieces lets the indexes cover them."""
+INDEX_PARTS = 4
+"""How many parts beside its first one an approximate index may have before they are made one."""
+
+_ALL = 2**31  # versions, more than there are
+_HALF_REMOVED = 0.5  # share of removed rows from which on a commit writes a piece again without them
+
+
+def index_vectors(table: Table) -> None:
+    """Build an approximate index if there are enough rows, or let the one that there is cover new rows."""
+    if any(index.name == VECTOR_INDEX for index in table.describe_indices()):
+        merge(table)
+    elif table.count_rows() >= INDEX_FROM:
+        table.create_index("vector", "IVF_FLAT", name=VECTOR_INDEX, metric="dot", target_partition_size=PARTITION)
+
+
+def merge(table: Table) -> None:
+    """Merge all small pieces, and let indexes cover all rows; does nothing where nothing is to be done."""
+    table.optimize.compact_files()
+    _cover(table, {index.name for index in table.describe_indices()}, 0)
+
+
+def merge_pieces(table: Table) -> bool:
+    """Merge small pieces where more have gathered than `PIECES` allows, and say whether that was so."""
+    before = table.version
+    for rows, most in PIECES.items():
+        if sum(piece.physical_rows < rows for piece in table.get_fragments()) > most:
+            table.optimize.compact_files(target_rows_per_fragment=rows, materialize_deletions_threshold=_HALF_REMOVED)
+    if table.version == before:
+        return False
+    _cover(table, {VECTOR_INDEX}, max(INDEX_LAG, INDEX_LAG_SHARE * table.count_rows()))
+    return True
+
+
+def _cover(table: Table, names: Collection[str], lag: float) -> None:
+    """Let those of these indexes that lack more than so many rows cover all of them."""
+    rows = table.count_rows()
+    for index in table.describe_indices():
+        if index.name in names and rows - index.num_rows_indexed > lag:
+            added = len(index.segments) - 1
+            merged = added if added >= INDEX_PARTS else 0
+            table.optimize.optimize_indices(index_names=[index.name], num_indices_to_merge=merged)
+
+
+def prune(table: Table, gone: Collection[int]) -> None:
+    """Remove versions of a table, and all files that no other one needs; no clock is asked."""
+    if gone:
+        table.cleanup_old_versions(versions=sorted(gone), delete_unverified=True)
+    else:
+        table.cleanup_old_versions(retain_versions=_ALL, delete_unverified=True)

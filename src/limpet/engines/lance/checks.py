@@ -1,0 +1,206 @@
+"""Reading back what a commit wrote to Lance, as a process would that has never seen it.
+
+Lance may acknowledge what never reached the disk: an error of the last write of a small file is lost. So nothing that a
+commit wrote counts before it was opened anew, without any cache, and compared: rows, removals, indexes and versions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from lance.file import LanceFileReader
+from numpy.typing import NDArray
+
+from limpet.engines.lance.rows import COLUMN_TYPES, Table, among, index_folders, portions, values_of
+from limpet.errors import StoreError
+
+Piece = Any
+"""A fragment of a Lance table: a file of rows, and a file that says which of them were removed."""
+
+
+def fresh(path: Path, version: int) -> Table:
+    """Open a version of a table without anything that is remembered of it."""
+    return lance.dataset(str(path), version=version, session=lance.Session())
+
+
+def compare(path: Path, before: Table | None, version: int, removed: Sequence[str], added: Sequence[pa.Table]) -> None:
+    """Compare a version of a table with the one before it and with what was done to it.
+
+    Pieces that vanished and came (by a merge, say) hold the same rows but those removed and added; of the pieces that
+    stayed, removals are all that changed.
+
+    Args:
+        path: Of the table.
+        before: What it was; None for a new one.
+        version: Number of the version.
+        removed: Ids of rows that were removed.
+        added: Rows that were added after that.
+
+    Raises:
+        StoreError: Something else is there.
+        OSError, ValueError: Something cannot be read.
+    """
+    after = fresh(path, version)
+    old, new = ({} if table is None else {one.fragment_id: one for one in table.get_fragments()}
+                for table in (before, after))  # fmt: skip
+    gone = [piece for number, piece in old.items() if number not in new]
+    come = [piece for number, piece in new.items() if number not in old]
+    rows = _rows(after, come)
+    kept = chain(_without(_rows(before, gone), removed), added)
+    if not (_total(kept) == _total(rows) if gone else _alike(added, rows)):  # a merge may change the order
+        raise _different("rows are")
+    stayed = [(piece, new[number]) for number, piece in old.items() if number in new]
+    changed = [(was, now) for was, now in stayed if was.metadata.to_json() != now.metadata.to_json()]
+    _compare_removals(path, before, after, changed, removed)
+    _read_history(path, 0 if before is None else before.version, after)
+    known = set() if before is None else index_folders(before)
+    read_indexes(path, after, known)
+
+
+def read_whole(path: Path, version: int) -> None:
+    """Read all that a version of a table needs: rows, removals, indexes.
+
+    Raises:
+        OSError, ValueError: Something cannot be read.
+    """
+    table = fresh(path, version)
+    for _ in table.scanner(scan_in_order=True).to_batches():
+        pass
+    table.validate()
+    read_indexes(path, table, set())
+
+
+def read_indexes(path: Path, table: Table, known: set[str]) -> None:
+    """Read every file of the indexes of a table but those known."""
+    for folder in index_folders(table) - known:
+        for file in sorted((path / "_indices" / folder).iterdir()):
+            for _ in LanceFileReader(str(file)).read_all().to_batches():
+                pass
+
+
+def _rows(table: Table, pieces: Sequence[Piece]) -> Iterator[pa.Table]:
+    """Yield the rows of pieces, in order."""
+    if pieces:
+        for batch in table.scanner(fragments=list(pieces), scan_in_order=True).to_batches():
+            yield pa.Table.from_batches([batch])
+
+
+def _without(rows: Iterable[pa.Table], ids: Sequence[str]) -> Iterator[pa.Table]:
+    gone = pa.array(ids, pa.string())
+    return (part.filter(pc.invert(pc.is_in(part.column("id"), gone))) for part in rows)
+
+
+def _alike(expected: Sequence[pa.Table], rows: Iterable[pa.Table]) -> bool:
+    """Say whether a stream has these rows in this order."""
+    whole, seen = pa.concat_tables(expected) if expected else pa.table({}), 0
+    for part in rows:
+        wanted = whole.slice(seen, len(part))
+        if len(wanted) < len(part) or not all(map(_equal, wanted.columns, part.columns)):
+            return False
+        seen += len(part)
+    return seen == len(whole)
+
+
+def _equal(wanted: pa.ChunkedArray, there: pa.ChunkedArray) -> bool:
+    """Say whether two columns are equal, vectors bit by bit."""
+    if pa.types.is_fixed_size_list(wanted.type):
+        return np.array_equal(_bits(wanted), _bits(there))
+    if wanted.type == COLUMN_TYPES["json"]:  # written in other words
+        return values_of(wanted) == values_of(there)
+    return bool(wanted.equals(there))
+
+
+def _total(rows: Iterable[pa.Table]) -> tuple[int, int]:
+    """Return how many rows there are, and a number that depends on all they hold but not on their order."""
+    count = total = 0
+    for part in rows:
+        keys = np.zeros(len(part), np.uint64)
+        for column, factor in zip(part.columns, _factors(part.num_columns), strict=True):
+            keys = (keys ^ (keys >> np.uint64(29))) * factor + _keys(column)
+        count, total = count + len(part), total + int(((keys ^ (keys >> np.uint64(31))) * _factors(1)[0]).sum())
+    return count, total % 2**64
+
+
+def _keys(column: pa.ChunkedArray) -> NDArray[np.uint64]:
+    """Return a number for every value of a column, equal for equal ones within this process."""
+    if not pa.types.is_fixed_size_list(column.type):
+        values = values_of(column)
+        if column.type == COLUMN_TYPES["json"]:
+            values = [json.dumps(value, sort_keys=True) for value in values]
+        return np.fromiter(map(hash, values), np.int64, len(column)).view(np.uint64)
+    width = column.type.list_size
+    keys: NDArray[np.uint64] = (_bits(column).reshape(-1, width) * _factors(width)).sum(axis=1)
+    return keys
+
+
+def _bits(column: pa.ChunkedArray) -> NDArray[np.uint32]:
+    """Return the numbers of a column of vectors, one after another, as they are stored."""
+    whole = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()  # which copies even one
+    return np.ascontiguousarray(whole.flatten().to_numpy(zero_copy_only=False)).view(np.uint32)
+
+
+@lru_cache(maxsize=8)
+def _factors(count: int) -> NDArray[np.uint64]:
+    """Return odd numbers of 64 bits."""
+    return np.random.default_rng(count).integers(2**62, 2**63, count, np.uint64) * np.uint64(2) + np.uint64(1)
+
+
+def _compare_removals(
+    path: Path, before: Table | None, after: Table, changed: Sequence[tuple[Piece, Piece]], removed: Sequence[str]
+) -> None:
+    """Look whether the rows that vanished from pieces that stayed are those that were to be removed, row by row."""
+    if not changed:
+        return
+    was, now = zip(*changed, strict=True)
+    for piece in now:
+        piece.validate()
+    asked = [_addresses(before, was, among(portion)) for portion in portions(list(removed))]
+    gone, gone_now = (
+        [_removed(path, table, piece) for piece in pieces] for table, pieces in ((before, was), (after, now))
+    )
+    if not np.array_equal(np.sort(np.concatenate([*gone, *asked])), np.sort(np.concatenate(gone_now))):
+        raise _different("removals are")
+
+
+def _removed(path: Path, table: Table, piece: Piece) -> NDArray[np.uint64]:
+    """Return the places of the rows that were removed from a piece."""
+    first, file = np.uint64(piece.fragment_id << 32), piece.deletion_file()
+    if file is None:
+        return np.empty(0, np.uint64)
+    if file.endswith(".arrow"):  # a few: listed one by one
+        listed: NDArray[np.uint32] = pa.ipc.open_file(str(path / file)).read_all().column(0).to_numpy()
+        return first + listed.astype(np.uint64)
+    return np.setdiff1d(first + np.arange(piece.physical_rows, dtype=np.uint64), _addresses(table, [piece]))
+
+
+def _addresses(table: Table, pieces: Sequence[Piece], condition: str | None = None) -> NDArray[np.uint64]:
+    """Return the places of the rows of pieces that were not removed, and that meet a condition."""
+    rows = table.scanner(columns=[], with_row_address=True, fragments=list(pieces), filter=condition).to_table()
+    addresses: NDArray[np.uint64] = rows.column("_rowaddr").to_numpy()
+    return addresses
+
+
+def _read_history(path: Path, last: int, after: Table) -> None:
+    """Read the versions that came since one, and what made them: cleaning up reads all of them."""
+    for version in range(last + 1, after.version + 1):
+        with suppress(TypeError):  # it was read, but merges of indexed pieces have no form in Python (RewrittenIndex)
+            after.read_transaction(version)
+        if version < after.version:
+            fresh(path, version)
+
+
+def _different(what: str) -> StoreError:
+    return StoreError(
+        f"{what.capitalize()} read back differently from what was just written.",
+        to_do="check the disk and the memory. The gallery is as it was before this commit.",
+    )

@@ -1,0 +1,135 @@
+"""Where the rows of a gallery lie in Lance tables: which versions a pointer names, and what a commit does to each.
+
+Every generation has a table. A remainder (g, S), the rows of generation g whose items have no vector in any generation
+of S, is a table of its own, too: it begins as a set of links to the files of the table of g, so that it takes no room,
+needs no more than a list of the rows that are left out, and knows nothing of where it lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, field
+from typing import Self, TypedDict, cast
+
+from limpet.engines.ledger import reading
+from limpet.engines.planning import Appended, CommitPlan
+from limpet.engines.store import Document, Rows
+
+Remainder = tuple[str, frozenset[str]]
+"""A generation, and the others of which its items must have no vector."""
+
+
+class PlacesRecord(TypedDict, total=False):
+    """`TableVersions` as the ledger keeps them; a place is its table, version and digest.
+
+    Args:
+        tables: Places by generation.
+        linked: A generation, the others of a remainder, and its place.
+    """
+
+    tables: dict[str, tuple[str, int, str]]
+    linked: list[tuple[str, list[str], tuple[str, int, str]]]
+
+
+@dataclass(frozen=True)
+class TableVersion:
+    """One version of a Lance table.
+
+    Args:
+        table: Name of the table.
+        version: Number that Lance gave it.
+        digest: SHA-256 of the file that lists what the version consists of; empty where it is not known.
+    """
+
+    table: str
+    version: int
+    digest: str = ""
+
+
+@dataclass(frozen=True)
+class TableVersions:
+    """Where all rows lie as of one commit.
+
+    Args:
+        tables: Of the generations, by name.
+        remainders: Of the remainders that searches may ask for.
+    """
+
+    tables: Mapping[str, TableVersion] = field(default_factory=dict)
+    remainders: Mapping[Remainder, TableVersion] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[TableVersion]:
+        yield from self.tables.values()
+        yield from self.remainders.values()
+
+    @classmethod
+    def read(cls, plain: Document) -> Self:
+        """Read what `plain` returned; nothing at all means no rows."""
+        with reading("The list of tables"):
+            record = cast(PlacesRecord, plain)
+            tables = {name: TableVersion(*place) for name, place in record.get("tables", {}).items()}
+            linked = record.get("linked", ())
+            return cls(tables, {(name, frozenset(others)): TableVersion(*place) for name, others, place in linked})
+
+    def plain(self) -> PlacesRecord:
+        """Return plain values.
+
+        >>> TableVersions({"g1": TableVersion("g1-0a", 3)}).plain()
+        {'tables': {'g1': ('g1-0a', 3, '')}, 'linked': []}
+        """
+        return {
+            "tables": {name: astuple(place) for name, place in self.tables.items()},
+            "linked": [(name, sorted(others), astuple(place)) for (name, others), place in self.remainders.items()],
+        }
+
+
+@dataclass(frozen=True)
+class Edit:
+    """What a commit does to the rows of one place: it removes first, and appends then.
+
+    Args:
+        remove: Ids; some may not be there.
+        append: Rows whose ids are not there any more.
+    """
+
+    remove: Sequence[str]
+    append: Sequence[Appended]
+
+    def __bool__(self) -> bool:
+        return bool(self.remove or self.append)
+
+
+def edit_of_generation(plan: CommitPlan, generation: str) -> Edit:
+    """Return what a planned commit does to the rows of a generation."""
+    appended = [part for part in plan.append if part.rows.generation == generation and len(part.rows.ids)]
+    return Edit(list(plan.remove.get(generation, ())), appended)
+
+
+def edit_of_remainder(plan: CommitPlan, remainder: Remainder) -> Edit:
+    """Return what a planned commit does to the rows of a remainder.
+
+    Rows leave it with their item, or when the item gets a vector of one of the others; rows that are added to the
+    generation join it where the item has none of those.
+    """
+    generation, others = remainder
+    whole = edit_of_generation(plan, generation)
+    added = {identifier for part in whole.append for identifier in part.rows.ids}
+    remove = dict.fromkeys(whole.remove)
+    for part in plan.append:
+        if part.rows.generation in others:
+            pairs = zip(part.rows.ids, part.holding, strict=True)
+            remove |= {
+                identifier: None for identifier, names in pairs if generation in names and identifier not in added
+            }
+    append = [_free_of(part, others) for part in whole.append]
+    return Edit(list(remove), [part for part in append if len(part.rows.ids)])
+
+
+def _free_of(part: Appended, others: frozenset[str]) -> Appended:
+    """Return the rows whose items have no vector in these generations."""
+    rows = [row for row, names in enumerate(part.holding) if not names & others]
+    if len(rows) == len(part.rows.ids):
+        return part
+    kept = Rows(part.rows.generation, [part.rows.ids[row] for row in rows], part.rows.vectors[rows])
+    metadata, holding = [part.metadata[row] for row in rows], [part.holding[row] for row in rows]
+    return Appended(kept, part.versions[rows], metadata, holding)

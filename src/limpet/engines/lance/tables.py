@@ -1,0 +1,429 @@
+"""Lance tables as files: making, linking, changing, syncing and reading them back.
+
+Lance never asks the operating system for durability and makes every change a new version, which nobody sees who was not
+told its number. So a change is: remove what an interrupted writer left, change the table, sync the new files, read all.
+Files of a table never change, and name each other by paths below the table's folder only: a folder of links to them is
+another table, and both can be moved anywhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+
+from limpet.engines.forks import at_fork
+from limpet.engines.lance.care import merge_pieces, prune
+from limpet.engines.lance.checks import compare, read_whole
+from limpet.engines.lance.places import Edit, TableVersion
+from limpet.engines.lance.rows import Table, append, index_folders, index_ids, remove, rows_of, schema_of
+from limpet.engines.store import NewGeneration
+from limpet.errors import GalleryError, LastingStoreError, LimpetError, StoreError, reason
+from limpet.support.disk import Disk
+
+_READERS = 32  # open versions that are kept
+_SESSION = 1_024  # versions that are opened until readers begin with empty caches
+_INDEX_CACHE, _FILE_CACHE = 2 << 30, 64 << 20  # bytes at most that readers keep of indexes, and of all other files
+_SUFFIX, _LAST = ".lance", 2**64 - 1
+_HINT = "latest_version_hint.json"  # written anew by every change; Lance looks for itself where it is wrong
+
+_used_by: set[int] = set()  # processes that used Lance, this one and those it was forked from
+
+AGAIN = "check the disk, then try again. The next commit clears away what this one began."
+
+
+@contextmanager
+def translated(where: str, to_do: str = "check the disk; `limpet gallery doctor` looks closer.") -> Iterator[None]:
+    """Turn errors of Lance and of the disk into those of limpet."""
+    try:
+        yield
+    except LimpetError:
+        raise
+    except BaseException as error:
+        if not unreadable(error):
+            raise
+        raise (StoreError if _may_pass(error) else LastingStoreError)(
+            f"The vectors in '{where}' cannot be read or written: {reason(error)}.",
+            to_do=to_do,
+        ) from error
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Say whether an error is one that the system reports, of a full or absent disk, not of what a file holds."""
+    by_system = getattr(error, "errno", None) is not None or "os error" in str(error)
+    return by_system or isinstance(error, StoreError)
+
+
+def unreadable(error: BaseException) -> bool:
+    """Say whether an error is one of the disk or of a damaged file, at which Lance may give up like no `Exception`."""
+    known = (OSError, RuntimeError, ValueError, KeyError, pa.ArrowException, StoreError)
+    return isinstance(error, known) or type(error).__name__ == "PanicException"
+
+
+@dataclass
+class _Change:
+    """What a commit does to a table.
+
+    Args:
+        table: A handle of it, which moves along.
+        before: What it was; None for a new one.
+        removed: Ids that were removed.
+        added: Rows that were added then.
+    """
+
+    table: Table
+    before: Table | None
+    removed: list[str] = field(default_factory=list)
+    added: list[pa.Table] = field(default_factory=list)
+
+
+def refuse_forked() -> None:
+    """Refuse to go on in a process that was forked from one that used Lance: lacking its threads, it may hang or crash.
+
+    Raises:
+        GalleryError: This is one.
+    """
+    if _used_by - {os.getpid()}:
+        raise GalleryError(
+            "This process was forked from one that had a gallery in LanceDB open, which Lance does not survive.",
+            expected="a process that was started anew, or forked before any gallery was opened",
+            to_do="let multiprocessing start processes by 'spawn' or 'forkserver', or open galleries after the fork "
+            "only.",
+        )
+
+
+class LanceTables:
+    """All Lance tables of a gallery.
+
+    Args:
+        folder: Where they are.
+        disk: What makes them durable.
+        certain: Called before anything is removed that a commit may have written; makes sure that it never was.
+    """
+
+    def __init__(self, folder: Path, disk: Disk, certain: Callable[[], None]) -> None:
+        self._folder, self._disk, self._certain = folder, disk, certain
+        self._changes: dict[str, _Change] = {}
+        self._inherited: list[object] = []
+        _used_by.add(os.getpid())
+        at_fork(self, in_child=LanceTables._start_anew)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._guard = threading.Lock()
+        self._readers: OrderedDict[TableVersion, Table] = OrderedDict()
+        self._schemas: dict[str, pa.Schema] = {}
+        self._session, self._opened_versions = lance.Session(_INDEX_CACHE, _FILE_CACHE), 0
+        self._helper = ThreadPoolExecutor(1, thread_name_prefix="limpet-lance")
+        self.forget()
+
+    def _start_anew(self) -> None:
+        """Read anew in a forked child; what it inherited is kept and never touched, since its threads are gone."""
+        self._inherited += [self._readers, self._session, self._helper, self._writers, self._writing, self._changes]
+        self._begin()
+
+    def forget(self) -> None:
+        """Let go of what is known of tables that a failed commit may have changed."""
+        self._writers: dict[str, Table] = {}
+        self._writing = lance.Session(_FILE_CACHE, _FILE_CACHE)
+        self._durable: dict[str, set[str]] = {}
+        self._changes = {}
+
+    def _current_session(self) -> lance.Session:
+        """Return the session to open another version with.
+
+        Lance keeps what was used often before what is new: once its cache is full of files of versions that are gone,
+        those of new ones are read again by every search.
+        """
+        with self._guard:
+            self._opened_versions += 1
+            if self._opened_versions > _SESSION:
+                self._session, self._opened_versions = lance.Session(_INDEX_CACHE, _FILE_CACHE), 1
+                self._readers.clear()
+            return self._session
+
+    # Reading
+
+    def reader(self, place: TableVersion) -> Table:
+        """Return a handle of exactly this version; any thread may use it."""
+        with self._guard:
+            if place in self._readers:
+                self._readers.move_to_end(place)
+                return self._readers[place]
+        refuse_forked()
+        opened = self._opened(place, self._current_session())
+        with self._guard:
+            self._readers[place] = opened
+            while len(self._readers) > _READERS:
+                self._readers.popitem(last=False)
+        return opened
+
+    def _opened(self, place: TableVersion, session: lance.Session) -> Table:
+        if place.digest and self._digest(place) != place.digest:
+            raise LastingStoreError(
+                f"The list of the files of version {place.version} of the table '{place.table}' is damaged.",
+                to_do="check the disk; `limpet gallery doctor --repair` goes back to the last commit that is whole.",
+            )
+        return lance.dataset(str(self._path(place.table)), version=place.version, session=session)
+
+    def schema(self, place: TableVersion) -> pa.Schema:
+        """Return the schema of a table, which none of its versions changes; Lance takes a moment to say it."""
+        known = self._schemas.get(place.table)
+        if known is None:
+            known = self._schemas[place.table] = self.reader(place).schema
+        return known
+
+    def damage(self, place: TableVersion) -> str:
+        """Read all that a version needs, and say what cannot be read; empty for nothing."""
+        try:
+            self._opened(place, lance.Session())
+            read_whole(self._path(place.table), place.version)
+        except BaseException as error:
+            if not unreadable(error):
+                raise
+            return f"{reason(error)}."
+        return ""
+
+    # Changing: nothing counts before `settle`
+
+    def create(self, generation: NewGeneration) -> TableVersion:
+        """Make an empty table for a generation."""
+        name = f"{generation.name}-{secrets.token_hex(4)}"
+        self._disk.reached("lance.create")
+        self._durable[name] = set()
+        empty = schema_of(generation.width, generation.columns).empty_table()
+        table = lance.write_dataset(empty, str(self._path(name)), session=self._writing)
+        self._writers[name] = table
+        self._changes[name] = _Change(table, None)
+        index_ids(table)
+        return TableVersion(name, table.version)
+
+    def link(self, source: TableVersion, name: str) -> TableVersion:
+        """Make a table with the rows that another one has at this version, of links to its files."""
+        linked = f"{name[:80]}-{secrets.token_hex(4)}"
+        self._disk.reached("lance.link")
+        self._durable[linked] = set()
+        link_files(self._path(source.table), self.files_of(source), self._path(linked))
+        place = replace(source, table=linked)
+        self._writers[linked] = self._opened(place, self._writing)
+        self._changes[linked] = _Change(self._writers[linked], self.reader(source))
+        return place
+
+    def _change(self, place: TableVersion) -> _Change:
+        """Return what a commit does to a table, after removing what an interrupted writer left of it."""
+        name = place.table
+        if name not in self._changes:
+            self._remove_after(place)
+            if name not in self._durable:
+                self._durable[name] = self._files(name)
+            if name not in self._writers or self._writers[name].version != place.version:
+                self._writers[name] = self._opened(place, self._writing)
+            self._changes[name] = _Change(self._writers[name], self.reader(place))
+        return self._changes[name]
+
+    def edit(self, edits: Mapping[TableVersion, Edit], apart: Collection[TableVersion]) -> None:
+        """Change tables, some of them in another thread meanwhile."""
+        changes = {place: self._change(place) for place in edits}
+        if apart:
+            self._disk.reached("lance.remainder")
+        begun = [self._helper.submit(_edited, changes[place], edits[place]) for place in apart]
+        try:
+            for place, edit in edits.items():
+                if place not in apart:
+                    self._edit(changes[place], edit)
+        finally:
+            wait(begun)
+        for one in begun:
+            one.result()
+
+    def _edit(self, change: _Change, edit: Edit) -> None:
+        if edit.remove:
+            self._disk.reached("lance.remove")
+        if edit.append:
+            self._disk.reached("lance.append")
+        _edited(change, edit)
+
+    def leave_out(self, place: TableVersion, ids: Sequence[str] | None) -> None:
+        """Remove rows by id, or all of them where ``ids`` is None."""
+        change = self._change(place)
+        self._disk.reached("lance.leave_out")
+        if ids is None:
+            change.removed = change.before.to_table(columns=["id"]).column("id").to_pylist() if change.before else []
+            change.table.delete("true")
+        else:
+            _edited(change, Edit(ids, ()))
+
+    def care(self, place: TableVersion, step: Callable[[Table], object]) -> None:
+        """Do something to a table that leaves its rows as they are."""
+        step(self._change(place).table)
+
+    def settle(self) -> dict[str, TableVersion]:
+        """Merge small pieces, make all changes durable and read them back; return where the rows are then, by table.
+
+        Raises:
+            StoreError: What is read back is not what was written.
+        """
+        for change in self._changes.values():
+            merge_pieces(change.table)
+        self._sync()
+        self._disk.reached("lance.read_back")
+        return {name: self._settled(name, change) for name, change in self._take_changes().items()}
+
+    def _take_changes(self) -> dict[str, _Change]:
+        changes, self._changes = self._changes, {}
+        self._writers |= {name: change.table for name, change in changes.items()}
+        return changes
+
+    def _settled(self, name: str, change: _Change) -> TableVersion:
+        place = TableVersion(name, change.table.version)
+        compare(self._path(name), change.before, place.version, change.removed, change.added)
+        return replace(place, digest=self._digest(place))
+
+    def _sync(self) -> None:
+        """Make all files durable that came into tables since they were first changed."""
+        self._disk.reached("lance.sync")
+        for name in sorted(self._changes):
+            files = self._files(name)
+            new = [Path(path) for path in sorted(files - self._durable[name])]
+            self._disk.sync(sorted(new, key=lambda path: path.is_dir()))  # no name is durable before what it names
+            self._durable[name] = files
+
+    # Removing
+
+    def clear(self, kept: Collection[str]) -> None:
+        """Remove tables that are none of these."""
+        for name in self.names():
+            if name not in kept:
+                self._certain()
+                shutil.rmtree(self._path(name))
+
+    def prune(self, kept: Mapping[str, Collection[int]]) -> None:
+        """Remove the versions of tables that are none of these, and the files that only they need.
+
+        A version that cannot be read keeps Lance from removing any: its list of files is removed first.
+        """
+        for name, versions in kept.items():
+            self._remove_after(TableVersion(name, max(versions)))
+            self._disk.reached("lance.prune")
+            for version in self._versions(name) - set(versions):
+                if not self._opens(TableVersion(name, version)):
+                    self._manifest(TableVersion(name, version)).unlink()
+            last = self._opened(TableVersion(name, max(versions)), lance.Session())
+            prune(last, self._versions(name) - set(versions))
+        with self._guard:
+            stay = [place for place in self._readers if place.version in kept.get(place.table, ())]
+            self._readers = OrderedDict((place, self._readers[place]) for place in stay)
+
+    def _opens(self, place: TableVersion) -> bool:
+        try:
+            self._opened(place, lance.Session())
+        except BaseException as error:
+            if not unreadable(error):
+                raise
+            return False
+        return True
+
+    def _remove_after(self, place: TableVersion) -> None:
+        """Remove the lists of files of later versions, which an interrupted writer left and may have torn."""
+        later = [version for version in self._versions(place.table) if version > place.version]
+        if later:
+            self._disk.reached("lance.restore")
+            self._certain()
+            for version in later:
+                self._manifest(TableVersion(place.table, version)).unlink()
+            self._writers.pop(place.table, None)
+            self._writing = lance.Session(_FILE_CACHE, _FILE_CACHE)
+
+    # Files
+
+    def files_of(self, place: TableVersion) -> list[Path]:
+        """Return the files that a version needs, relative to the folder of its table."""
+        table, path = self.reader(place), self._path(place.table)
+        files = {self._manifest(place).relative_to(path)}
+        for piece in table.get_fragments():
+            files |= {Path("data", file.path) for file in piece.metadata.files}
+            removals = piece.deletion_file()
+            files |= {Path(removals)} if removals else set()
+        for folder in index_folders(table):
+            files |= {file.relative_to(path) for file in (path / "_indices" / folder).iterdir()}
+        return sorted(files)
+
+    def size(self, places: Iterable[TableVersion]) -> int:
+        """Return the bytes of all files that some versions need, a file that several need counted once."""
+        return _size(self._path(place.table) / file for place in places for file in self.files_of(place))
+
+    def total_size(self) -> int:
+        """Return the bytes of all files of all tables."""
+        return _size(Path(path) for name in self.names() for path in self._files(name))
+
+    def names(self) -> list[str]:
+        """Return the tables that there are."""
+        return sorted(path.name.removesuffix(_SUFFIX) for path in self._folder.glob(f"*{_SUFFIX}"))
+
+    def _versions(self, name: str) -> set[int]:
+        """Return the versions of a table that there are; Lance counts them down from the largest number of 64 bits."""
+        stems = {path.stem for path in (self._path(name) / "_versions").glob("*.manifest")}
+        return {_LAST - int(stem) for stem in stems if stem.isdigit()}
+
+    def _manifest(self, place: TableVersion) -> Path:
+        return self._path(place.table) / "_versions" / f"{_LAST - place.version}.manifest"
+
+    def _digest(self, place: TableVersion) -> str:
+        return hashlib.sha256(self._manifest(place).read_bytes()).hexdigest()
+
+    def _files(self, name: str) -> set[str]:
+        """Return a table's folder with all files and folders in it, but what Lance writes only as a hint."""
+        found = {str(self._path(name))}
+        for folder, folders, files in os.walk(self._path(name)):
+            found.update(f"{folder}/{one}" for one in (*folders, *files) if one != _HINT)
+        return found
+
+    def _path(self, name: str) -> Path:
+        return self._folder.absolute() / f"{name}{_SUFFIX}"
+
+    def close(self) -> None:
+        """Let go of all tables."""
+        self._helper.shutdown()
+        self.forget()
+        with self._guard:
+            self._readers.clear()
+
+
+def _edited(change: _Change, edit: Edit) -> None:
+    """Do what a commit does to a table."""
+    change.removed += edit.remove
+    remove(change.table, edit.remove)
+    for part in edit.append:
+        change.added.append(rows_of(part, change.table.schema))
+        change.table = append(change.table, change.added[-1])
+
+
+def link_files(source: Path, files: Iterable[Path], target: Path) -> None:
+    """Link files of a folder into another one; copy them where the file system knows no links."""
+    for file in files:
+        (target / file).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            (target / file).hardlink_to(source / file)
+        except OSError:
+            shutil.copyfile(source / file, target / file)
+
+
+def _size(paths: Iterable[Path]) -> int:
+    """Return the bytes of files, one with several names counted once."""
+    sizes = {}
+    for path in paths:
+        with suppress(FileNotFoundError):
+            about = path.stat()
+            sizes[about.st_dev, about.st_ino] = about.st_size if path.is_file() else 0
+    return sum(sizes.values())

@@ -1,0 +1,176 @@
+"""What every store with a ledger shares: items, journal, queue and traffic, and who may write."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from limpet.engines.forks import at_fork
+from limpet.engines.ledger import GalleryLedger
+from limpet.engines.sqlite import holder, writer_refused
+from limpet.engines.store import Document, GoneBack, Graph, Items, JournalEntry, Pointer
+from limpet.errors import ConfigError, GalleryError, without_secrets
+
+
+def no_graph(url: str) -> ConfigError:
+    """Build the error for settings of graphs where indexes are none."""
+    return ConfigError(
+        f"Settings of a graph (HNSW) for the gallery '{without_secrets(url)}'.",
+        expected="a gallery in PostgreSQL",
+        to_do="leave them out: LanceDB and galleries in memory search in their own ways.",
+    )
+
+
+class Lock(Protocol):
+    """What only one writer holds."""
+
+    def held(self, who: str, timeout: float) -> AbstractContextManager[None]:
+        """Hold the lock; see `Store.writing`."""
+
+    def check(self) -> None:
+        """Refuse to commit if this process does not hold the lock any more; asked inside every commit."""
+
+
+class ThreadLock:
+    """A lock between the threads of one process, for galleries that no other process sees."""
+
+    def __init__(self) -> None:
+        at_fork(self, in_child=ThreadLock._start_anew)
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        self._lock = threading.Lock()
+        self._holder = "another thread"
+
+    @contextmanager
+    def held(self, who: str, timeout: float) -> Iterator[None]:
+        """Hold the lock; see `Store.writing`."""
+        lock = self._lock  # a forked child has another
+        if not lock.acquire(timeout=timeout):
+            raise writer_refused(who, self._holder)
+        self._holder = holder(who)
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def check(self) -> None:
+        """Nobody takes this lock away."""
+
+
+class LedgerStore:
+    """The part of a store that its ledger answers.
+
+    Args:
+        url: Where the gallery is, for messages.
+        ledger: Its items, journal and pointer.
+        lock: Held by the one writer.
+        folder: Where its files are, if this machine has them.
+    """
+
+    def __init__(self, url: str, ledger: GalleryLedger, lock: Lock, folder: Path | None = None) -> None:
+        self.url, self.ledger, self._lock, self.folder = url, ledger, lock, folder
+        self._writer: int | None = None
+        at_fork(self, in_child=type(self)._start_anew)
+
+    def _start_anew(self) -> None:
+        """Be no writer in a forked child, whatever its parent was writing."""
+        self._writer = None
+
+    def pointer(self) -> Pointer:
+        """Return what exists now."""
+        return self.ledger.pointer()[0]
+
+    @contextmanager
+    def writing(self, who: str, *, timeout: float = 10.0) -> Iterator[Pointer]:
+        """Be the one writer, see `Store.writing`; a thread that is it may ask again."""
+        if self._writer == threading.get_ident():
+            yield self.pointer()
+            return
+        with self._lock.held(who, timeout):
+            self._writer = threading.get_ident()
+            try:
+                self._recover()
+                yield self.pointer()
+            finally:
+                self._writer = None
+
+    def _recover(self) -> None:
+        """Bring what an interrupted writer left back to what the pointer names; called before anything is written."""
+
+    def _must_be_writing(self) -> None:
+        """Refuse a commit by any but the one writer; asked inside the transaction that moves the pointer."""
+        if self._writer != threading.get_ident():
+            raise GalleryError(
+                "A commit by one that is not the writer.",
+                expected="a commit inside `with store.writing(...)`, in the same thread",
+                intact="Nothing was changed.",
+            )
+        self._lock.check()
+
+    def fetch(self, ids: Sequence[str]) -> Items:
+        """Return the items among these ids that exist, in the order given."""
+        return self.ledger.fetch(ids)
+
+    def scan(self, *, after: str = "", limit: int, lacking: str | None = None) -> Items:
+        """Return the next items with an id above ``after``, by id; only those without a vector in ``lacking``."""
+        return self.ledger.scan(after, limit, lacking)
+
+    def journal(self, *, after: int = 0) -> list[JournalEntry]:
+        """Return the entries with a number above ``after``, in order."""
+        return self.ledger.journal(after)
+
+    def file(self, digest: str) -> bytes:
+        """Return the value of a digest, see `Store.file`."""
+        return self.ledger.file(digest)
+
+    takes_graph: ClassVar[bool] = False
+    """Whether `choose_graph` is for this store."""
+
+    @property
+    def graph(self) -> Graph | None:
+        """None: the approximate indexes of this store are no graphs, unless it says otherwise."""
+        return None
+
+    def choose_graph(self, graph: Graph) -> None:
+        """Refuse, see `graph`."""
+        raise no_graph(self.url)
+
+    def keep_up(self, generation: str) -> None:
+        """Do what keeps searches fast after many commits: nothing, unless a store says otherwise."""
+
+    def damage(self) -> list[str]:
+        """Read all that the pointer names again: nothing, unless a store says otherwise."""
+        return []
+
+    def last_whole(self) -> int | None:
+        """Return the newest commit that can be read: none, unless a store keeps earlier ones."""
+        return None
+
+    def go_back(self, sequence: int, manifest: Document, event: Document) -> GoneBack:
+        """Go back to an earlier commit, which only some stores keep."""
+        raise GalleryError(
+            f"The gallery '{self.url}' keeps nothing of commit {sequence}.",
+            expected="a store that keeps earlier commits, such as LanceDB",
+            to_do="restore a backup.",
+            intact="Nothing was changed.",
+        )
+
+    def queue(self, generation: str) -> list[str] | None:
+        """Return the ids of the order of a backfill; None where none was written."""
+        return self.ledger.queue(generation)
+
+    def set_queue(self, generation: str, ids: Sequence[str] | None) -> None:
+        """Keep the order of a backfill so that it can be resumed, or forget it; moves no pointer."""
+        self.ledger.set_queue(generation, ids)
+
+    def add_traffic(self, retrieved: Mapping[str, int]) -> None:
+        """Add to how often items were retrieved; moves no pointer."""
+        self.ledger.add_traffic(retrieved)
+
+    def traffic(self) -> dict[str, int]:
+        """Return how often items were retrieved."""
+        return self.ledger.traffic()

@@ -1,0 +1,320 @@
+"""A gallery whose vectors are all held in RAM and compared one by one; kept in one SQLite file, or nowhere else."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from limpet.engines.backup_files import Contents, restore_folder
+from limpet.engines.checks import checked_queries
+from limpet.engines.digested_folder import DigestedFolder
+from limpet.engines.filters import Filter
+from limpet.engines.folder import create_folder, open_folder
+from limpet.engines.ledger import GalleryLedger
+from limpet.engines.ledger_store import LedgerStore, Lock, ThreadLock
+from limpet.engines.memory.rows import TABLES, StoredRows
+from limpet.engines.memory.table import Addition, MemoryTable, TableView
+from limpet.engines.planning import CommitPlan, unknown_generation
+from limpet.engines.sqlite import DATABASE, SqliteDatabase, WriterLock, translated
+from limpet.engines.store import Changes, Committed, Document, Hits, Pointer, Tidied, Upkeep, Vectors
+from limpet.errors import GalleryError, StoreError
+from limpet.support.disk import Disk
+
+_KEPT_SECONDS = 60.0
+_KEPT_ROWS = 4096
+
+
+class MemoryStore(LedgerStore):
+    """All vectors in RAM, exact search; with a folder every commit is also on disk, in the ledger's own transaction.
+
+    Args:
+        place: The folder, or "" for a gallery that ends with this object.
+        database: Of the ledger; the vectors are rows of it, too.
+        disk: Told of every step.
+    """
+
+    kind: ClassVar[str] = "memory"
+    in_folder: ClassVar[bool] = True
+    in_memory: ClassVar[str | None] = "memory://"
+
+    def __init__(self, place: str, database: SqliteDatabase, disk: Disk) -> None:
+        self._loading = threading.Lock()  # one thread at a time brings the tables up to date
+        self._guard = threading.Lock()  # tables and pointer as one; never held while the disk works
+        self._tables: dict[str, MemoryTable] = {}
+        self._numbers: dict[str, int] = {}
+        self._current = Pointer(0, {})
+        self._known = {0: time.monotonic()}  # commits that a search may ask for, and when each was loaded
+        lock: Lock = WriterLock(database) if place else ThreadLock()
+        super().__init__(f"memory:{place or '//'}", GalleryLedger(database), lock, Path(place) if place else None)
+        self.database, self.disk = database, disk
+        self._rows = StoredRows(database)
+        self.pointer()
+
+    @classmethod
+    def create(cls, place: str, disk: Disk) -> MemoryStore:
+        """Create an empty gallery in a folder, or in RAM alone where ``place`` is empty."""
+        if place:
+            return cls(place, create_folder(Path(place), cls.kind, disk, TABLES), disk)
+        database = SqliteDatabase(":memory:", disk)
+        GalleryLedger(database).create(cls.kind, TABLES)
+        return cls(place, database, disk)
+
+    @classmethod
+    def open(cls, place: str, disk: Disk) -> MemoryStore:
+        """Open the gallery in a folder."""
+        if not place:
+            raise GalleryError(
+                "A gallery in RAM cannot be opened again.",
+                expected="one that was created by this program; it ends with its process",
+                to_do="create it with 'memory://', or keep one in a folder with 'memory:PATH'.",
+            )
+        return cls(place, open_folder(Path(place), disk), disk)
+
+    def _start_anew(self) -> None:
+        super()._start_anew()
+        if self._loading.locked():
+            self._unload()  # a thread that this process does not have was changing the tables
+        self._loading, self._guard = threading.Lock(), threading.Lock()
+
+    def _unload(self) -> None:
+        """Forget the tables: they are read from the database again."""
+        self._tables, self._numbers, self._known, self._current = {}, {}, {}, Pointer(-1, {})
+
+    @classmethod
+    def restore(cls, place: str, backup: DigestedFolder, contents: Contents, disk: Disk) -> None:
+        """Make the gallery of a backup in a new or empty folder, see `restore_folder`."""
+        if not place:
+            raise GalleryError(
+                "A gallery in RAM alone ends with its process.",
+                expected="memory:FOLDER to restore a backup to",
+                to_do="name a new folder; nothing was restored.",
+            )
+        restore_folder(Path(place), backup, contents, disk, cls.open)
+
+    def pointer(self) -> Pointer:
+        """Return what exists now, after reading what another process may have written."""
+        if self.ledger.sequence() != self._current.sequence:
+            with self._loading, self._room():
+                self._refresh()
+        return self._current
+
+    def commit(self, changes: Changes, manifest: Document, event: Document) -> Committed:
+        """Apply changes, add the event to the journal, and move the pointer, see `Store.commit`."""
+        plan = self.ledger.plan(changes)
+        with self._loading:
+            with self.database.transaction():
+                self._must_be_writing()
+                self._reached("memory.rows")
+                self._rows.write(plan)
+                self._reached("memory.read_back")
+                self._rows.read_back(plan)
+                self._rows.drop(changes.drop)
+                committed = self.ledger.record(plan, changes, manifest, event, {})
+            with self._room():
+                self._apply(plan, changes, committed.pointer)
+        return committed
+
+    def _reached(self, point: str) -> None:
+        with translated(self.url):
+            self.disk.reached(point)
+
+    def _apply(self, plan: CommitPlan, changes: Changes, pointer: Pointer) -> None:
+        """Do in RAM what was committed."""
+        with self._updating():
+            for generation in changes.create:
+                self._tables[generation.name] = MemoryTable(generation.width, plan.sequence)
+            for name, ids in plan.remove.items():
+                self._tables[name].remove(ids, plan.sequence)
+            for part in plan.append:
+                rows = part.rows
+                addition = Addition(rows.ids, self._numbered(rows.ids), part.versions, rows.vectors, part.metadata)
+                self._tables[rows.generation].add(addition, plan.sequence)
+            for name in changes.drop:
+                self._tables[name].drop(plan.sequence)
+            self._publish(pointer)
+
+    @contextmanager
+    def _room(self) -> Iterator[None]:
+        """Say so where the machine's memory does not suffice."""
+        try:
+            yield
+        except MemoryError as error:
+            raise StoreError(
+                f"'{self.url}' finds no room in memory{f': {error}' if str(error) else ''}.",
+                to_do="ask for fewer hits or queries at once, or keep the gallery in LanceDB or PostgreSQL. "
+                "`limpet gallery journal` shows whether a commit is in it.",
+                intact="The gallery is intact on disk.",
+            ) from error
+
+    @contextmanager
+    def _updating(self) -> Iterator[None]:
+        """Change the tables while nobody looks; if that fails, everything is read from the database again."""
+        with self._guard:
+            try:
+                yield
+            except BaseException:
+                self._unload()
+                raise
+
+    def _numbered(self, ids: Iterable[str]) -> NDArray[np.int64]:
+        numbers = self._numbers
+        return np.array([numbers.setdefault(identifier, len(numbers)) for identifier in ids], np.int64)
+
+    def _publish(self, pointer: Pointer) -> None:
+        """Let the pointer follow the tables, and forget rows that only old pointers see once there are many."""
+        self._current = pointer
+        self._known[pointer.sequence] = time.monotonic()
+        tables = self._tables.values()
+        if sum(table.dead for table in tables) > max(_KEPT_ROWS, sum(len(table) for table in tables)):
+            self._forget(_KEPT_SECONDS)
+
+    def _forget(self, seconds: float) -> int:
+        """Forget rows that no pointer younger than so many seconds sees; return the bytes of their vectors."""
+        until = time.monotonic() - seconds
+        oldest = max((sequence for sequence, when in self._known.items() if when <= until), default=min(self._known))
+        self._known = {sequence: when for sequence, when in self._known.items() if sequence >= oldest}
+        before = sum(table.bytes for table in self._tables.values())
+        self._numbers = {}
+        self._tables = {name: table.kept_since(oldest, self._numbered) for name, table in self._tables.items()}
+        return before - sum(table.bytes for table in self._tables.values())
+
+    def _refresh(self) -> None:
+        """Read from the database what changed since the tables were brought up to date."""
+        with self.database.reading():
+            pointer, _ = self.ledger.pointer()
+            if pointer.sequence == self._current.sequence:
+                return
+            widths = {name: width for name, (width, _) in self.ledger.generations().items()}
+            since, tables = self._current.sequence, {name: self._tables.get(name) for name in widths}
+            gone = {name: self._rows.gone(name, since, table.places if table else {}) for name, table in tables.items()}
+            new = {name: self._added(name, since, width) for name, width in widths.items()}
+        with self._updating():
+            for name in set(self._tables) - set(widths):
+                self._tables[name].drop(pointer.sequence)
+            for name, table in tables.items():
+                if table is None or table.width != widths[name] or table.dropped <= pointer.sequence:
+                    table = self._tables[name] = MemoryTable(widths[name], pointer.sequence)
+                table.remove(gone[name], pointer.sequence)
+                table.add(new[name], pointer.sequence)
+            self._publish(pointer)
+
+    def _added(self, generation: str, since: int, width: int) -> Addition:
+        ids, versions, vectors, metadata = self._rows.added(generation, since, width)
+        return Addition(ids, self._numbered(ids), versions, vectors, metadata)
+
+    def search(
+        self,
+        queries: Vectors,
+        k: int,
+        *,
+        generation: str,
+        without: frozenset[str] = frozenset(),
+        where: Filter | None = None,
+        exact: bool = True,
+        at: Pointer,
+    ) -> Hits:
+        """Find the rows with the largest inner products, see `Store.search`; always exact."""
+        with self._guard:
+            view = self._view(generation, at.sequence)
+            others = [self._view(name, at.sequence) for name in without]
+        queries = checked_queries(queries, view.table.width, k)
+        with self._room():
+            found = view.best(queries, k, view.allowed(others, where))
+            return Hits(
+                [[view.ids[place] for place in places] for places, _ in found],
+                [scores for _, scores in found],
+                [[view.metadata[place] for place in places] for places, _ in found],
+            )
+
+    def _view(self, generation: str, sequence: int) -> TableView:
+        if sequence not in self._known:
+            raise GalleryError(
+                f"A search in '{self.url}' as of commit {sequence}.",
+                expected=f"a pointer that this store returned, {min(self._known, default=0)} or later",
+                to_do="ask for the pointer again.",
+            )
+        table = self._tables.get(generation)
+        if table is None or not table.created <= sequence < table.dropped:
+            raise unknown_generation(generation, self.ledger.generations())
+        return table.view(sequence)
+
+    def vectors(self, generation: str, ids: Sequence[str]) -> tuple[list[str], Vectors]:
+        """Return the vectors among these ids that a generation has, and their ids, in the order given."""
+        pointer = self.pointer()
+        with self._guard:
+            view = self._view(generation, pointer.sequence)
+            places = view.table.places
+            rows = {identifier: places[identifier] for identifier in ids if identifier in places}
+            return list(rows), view.vectors[list(rows.values())]
+
+    def _now(self, generation: str) -> TableView:
+        pointer = self.pointer()
+        with self._guard:
+            return self._view(generation, pointer.sequence)
+
+    def scan_rows(
+        self, generation: str, *, batch: int = 8192
+    ) -> Iterator[tuple[list[str], NDArray[np.int64], Vectors]]:
+        """Yield all rows of a generation: ids, versions of their items when written, vectors."""
+        view = self._now(generation)
+        places = np.flatnonzero(view.visible)
+        for first in range(0, len(places), batch):
+            rows = places[first : first + batch]
+            yield [view.ids[row] for row in rows], view.versions[rows], view.vectors[rows]
+
+    def build_index(self, generation: str, *, directions: bool = False) -> None:
+        """Do nothing but look for the generation: every search compares all rows."""
+        self._now(generation)
+
+    def upkeep(self, generation: str) -> Upkeep:
+        """Return rows and size of a generation; all rows count as indexed, since none needs an index."""
+        table = self._now(generation).table
+        return Upkeep(len(table), table.bytes, len(table))
+
+    def damage(self) -> list[str]:
+        """Read the file again, from the disk; return what cannot be read, a sentence each."""
+        rows = [str(row[0]) for row in self.database.execute("PRAGMA integrity_check(10)")]
+        return [f"The database '{self.database.path}' is damaged: {why}." for why in rows if why != "ok"]
+
+    def waiting(self) -> int:
+        """Return the bytes of vectors that only old pointers see, and of unused pages of the file."""
+        with self._guard:
+            dead = sum(table.dead * table.width for table in self._tables.values())
+        return dead * np.dtype(np.float32).itemsize + self._unused()
+
+    def _unused(self) -> int:
+        [(pages,)], [(size,)] = (self.database.execute(f"PRAGMA {name}") for name in ("freelist_count", "page_size"))
+        return int(pages * size)
+
+    def tidy(self, *, older_than: float = 3600.0) -> Tidied:
+        """Forget what only old pointers see, and give unused pages of the file back."""
+        self.database.must_be_writable()
+        with self._loading, self._guard:
+            freed = self._forget(older_than)
+        unused = self._unused()
+        if unused:
+            freed += unused
+            self.database.execute("VACUUM")
+            self.database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return Tidied(freed, self.waiting())
+
+    def backup(self, into: DigestedFolder) -> Pointer:
+        """Write everything of one pointer into an empty folder, see `Store.backup`."""
+        with self.database.reading():
+            pointer, _ = self.ledger.pointer()
+            self._reached("memory.backup")
+            self.database.copy_to(into.path / DATABASE, into.on_bytes)
+        into.take(DATABASE)
+        return pointer
+
+    def close(self) -> None:
+        """Let go of the file and the rows."""
+        self.database.close()
+        self._tables = {}

@@ -1,0 +1,76 @@
+"""The tables of a gallery in PostgreSQL as files of text, which any version of the server reads on any machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Sequence
+from contextlib import closing
+
+from psycopg.sql import SQL, Identifier
+
+from limpet.engines.digested_folder import DigestedFolder
+from limpet.engines.ledger import GalleryLedger
+from limpet.engines.postgres.graphs import built, chosen, definition, form_of, index_of
+from limpet.engines.postgres.ledger import PostgresDatabase, translated
+from limpet.engines.postgres.rows import create_table
+from limpet.engines.store import NewGeneration
+
+_INDEXED = "indexed.json"
+_COPY = ".copy"
+
+
+def copy_out(database: PostgresDatabase, tables: Sequence[str], into: DigestedFolder) -> None:
+    """Write tables into files, and which generations have an approximate index; inside a transaction of one moment."""
+    listed = SQL(", ").join(map(Identifier, tables)).as_string()
+    database.execute(f"LOCK TABLE {listed} IN ACCESS SHARE MODE")  # gc waits with what it would remove
+    database.execute("SET LOCAL extra_float_digits TO 1")  # numbers as they are
+    for table in tables:
+        with closing(_rows(database, table)) as rows:
+            into.write(f"{table}{_COPY}", rows)
+    indexed = [name for name in sorted(GalleryLedger(database).generations()) if built(database, name)]
+    into.write(_INDEXED, [json.dumps(indexed).encode()])
+
+
+def _rows(database: PostgresDatabase, table: str) -> Generator[bytes | bytearray | memoryview]:
+    copying = SQL("COPY {} TO STDOUT (ENCODING 'UTF8')").format(Identifier(table))
+    with (
+        database.connection() as connection,
+        translated(database.address.url),
+        connection.cursor() as cursor,
+        cursor.copy(copying) as copy,
+    ):
+        yield from copy
+
+
+def copy_in(database: PostgresDatabase, backup: DigestedFolder) -> None:
+    """Fill the ledger of an empty gallery, and make the tables of its generations, as they were; in a transaction."""
+    ledger = GalleryLedger(database)
+    tables = {name.removesuffix(_COPY) for name in backup.digests if name.endswith(_COPY)}
+    _replace(database, "meta", backup)
+    ledger.check_format(f"backup in {backup.path}")
+    for table in sorted(table for table in tables if table != "meta" and not table.startswith("rows_")):
+        _replace(database, table, backup)
+    for name, (width, columns) in ledger.generations().items():
+        create_table(database, NewGeneration(name, width, columns))
+        _copy_in(database, f"rows_{name}", backup)
+    for name in json.loads(b"".join(backup.read(_INDEXED))):
+        form = form_of(ledger.generations()[name][0], directions=True)
+        if form is not None:
+            database.execute(f"CREATE INDEX {index_of(name)} ON {definition(name, form, chosen(database))}")
+
+
+def _replace(database: PostgresDatabase, table: str, backup: DigestedFolder) -> None:
+    database.execute(f"DELETE FROM {Identifier(table).as_string()}")
+    _copy_in(database, table, backup)
+
+
+def _copy_in(database: PostgresDatabase, table: str, backup: DigestedFolder) -> None:
+    copying = SQL("COPY {} FROM STDIN (ENCODING 'UTF8')").format(Identifier(table))
+    with (
+        database.connection() as connection,
+        translated(database.address.url),
+        connection.cursor() as cursor,
+        cursor.copy(copying) as copy,
+    ):
+        for block in backup.read(f"{table}{_COPY}"):
+            copy.write(block)

@@ -1,0 +1,90 @@
+"""The schema of a gallery in PostgreSQL: making one, and finding out whether it is there and can be used."""
+
+from __future__ import annotations
+
+from limpet.engines.ledger import GalleryLedger
+from limpet.engines.postgres.ledger import PostgresDatabase
+from limpet.engines.postgres.search import INDEX, INDEXED
+from limpet.engines.postgres.sharing import lock_key
+from limpet.errors import GalleryError
+
+_OLDEST_PGVECTOR = (0, 8)  # goes on along an index until enough rows meet a condition
+
+
+def create_schema(database: PostgresDatabase, kind: str) -> None:
+    """Make a schema with the ledger of an empty gallery, and the extension if the database lacks it; all or nothing.
+
+    Args:
+        database: Of the schema, which may be there if it is empty.
+        kind: Of the store.
+
+    Raises:
+        GalleryError: A gallery, or something else, is there.
+    """
+    schema = database.address.schema
+    with database.transaction():
+        database.execute("SELECT pg_advisory_xact_lock(?)", [lock_key(schema)])
+        _refuse_other_tables(database)
+        if not database.execute("SELECT 1 FROM pg_extension WHERE extname = 'vector'"):
+            database.execute("SET LOCAL search_path TO DEFAULT")
+            database.execute("CREATE EXTENSION vector")
+        if not database.execute("SELECT 1 FROM pg_namespace WHERE nspname = ?", [schema]):
+            database.execute(f'CREATE SCHEMA "{schema}"')
+        database.execute(
+            "SELECT set_config('search_path', quote_ident(?) || ', ' || quote_ident(nspname), true) "
+            "FROM pg_extension JOIN pg_namespace ON pg_namespace.oid = extnamespace WHERE extname = 'vector'",
+            [schema],
+        )
+        GalleryLedger(database).create(kind, [f"CREATE INDEX {INDEX} ON {INDEXED}"])
+    database.forget()  # connections learn where the extension is when they begin
+
+
+def is_there(database: PostgresDatabase) -> bool:
+    """Say whether the schema holds a gallery."""
+    found = database.execute("SELECT to_regclass(quote_ident(?) || '.pointer')", [database.address.schema])
+    return found[0][0] is not None
+
+
+def missing(database: PostgresDatabase) -> GalleryError:
+    """Build the error for a gallery that is not there."""
+    return GalleryError(
+        f"There is no gallery at '{database.address.url}', in the schema '{database.address.schema}'.",
+        expected="one that was created",
+        to_do="check database and ?schema=NAME, or create it: `limpet gallery create`.",
+        intact="Nothing was changed.",
+    )
+
+
+def _refuse_other_tables(database: PostgresDatabase) -> None:
+    schema, url = database.address.schema, database.address.url
+    if is_there(database):
+        raise GalleryError(
+            f"There is a gallery at '{url}'.",
+            to_do="open it, or choose another schema: ?schema=NAME; it is as it was.",
+        )
+    rows = database.execute("SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace(?)", [schema])
+    if rows:
+        names = sorted(str(name) for (name,) in rows)
+        raise GalleryError(
+            f"The schema '{schema}' of '{url}' holds something else: {', '.join(names[:3])}"
+            f"{' …' if len(names) > 3 else ''}.",
+            to_do="choose another: ?schema=NAME.",
+            intact="Nothing was changed.",
+        )
+
+
+def check_extension(database: PostgresDatabase) -> None:
+    """Refuse a pgvector that is too old.
+
+    Raises:
+        GalleryError: The database has no pgvector, or one that lacks what searches need.
+    """
+    found = database.execute("SELECT extversion FROM pg_extension WHERE extname = 'vector'")
+    version = str(found[0][0]) if found else "none"
+    if not found or tuple(int(part) for part in version.split(".")[:2]) < _OLDEST_PGVECTOR:
+        raise GalleryError(
+            f"The database of '{database.address.url}' has pgvector {version}.",
+            expected=f"{'.'.join(map(str, _OLDEST_PGVECTOR))} or newer",
+            to_do="install it on the server, then ALTER EXTENSION vector UPDATE in the database.",
+            intact="The gallery, if there is one, is intact.",
+        )

@@ -1,0 +1,305 @@
+"""Tables and views of PostgreSQL, read through a cursor of the server: ``postgresql://…?table=shop.items``.
+
+A reading is one transaction that only reads and sees one moment; it locks nothing that the application writes. As long
+as it lasts, though, the server keeps the versions of rows that vacuum would remove.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from decimal import Decimal
+from functools import cached_property
+from typing import Any, ClassVar
+from urllib.parse import quote, urlencode
+from uuid import UUID
+
+import numpy as np
+import psycopg
+import pyarrow as pa
+from psycopg import errors, sql
+from psycopg.adapt import Loader
+from psycopg.pq import Conninfo, Format
+from psycopg.types import TypeInfo
+
+from limpet.engines.address import Address
+from limpet.engines.moment import kept
+from limpet.engines.postgres.address import read_address
+from limpet.engines.source import declared_similarity, filter_of, metadata_kind, needed, roles_of, whole_ids
+from limpet.errors import ConfigError, DataError, LastingStoreError, StoreError, reason, refuse
+
+_ARROW = {
+    "bool": pa.bool_(), "int2": pa.int16(), "int4": pa.int32(), "int8": pa.int64(), "float4": pa.float32(),
+    "float8": pa.float64(), "numeric": pa.float64(), "text": pa.string(), "varchar": pa.string(),
+    "bpchar": pa.string(), "vector": pa.list_(pa.float32()), "halfvec": pa.list_(pa.float32()),
+    "float4[]": pa.list_(pa.float32()), "float8[]": pa.list_(pa.float64()),
+}  # fmt: skip
+_WRITTEN = ("uuid", "json", "jsonb", "date", "time", "timetz", "interval", "inet", "cidr", "macaddr", "name", "citext")
+"""What becomes a text as the server writes it; so do enumerations."""
+_MOMENTS = {"timestamp": "", "timestamptz": "Z"}
+"""What becomes a text of one width in UTC, with what follows it: such texts sort as the moments do."""
+_NUMBERS: dict[str, np.dtype[Any]] = {"vector": np.dtype(">f4"), "halfvec": np.dtype(">f2")}
+"""Numbers of vectors as the server sends them, after two of 16 bits: the dimension and nothing."""
+_HEAD = 4  # bytes
+_SIMILARITIES = {
+    f"{kind}_{operators}": similarity
+    for kind in ("vector", "halfvec")
+    for operators, similarity in (("cosine_ops", "cosine"), ("ip_ops", "inner-product"), ("l2_ops", "euclidean"))
+}
+_COLUMNS = """
+SELECT attname, typname || CASE WHEN array_ THEN '[]' ELSE '' END, typtype = 'e' AND NOT array_, digits
+FROM (
+    SELECT attname, attnum, own.typcategory = 'A' AND own.typelem <> 0 AS array_,
+        CASE WHEN own.typcategory = 'A' AND own.typelem <> 0 THEN own.typelem
+             WHEN own.typbasetype <> 0 THEN own.typbasetype ELSE own.oid END AS kind,
+        CASE WHEN own.typbasetype <> 0 THEN own.typtypmod ELSE atttypmod END AS digits
+    FROM pg_attribute JOIN pg_type own ON own.oid = atttypid
+    WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped
+) AS found JOIN pg_type ON pg_type.oid = kind ORDER BY attnum
+"""
+_KEY = """
+SELECT attname FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY(indkey)
+WHERE indrelid = %s::regclass AND indisprimary
+"""
+_INDEXES = """
+SELECT DISTINCT opcname FROM pg_index
+JOIN pg_depend ON pg_depend.classid = 'pg_class'::regclass AND pg_depend.objid = indexrelid
+JOIN pg_attribute ON attrelid = indrelid AND attnum = pg_depend.refobjsubid
+JOIN pg_opclass ON pg_opclass.oid = ANY(indclass)
+JOIN pg_am ON pg_am.oid = opcmethod
+WHERE indrelid = %s::regclass AND refobjid = indrelid AND attname = %s AND indisvalid AND amname IN ('hnsw', 'ivfflat')
+"""
+_UNHURRIED = """
+SELECT set_config('statement_timeout', '0', true), set_config('idle_in_transaction_session_timeout', '0', true)
+"""  # what an application's role is given; a reading takes as long as what becomes of its rows
+_MOST_DIGITS = 18  # of an integer of 64 bits
+
+
+class _Bytes(Loader):
+    """Leaves a vector as the server sent it."""
+
+    format = Format.BINARY
+
+    def load(self, data: Any) -> bytes:
+        return bytes(data)
+
+
+class PostgresTable:
+    """One table, or view, of a database.
+
+    Args:
+        address: Its place is the database, as libpq reads it. The name of the table has that of the schema before it
+            where the search path does not lead to it: ``shop.items``.
+
+    Raises:
+        ConfigError: There is no such table, or the URL cannot be read.
+        StoreError: The database cannot be reached, or the table not be read.
+    """
+
+    options: ClassVar[Collection[str]] = sorted({"schema", *(one.keyword.decode() for one in Conninfo.get_defaults())})
+    record: None = None
+
+    def __init__(self, address: Address) -> None:
+        refuse(address.table is None, "A database without a table.", "postgresql://…?table=NAME")
+        self.address, self.table = address, str(address.table)
+        options = dict(address.options)
+        schema = options.pop("schema", None)
+        self._parameters = read_address(f"{address.place}?{urlencode(options, quote_via=quote)}").parameters
+        parts = self.table.split(".")
+        self._identifier = sql.Identifier(*([schema] if schema and len(parts) == 1 else []), *parts)
+        self.name = f"table '{self.table}' of the database"
+        with self._connected() as connection:
+            oid = [self._identifier.as_string(connection)]
+            columns = connection.execute(_COLUMNS, oid).fetchall()
+            keys = connection.execute(_KEY, oid).fetchall()
+        self.key = keys[0][0] if len(keys) == 1 else None
+        self._types = {name: "text" if enumeration else kind for name, kind, enumeration, _ in columns}
+        self.schema = {name: _arrow(self._types[name], digits) for name, _, _, digits in columns}
+        self._selected = {name: _selected(name, kind, enumeration) for name, kind, enumeration, _ in columns}
+        self._where = self._conditions()
+
+    def type_name(self, column: str) -> str:
+        """Return what PostgreSQL calls the type of a column."""
+        return str(self._types[column])
+
+    @cached_property
+    def rows(self) -> int:
+        """How many rows a reading gives."""
+        with self._connected() as connection:
+            counted = sql.SQL("SELECT count(*) FROM {} {}").format(self._identifier, self._where)
+            [(rows,)] = connection.execute(counted).fetchall()
+        return int(rows) if self.address.sample is None else min(rows, self.address.sample.rows)
+
+    def similarity(self, vector: str) -> str | None:
+        """Return how the indexes of a column compare vectors; None where there is none, or they differ.
+
+        Raises:
+            DataError: They compare by what limpet has no space for.
+        """
+        with self._connected() as connection:
+            found = connection.execute(_INDEXES, [self._identifier.as_string(connection), vector]).fetchall()
+        return declared_similarity(self, vector, {str(operators) for (operators,) in found}, _SIMILARITIES)
+
+    def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield record batches of at most so many rows, with these columns, all of one moment."""
+        drawn: sql.Composable = sql.SQL("")
+        if self.address.sample is not None:
+            [key] = needed(self, roles_of(self), "id")
+            drawn = sql.SQL('ORDER BY md5({} || {}::text) COLLATE "C" LIMIT {}').format(
+                sql.Literal(f"{self.address.sample.seed}:"), self._selected[key], sql.Literal(self.address.sample.rows)
+            )
+        yield from self._read(columns, rows, self._where, drawn)
+
+    def fetch(self, ids: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of these ids, in any order, by the index of the column of ids, if there is one."""
+        [key] = needed(self, roles_of(self), "id")
+        kind = self._types[key]
+        values, cast, column = list(ids), "text", self._selected[key]
+        if metadata_kind(self.schema[key]) == "integer":
+            values, cast = list(map(str, whole_ids(ids))), "int8"
+        elif kind == "uuid":
+            values, cast, column = [one for one in ids if _is_uuid(one)], "uuid", sql.Identifier(key)
+        named = sql.SQL("WHERE {} = ANY({}::{}[])").format(column, sql.Literal(values), sql.Identifier(cast))
+        yield from self._read(columns, max(1, len(ids)), named, sql.SQL(""))
+
+    def _conditions(self) -> sql.Composable:
+        """Return what the address says of the rows that count, as SQL."""
+        conditions: list[sql.Composable] = []
+        for one in filter_of(self):
+            texts = sql.SQL(' COLLATE "C"' if metadata_kind(self.schema[one.column]) == "text" else "")
+            conditions.append(
+                sql.SQL("({}){} {} {}").format(
+                    self._selected[one.column], texts, sql.SQL(one.comparison), sql.Literal(one.value)
+                )
+            )
+        vector = roles_of(self).vector
+        if self.address.missing == "skip" and vector is not None:
+            conditions.append(sql.SQL("{} IS NOT NULL").format(sql.Identifier(vector)))
+        return sql.SQL("WHERE {}").format(sql.SQL(" AND ").join(conditions)) if conditions else sql.SQL("")
+
+    def _read(
+        self, columns: Sequence[str], rows: int, where: sql.Composable, drawn: sql.Composable
+    ) -> Iterator[pa.RecordBatch]:
+        schema = pa.schema([(name, self.schema[name]) for name in columns])
+        listed = sql.SQL(", ").join(self._selected[name] for name in columns)
+        with self._connected() as connection, connection.cursor("limpet_source", binary=True) as cursor:
+            cursor.execute(sql.SQL("SELECT {} FROM {} {} {}").format(listed, self._identifier, where, drawn))
+            while found := cursor.fetchmany(rows):
+                rows_of = zip(schema, zip(*found, strict=True), strict=True)
+                yield pa.record_batch([self._array(field, values) for field, values in rows_of], schema=schema)
+
+    def _array(self, field: Any, values: Sequence[Any]) -> Any:
+        kind = self._types[field.name]
+        try:
+            if kind in _NUMBERS:
+                return _vectors(values, _NUMBERS[kind])
+            return pa.array([_plain(value, field.type) for value in values], type=field.type)
+        except (pa.ArrowInvalid, ValueError) as error:
+            raise DataError(
+                f"The column '{field.name}' of {self.name} holds something else than its type says: {reason(error)}.",
+                expected="numbers, texts, or lists of numbers that are no lists of lists",
+                to_do="correct the table, or leave the column out (--take says which are taken).",
+            ) from error
+
+    @contextmanager
+    def _connected(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+        """Give a connection that only reads, and sees one moment."""
+        settings: dict[str, Any] = {"connect_timeout": 10, **self._parameters}
+        user = settings.get("user", "USER")
+        try:
+            with psycopg.connect(**settings) as connection:
+                user, info = connection.info.user, connection.info
+                connection.read_only, connection.isolation_level = True, psycopg.IsolationLevel.REPEATABLE_READ
+                snapshot = kept(("postgresql", info.host, info.port, info.dbname), lambda stack: _held(settings, stack))
+                if snapshot is not None:
+                    connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
+                connection.execute(_UNHURRIED)
+                connection.execute("SET LOCAL datestyle TO 'ISO'; SET LOCAL timezone TO 'UTC'")
+                connection.execute("SET LOCAL synchronize_seqscans TO off")  # the same order every time
+                for name in _NUMBERS:
+                    found = TypeInfo.fetch(connection, name)
+                    if found is not None:
+                        connection.adapters.register_loader(found.oid, _Bytes)
+                yield connection
+        except (errors.UndefinedTable, errors.InvalidSchemaName, UnicodeEncodeError) as error:
+            raise ConfigError(
+                f"There is no {self.name}.",
+                to_do="name its schema too, as in shop.items, if it is in another one than 'public'.",
+            ) from error
+        except errors.InsufficientPrivilege as error:
+            parts = self._identifier.as_string(None)
+            within = f" and GRANT USAGE ON SCHEMA {parts.rpartition('.')[0]}" if "." in parts else ""
+            raise LastingStoreError(
+                f"The user '{user}' may not read {self.name}: {reason(error)}.",
+                to_do=f"let its owner type GRANT SELECT ON {parts} TO {user}{within and within + f' TO {user}'}; "
+                "nothing was read.",
+            ) from error
+        except psycopg.Error as error:
+            raise StoreError(
+                f"Cannot read {self.name}: {reason(error)}.",
+                to_do="check the address, and the rights to read it.",
+            ) from error
+
+
+def _held(settings: dict[str, Any], stack: ExitStack) -> str:
+    """Return the snapshot of a transaction that stays open, for readings of the same moment."""
+    connection = stack.enter_context(psycopg.connect(**settings))
+    connection.read_only, connection.isolation_level = True, psycopg.IsolationLevel.REPEATABLE_READ
+    connection.execute(_UNHURRIED)
+    [(snapshot,)] = connection.execute("SELECT pg_export_snapshot()").fetchall()
+    return str(snapshot)
+
+
+def _arrow(kind: str, digits: int) -> Any:
+    """Return the Arrow type of a column; `pa.null()` for one that cannot be read.
+
+    Args:
+        kind: Name of its type.
+        digits: How PostgreSQL keeps precision and scale of a ``numeric``, -1 for any.
+    """
+    if kind in (*_WRITTEN, *_MOMENTS):
+        return pa.string()
+    precision, scale = (digits - 4) >> 16, (digits - 4) & 0x7FF
+    if kind == "numeric" and digits >= 0 and not scale and precision <= _MOST_DIGITS:
+        return pa.int64()
+    return _ARROW.get(kind, pa.null())
+
+
+def _selected(name: str, kind: str, enumeration: bool) -> sql.Composable:
+    """Return how a column is selected: texts for types that Arrow and a gallery do not know."""
+    column = sql.Identifier(name)
+    if enumeration or kind in _WRITTEN:
+        return sql.SQL("{}::text").format(column)
+    if kind in _MOMENTS:
+        form = sql.Literal(f'YYYY-MM-DD"T"HH24:MI:SS.US"{_MOMENTS[kind]}"')
+        return sql.SQL(
+            "CASE WHEN {0} >= '0001-01-01' AND isfinite({0}) THEN to_char({0}, {1}) ELSE {0}::text END"
+        ).format(column, form)
+    return column
+
+
+def _vectors(values: Sequence[Any], numbers: np.dtype[Any]) -> pa.Array:
+    """Return vectors as the server sent them as a list array of float32; missing ones are null."""
+    sizes = [0 if value is None else (len(value) - _HEAD) // numbers.itemsize for value in values]
+    sent = b"".join(value[_HEAD:] for value in values if value is not None)
+    flat = np.frombuffer(sent, numbers).astype(np.float32)
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+    absent = pa.array([value is None for value in values])
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat), mask=absent)
+
+
+def _is_uuid(text: str) -> bool:
+    """Say whether a text is a UUID as the server writes it."""
+    try:
+        return str(UUID(text)) == text
+    except ValueError:
+        return False
+
+
+def _plain(value: Any, kind: Any) -> Any:
+    """Return a value that Arrow takes: texts for what is written as one, numbers of the machine."""
+    if value is None:
+        return None
+    if isinstance(value, Decimal):
+        return int(value) if kind == pa.int64() else float(value)
+    return str(value) if kind == pa.string() else value

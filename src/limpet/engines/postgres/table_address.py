@@ -1,0 +1,77 @@
+"""Where vectors of an application are in PostgreSQL: libpq's URL, with parameters for the table and its columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from urllib.parse import quote, urlencode
+
+from psycopg.pq import Conninfo
+
+from limpet.engines.address import Address as SourceAddress
+from limpet.engines.address import read_address as read_source_address
+from limpet.engines.address import scheme_of
+from limpet.engines.postgres.address import PostgresAddress, read_address
+from limpet.errors import ConfigError, refuse
+
+_KNOWN = sorted({"schema", *(one.keyword.decode() for one in Conninfo.get_defaults())})
+_OWN = ("table", "id", "vector", "text")
+
+
+@dataclass(frozen=True)
+class TableAddress:
+    """A table of a database, and its columns as far as they were named.
+
+    Args:
+        database: Which, with what libpq connects with.
+        table: The table's name, with that of its schema where the search path does not lead to it: ``shop.items``.
+        key: Columns that identify a row; the primary key when empty.
+        vector: Column of the vectors; the only one of its kind when empty.
+        texts: Columns that vectors are made of.
+    """
+
+    database: PostgresAddress
+    table: str = ""
+    key: tuple[str, ...] = ()
+    vector: str = ""
+    texts: tuple[str, ...] = ()
+
+    @property
+    def url(self) -> str:
+        """The URL without password.
+
+        >>> read_table_address("postgresql://ann:s3cret@db/shop?table=items&text=title,body").url
+        'postgresql://ann@db/shop?table=items&text=title,body'
+        """
+        values = (self.table, ",".join(self.key), self.vector, ",".join(self.texts))
+        given = [f"{name}={quote(value, safe=',.')}" for name, value in zip(_OWN, values, strict=True) if value]
+        url = self.database.url
+        return url if not given else f"{url}{'&' if '?' in url else '?'}{'&'.join(given)}"
+
+
+def read_table_address(url: str) -> TableAddress:
+    """Read a URL such as ``postgresql://user@host/db?table=shop.items&id=id&vector=emb&text=title``.
+
+    Args:
+        url: Of a table as a source, see `limpet.engines.address.read_address`; ``id`` and ``text`` may be several
+            columns with commas between them.
+
+    Raises:
+        ConfigError: It cannot be read. The message does not repeat it, since it may hold a password.
+    """
+    known = scheme_of(url) == "postgresql" and "://" in url
+    refuse(not known, "A place that is no database.", "postgresql://USER@HOST/DATABASE?table=SCHEMA.TABLE")
+    source = read_source_address(url)
+    plain = replace(source, table=None, roles=replace(source.roles, id=None, vector=None, text=None), options={})
+    refuse(plain != SourceAddress(source.scheme, source.place), "The URL of an attached table says more than that.",
+           f"{', '.join(_OWN)}, and what libpq connects with")  # fmt: skip
+    source.refuse_unknown(_KNOWN)
+    options = dict(source.options)
+    schema, table = options.pop("schema", ""), source.table or ""
+    database = read_address(f"{source.place}?{urlencode(options, quote_via=quote)}" if options else source.place)
+    key, texts = (tuple(filter(None, (said or "").split(","))) for said in (source.roles.id, source.roles.text))
+    vector = source.roles.vector or ""
+    unfit = [name for name in (*key, *texts, vector, table, schema) if "%" in name or '"' in name]
+    if unfit:
+        raise ConfigError(f"The name {unfit[0]!r}.", expected='names without " and %')
+    table = f"{schema}.{table}" if schema and table and "." not in table else table
+    return TableAddress(database, table, key, vector, texts)

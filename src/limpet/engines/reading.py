@@ -1,0 +1,376 @@
+"""What limpet makes of a source: embeddings, texts to embed, and items by id for a backfill."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from limpet.embeddings import EmbeddingSet, Form, Role, StringArray, storage
+from limpet.embeddings.conversion import Arrays
+from limpet.embeddings.files import IMPORTED, USUAL, FileColumns, model_folder
+from limpet.embeddings.forms import space_named
+from limpet.embeddings.imports import check_vectors, imported
+from limpet.embeddings.room import gather, rows_at_once
+from limpet.embeddings.table_pass import Pass
+from limpet.engines.address import Address, Roles
+from limpet.engines.source import Source, check_readable, metadata_kind, needed, roles_of, texts_of_ids
+from limpet.engines.sources import address_of, open_source
+from limpet.errors import ConfigError, DataError, refuse
+from limpet.geometry import Space, space_from_record
+
+if TYPE_CHECKING:
+    from limpet.data.decoding import Fit
+    from limpet.data.text_files import OnEmpty
+    from limpet.data.text_set import TextSet
+
+_DIM = 1024  # of which batches are not too large, before the first vector tells
+_TEXTS_AT_ONCE = 8192
+
+
+def load_embeddings(
+    place: str | Path,
+    *,
+    model: str | None = None,
+    similarity: str | None = None,
+    cast: bool = False,
+    columns: FileColumns = USUAL,
+    verify: bool = False,
+    unusable: list[str] | None = None,
+) -> EmbeddingSet:
+    """Read embeddings from wherever the commands read them.
+
+    Args:
+        place: A file of limpet; an ``.npz``, ``.npy`` or ``.parquet`` file made elsewhere; a folder of such Parquet
+            files, or one that `limpet embed` wrote with embeddings.safetensors; or the URL of a table or collection.
+        model: What the model is called that made vectors which do not say it: ``declared:MODEL``. Their path when left
+            out.
+        similarity: How vectors made elsewhere are compared: "cosine", "inner-product" or "euclidean"; as a source says,
+            or by the cosine, when left out.
+        cast: Accept other floating types than float32 and round them.
+        columns: What vectors, ids and labels are called, where it is not "vectors", "ids", "labels" in NumPy files and
+            "vector", "id", "label" elsewhere.
+        verify: Read a file of limpet wholly, and compare it with its digest; others are always read wholly.
+        unusable: Gets the ids of items whose vector is zero, NaN or infinite, which are left out; such vectors are
+            refused when it is left out.
+
+    Raises:
+        ConfigError: There is nothing of the kind, the URL is wrong, or a model or similarity was given for a file that
+            says its own.
+        DataError: It is damaged or breaks a promise of `EmbeddingSet`, or rows cannot be used.
+        StoreError: A source is out of reach.
+    """
+    if not isinstance(place, str | Path):
+        raise ConfigError(
+            f"A {type(place).__name__} was given to read embeddings from.",
+            to_do="limpet.EmbeddingSet(ids=…, vectors=…, …) makes a set of an array.",
+        )
+    address = address_of(place) if isinstance(place, str) else None
+    if address is not None:
+        source = open_with(address, columns)
+        said = source.record is not None or address.model is not None
+        made_by = f"declared:{model or address.called}" if model is not None or not said else None
+        return embeddings_of(source, fingerprint=made_by, similarity=similarity, cast=cast, unusable=unusable)
+    path = model_folder(Path(place))
+    if not path.exists():
+        raise ConfigError(
+            f"There is no '{path}'.", expected="a folder or file of embeddings", to_do="`limpet embed` writes one."
+        )
+    if (path / "embeddings.safetensors").is_file():
+        path /= "embeddings.safetensors"
+    elif path.is_dir() and any(path.glob("*.safetensors")):
+        there = ", ".join(sorted(file.name for file in path.glob("*.safetensors"))[:8])
+        raise ConfigError(f"The folder '{path}' holds {there}.", to_do="name one file.")
+    if path.suffix in IMPORTED or path.is_dir():
+        importer = storage.from_npz if path.suffix in (".npz", ".npy") else storage.from_parquet
+        made_by = f"declared:{model or place}"
+        return importer(path, fingerprint=made_by, similarity=similarity, cast=cast, names=columns, unusable=unusable)
+    if similarity is not None:
+        raise ConfigError(
+            f"'{path}' says how its vectors are compared, and the similarity {similarity} was given.",
+            expected="a similarity only for .npz, .npy and .parquet files, which say nothing of their space",
+            to_do="leave --similarity out, or similarity= in Python.",
+        )
+    found = storage.load(path, verify=verify)
+    if model is not None and found.fingerprint != f"declared:{model}":
+        raise ConfigError(
+            f"'{path}' was to be of the model '{model}', and says that {found.fingerprint} made it.",
+            expected="a name only for .npz, .npy and .parquet files, which say nothing of their model",
+            to_do="leave the name out.",
+        )
+    return found
+
+
+def open_with(address: Address, names: FileColumns) -> Source:
+    """Open a source whose columns have one of several names, where its address says nothing of them.
+
+    Args:
+        address: Where it is.
+        names: What vectors, ids and labels may be called; of several names the first one counts that there is.
+
+    Raises:
+        ConfigError: It has no vectors or ids of the names.
+    """
+    source = open_source(address)
+    further = {}
+    for role in ("id", "vector", "label"):
+        asked: Sequence[str] = getattr(names, role)
+        if asked and getattr(address.roles, role) is None:
+            there = [name for name in asked if name in source.schema]
+            further[role] = there[0] if there else asked[0] if role != "label" else None
+    return open_source(replace(address, roles=replace(address.roles, **further))) if further else source
+
+
+def embeddings_of(
+    source: Source,
+    *,
+    fingerprint: str | None = None,
+    similarity: str | None = None,
+    role: Role = "both",
+    cast: bool = False,
+    most_memory: int | None = None,
+    unusable: list[str] | None = None,
+) -> EmbeddingSet:
+    """Read the vectors of a source with their ids, labels and further columns of numbers, in one reading.
+
+    Args:
+        source: Where they are.
+        fingerprint: Of the model that made them; what the address or the source says when left out.
+        similarity: How they are compared; what the address, the source or its index says, or the cosine, when left out.
+        role: What the items are to the model.
+        cast: Accept other floating types than float32 and convert them.
+        most_memory: Bytes of vectors that are kept in memory; half of what is available when left out. More are mapped
+            from a temporary file.
+        unusable: Gets the ids of items whose vector is zero, NaN or infinite, which are left out; such vectors are
+            refused when it is left out.
+
+    Raises:
+        ConfigError: There is no column of ids or vectors, or nobody says which model made them.
+        DataError: Rows cannot be used; the message counts them.
+        StoreError: The source is out of reach.
+    """
+    roles, made_by = roles_of(source), _made_by(source, fingerprint)
+    id_column, vector_column = needed(source, roles, "id", "vector")
+    called = {"vector": vector_column, "id": id_column} | ({} if roles.label is None else {"label": roles.label})
+    check_readable(source, called.values())
+    called |= {
+        name: name
+        for name, type_ in source.schema.items()
+        if name not in (*called, *called.values()) and metadata_kind(type_) in ("integer", "number")
+    }
+    numbers = source.schema[vector_column].value_type
+    kind = np.dtype(numbers.to_pandas_dtype())
+    skipping = source.address.missing == "skip"
+    run = Pass(
+        source.name,
+        list(called),
+        source.batches(list(called.values()), rows_at_once(4 * _DIM)),
+        without=None if skipping else "give these rows a vector, or leave them out: missing=skip in the URL.",
+    )
+    blocks = run.blocks()
+    first = next(blocks, None)
+    if first is None:
+        raise DataError(f"{source.name} has no rows.", expected="at least one item", to_do="look at its conditions.")
+    check_vectors(source.name, first.shape, kind, cast)
+    vectors = gather(chain([first], blocks), source.rows, run.dim, about=True, most_memory=most_memory)
+    arrays: Arrays = {"vectors": vectors, **run.values()}
+    return imported(source.name, arrays, made_by, where_of(source, run.dim, similarity), role, unusable)
+
+
+def _made_by(source: Source, fingerprint: str | None) -> str:
+    said, model = (source.record or {}).get("fingerprint"), source.address.model
+    given = fingerprint if model is None else f"declared:{model}"
+    if said is not None and given not in (None, said):
+        raise ConfigError(
+            f"{source.name} says that {said} made its vectors, not {given}.",
+            to_do="leave the name out.",
+        )
+    if said is None and given is None:
+        raise ConfigError(
+            f"{source.name} does not say which model made its vectors.",
+            expected="model=NAME in the URL, always the same one for the same model",
+        )
+    return str(said or given)
+
+
+def where_of(source: Source, dim: int, similarity: str | None = None) -> tuple[Space, Form]:
+    """Return the space of the vectors of a source, and their form there.
+
+    Args:
+        source: Where they are.
+        dim: Their dimension.
+        similarity: How they are compared; what the address, the source or its index says, or the cosine, when left out.
+
+    Raises:
+        ConfigError: The source says the space itself, and a similarity was given.
+    """
+    space = (source.record or {}).get("space")
+    told = similarity or source.address.similarity
+    if space is not None:
+        refuse(told is not None, f"{source.name} says the space of its vectors, and the similarity '{told}' was given.",
+               "one of the two")  # fmt: skip
+        return space_from_record(space), "points"
+    if told is not None:
+        return space_named(told, dim)
+    declared, _ = space_named(source.similarity(str(roles_of(source).vector)) or "cosine", dim)
+    return declared, "points"
+
+
+def texts_of(source: Source, *, on_empty: OnEmpty = "fail") -> TextSet:
+    """Read the texts of a source with their ids, and their labels where there are any.
+
+    Args:
+        source: Where they are.
+        on_empty: What to do with a missing or blank text: "fail", or "skip", which leaves the item out and keeps its id
+            in `TextSet.without_text`.
+
+    Raises:
+        ConfigError: There is no column of ids or texts.
+        DataError: Labels are missing, texts are missing or blank, or either is of another type.
+        StoreError: The source is out of reach.
+    """
+    from limpet.data.text_set import TextSet
+
+    skip, columns = on_empty == "skip", _text_columns(source, roles_of(source))
+    found = labelled_column(source, columns, "text", missing_as="" if skip else None)
+    return TextSet.skipping_blank(*found) if skip else TextSet(*found)
+
+
+def labelled_column(
+    source: Source, columns: list[str], what: str, *, missing_as: str | None = None
+) -> tuple[StringArray, NDArray[np.int64] | None, tuple[str, ...], StringArray]:
+    """Read a column of texts whole, with ids and with labels where there are any.
+
+    Args:
+        source: Where they are.
+        columns: Of the ids, and of the texts.
+        what: One of them in words, for messages.
+        missing_as: Text of an item that has none (NULL); None to refuse it.
+
+    Returns:
+        Texts (N), the row of each one's class (N,) or None, the names of the classes, and ids (N).
+
+    Raises:
+        DataError: Something is missing, or of another type.
+        StoreError: The source is out of reach.
+    """
+    roles = roles_of(source)
+    names = columns + ([] if roles.label is None else [roles.label])
+    check_readable(source, names)
+    parts: list[list[pa.Array]] = [[], [], []]
+    for batch in source.batches(names, _TEXTS_AT_ONCE):
+        for place, column in enumerate(batch.columns):
+            if place == 1 and missing_as is not None:
+                column = column.cast(pa.large_string()).fill_null(missing_as)
+            if column.null_count:
+                raise DataError(
+                    f"{column.null_count} values of '{names[place]}' in {source.name} are missing (NULL).",
+                    to_do="fill them in, or leave these rows out by a condition, which no missing value fulfils: "
+                    f"where={names[place]}!={0 if metadata_kind(column.type) in ('integer', 'number') else ''}",
+                )
+            parts[place].append(texts_of_ids(column) if place == 0 else column.cast(pa.large_string()))
+    if not sum(map(len, parts[0])):
+        raise DataError(f"{source.name} has no rows.", expected=f"at least one {what}", to_do="look at its conditions.")
+    ids, texts, labels = (StringArray.from_arrow(pa.chunked_array(part, pa.large_string())) for part in parts)
+    numbers, classes = labels.classes() if roles.label is not None else (None, ())
+    return texts, numbers, tuple(classes), ids
+
+
+class SourceTexts:
+    """Texts of a source by id, for a backfill; a row without a text has an empty one.
+
+    Args:
+        source: Where they are.
+
+    Raises:
+        ConfigError: There is no column of ids or texts.
+        DataError: They are of another type.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.source, self._columns = source, _text_columns(source, roles_of(source))
+
+    def read(self, ids: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Return the known ids and their texts."""
+        return _found(self.source, ids, self._columns, missing_as="")
+
+
+class SourceImages:
+    """Images by id, from the files that a column of a source names.
+
+    Args:
+        source: Where their paths are.
+        shape: As the images are to be (channels, height, width).
+        fit: "crop" or "squash", for images of another size.
+
+    Raises:
+        ConfigError: There is no column of ids or images.
+    """
+
+    def __init__(self, source: Source, shape: tuple[int, int, int], fit: Fit = "crop") -> None:
+        self.source, self.shape, self.fit = source, shape, fit
+        self._columns = needed(source, roles_of(source), "id", "image")
+
+    def read(self, ids: Sequence[str]) -> tuple[list[str], NDArray[np.uint8]]:
+        """Return the known ids and their pixels, uint8 (n, channels, height, width).
+
+        Raises:
+            DataError: A file is missing or no image.
+        """
+        from limpet.data.images import FileImages
+
+        known, paths = _found(self.source, ids, self._columns)
+        return known, FileImages(list(map(Path, paths)), self.shape, fit=self.fit).read(np.arange(len(paths)))
+
+
+class SourceFacts:
+    """What the columns of a source say of an item, for whoever looks at it.
+
+    Args:
+        source: Where they are.
+
+    Raises:
+        ConfigError: There is no column of ids.
+    """
+
+    def __init__(self, source: Source) -> None:
+        [self._key] = needed(source, roles_of(source), "id")
+        self.source = source
+        self._columns = [name for name, type_ in source.schema.items() if metadata_kind(type_) is not None]
+
+    def __call__(self, identifier: str) -> dict[str, object]:
+        """Return texts, numbers and truth values of an item by column; nothing of an unknown one."""
+        for batch in self.source.fetch([identifier], list(dict.fromkeys([self._key, *self._columns]))):
+            for row in batch.to_pylist():
+                return {name: value for name, value in row.items() if name != self._key}
+        return {}
+
+
+def _found(
+    source: Source, ids: Sequence[str], columns: Sequence[str], *, missing_as: str | None = None
+) -> tuple[list[str], list[str]]:
+    """Return those of the ids that a source has, with the text of the other column, or what stands for none."""
+    found: dict[str, str] = {}
+    for batch in source.fetch(ids, columns):
+        pairs = zip(texts_of_ids(batch.column(0)).to_pylist(), batch.column(1).to_pylist(), strict=True)
+        texts = ((identifier, missing_as if text is None else text) for identifier, text in pairs)
+        found |= {identifier: text for identifier, text in texts if text is not None}
+    known = [identifier for identifier in ids if identifier in found]
+    return known, [found[identifier] for identifier in known]
+
+
+def _text_columns(source: Source, roles: Roles) -> list[str]:
+    names = needed(source, roles, "id", "text")
+    if metadata_kind(source.schema[names[1]]) != "text":
+        raise DataError(
+            f"The column '{names[1]}' of {source.name} is {source.type_name(names[1])}.",
+            expected="texts",
+            to_do="name the column of texts: text=NAME in the URL.",
+        )
+    return names

@@ -1,0 +1,62 @@
+"""What the URLs of services with collections share: a host and a port, one collection, and no secrets."""
+
+from __future__ import annotations
+
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from limpet.engines.address import Address
+from limpet.errors import ConfigError, refuse
+
+
+def collection_of(address: Address) -> str:
+    """Return the collection that an address names.
+
+    Raises:
+        ConfigError: None, or two.
+    """
+    below = unquote(_parts(address).path).strip("/") if "://" in address.place else ""
+    refuse(
+        bool(below) == bool(address.table),
+        f"The URL of {address.scheme} names {'two collections' if below else 'no collection'}.",
+        f"{address.scheme}://HOST:PORT/COLLECTION or {address.scheme}:PATH#COLLECTION",
+    )
+    return below or str(address.table)
+
+
+def _parts(address: Address) -> SplitResult:
+    """Take the place of a service apart, whose port is a number."""
+    try:
+        parts = urlsplit(address.place)
+        parts.port  # noqa: B018 - looked at, which raises
+    except ValueError as error:
+        raise ConfigError(f"The URL of {address.scheme} cannot be read.", expected="HOST:PORT after //") from error
+    return parts
+
+
+def flag(address: Address, name: str, default: bool) -> bool:
+    """Return an option of a URL that is true or false."""
+    value = address.options.get(name, str(default).lower())
+    refuse(value not in ("true", "false"), f"{name}={value}.", "true or false")
+    return value == "true"
+
+
+def authority_of(address: Address, port: int, secret: str) -> tuple[str, int]:
+    """Return the host and the port of a service.
+
+    Args:
+        address: Of the service.
+        port: Where none is said.
+        secret: Environment variable that holds its key, for messages.
+
+    Raises:
+        ConfigError: There is no host, or the URL holds a password.
+    """
+    parts = _parts(address)
+    host, said = parts.hostname, parts.port
+    refuse(
+        "@" in parts.netloc,
+        f"The URL of {address.scheme} holds a user or a key.",
+        f"the key in the environment variable {secret}",
+    )
+    refuse(not host, f"The URL of {address.scheme} has no host.", f"{address.scheme}://HOST:PORT/COLLECTION")
+    return str(host), said or port

@@ -1,0 +1,9 @@
+"""The two models of an upgrade, as whoever reads and writes their vectors calls them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+ModelSide = Literal["old", "new"]
+"""One of the two models."""
+OTHER: dict[ModelSide, ModelSide] = {"old": "new", "new": "old"}

@@ -1,0 +1,525 @@
+"""The ledger of stores that are files: SQLite, which survives a power failure, and a lock that ends with a process."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl  # filelock keeps the handle, by which a removed file is noticed and the holder is written, to itself
+import json
+import os
+import shlex
+import socket
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
+
+from limpet.engines.forks import alone, at_fork, unforked
+from limpet.errors import GalleryError, LastingStoreError, StoreError
+from limpet.support.disk import Disk, regular
+
+DATABASE = "gallery.db"
+LOCK = "writer.lock"
+ROOM, ROOM_TO_READ = 2**20, 2**16
+"""Bytes that must be free before a write, and before a read, where blocks are small; see `refuse_full_disk`."""
+_FULL = 2  # of the pragma "synchronous"
+_WRITE_NOTHING = "PRAGMA incremental_vacuum(0)"  # fails where SQLite opened the file for reading only; BEGIN does not
+_PAGES_AT_ONCE = 4096  # between them Ctrl-C is heard
+_LOCKING = "a file system with locks; over a network, one that passes them on"
+
+_databases: WeakSet[SqliteDatabase] = WeakSet()
+_inherited: dict[object, list[sqlite3.Connection]] = {}  # connections of the parent, in use when it forked
+
+
+class SqliteDatabase:
+    """One SQLite file, in write-ahead mode, synced at every commit; any thread may use it.
+
+    A connection serves one thread at a time. A file has as many as threads ask at once, and a statement sees the last
+    commit before it; ":memory:" has one, so that other threads wait for the end of a transaction. A connection that
+    failed is closed. None of a file outlives a fork: both processes open their own.
+
+    Args:
+        path: The file, or ":memory:" for one that vanishes with this object.
+        disk: Told of every commit.
+    """
+
+    text_type, bytes_type = "text", "blob"
+
+    def __init__(self, path: Path | str, disk: Disk) -> None:
+        self.path, self.disk = path, disk
+        self._in_ram = path == ":memory:"
+        self._idle: list[sqlite3.Connection] = []
+        self._used: set[sqlite3.Connection] = set()
+        self._own = threading.local()
+        self._single = threading.RLock() if self._in_ram else nullcontext()
+        self._closed = False
+        _databases.add(self)
+        at_fork(self, before=SqliteDatabase._let_go, in_child=SqliteDatabase._start_anew)
+        with translated(path), self._connection():
+            pass  # a file that is no database is found now
+
+    @property
+    def read_only(self) -> bool:
+        """Whether this process may not write to the folder of the file."""
+        return not self._in_ram and not _writable(Path(self.path))
+
+    def must_be_writable(self) -> None:
+        """Refuse to write where this process may only read.
+
+        Raises:
+            StoreError: The folder is read-only.
+        """
+        if self.read_only:
+            raise LastingStoreError(
+                f"'{Path(self.path).parent}' is read-only for this process.",
+                expected="a folder that it may write to; searches need no such right",
+                to_do="mount it for writing, change its rights, or copy the gallery.",
+                intact="It is intact.",
+            )
+
+    @contextmanager
+    def _connection(self, *begin: str) -> Iterator[sqlite3.Connection]:
+        """Give this thread a connection, the one of its transaction if it is in one.
+
+        Args:
+            *begin: Statements that come first, on a new connection if SQLite takes an older one for read-only.
+        """
+        own: sqlite3.Connection | None = getattr(self._own, "connection", None)
+        if own is not None:
+            for statement in begin:
+                own.execute(statement)
+            yield own
+            return
+        with self._single, unforked(), self._unchanged():
+            try:
+                connection = self._take(begin)
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_READONLY:
+                    raise
+                with alone():  # it opens the file, and what its connections share, anew after the last is closed
+                    for database in list(_databases):
+                        database._let_go()
+                    connection = self._take(begin)
+            sound = False
+            try:
+                yield connection
+                sound = True
+            finally:
+                self._give(connection, sound=sound)
+
+    @contextmanager
+    def _unchanged(self) -> Iterator[None]:
+        """Refuse what was read from a file that changed meanwhile, where no lock tells who writes to it."""
+        before = None if self._in_ram else _unshared(Path(self.path))
+        yield
+        if before is not None and _unshared(Path(self.path)) != before:
+            raise StoreError(
+                f"'{self.path}' changed while it was read without locks, from a folder that is read-only here.",
+                expected="a gallery that nobody writes to, or one whose writer has it open",
+                to_do="ask again.",
+            )
+
+    def _take(self, begin: Sequence[str]) -> sqlite3.Connection:
+        if self._closed:
+            raise StoreError(f"The gallery '{self.path}' was closed.", to_do="open it again.")
+        connection = self._idle.pop() if self._idle else self._open()
+        self._used.add(connection)
+        try:
+            for statement in begin:
+                connection.execute(statement)
+        except BaseException:
+            self._give(connection, sound=False)
+            raise
+        return connection
+
+    def _give(self, connection: sqlite3.Connection, *, sound: bool) -> None:
+        if connection not in self._used:
+            return  # of the process that this one was forked from
+        self._used.remove(connection)
+        if self._in_ram or (sound and not self.read_only):
+            self._idle.append(connection)
+        else:
+            connection.close()
+        if self._closed:
+            self._close_idle()
+
+    def _open(self) -> sqlite3.Connection:
+        key = self._key()
+        if key in _inherited:
+            raise StoreError(
+                f"This process was forked in the middle of a transaction of '{self.path}', and cannot use it.",
+                to_do="start processes with multiprocessing's 'spawn', or fork while nothing is written.",
+            )
+        if self.read_only:
+            return connect_read_only(Path(self.path))
+        if not self._in_ram:
+            _refuse_special(Path(self.path))
+            refuse_full_disk(Path(self.path), ROOM)
+            _refuse_shared(Path(self.path))
+        connection = sqlite3.connect(self.path, timeout=30, isolation_level=None, check_same_thread=False)
+        try:
+            [mode] = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+            if mode != "wal" and not self._in_ram:
+                raise sqlite3.OperationalError(f"it stays in journal mode '{mode}', which 'wal' was to replace")
+            connection.execute("PRAGMA synchronous = FULL")
+        except sqlite3.Error:
+            connection.close()
+            raise
+        return connection
+
+    def _key(self) -> object:
+        return self if self._in_ram else os.path.realpath(self.path)
+
+    def _let_go(self) -> None:
+        """Close what no thread uses; what is in RAM has to stay."""
+        if not self._in_ram:
+            self._close_idle()
+
+    def _close_idle(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+    def _start_anew(self) -> None:
+        """Begin without connections in a forked child; one in use is neither used nor closed, at no time."""
+        self._own = threading.local()
+        self._single = threading.RLock() if self._in_ram else nullcontext()
+        for connection in self._used:
+            _inherited.setdefault(self._key(), []).append(connection)
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))  # it would be closed when the process ends
+        self._used = set()
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run one statement and return its rows."""
+        with translated(self.path), self._connection() as connection:
+            return connection.execute(statement, values).fetchall()
+
+    def execute_many(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
+        """Run one statement for many rows of values."""
+        with translated(self.path), self._connection() as connection:
+            connection.executemany(statement, values)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing; durable on leaving it without an error.
+
+        Raises:
+            StoreError: The folder is read-only, or the disk fails.
+            GalleryError: SQLite would not keep what it acknowledges.
+        """
+        self.must_be_writable()
+        if not self._in_ram:
+            refuse_full_disk(Path(self.path), ROOM)
+        with self._begun("BEGIN IMMEDIATE", _WRITE_NOTHING):
+            self._must_be_durable()
+            yield
+            with translated(self.path):
+                self.disk.reached("database.commit")
+            self.execute("COMMIT")
+            if not self._in_ram:
+                self.disk.database_synced(Path(self.path))
+
+    def _must_be_durable(self) -> None:
+        [(mode,)], [(synced,)] = self.execute("PRAGMA journal_mode"), self.execute("PRAGMA synchronous")
+        if not self._in_ram and (mode != "wal" or synced < _FULL):
+            raise GalleryError(
+                f"The database '{self.path}' is in journal mode '{mode}' at synchronous={synced}: "
+                "a power failure could take what was acknowledged, or all of it.",
+                expected=f"journal mode 'wal' at synchronous={_FULL}, as limpet sets them",
+                to_do="close other programs that have it open; keep it on a local file system that works.",
+                intact="Nothing was written.",
+            )
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Let several statements see the same commit."""
+        with self._begun("BEGIN"):
+            yield
+            self.execute("COMMIT")
+
+    def wait_for_commits(self) -> None:
+        """Return when no transaction of any process is under way that was when this was called."""
+        self.must_be_writable()
+        with self._begun("BEGIN IMMEDIATE", _WRITE_NOTHING):
+            pass
+
+    def copy_to(self, path: Path, on_bytes: Callable[[int], None]) -> None:
+        """Write all that this thread's transaction sees into a new file, and check it; others may write meanwhile.
+
+        Args:
+            path: The file.
+            on_bytes: Told how many bytes were written.
+
+        Raises:
+            StoreError: There is no room, or what was copied is damaged.
+        """
+        [(page,)], done = self.execute("PRAGMA page_size"), 0
+
+        def told(_: int, remaining: int, pages: int) -> None:
+            nonlocal done
+            on_bytes((pages - remaining - done) * page)
+            done = pages - remaining
+
+        with translated(path), closing(sqlite3.connect(path)) as copy, self._connection() as connection:
+            connection.backup(copy, pages=_PAGES_AT_ONCE, progress=told)
+            [(verdict,), *_] = copy.execute("PRAGMA quick_check(1)").fetchall()
+            if verdict != "ok":
+                raise sqlite3.DatabaseError(f"the copy of '{self.path}' is damaged, {verdict}")
+            copy.execute("PRAGMA journal_mode = WAL").fetchall()
+
+    @contextmanager
+    def _begun(self, *begin: str) -> Iterator[None]:
+        """Keep one connection for this thread; what is not committed is rolled back."""
+        with ExitStack() as stack:
+            with translated(self.path):
+                connection = stack.enter_context(self._connection(*begin))
+            self._own.connection = connection
+            try:
+                yield
+            finally:
+                self._own.connection = None
+                if connection in self._used and connection.in_transaction:
+                    with suppress(sqlite3.Error):
+                        connection.execute("ROLLBACK")
+
+    def among(self, column: str, ids: Sequence[str]) -> tuple[str, Any]:
+        """Return a condition that a column is one of these ids, and the value for it."""
+        return f"{column} IN (SELECT value FROM json_each(?))", json.dumps(list(ids))
+
+    def close(self) -> None:
+        """Close every connection; one in use is closed after its statement."""
+        self._closed = True
+        self._close_idle()
+
+
+def refuse_full_disk(path: Path, room: int) -> None:
+    """Refuse a database where the index of its log might find no room.
+
+    SQLite writes one byte of every 4 KiB of that index and maps the rest into memory. With smaller blocks, the file
+    system looks for room only when the rest is touched, and on a full disk SIGBUS then ends the process.
+
+    Args:
+        path: The database.
+        room: Bytes that must be free, where blocks are smaller than 4 KiB.
+
+    Raises:
+        StoreError: Fewer are.
+    """
+    try:
+        disk = os.statvfs(path.parent)
+    except OSError:
+        return  # SQLite says what is wrong
+    free = (disk.f_bfree if os.geteuid() == 0 else disk.f_bavail) * disk.f_frsize
+    if disk.f_frsize < 4096 and free < room:
+        raise StoreError(
+            f"The disk of '{path}' is full: {free:,} bytes are free.",
+            expected=f"at least {room:,} bytes",
+            to_do="free some room, then repeat.",
+        )
+
+
+def connect_read_only(path: Path) -> sqlite3.Connection:
+    """Return a connection that changes neither the database nor its folder; use it inside `unforked`.
+
+    Readers share a file with writers through "-shm", which has to be there or to be made. Where the folder is read-only
+    and it is missing, nobody writes, and the file is read without locks.
+
+    Raises:
+        StoreError: Commits wait in "-wal", and cannot be read without writing; or see `refuse_full_disk`.
+    """
+    _refuse_special(path)
+    refuse_full_disk(path, ROOM_TO_READ)
+    alone_there = _unshared(path)
+    if alone_there is not None and alone_there[-1]:
+        raise StoreError(
+            f"The last commits of '{path}' are in '{path.name}-wal', and '{path.name}-shm' is missing.",
+            expected="both, or a gallery that was closed by its last writer",
+            to_do="open it once where its folder may be written, such as in a copy.",
+        )
+    url = f"{path.absolute().as_uri()}?{'mode=ro' if alone_there is None else 'immutable=1'}"
+    return sqlite3.connect(url, uri=True, timeout=30, isolation_level=None, check_same_thread=False)
+
+
+def _refuse_special(path: Path) -> None:
+    """Refuse a pipe or a device in the place of a file that SQLite would open.
+
+    Raises:
+        OSError: There is one.
+    """
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        regular(f"{path}{suffix}")
+
+
+def _refuse_shared(path: Path) -> None:
+    """Refuse to write to a database that has another name in another folder.
+
+    Both have a "-wal" and a lock of their own, so that each would lose what is written by the other name.
+
+    Raises:
+        LastingStoreError: It has.
+    """
+    links = max((one.stat().st_nlink for one in (path, path.with_name(f"{path.name}-wal")) if one.exists()), default=1)
+    if links > 1:
+        folder = path.absolute().parent
+        raise LastingStoreError(
+            f"'{path}' is one file with {links} names, as `cp -l` or a backup by hard links makes it: what is written "
+            "by one name, the other loses.",
+            expected="a database that this folder alone has",
+            to_do="end all processes that use either, make a copy with files of its own, "
+            f"`{shlex.join(['cp', '-r', str(folder), f'{folder}.own'])}`, and open that; or take copies by `limpet "
+            "gallery backup`.",
+            intact="Nothing was changed.",
+        )
+
+
+def _writable(path: Path) -> bool:
+    return os.access(path.parent, os.W_OK, effective_ids=True) or not path.parent.exists()
+
+
+def _unshared(path: Path) -> tuple[int, ...] | None:
+    """Return the state of a file that is read without locks, last the size of its "-wal"; None where locks work."""
+    wal, shm = (path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))
+    if _writable(path) or (wal.exists() and shm.exists()):
+        return None
+    about = path.stat()
+    return about.st_ino, about.st_size, about.st_mtime_ns, wal.stat().st_size if wal.exists() else 0
+
+
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+@contextmanager
+def translated(where: Path | str) -> Iterator[None]:
+    """Turn errors of SQLite, and of the disk below it, into those of limpet."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        raise (LastingStoreError if code in _DAMAGED else StoreError)(
+            f"The database '{where}' fails: {error}.",
+            expected="a readable database with room to write, as `limpet gallery create` makes it",
+            to_do="check the disk and the path. `limpet gallery doctor` looks closer.",
+        ) from error
+
+
+class WriterLock:
+    """A file that one process at a time may lock; the operating system lets go of it when that process ends.
+
+    Children that are forked meanwhile do not keep it. Where the file is removed, another writer may lock a new one:
+    the first then commits no more, and the second begins after its last commit.
+
+    Args:
+        database: Whose writer; the file is beside it, and says who holds it.
+    """
+
+    def __init__(self, database: SqliteDatabase) -> None:
+        self.path = Path(database.path).with_name(LOCK)
+        self._database = database
+        self._handles: set[int] = set()
+        self._holding = -1
+        at_fork(self, in_child=WriterLock._start_anew)
+
+    def _start_anew(self) -> None:
+        """Close the parent's handles in a forked child: the lock is of all processes that have one of them open."""
+        for handle in self._handles:
+            os.close(handle)
+        self._handles, self._holding = set(), -1
+
+    @contextmanager
+    def held(self, who: str, timeout: float) -> Iterator[None]:
+        """Hold the lock.
+
+        Raises:
+            GalleryError: Somebody else holds it for longer than ``timeout`` seconds.
+            StoreError: The file cannot be written.
+        """
+        self._database.must_be_writable()
+        until = time.monotonic() + timeout
+        while True:
+            with self._opened() as handle:
+                self._wait(handle, who, until)
+                with translated(self.path):
+                    if not self._is_named(handle):
+                        continue  # removed while this one waited
+                    self._holding = handle
+                    self._database.wait_for_commits()
+                    os.ftruncate(handle, 0)
+                    os.pwrite(handle, holder(who).encode(), 0)
+                yield
+                return
+
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        handles = self._handles
+        with translated(self.path), unforked():
+            handle = os.open(regular(self.path), os.O_RDWR | os.O_CREAT, 0o644)
+            handles.add(handle)
+        try:
+            yield handle
+        finally:
+            if handles is self._handles:  # otherwise this is a forked child, which closed it
+                if self._holding == handle:
+                    self._holding = -1
+                    with suppress(OSError):
+                        os.ftruncate(handle, 0)
+                        fcntl.flock(handle, fcntl.LOCK_UN)  # a child may have yet to close its own handle
+                with unforked():
+                    handles.remove(handle)
+                    os.close(handle)
+
+    def _is_named(self, handle: int) -> bool:
+        """Say whether the file that is locked is still the one that others would lock."""
+        try:
+            return os.path.samestat(os.fstat(handle), self.path.stat())
+        except FileNotFoundError:
+            return False
+
+    def check(self) -> None:
+        """Refuse to go on if the file was removed; asked inside the transaction that is to be committed.
+
+        Raises:
+            GalleryError: It was, or is not held.
+        """
+        with translated(self.path):
+            if self._holding < 0 or not self._is_named(self._holding):
+                raise GalleryError(
+                    f"The lock file '{self.path}' was removed or replaced while this process was writing.",
+                    expected="nobody but its writer to touch it; another may be writing by now",
+                    to_do="write again; leave the file alone.",
+                    intact="The gallery is intact, without this commit.",
+                )
+
+    def _wait(self, handle: int, who: str, until: float) -> None:
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise self._refusal(handle, who) from None
+                time.sleep(0.01)
+            except OSError as error:
+                raise StoreError(f"The file '{self.path}' cannot be locked: {error}.", _LOCKING) from error
+
+    def _refusal(self, handle: int, who: str) -> GalleryError:
+        return writer_refused(who, os.pread(handle, 1000, 0).decode(errors="replace") or "another process")
+
+
+def holder(who: str) -> str:
+    """Describe this process as a writer, for others that wait."""
+    return f"process {os.getpid()} on {socket.gethostname()} ({who}), since {time.strftime('%Y-%m-%d %H:%M:%S')}"
+
+
+def writer_refused(who: str, found: str) -> GalleryError:
+    """Build the error for a second writer.
+
+    Args:
+        who: What it wanted to write.
+        found: The one that writes, see `holder`.
+    """
+    return GalleryError(
+        f"Cannot write ({who}): {found} is writing to this gallery.",
+        to_do="wait until it is done, or end it: its lock ends with it.",
+    )

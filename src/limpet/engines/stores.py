@@ -1,0 +1,165 @@
+"""Where galleries are kept: in LanceDB folders, in PostgreSQL, in one SQLite file, or in RAM alone."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from limpet.engines.folder import kind_of, missing
+from limpet.engines.store import Store
+from limpet.errors import ConfigError, GalleryError, MissingExtraError, unknown_name, without_secrets
+from limpet.registry import Registry
+from limpet.support.disk import Disk
+
+if TYPE_CHECKING:
+    from limpet.engines.backup_files import Contents
+    from limpet.engines.digested_folder import DigestedFolder
+
+_OFFERED = ("kind", "in_folder", "in_memory", "create", "open", "restore")
+
+STORES: Registry[type[Any]] = Registry(
+    "kind of gallery",
+    "stores",
+    {
+        "lance": "limpet.engines.lance.store:LanceStore",
+        "memory": "limpet.engines.memory.store:MemoryStore",
+        "postgresql": "limpet.engines.postgres.store:PgvectorStore",
+    },
+    fits=lambda thing: isinstance(thing, type) and all(hasattr(thing, name) for name in _OFFERED),
+    expected="a class that is a limpet.engines.store.Store, with create, open and restore",
+)
+"""Kinds of stores, by the word before the first colon of a url: each has ``create(place, disk)``, ``open(...)``
+and ``restore(place, backup, contents, disk)``."""
+
+_DEFAULT = "lance"
+_KNOWN = ["PATH", "lance:PATH", "memory:PATH", "memory://", "postgresql://…"]
+_SCHEME = re.compile(r"([a-zA-Z][\w+.-]*):(/*)")
+_POSTGRESQL = re.compile(r"postgres(?:ql)?(?:\+\w+)?:")
+
+
+def open_store(url: str, *, create: bool = False, disk: Disk | None = None) -> Store:
+    """Open the store at a url, or create an empty one there.
+
+    Args:
+        url: ``PATH`` or ``lance:PATH`` for a LanceDB folder; ``memory:PATH`` for a folder with one SQLite file whose
+            vectors are all held in RAM; ``memory://`` for RAM alone; ``postgresql://…`` for a database with pgvector.
+            ``PATH`` alone opens whatever kind of gallery is there. The name of a driver, as in
+            ``postgresql+psycopg://…``, is passed over.
+        create: Make a new one, where none is.
+        disk: What makes files durable; trials replace it.
+
+    Raises:
+        ConfigError: Nothing keeps a gallery at such a url.
+        GalleryError: There is no gallery, or one already, or something else; or a package is missing.
+    """
+    kind, place = _parts(url)
+    if not create and place and (not kind or _class(kind).in_folder):
+        kind = _found_kind(kind, place)
+    store = _class(kind or _DEFAULT)
+    opened: Store = (store.create if create else store.open)(place if store.in_folder else url, disk or Disk())
+    return opened
+
+
+def takes_graph(url: str) -> bool:
+    """Say whether approximate indexes of a gallery at a url are graphs, see `Store.choose_graph`."""
+    return bool(getattr(_class(_parts(url)[0] or _DEFAULT), "takes_graph", False))
+
+
+def restore_store(url: str, kind: str, backup: DigestedFolder, contents: Contents, *, disk: Disk | None = None) -> None:
+    """Make the gallery of a backup at a url, whole or not at all.
+
+    Args:
+        url: A new place of the same kind; ``PATH`` alone is of the kind of the backup, if that is kept in folders.
+        kind: Of the backup.
+        backup: Its files, which were checked.
+        contents: What it has to hold.
+        disk: What makes files durable; trials replace it.
+
+    Raises:
+        ConfigError: Nothing keeps a gallery at such a url.
+        GalleryError: The url is of another kind, something is there, or a package is missing.
+        StoreError: The place fails; nothing is left.
+    """
+    asked, place = _parts(url)
+    store = _class(kind)
+    if (asked or (kind if store.in_folder else _DEFAULT)) != kind:
+        raise GalleryError(
+            f"A backup of kind '{kind}', to be restored to a place of kind '{asked or _DEFAULT}'.",
+            expected=f"PATH or {kind}:PATH" if store.in_folder else f"{kind}://…",
+            to_do="to change the kind, create a gallery there and import what `limpet gallery export` writes; "
+            "nothing was restored.",
+        )
+    store.restore(place if store.in_folder else url, backup, contents, disk or Disk())
+
+
+def _parts(url: str) -> tuple[str, str]:
+    """Return the kind, empty for a path alone, and the place.
+
+    >>> _parts("gallery"), _parts("lance:g"), _parts("memory://"), _parts("postgres://h/d")
+    (('', 'gallery'), ('lance', 'g'), ('memory', ''), ('postgresql', 'postgres://h/d'))
+    """
+    scheme, colon, rest = url.partition(":")
+    if _POSTGRESQL.match(url):
+        return "postgresql", url
+    if url == "memory://":
+        return "memory", ""
+    named = _SCHEME.match(url)
+    if without_secrets(url) != url and not Path(url).exists():
+        raise ConfigError(
+            f"The place of a gallery, '{named[0] if named else ''}…', holds a password, and is no PostgreSQL URL.",
+            expected=f"one of {', '.join(_KNOWN)}",
+            to_do="write a database as postgresql://USER@HOST:PORT/DATABASE.",
+            intact="Nothing was made.",
+        )
+    if scheme in STORES and colon and rest:
+        place = rest.removeprefix("//")
+        _refuse_url(place)
+        return scheme, place
+    if not url or (named and (named[2].startswith("//") or scheme.isalnum()) and not Path(url).exists()):
+        raise unknown_name("kind of gallery", f"{named[0]}…" if named and named[2] else url, _KNOWN)
+    return "", url
+
+
+def _refuse_url(place: str) -> None:
+    """Refuse a place on another machine, of which a folder of that name would be made here.
+
+    Raises:
+        ConfigError: The place of a gallery that is kept in a folder begins with a scheme.
+    """
+    found = _SCHEME.match(place)
+    if found is not None and found[2].startswith("/") and len(found[1]) > 1:
+        raise ConfigError(
+            f"'{without_secrets(place)}' is a URL, and galleries of this kind are kept in a folder on this machine.",
+            expected="the path of a folder",
+            to_do=f"write ./{found[1]}:… for a folder of that name; for a bucket, keep the gallery in a local folder "
+            "and copy what `limpet gallery backup` writes.",
+            intact="Nothing was made.",
+        )
+
+
+def _found_kind(kind: str, place: str) -> str:
+    """Return the kind of the gallery in a folder, which must be the one that was asked for, if one was."""
+    found = kind_of(Path(place))
+    if found is None:
+        raise missing(Path(place), kind)
+    if kind and found != kind:
+        raise GalleryError(
+            f"The gallery in '{place}' is of kind '{found}', not '{kind}'.",
+            expected=f"{found}:{place}, or the path alone",
+        )
+    return found
+
+
+def _class(kind: str) -> Any:
+    """Load the class of a kind of store."""
+    try:
+        return STORES[kind]
+    except MissingExtraError as error:
+        command = error.to_do.rstrip(".")
+        without = ", or keep the gallery in memory:PATH, which needs no extra" if kind == _DEFAULT else ""
+        raise GalleryError(
+            f"Galleries of kind '{kind}' need {' and '.join(error.packages)}, which is not installed.",
+            to_do=f"{command}{without}.",
+            intact="The gallery, if there is one, is intact.",
+        ) from error
