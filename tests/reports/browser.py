@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,9 @@ return widths.map(width => {
                              .map(e => e.getBoundingClientRect().height))};
 });
 })"""
+
+VIOLATIONS = """axe.run().then(found => found.violations.map(one =>
+  one.id + ': ' + one.nodes.map(node => node.target.join(' ')).join(' | ')))"""
 
 READ = """new Promise(read => (function wait() {
   if (location.protocol !== 'file:' || document.readyState !== 'complete') return setTimeout(wait, 10);
@@ -101,6 +105,17 @@ class Browser:
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
         self.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self.run(READ)
+
+    def barriers(self, path: Path) -> list[str]:
+        """Return what keeps people with assistive technology, or with a phone, from reading a page."""
+        axe = (resources.files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")
+        barriers: list[str] = []
+        for width, scheme in ((1280, "light"), (390, "dark")):
+            self.show(path, width, scheme)
+            self.run(f"{axe};0")
+            wider = ["wider than the screen"] * (self.run("document.documentElement.scrollWidth") > width)
+            barriers += [f"{path.stem}, {scheme}: {barrier}" for barrier in (*self.run(VIOLATIONS), *wider)]
+        return barriers
 
     def run(self, script: str) -> Any:
         """Return what a script, or its promise, comes to in the page that is open."""

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import html
 import re
 from html.parser import HTMLParser
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}  # tags that are never closed
+MISSPELT = {
+    "a per cent without a space": r"\d%",
+    "a hyphen for a minus": r"(?<![\w.−-])-\.?\d",
+    "thousands without a comma": r"(?<![\w.,:/#-])(?!(?:19|20)\d\d\b)\d{4,}(?![\w.:-])",
+    "a decimal point without its zero": r"(?<![\w.])\.\d",
+}
+Tables = dict[str, dict[str, list[str]]]
 
 
 class Page(HTMLParser):
@@ -52,3 +60,37 @@ class Page(HTMLParser):
 def terms(page: str) -> list[str]:
     """Return the terms that a page explains."""
     return re.findall(r"<dfn>(.*?)</dfn>", page)
+
+
+def tables_of(text: str) -> Tables:
+    """Return every table of a text in Markdown, by the line above it: its rows by their first cell."""
+    tables: Tables = {}
+    for caption, table in re.findall(r"^([^|\n][^\n]*)\n\n((?:\|[^\n]*\n)+)", text, flags=re.MULTILINE):
+        columns, sides, *rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in table.splitlines()]
+        assert rows and all(len(row) == len(columns) for row in (sides, *rows)), caption
+        assert all(re.fullmatch(" ---:? ", side) for side in sides), caption
+        cells = [[cell.strip().replace("\\", "") for cell in row] for row in rows]
+        tables[caption.removeprefix("## ").removesuffix(":").replace("\\", "")] = {row[0]: row[1:] for row in cells}
+    return tables
+
+
+def misspelt_numbers(page: str) -> list[str]:
+    """Return the numbers that readers meet in another spelling than 1,234 and 0.5 and −0.5 and 12 %.
+
+    Code, fingerprints and versions of programs are left out.
+    """
+    shown = re.sub(r"<(style|script|code|desc|title)\b.*?</\1>", " ", page, flags=re.DOTALL)
+    text = html.unescape(re.sub(r"<[^>]+>", " ", shown))
+    return [
+        f"{what}: {found}"
+        for what, pattern in MISSPELT.items()
+        for found in re.findall(rf".{{0,20}}{pattern}.{{0,10}}", text)
+    ]
+
+
+def assert_contents_lead_to_sections(text: str) -> None:
+    """Assert that the verdict comes first, the method last, and that every section after the verdict has a link."""
+    first, *rest = re.findall(r'<h2 id="([\w-]+)"', text)
+    assert first == "verdict" and rest[-1] == "how"
+    assert re.findall(r'<a href="#([\w-]+)"', text) == rest
+    assert "script" not in Page(text).tags

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from importlib import resources
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,13 +21,9 @@ from limpet.reports.chain import render_chain_report
 from limpet.reports.combined import render_combined_report
 from limpet.reports.evaluation import render_report
 from limpet.reports.rehearsal import render_rehearsal_report
-from limpet_bench.leaderboard import Leaderboard
-from limpet_bench.reports.leaderboard import render_leaderboard
-from limpet_bench.reports.sessions import render_sessions_report
-from limpet_bench.sessions.results import SessionsResults
 
 from .browser import BROWSER, Browser
-from .pages import Page
+from .pages import assert_contents_lead_to_sections
 from .test_example_documents import DOCUMENTS, KINDS
 
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")]
@@ -41,23 +35,12 @@ UNUSED = """[...document.styleSheets].flatMap(sheet => (function selectors(rules
   const element = one.replace(/::?(before|after|focus-visible|not\\(\\[open\\]\\))/g, '');
   return element && !document.querySelector(element);
 })"""
-VIOLATIONS = """axe.run().then(found => found.violations.map(one =>
-  one.id + ': ' + one.nodes.map(node => node.target.join(' ')).join(' | ')))"""
-
-
-def sessions(results: SessionsResults) -> str:
-    plan: Any = SimpleNamespace(name=results.plan.name, training=[range(count) for count in results.plan.training])
-    return render_sessions_report(results, plan)
-
-
 RENDER: dict[type, Callable[[Any], str]] = {
     AdaptResults: render_adapt_report,
     ChainResults: render_chain_report,
     CombinationResults: render_combined_report,
     EvaluationResults: render_report,
-    Leaderboard: render_leaderboard,
     Rehearsal: render_rehearsal_report,
-    SessionsResults: sessions,
 }
 
 
@@ -91,16 +74,7 @@ def pages(
 
 
 def test_pages_are_accessible_and_fit_a_phone(browser: Browser, pages: list[Path]) -> None:
-    axe = pytest.importorskip("axe_core_python")
-    script = (resources.files(axe) / "axe.min.js").read_text(encoding="utf-8")
-    found = []
-    for page in pages:
-        for width, scheme in ((1280, "light"), (390, "dark")):
-            browser.show(page, width, scheme)
-            browser.run(f"{script};0")
-            found += [f"{page.stem}, {scheme}: {violation}" for violation in browser.run(VIOLATIONS)]
-            assert browser.run("document.documentElement.scrollWidth") <= width, page.stem
-    assert found == []
+    assert [barrier for page in pages for barrier in browser.barriers(page)] == []
 
 
 def test_no_shared_rule_of_the_style_is_without_a_use(browser: Browser, pages: list[Path]) -> None:
@@ -113,8 +87,4 @@ def test_no_shared_rule_of_the_style_is_without_a_use(browser: Browser, pages: l
 
 def test_the_contents_lead_to_every_section_and_the_verdict_comes_first(pages: list[Path]) -> None:
     for page in pages:
-        text = page.read_text(encoding="utf-8")
-        first, *rest = re.findall(r'<h2 id="([\w-]+)"', text)
-        assert first == "verdict" and rest[-1] == "how"
-        assert re.findall(r'<a href="#([\w-]+)"', text) == rest
-        assert "script" not in Page(text).tags
+        assert_contents_lead_to_sections(page.read_text(encoding="utf-8"))

@@ -13,8 +13,6 @@ from limpet.evaluation.test_sets import CombinationResults
 from limpet.galleries.rehearsal import Rehearsal
 from limpet.linking.results import AdaptResults
 from limpet.results import Results
-from limpet_bench.leaderboard import Leaderboard
-from limpet_bench.sessions.results import SessionsResults
 
 DOCUMENTS = Path(__file__).parent / "documents"
 KINDS: dict[str, type[Results]] = {
@@ -25,11 +23,8 @@ KINDS: dict[str, type[Results]] = {
     "evaluation-unlabelled": EvaluationResults,
     "chain": ChainResults,
     "combination": CombinationResults,
-    "sessions": SessionsResults,
-    "sessions-blurry": SessionsResults,
     "rehearsal": Rehearsal,
     "rehearsal-unlabelled": Rehearsal,
-    "leaderboard": Leaderboard,
 }
 
 

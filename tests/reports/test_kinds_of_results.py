@@ -13,12 +13,9 @@ from limpet.evaluation.results import EvaluationResults
 from limpet.evaluation.test_sets import CombinationResults
 from limpet.linking.results import AdaptResults
 from limpet.results import Results
-from limpet_bench.leaderboard import Leaderboard
-from limpet_bench.sessions.results import SessionsResults
 
 KINDS: dict[str, type[Results]] = {
-    found.KIND or "evaluation": found
-    for found in (AdaptResults, ChainResults, CombinationResults, EvaluationResults, Leaderboard, SessionsResults)
+    kind.KIND or "evaluation": kind for kind in (AdaptResults, ChainResults, CombinationResults, EvaluationResults)
 }
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 
 from limpet.evaluation.chain import ChainResults
@@ -15,13 +12,9 @@ from limpet.linking.results import AdaptResults
 from limpet.reports import adapt, chain, combined, evaluation, rehearsal
 from limpet.reports.formats import plain_text
 from limpet.reports.markdown import in_markdown
-from limpet_bench.leaderboard import Leaderboard
-from limpet_bench.reports import leaderboard, sessions
-from limpet_bench.sessions.results import SessionsResults
 
+from .pages import Tables, tables_of
 from .test_example_documents import DOCUMENTS, KINDS
-
-Tables = dict[str, dict[str, list[str]]]
 
 
 def headline_of(results: object) -> str:
@@ -34,24 +27,8 @@ def headline_of(results: object) -> str:
             return chain.chain_headline(results)
         case AdaptResults():
             return adapt.adapt_headline(results)
-        case SessionsResults():
-            return sessions.sessions_headline(sessions.standing(results))
-        case Leaderboard():
-            return leaderboard.headline(results)
     assert isinstance(results, Rehearsal)
     return rehearsal.rehearsal_headline(results)
-
-
-def tables_of(text: str) -> Tables:
-    """Return every table: its rows by their first cell, by what stands above it."""
-    tables: Tables = {}
-    for caption, table in re.findall(r"^([^|\n][^\n]*)\n\n((?:\|[^\n]*\n)+)", text, flags=re.MULTILINE):
-        columns, sides, *rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in table.splitlines()]
-        assert rows and all(len(row) == len(columns) for row in (sides, *rows)), caption
-        assert all(re.fullmatch(" ---:? ", side) for side in sides), caption
-        cells = [[cell.strip().replace("\\", "") for cell in row] for row in rows]
-        tables[caption.removeprefix("## ").removesuffix(":").replace("\\", "")] = {row[0]: row[1:] for row in cells}
-    return tables
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -64,8 +41,8 @@ def test_every_kind_says_its_headline_and_has_tables_that_can_be_read(name: str)
     assert tables_of(text) or name == "evaluation-unlabelled", "without labels there are no scores"
 
 
-def read(name: str, folder: Path = DOCUMENTS) -> tuple[object, Tables]:
-    results = KINDS[name].load(folder / f"{name}.json")
+def read(name: str) -> tuple[object, Tables]:
+    results = KINDS[name].load(DOCUMENTS / f"{name}.json")
     return results, tables_of(results.to_markdown())
 
 
@@ -103,18 +80,12 @@ def test_tables_of_a_chain_hold_its_numbers() -> None:
     assert own[results.models[1]][0] == f"{results.p_comp['raw']['own'][1][0]:+.3f}"
 
 
-def test_tables_of_candidates_sessions_and_orders_hold_their_numbers() -> None:
+def test_tables_of_candidates_and_orders_hold_their_numbers() -> None:
     adapted, tables = read("adapt")
     assert isinstance(adapted, AdaptResults)
     for candidate in adapted.candidates:
         if candidate.cross is not None:
             assert tables["Candidates"][candidate.name][1].startswith(f"{candidate.cross.mean:.3f} ")
-    learnt, tables = read("sessions")
-    assert isinstance(learnt, SessionsResults)
-    for name, learner in learnt.learners.items():
-        assert tables["Learners"][name][0] == f"{learner.average_recall['1']:.3f}"
-        by_session = tables[f"{name}, session by session"].values()
-        assert [row[0] for row in by_session] == [f"{session.recall['1']:.3f}" for session in learner.sessions]
     rehearsed, tables = read("rehearsal")
     assert isinstance(rehearsed, Rehearsal)
     for order, curve in rehearsed.curves.items():

@@ -19,8 +19,6 @@ from limpet.reports.adapt import render_adapt_report
 from limpet.reports.chain import render_chain_report
 from limpet.reports.combined import render_combined_report
 from limpet.reports.evaluation import render_report
-from limpet_bench.reports.sessions import render_sessions_report
-from limpet_bench.sessions.plans import disjoint
 
 from .browser import BROWSER
 from .changes import changed
@@ -145,34 +143,6 @@ def test_uncertainty_fits_all_widths(
         assert result["overlaps"] == []
         assert result["charts"] == 2 + 2 * models + (1 + models) + models  # scores, classes, curves, histograms, disks
         assert result["smallest"] >= 11
-
-
-@pytest.mark.parametrize(
-    ("name", "charts"), [("nine_learners", 15), ("one_learner", 6), ("blurry_learners", 9), ("without_bounds", 8)]
-)
-def test_learners_in_sessions_fit_all_widths(
-    measure: Callable[[str], dict[int, dict[str, Any]]], request: pytest.FixtureRequest, name: str, charts: int
-) -> None:
-    found = request.getfixturevalue(name)
-    results = measure(render_sessions_report(found.results, found.plan))
-    for result in results.values():
-        assert result["scroll"] == result["client"]
-        assert result["outside"] == []
-        assert result["overlaps"] == []
-        assert result["charts"] == charts
-        assert result["smallest"] >= 11
-
-
-def test_many_learners_of_long_names_in_many_sessions_fit_all_widths(
-    measure: Callable[[str], dict[int, dict[str, Any]]], make_sessions: Callable[..., SimpleNamespace]
-) -> None:
-    plan = disjoint(np.repeat(np.arange(80), 10), sessions=24, validation=1)
-    names = [f"cvs_with_a_very_long_name_without_any_place_to_break_{place}" for place in range(12)]
-    found = make_sessions(plan, ["finetune", *names, "joint"], title="x" * 200, model={"y" * 100: "z" * 200})
-    for result in measure(render_sessions_report(found.results, found.plan)).values():
-        assert result["scroll"] == result["client"]
-        assert result["outside"] == []
-        assert result["overlaps"] == []
 
 
 @pytest.mark.parametrize("labelled", [True, False])

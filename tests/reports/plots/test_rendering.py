@@ -20,7 +20,6 @@ from ..specs import SVG, assert_page_ready
 from ..test_example_documents import DOCUMENTS, KINDS
 
 STYLE = (resources.files("limpet.reports") / "templates" / "style.css").read_text()
-DRAWN = [name for name, kind in KINDS.items() if name.partition("-")[0] not in ("leaderboard", "sessions")]
 
 
 def drawn(name: str = "a name", title: str = "A chart", told: str = "Its numbers.") -> alt.LayerChart:
@@ -104,7 +103,7 @@ def test_a_file_of_another_ending_is_refused(tmp_path: Path) -> None:
         save(drawn(), tmp_path / "chart.gif")
 
 
-@pytest.mark.parametrize("name", DRAWN)
+@pytest.mark.parametrize("name", KINDS)
 def test_results_are_drawn_for_notebooks_and_files(name: str, tmp_path: Path) -> None:
     chart = KINDS[name].load(DOCUMENTS / f"{name}.json").plot()
     assert isinstance(chart, alt.LayerChart) and "var(--" not in chart.to_json()  # which validates it, too

@@ -12,7 +12,7 @@ from limpet.reports.plots.rendering import svg, width_of
 from limpet_bench.pictures.strips import Hit, Strip, Strips
 from limpet_bench.reports.charts.strips import strip_panel, strips_width
 
-from ..specs import SVG, rows, told, words
+from ....reports.specs import SVG, rows, told, words
 
 
 def file(value: int) -> str:

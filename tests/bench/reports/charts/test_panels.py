@@ -26,7 +26,7 @@ from limpet_bench.reports.charts.panels import (
     written,
 )
 
-from ..specs import assert_page_ready, axis, layers, points, rows, told, words
+from ....reports.specs import assert_page_ready, axis, layers, points, rows, told, words
 
 
 def spread(low: float, high: float | None = None) -> Spread:

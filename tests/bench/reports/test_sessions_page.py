@@ -16,7 +16,7 @@ from limpet_bench.reports.sessions import age_rows, render_sessions_report, sess
 from limpet_bench.sessions.plans import disjoint
 from limpet_bench.sessions.results import SessionsResults
 
-from .pages import Page, terms
+from ...reports.pages import Page, misspelt_numbers, terms
 
 
 def rendered(found: SimpleNamespace, document: dict[str, Any] | None = None) -> str:
@@ -245,3 +245,7 @@ def test_only_methods_that_exist_are_advised(nine_learners: SimpleNamespace) -> 
             advised |= set(words.split())
     assert advised == set(names)
     assert advised <= set(METHODS)
+
+
+def test_numbers_are_spelt_in_one_way(page: str) -> None:
+    assert misspelt_numbers(page) == []

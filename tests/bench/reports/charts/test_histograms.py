@@ -9,7 +9,7 @@ from limpet.reports.plots.rendering import width_of
 from limpet_bench.pictures.histograms import Histograms
 from limpet_bench.reports.charts.histograms import histogram_panels
 
-from ..specs import assert_page_ready, axis, points, rows, told, words
+from ....reports.specs import assert_page_ready, axis, points, rows, told, words
 
 
 def of(**groups: list[int]) -> Histogram:

@@ -28,7 +28,7 @@ from limpet_bench.reports.leaderboard import (
 )
 from limpet_bench.reports.leaderboard_tables import BEST, SECOND, by_cell, leaderboard_table, summary
 
-from ..pages import terms
+from ....reports.pages import terms
 
 NASTY = "50 % of $x_i^{2}$ & <b>#1</b> | \\end{table} ~*`"
 

@@ -6,7 +6,7 @@ from limpet.reports.plots.style import SOFT
 from limpet_bench.pictures.embedding_map import Cluster, EmbeddingMap
 from limpet_bench.reports.charts.maps import embedding_panels, own_side
 
-from ..specs import assert_page_ready, rows, told, words
+from ....reports.specs import assert_page_ready, rows, told, words
 
 
 def plane(layout: str = "tsne", models: tuple[str, ...] = ("mine",), **values: object) -> EmbeddingMap:

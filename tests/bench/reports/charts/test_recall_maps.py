@@ -11,7 +11,7 @@ from limpet_bench.reports.charts.recall_maps import recall_map, recall_range
 from limpet_bench.sessions.plans import disjoint
 from limpet_bench.sessions.results import SessionsResults
 
-from ..specs import assert_page_ready, points, rows, told, words
+from ....reports.specs import assert_page_ready, points, rows, told, words
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from limpet_bench.reports.charts.costs import (
 from limpet_bench.reports.sessions import count_of
 from limpet_bench.sessions.plans import disjoint
 
-from ..specs import assert_page_ready, layers, rows, told, words
+from ....reports.specs import assert_page_ready, layers, rows, told, words
 
 WIDTHS = (350.0, 640.0)
 

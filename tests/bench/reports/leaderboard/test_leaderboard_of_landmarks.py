@@ -33,8 +33,8 @@ from limpet_bench.reports.leaderboard_tables import (
     over_sets_notes,
 )
 
-from ..pages import Page
-from ..specs import axis, words
+from ....reports.pages import Page
+from ....reports.specs import axis, words
 
 FILES = (render_leaderboard, leaderboard_text, leaderboard_markdown, leaderboard_latex)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from limpet_bench.reports.charts.recall import learner_swatch, looks, recall_lines, spread
 from limpet_bench.sessions.plans import disjoint
 
-from ..specs import assert_page_ready, layers, points, rows, told, words
+from ....reports.specs import assert_page_ready, layers, points, rows, told, words
 
 WIDTHS = (350.0, 640.0)
 

@@ -27,9 +27,9 @@ from limpet_bench.reports.leaderboard import (
 from limpet_bench.reports.leaderboard_rank_plot import rank_diagram
 from limpet_bench.reports.suite_figures import figure_csv
 
-from ..browser import BROWSER
-from ..pages import Page
-from ..specs import assert_page_ready, axis, points, rows, told, words
+from ....reports.browser import BROWSER
+from ....reports.pages import Page
+from ....reports.specs import assert_page_ready, axis, points, rows, told, words
 
 LONG = {
     f"{method}_with_a_long_name_and_no_place_to_break_{number}": (method, 0.5 + 0.06 * number, -0.01 * (number % 7))

@@ -6,7 +6,7 @@ import pytest
 from limpet_bench.figure_values import Arrivals
 from limpet_bench.reports.charts.arrivals import arrivals_panel, known_from_start, others_arrive
 
-from ..specs import assert_page_ready, rows, told, words
+from ....reports.specs import assert_page_ready, rows, told, words
 
 DISJOINT = Arrivals(place="disjoint", classes=[*"abc"], home=[1, 1, 2], images=[[4, 2, 0], [0, 0, 8]])
 OLD_TOO = Arrivals(place="", classes=[*"abc"], home=[1, 1, 2], images=[[4, 2, 0], [1, 0, 8]])

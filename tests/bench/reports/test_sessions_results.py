@@ -10,7 +10,6 @@ import pytest
 
 import limpet
 from limpet.errors import ConfigError, DataError
-from limpet.evaluation.results import EvaluationResults
 from limpet.reports.markdown import markdown_table
 from limpet_bench.reports.sessions import sessions_table
 from limpet_bench.sessions.results import SessionsResults
@@ -60,16 +59,6 @@ def test_results_without_versions_are_complete(nine_learners: SimpleNamespace, t
 def test_another_schema_version_is_refused(nine_learners: SimpleNamespace, version: Any) -> None:
     with pytest.raises(ConfigError, match=f"schema version {version}"):
         SessionsResults.parse(nine_learners.results.to_dict() | {"schema_version": version})
-
-
-def test_results_of_an_upgrade_are_none_of_sessions(
-    results: EvaluationResults, nine_learners: SimpleNamespace, tmp_path: Path
-) -> None:
-    path = results.save(tmp_path)
-    with pytest.raises(ConfigError, match=r"(?s)of the kind 'evaluation'.*“limpet-bench sessions”"):
-        SessionsResults.load(path)
-    with pytest.raises(ConfigError, match="kind 'sessions'"):
-        EvaluationResults.load(nine_learners.results.save(tmp_path))
 
 
 @pytest.mark.parametrize(
