@@ -49,7 +49,8 @@ from attached.evidence import evaluation
 from attached.shop import NEW, OLD, Shop, made_by, source, vector, written
 from crash.server import PATIENCE, PROGRAMS, Server
 from limpet.attached.postgres import attachment as attaching
-from limpet.attached.postgres import layout, session, triggers
+from limpet.attached.postgres import layout, triggers
+from limpet.engines.postgres import session
 from limpet.engines.sides import ModelSide
 from limpet.errors import LimpetError, StoreError
 

@@ -74,6 +74,10 @@ def finished(pid: int, folder: Path) -> str | None:
 def import_stores() -> None:
     """Import what stores need, so that forked processes have it; nothing is opened."""
     warnings.filterwarnings("ignore", message="lancedb fork support")
+    import limpet.engines.lance.store
+    import limpet.engines.memory.store
+    import limpet.engines.postgres.store
+    import limpet.galleries.backfill  # noqa: F401
 
 
 def note_modules(folder: Path) -> None:

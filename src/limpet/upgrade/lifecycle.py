@@ -1,0 +1,69 @@
+"""Where an upgrade of a live index stands, whoever owns its rows, and which steps are possible from there.
+
+::
+
+    steady ──start──▶ started ──swap──▶ swapped ──finish──▶ steady
+       ▲               │    ▲              │
+       └────cancel─────┘    └───rollback───┘
+
+``backfill`` and ``index`` are possible while an upgrade is started or swapped, and change no phase. ``cancel`` leaves
+the old vectors alone, ``finish`` the new ones: both remove what the upgrade added, and neither has a way back. Until
+then ``rollback`` is possible, for as long as people want to watch the new model.
+
+This module knows phases alone. What else a step needs is known to those whose state it is: how many items lack a
+vector, whether an index is built, with which model an application writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from limpet.errors import UpgradeStateError
+
+Phase = Literal["steady", "started", "swapped"]
+UpgradeStep = Literal["start", "backfill", "index", "swap", "rollback", "finish", "cancel"]
+
+POSSIBLE: Mapping[UpgradeStep, tuple[Phase, ...]] = {
+    "start": ("steady",),
+    "backfill": ("started", "swapped"),
+    "index": ("started", "swapped"),
+    "swap": ("started",),
+    "rollback": ("swapped",),
+    "finish": ("swapped",),
+    "cancel": ("started",),
+}
+"""From which phases each step is possible."""
+
+_TO_DO: Mapping[tuple[UpgradeStep, Phase], str] = {
+    ("start", "started"): "`limpet upgrade cancel` ends the upgrade that was started",
+    ("start", "swapped"): "`limpet upgrade finish` or `limpet upgrade rollback` comes first",
+    ("swap", "swapped"): "the new vectors serve already",
+    ("rollback", "started"): "the old vectors serve already",
+    ("finish", "started"): "`limpet upgrade swap` comes first; `limpet upgrade cancel` keeps the old vectors",
+    ("cancel", "swapped"): "`limpet upgrade rollback` comes first; `limpet upgrade finish` keeps the new vectors",
+}
+
+
+def check_step(step: UpgradeStep, phase: Phase, *, possible: tuple[Phase, ...] | None = None) -> None:
+    """Refuse a step that is not possible from a phase.
+
+    >>> check_step("swap", "started")
+
+    Args:
+        step: What is to be done.
+        phase: Where the upgrade stands.
+        possible: From which phases the step is possible, where that is not what `POSSIBLE` says.
+
+    Raises:
+        UpgradeStateError: It is not possible; the message says what is.
+    """
+    allowed = POSSIBLE[step] if possible is None else possible
+    if phase not in allowed:
+        standing = "no upgrade is started" if phase == "steady" else f"the upgrade is {phase}"
+        to_do = "`limpet upgrade start` starts one" if phase == "steady" else _TO_DO.get((step, phase), "")
+        raise UpgradeStateError(
+            f"Cannot {step}: {standing}.",
+            expected=" or ".join(f"one that is {one}" for one in allowed) if allowed else "another step",
+            to_do=f"{to_do or '`limpet upgrade status` shows where it stands'}.",
+        )
