@@ -42,7 +42,7 @@ from all_methods_tasks import (
     options_of,
     perform,
 )
-from limpet.cli.choices import data_root
+from limpet.data.datasets import data_root
 from limpet.methods import METHODS, build_method
 from machine import describe
 from task_pool import Planned, TaskPool, Work, claim, run_and_tell

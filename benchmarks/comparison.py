@@ -153,7 +153,7 @@ def main() -> None:
     parser.add_argument("--validate", action="store_true", help="compare learning rates on validation classes")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    from limpet.cli.choices import data_root
+    from limpet.data.datasets import data_root
 
     suite, root = SUITES[arguments.data], data_root(arguments.root)
     kind = "settings" if arguments.validate else "comparison"

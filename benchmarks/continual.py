@@ -39,7 +39,7 @@ from continual_tasks import (
     perform,
     setting_of,
 )
-from limpet.cli.choices import data_root
+from limpet.data.datasets import data_root
 from limpet.methods import METHODS
 from machine import describe
 from task_pool import Planned, TaskPool, Work, claim, run_and_tell

@@ -23,7 +23,7 @@ from typing import Any
 
 from frozen_models_tables import AUTO, MIXED, SYSTEMS, UNSEEN, Record, page
 from frozen_models_tasks import ADAPTED, HEADS, Task, encode_all, options_of, perform
-from limpet.cli.choices import data_root
+from limpet.data.datasets import data_root
 from machine import describe
 from task_pool import Planned, TaskPool, Work, claim, run_and_tell
 

@@ -30,7 +30,7 @@ import numpy as np
 
 from gallery_upgrade_models import UPGRADES, Upgrade
 from gallery_upgrade_tables import page
-from limpet.cli.choices import data_root
+from limpet.data.datasets import data_root
 from limpet.embeddings import EmbeddingSet, storage
 from limpet.evaluation.upgrade import Curve
 from limpet.galleries import Gallery, Reply

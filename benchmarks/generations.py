@@ -35,7 +35,7 @@ from generations_tasks import (
     perform,
     training_task,
 )
-from limpet.cli.choices import data_root
+from limpet.data.datasets import data_root
 from limpet.methods import build_method
 from machine import describe
 from task_pool import Planned, TaskPool, Work, claim, run_and_tell

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from all_methods_tables import EXTENDED, INDEPENDENT
 from all_methods_tasks import MODEL, RECIPE, Settings, images_of
-from limpet.cli.choices import data_root
+from limpet.data.datasets import data_root
 from limpet.data.scenarios import SCENARIOS
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import DataError

@@ -34,7 +34,7 @@ from hyperbolic_tasks import (
     perform,
     tuned_as,
 )
-from limpet.cli.choices import data_root
+from limpet.data.datasets import data_root
 from limpet.methods import build_method
 from machine import describe
 from task_pool import Planned, TaskPool, Work, claim, run_and_tell

@@ -26,8 +26,7 @@ import numpy as np
 import torch
 
 from all_methods_tasks import MODEL, RECIPE
-from limpet.cli.choices import data_root
-from limpet.data.datasets import load_dataset
+from limpet.data.datasets import data_root, load_dataset
 from limpet.data.image_set import ImageSet
 from limpet.evaluation.retrieval import rank_metrics
 from limpet.geometry import SPACES

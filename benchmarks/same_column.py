@@ -39,7 +39,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from all_methods_tables import markdown
 from crash.server import Server
 from limpet.attached.postgres.attachment import PostgresAttachment, attach
-from limpet.cli.choices import data_root
+from limpet.data.datasets import data_root
 from limpet.data.sampling import class_counts, lowest_of_each_class
 from limpet.data.text_set import TextData, TextSet
 from limpet.data.texts import load_texts

@@ -23,8 +23,7 @@ def run_one(session: int, root: Path | None, folder: Path) -> None:
     """Run one session and print its peak memory in MB and the gallery's rows; earlier ones are in the folder."""
     import torch
 
-    from limpet.cli.choices import data_root
-    from limpet.data.datasets import load_dataset
+    from limpet.data.datasets import data_root, load_dataset
     from limpet.models.specs import EncoderSpec
     from limpet.training.experiment import Experiment, Recipe
     from limpet_bench.sessions.closed_set import closed_set

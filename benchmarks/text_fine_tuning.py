@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from limpet.adapters import build_adapter
-from limpet.cli.choices import data_root
+from limpet.data.datasets import data_root
 from limpet.data.sampling import class_counts, lowest_of_each_class
 from limpet.data.text_set import TextData, TextSet
 from limpet.data.texts import load_texts

@@ -175,6 +175,6 @@ def test_load_embeddings_reads_what_the_commands_read(tmp_path: Path) -> None:
         assert np.array_equal(read(place).vectors, ROWS) and list(read(str(place)).ids) == IDS, place
     assert len(read(npy)) == 8 and read(npz, model="v1").fingerprint == "declared:v1"
     named = FileColumns(vector=["emb"], id=["name"])
-    assert list(read(tmp_path / "other.npz", columns=named, cast=True).ids) == IDS
+    assert list(read(tmp_path / "other.npz", columns=named).ids) == IDS
     url = f"parquet:{tmp_path / 'made.parquet'}"
     assert list(read(url, model="v1", similarity="euclidean").ids) == IDS

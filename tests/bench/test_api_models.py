@@ -43,6 +43,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServe
         write_suite(tmp_path / "suite.py", {**SUITE, "data": {"own": {}}, "frozen": frozen})
         old.others = new  # type: ignore[attr-defined]
         monkeypatch.setenv("LIMPET_API_HOSTS", "127.0.0.1")
+        monkeypatch.setenv("LIMPET_DATA", ".")
         yield old
 
 
@@ -52,7 +53,7 @@ def texts_of(*servers: ApiServer) -> list[str]:
 
 def test_models_of_a_suite_are_asked_once(server: ApiServer, capsys: pytest.CaptureFixture[str]) -> None:
     new: ApiServer = server.others  # type: ignore[attr-defined]
-    run = ["run", "suite.py", "--data-root", ".", "--report", "none", "--processes", "1", "--json"]
+    run = ["run", "suite.py", "--report", "none", "--processes", "1", "--json"]
     assert main([*run, "--api.max-tokens", "40"]) == 2
     said = capsys.readouterr().err
     assert "--api.max-tokens" in said and "Traceback" not in said

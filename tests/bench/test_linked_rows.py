@@ -52,9 +52,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Any:
     root = tmp_path_factory.mktemp("linked")
     models = {side: str(write_tiny_model(root / side, seed=seed)) for seed, side in enumerate(("old", "new"))}
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LIMPET_DATA", str(root))
         patch.setitem(TEXT_DATASETS, "own", Dataset(divided, "own texts", "."))
         write_suite(root / "suite.py", {**SUITE, "frozen": models})
-        words = ["run", root / "suite.py", "--data-root", root, "--report", "none", "--processes", "1", "--out",
+        words = ["run", root / "suite.py", "--report", "none", "--processes", "1", "--out",
                  root / "out", "--cache", root / "cache"]  # fmt: skip
         assert main(list(map(str, words))) == 0
     return json.loads((root / "out" / "results.json").read_text()), models, root / "cache"

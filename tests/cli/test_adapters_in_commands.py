@@ -49,9 +49,11 @@ def frozen(tmp_path_factory: pytest.TempPathFactory) -> Path:
             parts[("train", "train", "val", "test")[min(row, 3)]].append([text, topic])
     (root / "data" / "clinc150").mkdir(parents=True)
     (root / "data" / "clinc150" / "data_full.json").write_text(json.dumps(parts))
-    words = ["embed", "texts", "clinc150", "--data-root", root / "data", "--model", "package:wordllama"]
-    for name, more in (("old", ["--model-options.truncate-dim", "64"]), ("new", [])):
-        assert main([str(word) for word in (*words, *more, "--out", root / name)]) == 0
+    words = ["embed", "texts", "clinc150", "--model", "package:wordllama"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LIMPET_DATA", str(root / "data"))
+        for name, more in (("old", ["--model-options.truncate-dim", "64"]), ("new", [])):
+            assert main([str(word) for word in (*words, *more, "--out", root / name)]) == 0
     for direction in ("new_to_old", "old_to_new"):
         save_adapter(fitted(root, direction), root / direction)
     return root
@@ -238,9 +240,10 @@ def test_one_stored_set_stays_one(capsys: pytest.CaptureFixture[str], frozen: Pa
 
 
 def test_texts_are_embedded_and_mapped_at_once(
-    capsys: pytest.CaptureFixture[str], frozen: Path, tmp_path: Path
+    capsys: pytest.CaptureFixture[str], frozen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ["embed", "texts", "clinc150", "--data-root", frozen / "data", "--over", "package:wordllama",
+    monkeypatch.setenv("LIMPET_DATA", str(frozen / "data"))
+    words = ["embed", "texts", "clinc150", "--over", "package:wordllama",
              "--model", f'adapter:{frozen / "new_to_old"}', "--out", tmp_path / "mapped"]  # fmt: skip
     found = run(capsys, *words)["embeddings"]
     adapter = load_adapter(frozen / "new_to_old")
@@ -265,11 +268,14 @@ def test_texts_are_embedded_and_mapped_at_once(
     assert [entry["fingerprint"] for entry in again["embeddings"]] == [entry["fingerprint"] for entry in found]
 
 
-def test_embeddings_of_another_model_are_refused_by_name(fails: Fails, frozen: Path, tmp_path: Path) -> None:
+def test_embeddings_of_another_model_are_refused_by_name(
+    fails: Fails, frozen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIMPET_DATA", str(frozen / "data"))
     out, adapter = tmp_path / "out", frozen / "new_to_old"
     said = fails("embed", "stored", frozen / "old", "--model", f"adapter:{adapter}", "--out", out)
     assert f"'{frozen / 'old'}' has the fingerprint" in said and f"'adapter:{adapter}' reads" in said
-    texts = ["embed", "texts", "clinc150", "--data-root", frozen / "data", "--over", "package:wordllama"]
+    texts = ["embed", "texts", "clinc150", "--over", "package:wordllama"]
     said = fails(*texts, "--model-options.truncate-dim", "64", "--model", f"adapter:{adapter}", "--out", out)
     assert "'package:wordllama' has the fingerprint text:" in said and f"the adapter '{adapter}' maps" in said
     mixed = tmp_path / "mixed"

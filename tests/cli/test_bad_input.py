@@ -123,7 +123,7 @@ def test_missing_folder(fails: Fails, tmp_path) -> None:
 def test_named_data_without_its_root(fails: Fails, tmp_path, monkeypatch) -> None:
     monkeypatch.delenv("LIMPET_DATA", raising=False)
     said = fails("train", "--data", "omniglot", "--method", "independent", "--out", tmp_path / "out")
-    assert "set LIMPET_DATA=FOLDER, or pass --data-root FOLDER" in said
+    assert "LIMPET_DATA" in said and "limpet.toml" in said
     assert "Did you mean 'glyphs'?" in fails("data", "describe", "glyph")
 
 

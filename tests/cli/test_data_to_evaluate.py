@@ -24,8 +24,9 @@ def document(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, An
 
 
 @pytest.fixture
-def market(tmp_path: Path) -> Path:
-    """A data root with Market-1501 in small."""
+def market(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data root with Market-1501 in small, in use."""
+    monkeypatch.setenv("LIMPET_DATA", str(tmp_path))
     names = {
         "bounding_box_train": ["0002_c1s1_000451_03.jpg", "0007_c3s3_077419_03.jpg", "0007_c3s3_077420_01.jpg"],
         "query": ["0001_c1s1_001051_00.jpg", "0003_c6s1_002301_00.jpg"],
@@ -61,22 +62,25 @@ def test_the_list_shows_them(capsys) -> None:
 
 
 def test_market_is_described_and_checked(capsys, market: Path) -> None:
-    found = document(capsys, "data", "describe", "market-1501", "--data-root", market)
+    found = document(capsys, "data", "describe", "market-1501")
     assert found["parts"]["query"] == {"images": 2, "classes": 2, "smallest_class": 1, "largest_class": 1,
                                        "shape": [3, 256, 256], "columns": ["camera"]}  # fmt: skip
     assert found["parts"]["gallery"]["classes"] == 3 and "not as published" in found["description"]
-    assert main(["data", "describe", "market-1501", "--data-root", str(market)]) == 0
+    assert main(["data", "describe", "market-1501"]) == 0
     assert "256 × 256" in capsys.readouterr().err
-    assert document(capsys, "data", "check", "market-1501", "--data-root", market)["images"] == 8
+    assert document(capsys, "data", "check", "market-1501")["images"] == 8
 
 
-def test_a_folder_that_is_not_there_says_where_to_get_the_data(fails: Callable[..., str], tmp_path: Path) -> None:
-    said = fails("data", "describe", "in-shop", "--data-root", tmp_path)
+def test_a_folder_that_is_not_there_says_where_to_get_the_data(
+    fails: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIMPET_DATA", str(tmp_path))
+    said = fails("data", "describe", "in-shop")
     assert "InShopRetrieval" in said and "LIMPET_DATA" in said
 
 
 def test_cameras_reach_the_embeddings(capsys, made: Path, market: Path, tmp_path: Path) -> None:
-    words = ["embed", "images", "market-1501", "--data-root", market, "--model", f"release:{made / 'runs' / 'old'}"]
+    words = ["embed", "images", "market-1501", "--model", f"release:{made / 'runs' / 'old'}"]
     document(capsys, *words, "--out", tmp_path / "out")
     gallery = storage.load(tmp_path / "out" / "old" / "gallery.safetensors")
     assert gallery.columns["camera"].tolist() == [1, 2, 5]

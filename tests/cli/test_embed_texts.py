@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ SENTENCES = {
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """CLINC150 in small: of every intent one sentence in train, one in val and four in test."""
     folder = tmp_path_factory.mktemp("data")
     parts: dict[str, list[list[str]]] = {"train": [], "val": [], "test": []}
@@ -37,7 +37,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
             parts["train" if row == 0 else "val" if row == 1 else "test"].append([text, intent])
     (folder / "clinc150").mkdir()
     (folder / "clinc150" / "data_full.json").write_text(json.dumps(parts))
-    return folder
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LIMPET_DATA", str(folder))
+        yield
 
 
 @pytest.fixture
@@ -54,15 +56,13 @@ def document(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, An
     return dict(json.loads(capsys.readouterr().out))
 
 
-def embed(capsys: pytest.CaptureFixture[str], root: Path, out: Path, *words: object) -> list[dict[str, Any]]:
-    command = ["embed", "texts", "clinc150", "--data-root", root, "--model", "package:wordllama", "--out", out, *words]
+def embed(capsys: pytest.CaptureFixture[str], out: Path, *words: object) -> list[dict[str, Any]]:
+    command = ["embed", "texts", "clinc150", "--model", "package:wordllama", "--out", out, *words]
     return list(document(capsys, *command)["embeddings"])
 
 
-def test_a_data_set_gets_a_file_per_part(capsys, root: Path, tmp_path: Path) -> None:
-    found = embed(
-        capsys, root, tmp_path, "--model-options.query-prefix", "find: ", "--data-options.unseen_share", "0.34"
-    )
+def test_a_data_set_gets_a_file_per_part(capsys, root: None, tmp_path: Path) -> None:
+    found = embed(capsys, tmp_path, "--model-options.query-prefix", "find: ", "--data-options.unseen_share", "0.34")
     assert [(Path(entry["file"]).name, entry["items"], entry["role"], entry["prefix"]) for entry in found] == [
         ("train.safetensors", 2, "document", ""),
         ("query.safetensors", 6, "query", "find: "),
@@ -78,9 +78,9 @@ def test_a_data_set_gets_a_file_per_part(capsys, root: Path, tmp_path: Path) -> 
     assert settings["model-options"]["query_prefix"] == "find: " and settings["batch-size"] == 64
 
 
-def test_settings_in_a_file_do_the_same_again(capsys, root: Path, tmp_path: Path) -> None:
+def test_settings_in_a_file_do_the_same_again(capsys, root: None, tmp_path: Path) -> None:
     first = embed(
-        capsys, root, tmp_path / "a", "--model-options.query-prefix", "find: ", "--model-options.truncate-dim", "64"
+        capsys, tmp_path / "a", "--model-options.query-prefix", "find: ", "--model-options.truncate-dim", "64"
     )
     settings = tmp_path / "a" / "wordllama" / "embed-texts.toml"
     again = document(capsys, "embed", "texts", "--config", settings, "--out", tmp_path / "b")["embeddings"]
@@ -100,10 +100,10 @@ def test_one_set_is_a_query_among_all_others(capsys, mine: Path, tmp_path: Path)
     assert (entry["role"], entry["prefix"]) == ("query", "find: ")
 
 
-def test_several_models_and_what_people_see(capsys, root: Path, tmp_path: Path) -> None:
+def test_several_models_and_what_people_see(capsys, root: None, tmp_path: Path) -> None:
     copied(tmp_path / "other")
     out = tmp_path / "out"
-    words = ["embed", "texts", "clinc150", "--data-root", root, "--model", "package:wordllama",
+    words = ["embed", "texts", "clinc150", "--model", "package:wordllama",
              f"st:{tmp_path / 'other'}", "--model-options.document-prefix", "text: ", "--out", out]  # fmt: skip
     assert main([str(word) for word in words]) == 0
     said = capsys.readouterr().err
@@ -154,10 +154,10 @@ def test_blank_texts_are_refused_or_skipped_and_named(capsys, fails: Fails, tmp_
     assert "2 items are without text and were skipped: 'i1', 'i2'" in " ".join(capsys.readouterr().err.split())
 
 
-def test_the_outcome_can_be_evaluated(capsys, fails: Fails, root: Path, tmp_path: Path) -> None:
-    embed(capsys, root, tmp_path / "whole")
-    embed(capsys, root, tmp_path / "short", "--model-options.max-length", "3")
-    embed(capsys, root, tmp_path / "narrow", "--model-options.truncate-dim", "64")
+def test_the_outcome_can_be_evaluated(capsys, fails: Fails, root: None, tmp_path: Path) -> None:
+    embed(capsys, tmp_path / "whole")
+    embed(capsys, tmp_path / "short", "--model-options.max-length", "3")
+    embed(capsys, tmp_path / "narrow", "--model-options.truncate-dim", "64")
     words = ["evaluate", "--old", tmp_path / "short", "--out", tmp_path / "e", "--resamples", "50", "--new"]
     capsys.readouterr()
     code = main([*map(str, [*words, tmp_path / "whole"]), "--report", "none", "--json"])
@@ -192,8 +192,8 @@ def test_the_outcome_can_be_evaluated(capsys, fails: Fails, root: Path, tmp_path
         (["texts", "glyphs", "--model", "package:wordllama"], "Unknown text data set or file 'glyphs'"),
     ],
 )
-def test_wrong_use_is_answered(fails: Fails, root: Path, tmp_path: Path, words: list[str], message: str) -> None:
-    assert message in fails("embed", *words, "--data-root", root, "--out", tmp_path)
+def test_wrong_use_is_answered(fails: Fails, root: None, tmp_path: Path, words: list[str], message: str) -> None:
+    assert message in fails("embed", *words, "--out", tmp_path)
     assert not list(tmp_path.iterdir()), "nothing was written"
 
 

@@ -68,7 +68,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     npz("text_relabelled", new, labels=np.array(["a", *LABELS[1:].astype(str)]))
     npz("short", new, labels=LABELS[:5])
     npz("none", new[:0], ids=IDS[:0], labels=LABELS[:0])
-    npz("double", new.astype(np.float64))
+    npz("whole", new.astype(np.int8))
     npz("unlabelled", new, labels=None)
     npz("unlabelled_old", vectors(1), labels=None)
     (folder / "text.npz").write_text("hello")
@@ -130,7 +130,7 @@ def refused(files: Path, fails: Fails, monkeypatch: pytest.MonkeyPatch, tmp_path
         ),
         ("short.npz", "40 vectors, 40 ids, 5 labels"),
         ("none.npz", "empty. Expected: at least one item"),
-        ("double.npz", "--cast on the command line"),
+        ("whole.npz", "are int8"),
         ("text.npz", "'text.npz' is a text file. Expected: embeddings: what `limpet embed` wrote, or a .npz"),
         ("nothing.npz", "'nothing.npz' is empty. Expected: embeddings"),
         ("missing.npz", "There is no 'missing.npz'"),

@@ -50,6 +50,18 @@ def test_the_nearest_file_counts_and_words_and_the_environment_override_it(
     assert evaluated("--new", "new.npz", "--seed", "4")["seed"] == 4
 
 
+def test_data_root_of_a_file_counts_where_the_environment_has_none(
+    folder: Path, fails: Fails, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "limpet.toml").write_text('data-root = "of-file"\n')
+    monkeypatch.delenv("LIMPET_DATA", raising=False)
+    assert "of-file/omniglot" in fails("data", "check", "omniglot")
+    monkeypatch.setenv("LIMPET_DATA", "of-environment")
+    assert "of-environment/omniglot" in fails("data", "check", "omniglot")
+    (folder / "limpet.toml").write_text("data-root = 1\n")
+    assert "'data-root'" in fails("data", "check", "omniglot")
+
+
 def test_what_a_command_wrote_repeats_it(folder: Path) -> None:
     first = evaluated(*FILES, "--resamples", "50", "--protocol-options.leave-one-out", "true")
     assert first["protocol-options"] == {"leave_one_out": True}

@@ -82,7 +82,7 @@ def test_words_that_are_refused(words: list[str], gallery: str, capsys) -> None:
 def test_files_that_are_refused(gallery: str, tmp_path: Path, capsys) -> None:
     path = tmp_path / f"{WILD.replace('/', '')}.parquet"
     pq.write_table(pa.table({"id": [WILD, WILD], "vector": [[1.0, 0, 0, 0]] * 2}), path)
-    assert main(["gallery", "import", gallery, "--embeddings", str(path), "--cast"]) == 2
+    assert main(["gallery", "import", gallery, "--embeddings", str(path)]) == 2
     said = capsys.readouterr().err
     assert calm(said) and TAME in said
     undecodable = tmp_path / b"\xff.safetensors".decode(errors="surrogateescape")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,14 @@ from limpet.data.text_set import TextSet
 Fails = Callable[..., str]
 
 
-def clinc(folder: Path, **changes: list[list[str]]) -> Path:
-    """CLINC150 in small: two intents, two sentences of each in train, one in val, two in test."""
+@pytest.fixture
+def clinc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Write CLINC150 in small: two intents, two sentences of each in train, one in val, two in test."""
+    monkeypatch.setenv("LIMPET_DATA", str(tmp_path))
+    return partial(_clinc, tmp_path)
+
+
+def _clinc(folder: Path, **changes: list[list[str]]) -> None:
     parts = {
         part: [[f"{part} {intent} {row}" + "!" * row, intent] for intent in ("greet", "pay") for row in range(size)]
         for part, size in (("train", 2), ("val", 1), ("test", 2))
@@ -29,7 +36,6 @@ def clinc(folder: Path, **changes: list[list[str]]) -> Path:
         parts[part] += more
     (folder / "clinc150").mkdir(parents=True)
     (folder / "clinc150" / "data_full.json").write_text(json.dumps(parts))
-    return folder
 
 
 def document(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> dict[str, Any]:
@@ -44,9 +50,9 @@ def said(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> s
     return " ".join(capsys.readouterr().err.split())
 
 
-def test_a_data_set_is_described_part_by_part(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    root = clinc(tmp_path)
-    found = document(capsys, "describe", "clinc150", "--data-root", root)
+def test_a_data_set_is_described_part_by_part(capsys: pytest.CaptureFixture[str], clinc: Callable[..., None]) -> None:
+    clinc()
+    found = document(capsys, "describe", "clinc150")
     assert not found["leave_one_out"] and "half of test" in found["description"]
     assert {name: (part["texts"], part["classes"]) for name, part in found["parts"].items()} == {
         "train": (4, 2), "query": (2, 2), "gallery": (4, 2),
@@ -60,14 +66,14 @@ def test_a_data_set_is_described_part_by_part(capsys: pytest.CaptureFixture[str]
         {"text": "train greet 1!", "class": "greet"},
         {"text": "train pay 1!", "class": "pay"},
     ]
-    told = said(capsys, "describe", "clinc150", "--data-root", root)
+    told = said(capsys, "describe", "clinc150")
     assert "texts a class" in told and "11, 12.5, 14" in told and "train pay 1!" in told and "half of test" in told
 
 
-def test_options_of_the_reader_count(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    words = ["--data-root", clinc(tmp_path, train=[["hi", "other"]], test=[["ho", "other"], ["hu", "other"]])]
-    whole = document(capsys, "describe", "clinc150", *words)
-    part = document(capsys, "describe", "clinc150", *words, "--data-options.class_share", "0.67")
+def test_options_of_the_reader_count(capsys: pytest.CaptureFixture[str], clinc: Callable[..., None]) -> None:
+    clinc(train=[["hi", "other"]], test=[["ho", "other"], ["hu", "other"]])
+    whole = document(capsys, "describe", "clinc150")
+    part = document(capsys, "describe", "clinc150", "--data-options.class_share", "0.67")
     assert whole["parts"]["gallery"]["classes"] == 3 and part["parts"]["gallery"]["classes"] == 2
 
 
@@ -103,10 +109,12 @@ def test_files_are_described_and_checked(capsys: pytest.CaptureFixture[str], tmp
     assert "every text is a query among all others" in said(capsys, "describe", path).lower()
 
 
-def test_texts_of_two_parts_and_of_two_classes_are_found(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_texts_of_two_parts_and_of_two_classes_are_found(
+    capsys: pytest.CaptureFixture[str], clinc: Callable[..., None]
+) -> None:
     same = [[f"train pay {row}" + "!" * row, "greet"] for row in range(2)]
-    root = clinc(tmp_path, val=[["train greet 0", "greet"], ["train greet 1!", "greet"], *same])
-    words = ["check", "clinc150", "--data-root", root]
+    clinc(val=[["train greet 0", "greet"], ["train greet 1!", "greet"], *same])
+    words = ["check", "clinc150"]
     found = document(capsys, *words, code=1)
     assert found["repeated"] == {
         "train and query": {"count": 0, "ids": []},
@@ -119,14 +127,15 @@ def test_texts_of_two_parts_and_of_two_classes_are_found(capsys: pytest.CaptureF
     assert "('train/00002', 'train/00003', 'val/00004' and 1 more)." in told and "query alike" not in told
 
 
-def test_a_class_alone_can_contradict(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    root = clinc(tmp_path, train=[["train pay 0", "greet"]])
-    found = document(capsys, "check", "clinc150", "--data-root", root, code=1)
+def test_a_class_alone_can_contradict(capsys: pytest.CaptureFixture[str], clinc: Callable[..., None]) -> None:
+    clinc(train=[["train pay 0", "greet"]])
+    found = document(capsys, "check", "clinc150", code=1)
     assert not found["leak"] and found["contradicting"]["count"] == 2
 
 
-def test_sound_texts_pass(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    words = ["check", "clinc150", "--data-root", clinc(tmp_path)]
+def test_sound_texts_pass(capsys: pytest.CaptureFixture[str], clinc: Callable[..., None]) -> None:
+    clinc()
+    words = ["check", "clinc150"]
     found = document(capsys, *words)
     assert found["texts"] == 10 and found["readable"] and not found["leak"]
     assert "all 10 texts can be read, and none is empty. None is in two parts, and none has two" in said(capsys, *words)

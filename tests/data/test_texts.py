@@ -163,7 +163,8 @@ def test_damaged_and_missing_files_are_named(tmp_path: Path) -> None:
         load_texts("banking77", tmp_path)
 
 
-def test_names_and_options_are_checked() -> None:
+def test_names_and_options_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LIMPET_DATA", raising=False)
     for entry in TEXT_DATASETS.values():
         assert 20 < len(entry.description) < 100
     with pytest.raises(ConfigError, match=r"'clinc'\. Did you mean 'clinc150'"):

@@ -66,7 +66,7 @@ WRITTEN: dict[str, Callable[[Path, np.ndarray], Any]] = {
 @pytest.mark.parametrize("name", WRITTEN)
 def test_every_way_to_write_the_same_vectors_is_read_alike(tmp_path, vectors, name, most_memory) -> None:
     WRITTEN[name](tmp_path / name, vectors)
-    found = imported(tmp_path / name, cast=True, most_memory=most_memory)
+    found = imported(tmp_path / name, most_memory=most_memory)
     np.testing.assert_array_equal(found.vectors, vectors)
     assert found.vectors.dtype == np.float32 and found.vectors.flags.c_contiguous
     assert found.ids[ROWS - 1] == str(ROWS - 1) and found.space == Hypersphere(DIM) and found.form == "points"
@@ -113,7 +113,7 @@ def test_a_file_is_not_in_memory_twice(tmp_path, name) -> None:
             return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) * 1024
         def opened(path):
             read = {"from_parquet" if name.endswith("parquet") else "from_npz"}
-            return read(path, fingerprint="declared:them", cast=True)
+            return read(path, fingerprint="declared:them")
         opened({str(tmp_path / f"small {name}")!r})  # imports what it needs
         before = peak()
         kept = opened({str(tmp_path / name)!r})
@@ -136,7 +136,7 @@ def test_any_similarity_by_name(tmp_path) -> None:
     found = imported(tmp_path / "v.npy", similarity="cosine")
     assert (found.space, found.form) == (Hypersphere(2), "features") and found.vectors[0].tolist() == [3, 4]
     pq.write_table(pa.table({"vector": [[1.0, 2.0]]}), tmp_path / "v.parquet")
-    assert imported(tmp_path / "v.parquet", similarity="euclidean", cast=True).space == Euclidean(2)
+    assert imported(tmp_path / "v.parquet", similarity="euclidean").space == Euclidean(2)
 
 
 def test_similarities_that_do_not_go_are_refused(tmp_path) -> None:
@@ -155,7 +155,7 @@ def test_numbers_too_large_for_float32_are_refused_by_id(tmp_path) -> None:
     np.savez(tmp_path / "v.npz", vectors=np.array([[1, 0], [1e300, 0]]), ids=np.array(["fine", "huge"]))
     for most_memory in (None, 0):
         with pytest.raises(DataError, match=r"NaN or infinite.*'huge'"):
-            imported(tmp_path / "v.npz", cast=True, most_memory=most_memory)
+            imported(tmp_path / "v.npz", most_memory=most_memory)
     np.save(tmp_path / "v.npy", np.array([[1, 0], [1e19, 0]], np.float32))
     with pytest.raises(DataError, match=r"no points of the euclidean .*'1'"):
         imported(tmp_path / "v.npy", similarity="euclidean")
@@ -200,7 +200,7 @@ def test_a_vector_of_another_length_far_down_is_found(tmp_path) -> None:
         DataError,
         match=r"1 of 66002 are missing .*, and 1 of 66002 have another dimension than the first, 2",
     ):
-        imported(tmp_path / "v.parquet", cast=True)
+        imported(tmp_path / "v.parquet")
 
 
 def test_ids_in_parquet_that_are_no_utf8_are_refused(tmp_path) -> None:

@@ -149,11 +149,14 @@ def test_bare_vectors_get_row_numbers_as_ids(tmp_path) -> None:
     assert list(found.ids) == ["0", "1", "2"] and found.labels is None
 
 
-def test_float64_is_converted_only_on_request(tmp_path) -> None:
-    np.savez(tmp_path / "v.npz", vectors=np.eye(3))
-    with pytest.raises(DataError, match="--cast"):
-        storage.from_npz(tmp_path / "v.npz", fingerprint="declared:them")
-    assert storage.from_npz(tmp_path / "v.npz", fingerprint="declared:them", cast=True).vectors.dtype == np.float32
+@pytest.mark.parametrize("kind", [np.float16, np.float64, np.int8])
+def test_from_npz_takes_floating_types_alone(tmp_path, kind) -> None:
+    np.savez(tmp_path / "v.npz", vectors=np.eye(3, dtype=kind))
+    if kind == np.int8:
+        with pytest.raises(DataError, match="int8"):
+            storage.from_npz(tmp_path / "v.npz", fingerprint="declared:them")
+    else:
+        assert storage.from_npz(tmp_path / "v.npz", fingerprint="declared:them").vectors.dtype == np.float32
 
 
 def test_pickled_arrays_are_refused(tmp_path) -> None:
@@ -167,14 +170,14 @@ def test_pickled_arrays_are_refused(tmp_path) -> None:
 def test_text_labels_become_classes(tmp_path) -> None:
     table = {"id": ["a", "b", "c"], "vector": [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], "label": ["dog", "cat", "dog"]}
     pq.write_table(pa.table(table), tmp_path / "e.parquet")
-    found = storage.from_parquet(tmp_path / "e.parquet", fingerprint="declared:them", cast=True)
+    found = storage.from_parquet(tmp_path / "e.parquet", fingerprint="declared:them")
     assert [found.class_names[label] for label in found.labels] == ["dog", "cat", "dog"]
 
 
 def test_vectors_of_several_lengths_are_refused(tmp_path) -> None:
     pq.write_table(pa.table({"vector": [[1.0, 2.0], [1.0]]}), tmp_path / "e.parquet")
     with pytest.raises(DataError, match="one dimension"):
-        storage.from_parquet(tmp_path / "e.parquet", fingerprint="declared:them", cast=True)
+        storage.from_parquet(tmp_path / "e.parquet", fingerprint="declared:them")
 
 
 def test_a_file_that_cannot_be_written_leaves_the_old_one(embeddings, tmp_path, small_disk) -> None:
@@ -201,7 +204,7 @@ def test_a_million_long_ids_open_at_once(tmp_path: Path) -> None:
 
 def import_of(path: Path) -> EmbeddingSet:
     read = storage.from_parquet if path.suffix == ".parquet" else storage.from_npz
-    return read(path, fingerprint="declared:them", cast=True)
+    return read(path, fingerprint="declared:them")
 
 
 COMPLETE = r"(?s).+(\nExpected: .+)?\nNext: .+"

@@ -74,14 +74,12 @@ def test_a_data_set_of_hugging_face() -> None:
 def test_a_table_of_others_is_told_its_model_and_its_columns() -> None:
     frame = pd.DataFrame({"key": [7, 9], "emb": [[1.0, 0.0], [0.0, 2.0]], "kind": ["b", "a"], "price": [1.5, 2.5]})
     columns = {"id_column": "key", "vector_column": "emb", "label_column": "kind"}
-    found = EmbeddingSet.from_pandas(frame, fingerprint="declared:m", space=Euclidean(2), cast=True, **columns)
+    found = EmbeddingSet.from_pandas(frame, fingerprint="declared:m", space=Euclidean(2), **columns)
     assert (
         list(found.ids) == ["7", "9"] and found.space == Euclidean(2) and found.columns["price"].tolist() == [1.5, 2.5]
     )
     assert found.class_names is not None and list(found.class_names) == ["a", "b"]
-    assert list(
-        EmbeddingSet.from_pandas(frame[["emb"]], fingerprint="declared:m", vector_column="emb", cast=True).ids
-    ) == [
+    assert list(EmbeddingSet.from_pandas(frame[["emb"]], fingerprint="declared:m", vector_column="emb").ids) == [
         "0",
         "1",
     ]
@@ -103,11 +101,11 @@ FINE = pa.table({"id": ["a", "b"], "vector": pa.array([[1.0, 0.0], [0.0, 1.0]], 
         (FINE.append_column("label", pa.array(["a", None])), {"fingerprint": "declared:m"}, "1 of 2 values"),
         (FINE.set_column(0, "id", pa.array(["a", "a"])), {"fingerprint": "declared:m"}, "more than once"),
         (FINE.set_column(1, "vector", pa.array([[1.0], [1.0, 2.0]])), {"fingerprint": "declared:m"}, "another length"),
-        (FINE.set_column(1, "vector", pa.array([[1.0], [2.0]])), {"fingerprint": "declared:m"}, "cast=True"),
+        (FINE.set_column(1, "vector", pa.array([[1], [2]])), {"fingerprint": "declared:m"}, "list<item: int64>"),
         (FINE.set_column(1, "vector", pa.array([[1.0], None])), {"fingerprint": "declared:m"}, "missing"),
         (
             FINE.set_column(1, "vector", pa.array([[1.0], [None]])),
-            {"fingerprint": "declared:m", "cast": True},
+            {"fingerprint": "declared:m"},
             "missing",
         ),
         (FINE.set_column(1, "vector", pa.array(["x", "y"])), {"fingerprint": "declared:m"}, "holds string"),

@@ -218,13 +218,13 @@ def _make_parquet(folder: Path) -> None:
 
 
 def _read_parquet(folder: Path) -> None:
-    _used(storage.from_parquet(folder / "a.parquet", fingerprint="declared:v1", cast=True))
+    _used(storage.from_parquet(folder / "a.parquet", fingerprint="declared:v1"))
 
 
 def _import_parquet(folder: Path) -> None:
     columns = columns_of(open_source(f"parquet:{folder / 'a.parquet'}"))
     with Gallery.create("memory://", fingerprint="declared:v1", space=SPACE, columns=columns) as gallery:
-        import_table(gallery, open_source(f"parquet:{folder / 'a.parquet'}"), cast=True)
+        import_table(gallery, open_source(f"parquet:{folder / 'a.parquet'}"))
         gallery.search(drawn("v1").vectors[:1], 3)
 
 
@@ -235,11 +235,11 @@ def _make_numpy(folder: Path) -> None:
 
 
 def _read_numpy(folder: Path) -> None:
-    _used(storage.from_npz(folder / "a.npy", fingerprint="declared:v1", cast=True))
+    _used(storage.from_npz(folder / "a.npy", fingerprint="declared:v1"))
 
 
 def _read_archive(folder: Path) -> None:
-    _used(storage.from_npz(folder / "a.npz", fingerprint="declared:v1", cast=True))
+    _used(storage.from_npz(folder / "a.npz", fingerprint="declared:v1"))
 
 
 # Settings and results

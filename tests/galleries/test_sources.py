@@ -82,7 +82,7 @@ def refused_files(embed: Embed, folder: Path) -> dict[str, tuple[Callable[[], An
     one = storage.save(new, folder / "one.safetensors")
     again = storage.save(embed("new", ["b", "c"]), folder / "again.safetensors")
     npz = storage.to_npz(new, folder / "made.npz")
-    np.savez(folder / "wide.npz", vectors=new.vectors.astype(np.float64), ids=["a", "b"])
+    np.savez(folder / "whole.npz", vectors=new.vectors.astype(np.int8), ids=["a", "b"])
     old = storage.save(embed("old", ["d"]), folder / "old.safetensors")
     query = storage.save(embed("new", ["d"], role="query"), folder / "query.safetensors")
     features = storage.save(embed("new", ["d"], form="features"), folder / "features.safetensors")
@@ -93,7 +93,7 @@ def refused_files(embed: Embed, folder: Path) -> dict[str, tuple[Callable[[], An
         "empty folder": (lambda: FileVectors([folder / "sub"]), ConfigError, "gallery.safetensors or"),
         "twice": (lambda: FileVectors([one, again]), DataError, r"'b', the first in .*one.* and .*again"),
         "nameless": (lambda: FileVectors([npz]), ConfigError, "declared:<name>"),
-        "wide": (lambda: FileVectors([folder / "wide.npz"], NEW), DataError, "float64"),
+        "whole": (lambda: FileVectors([folder / "whole.npz"], NEW), DataError, "int8"),
         "other model": (lambda: FileVectors([one, old]), DataError, "old.safetensors' was made by declared:old"),
         "other name": (lambda: FileVectors([one], "declared:x"), DataError, "vectors of declared:x"),
         "query": (lambda: FileVectors([query]), DataError, "role 'query'"),
@@ -102,7 +102,7 @@ def refused_files(embed: Embed, folder: Path) -> dict[str, tuple[Callable[[], An
     }
 
 
-@pytest.mark.parametrize("case", ["no file", "missing", "empty folder", "twice", "nameless", "wide", "other model",
+@pytest.mark.parametrize("case", ["no file", "missing", "empty folder", "twice", "nameless", "whole", "other model",
                                   "other name", "query", "features", "space"])  # fmt: skip
 def test_files_that_cannot_be_used_are_refused(case: str, embed: Embed, tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
@@ -111,10 +111,10 @@ def test_files_that_cannot_be_used_are_refused(case: str, embed: Embed, tmp_path
         opening()
 
 
-def test_other_precisions_are_cast_where_that_was_asked_for(embed: Embed, tmp_path: Path) -> None:
+def test_file_vectors_round_other_precisions(embed: Embed, tmp_path: Path) -> None:
     new = embed("new", ["a", "b"])
     np.savez(tmp_path / "wide.npz", vectors=new.vectors.astype(np.float64), ids=["a", "b"])
-    found = FileVectors([tmp_path / "wide.npz"], NEW, cast=True).embed(["b"])
+    found = FileVectors([tmp_path / "wide.npz"], NEW).embed(["b"])
     np.testing.assert_array_equal(found.vectors, new.vectors[1:])
 
 

@@ -145,8 +145,7 @@ def weights_folder(name: str, root: Path | None) -> Path:
         raise DataError(
             f"The published weights '{name}' are not there: no file {folder / 'model.safetensors'}.",
             expected="config.json and model.safetensors, as the transformers library writes them",
-            to_do=f"fetch {named} and put its files there; LIMPET_DATA=FOLDER or --data-root FOLDER says where data "
-            "and weights are.",
+            to_do=f"fetch {named} and put its files there; LIMPET_DATA=FOLDER says where data and weights are.",
         )
     return folder
 

@@ -292,8 +292,7 @@ class Pair:
         """Return the options of a file of vectors that does not say its model, nor by what names it is read."""
         if not embeddings.declared:
             return []
-        columns = asdict(self.reading) | {"cast": None}
-        return ["--name", embeddings.fingerprint.partition(":")[2], *_as_options(columns)]
+        return ["--name", embeddings.fingerprint.partition(":")[2], *_as_options(asdict(self.reading))]
 
 
 def _as_options(values: Mapping[str, object]) -> list[str]:

@@ -95,13 +95,11 @@ class NewVectors(Opening):
         over: What a head or an adapter reads: a text model, of a head the one on record when left out; or stored
             vectors, of an adapter those of the table when left out.
         batch_size: Texts that the model takes at a time.
-        cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
     """
 
     model: Model | None = None
     over: Annotated[Model | None, RARE] = None
     batch_size: Annotated[int, RARE] = 64
-    cast: Annotated[bool, RARE] = False
 
     @property
     def words(self) -> str:
@@ -129,7 +127,7 @@ class NewVectors(Opening):
         if self.stored is not None:
             link = None if self.over is None else open_map(model)
             made_by = state.fingerprint(of) if link is None else link.source
-            source = stored_vectors(self.stored, made_by if self.stored.nameless else None, cast=self.cast)
+            source = stored_vectors(self.stored, made_by if self.stored.nameless else None)
             if link is not None:
                 return through(source, link)
         elif model.scheme == "adapter" and self.over is None:
@@ -167,7 +165,7 @@ class NewVectors(Opening):
             return UpgradeModel(fingerprint(name), dim, name), None
         if model.vectors is not None:
             declared = None if name is None else fingerprint(name)
-            made = open_vectors(model.vectors, fingerprint=declared, cast=self.cast)
+            made = open_vectors(model.vectors, fingerprint=declared)
             return UpgradeModel(made.fingerprint, made.space.dim, name or name_of(model.vectors), self.words), None
         if model.scheme == "adapter":
             link = open_map(model)

@@ -13,14 +13,6 @@ if TYPE_CHECKING:
     from limpet.support.options import Keywords
 
 
-def data_root(given: Path | None) -> Path | None:
-    """Return the folder of the named data sets: the one given, or that of the environment variable LIMPET_DATA."""
-    if given is not None:
-        return given
-    named = os.environ.get("LIMPET_DATA")
-    return Path(named) if named else None
-
-
 def user_cache() -> Path:
     """Return the folder of what is kept for all commands of a user: limpet, where their other caches are."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "limpet"

@@ -121,12 +121,12 @@ def list_all() -> int:
         ]
     )
     rows.append(["an .npz file", "arrays images (uint8) and labels; optionally ids and class_names", ""])
-    print_table("Data sets", ["--data", "what it is", "folder below --data-root"], rows)
+    print_table("Data sets", ["--data", "what it is", "folder below LIMPET_DATA"], rows)
     rows = [[name, dataset.description, dataset.folder or ""] for name, dataset in TEXT_DATASETS.items()]
     rows.append(
         ["a file", ".csv, .parquet or .jsonl with a column text (and label, id), or .txt with a text per line", ""]
     )
-    print_table("Sets of texts", ["--texts", "what it is", "folder below --data-root"], rows)
+    print_table("Sets of texts", ["--texts", "what it is", "folder below LIMPET_DATA"], rows)
     if "omniglot" not in images:
         console.print("\nThe official data sets of papers come with the package limpet-bench: pip install ./bench.")
     console.print("\n`limpet data NAME` lists the options of one of them.")
@@ -189,7 +189,7 @@ def _explain(name: str) -> int:
         for key, value in options.items()
     }
     defaults = "\n".join(f"    {as_typed(f'data_options.{key}')} {value}" for key, value in written.items())
-    where = f"\n\nFolder below --data-root: {folder}" if folder else ""
+    where = f"\n\nFolder below LIMPET_DATA: {folder}" if folder else ""
     console.print(f"{name}: {documentation}{where}\n\nDefaults:\n{defaults}")
     return 0
 

@@ -9,13 +9,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from limpet.cli.choices import data_root
 from limpet.cli.console import console
 from limpet.cli.evidence import Sides
 from limpet.cli.models import Model, releases_of
 from limpet.cli.pages import Report
 from limpet.cli.parameters import RARE, Named, Options
 from limpet.cli.places import Place
+from limpet.cli.settings import data_root
 from limpet.errors import ConfigError, UnusableVectorsError, refuse, shown
 from limpet.support.options import bound, option_types
 
@@ -99,7 +99,6 @@ class Reading(Options):
     """How vectors made elsewhere are read.
 
     Args:
-        cast: Accept other floating types than float32 in .npz, .npy and .parquet files, and in sources.
         skip_unusable: Leave out items whose vector is zero, NaN or infinite there, and list their ids; all models of an
             evaluation then leave them out.
         vector_column: What .npz and .parquet files, and sources whose URL does not say it, call the vectors, where it
@@ -108,7 +107,6 @@ class Reading(Options):
         label_column: The same of the labels, "labels" and "label".
     """
 
-    cast: Annotated[bool, RARE] = False
     skip_unusable: Annotated[bool, RARE] = False
     vector_column: Annotated[list[str], RARE] = field(default_factory=list)
     id_column: Annotated[list[str], RARE] = field(default_factory=list)
@@ -176,7 +174,7 @@ class Reading(Options):
 
         with leaving_out(place, self.skip_unusable) as unusable:
             found = load_embeddings(
-                place.given, model=name, similarity=similarity, cast=self.cast, columns=self.columns, verify=True,
+                place.given, model=name, similarity=similarity, columns=self.columns, verify=True,
                 unusable=unusable,
             )  # fmt: skip
         self.left_out.update(unusable or ())
@@ -231,15 +229,13 @@ class Reading(Options):
 
 @dataclass(frozen=True)
 class DataSets(Options):
-    """Where named data sets are, and how data is read.
+    """How data is read.
 
     Args:
-        data_root: Folder of the named data sets; the environment variable LIMPET_DATA when left out.
         data_options: Options of the data set, such as label_column of a file of texts, or image_size of images: 224, or
             256x128 for height and width; that of the release, where one reads them.
     """
 
-    data_root: Annotated[Path | None, RARE] = None
     data_options: Annotated[Named, RARE] = field(default_factory=dict)
 
     def images(self, data: str, encoder: EncoderSpec | None = None, *, exactly: bool = False) -> RetrievalData:
@@ -265,7 +261,7 @@ class DataSets(Options):
             with console.status(f"reading {Place(data)}"):
                 return images_of(open_source(address), **bound(images_of, options, f"images of {Place(data)}"))
         with console.status(f"reading {data}"):
-            return load_dataset(data, data_root(self.data_root), **options)
+            return load_dataset(data, data_root(), **options)
 
     def pairs(self, texts: str) -> TextPairs | None:
         """Open pairs or triplets of texts, showing that they are being read; None for texts of another kind."""
@@ -286,7 +282,7 @@ class DataSets(Options):
             with console.status(f"reading {Place(texts)}"):
                 return texts_of(open_source(address), on_empty=on_empty)
         with console.status(f"reading {texts}"):
-            return load_texts(texts, data_root(self.data_root), on_empty=on_empty, **self.data_options)
+            return load_texts(texts, data_root(), on_empty=on_empty, **self.data_options)
 
 
 @dataclass(frozen=True)
@@ -526,7 +522,7 @@ class Shown(Options):
 
         address = None if self.texts is None else Place(self.texts).address
         if address is None:
-            return facts_of(self.texts, data_root(sets.data_root), list(embeddings))
+            return facts_of(self.texts, data_root(), list(embeddings))
         from limpet.engines.reading import SourceFacts
         from limpet.engines.sources import open_source
 

@@ -26,8 +26,10 @@ from limpet.support.options import Keywords
 FILE = "limpet.toml"
 BENCH = "bench"
 """The table with the settings of `limpet-bench`."""
-SHARED = ("data-root", "device", "gallery")
+SHARED = ("device", "gallery")
 """Settings that stand above all tables and count for every command that has such an option."""
+APART = ("api", "data-root")
+"""Settings that are no options."""
 
 
 @Parameter(parse=False)
@@ -237,15 +239,15 @@ def sources(config: str | None, path: str, table: str = "") -> list[Callable[...
     Raises:
         ConfigError: See `document`; or the file has a table or a name that nothing reads.
     """
-    global _profiles
+    global _apart
     from limpet.cli import COMMANDS as FAMILIES
 
     content, source = document(config)
-    _profiles = {"api": content.pop("api", {})}, source
+    _apart = {name: content.pop(name) for name in APART if name in content}, source
     shared = {name: content.pop(name) for name in SHARED if name in content}
     for name, value in content.items():
         if name not in FAMILIES and name != BENCH:
-            raise unknown_name(f"table or setting in '{source}'", name, (*FAMILIES, BENCH, "api", *SHARED))
+            raise unknown_name(f"table or setting in '{source}'", name, (*FAMILIES, BENCH, *APART, *SHARED))
         refuse(not isinstance(value, dict), f"'{name}' in '{source}' is {brief(value)}.", f"a table: [{name}]")
     content = content.get(table, {}) if table else {name: value for name, value in content.items() if name != BENCH}
     usual = Dict(shared, source=source, use_commands_as_keys=False, allow_unknown=True)
@@ -289,8 +291,22 @@ def _leaves(values: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[
             yield keys, value
 
 
-_profiles: tuple[dict[str, Any], str] | None = None
-"""The tables below [api] of the settings that this command reads, and their file."""
+_apart: tuple[dict[str, Any], str] | None = None
+"""The settings of this command that are no options, and their file."""
+
+
+def data_root() -> Path | None:
+    """Return the folder of the named data sets, of the environment variable LIMPET_DATA or of limpet.toml.
+
+    Raises:
+        ConfigError: The file does not name a folder.
+    """
+    from limpet.data import datasets
+
+    content, source = _apart or document()
+    given = content.get("data-root")
+    refuse(not isinstance(given, str | None), f"'data-root' in '{source}' is {brief(given)}.", "a folder")
+    return datasets.data_root() or datasets.data_root(given)
 
 
 def api_profile(name: str) -> Keywords:
@@ -299,7 +315,7 @@ def api_profile(name: str) -> Keywords:
     Args:
         name: Of the table; "default" for the models that have none of their own.
     """
-    content, source = _profiles or (document()[0], FILE)
+    content, source = _apart or document()
     known = content.get("api", {})
     refuse(not isinstance(known, dict), f"'api' in '{source}' is {brief(known)}.", "tables: [api.NAME]")
     found = known.get(name, {})

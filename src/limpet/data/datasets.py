@@ -57,7 +57,7 @@ def load_dataset(name_or_path: str | Path, root: str | Path | None = None, **opt
 
     Args:
         name_or_path: A name of `DATASETS`, a folder of images, or an ``.npz`` file.
-        root: Folder that holds the folders of the named data sets.
+        root: Folder that holds the folders of the named data sets; LIMPET_DATA when left out.
         options: Options of the reader, such as ``image_size``.
 
     Raises:
@@ -72,6 +72,15 @@ def load_dataset(name_or_path: str | Path, root: str | Path | None = None, **opt
     path = Path(name_or_path)
     reader = reader_of(path)
     return reader(path, **bound(reader, options, f"data in '{path}'"))
+
+
+def data_root(given: str | Path | None = None) -> Path | None:
+    """Return the folder of the named data sets: the one given, else that of the environment variable LIMPET_DATA."""
+    found = given or os.environ.get("LIMPET_DATA")
+    return Path(found) if found else None
+
+
+_SAY_WHERE = 'set LIMPET_DATA=FOLDER, or write `data-root = "FOLDER"` into limpet.toml.'
 
 
 def open_named(
@@ -93,19 +102,20 @@ def open_named(
     checked = bound(dataset.read, options, f"data set '{name}'")
     if dataset.folder is None:
         return dataset.read(**checked)
+    root = data_root(root)
     if root is None:
         raise DataError(
             f"The data set '{name}' is read from files, and no data root was given.",
             expected=f"a folder that holds '{dataset.folder}'",
-            to_do="set LIMPET_DATA=FOLDER, or pass --data-root FOLDER.",
+            to_do=_SAY_WHERE,
         )
-    folder = Path(root) / dataset.folder
+    folder = root / dataset.folder
     if not folder.is_dir():
         get = f"get them from {dataset.obtained} and " if dataset.obtained else ""
         raise DataError(
             f"The data set '{name}' is not in {root}: there is no folder {folder}.",
             expected=f"the files of {name} in {folder}",
-            to_do=f"{get}put them there, or set LIMPET_DATA=FOLDER or pass --data-root FOLDER to say where they are.",
+            to_do=f"{get}put them there, or {_SAY_WHERE}",
         )
     return dataset.read(folder, **checked)
 

@@ -107,7 +107,7 @@ class EmbeddingSet:
         Args:
             table: A pyarrow.Table.
             told: What the columns do not say, by name: ``fingerprint="declared:my-model"``, ``space`` or
-                ``similarity``, ``role``, ``cast``; and ``id_column``, ``vector_column``, ``label_column`` where they
+                ``similarity``, ``role``; and ``id_column``, ``vector_column``, ``label_column`` where they
                 are called otherwise. See `limpet.embeddings.forms.TableOptions`.
 
         Raises:

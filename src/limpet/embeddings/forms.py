@@ -22,7 +22,6 @@ class TableOptions(TypedDict, total=False):
         id_column: Column of the ids; "id".
         vector_column: Column of the vectors; "vector".
         label_column: Column of the labels; "label".
-        cast: Accept other floating types than float32 and convert them.
     """
 
     fingerprint: str
@@ -32,7 +31,6 @@ class TableOptions(TypedDict, total=False):
     id_column: str
     vector_column: str
     label_column: str
-    cast: bool
 
 
 SIMILARITIES: dict[str, tuple[type[Hypersphere | InnerProduct | Euclidean], Form]] = {

@@ -41,14 +41,14 @@ def from_npz(
     space: Space | None = None,
     similarity: str | None = None,
     role: Role = "both",
-    cast: bool = False,
     names: FileColumns = USUAL,
     most_memory: int | None = None,
     unusable: list[str] | None = None,
 ) -> EmbeddingSet:
     """Import vectors from ``.npz`` (arrays ``vectors``, optional ``ids``, ``labels``, ``class_names``) or ``.npy``.
 
-    An ``.npy`` file of float32 stays where it is and is mapped: it must not be altered while the set is in use.
+    Numbers of other floating types are rounded to float32. An ``.npy`` file of float32 stays where it is and is mapped:
+    it must not be altered while the set is in use.
 
     Args:
         path: The file; one that holds pickled objects is refused.
@@ -57,7 +57,6 @@ def from_npz(
         similarity: How they are compared, in place of the space: "cosine", "inner-product" or "euclidean"; see
             `limpet.embeddings.forms.space_named`.
         role: What the items are to the model.
-        cast: Accept other floating types than float32 and convert them.
         names: What vectors, ids and labels are called in the file, where it is not as above.
         most_memory: Bytes of vectors that are kept in memory; half of what is available when left out.
         unusable: Gets the ids of items whose vector is zero, NaN or infinite, which are left out; such vectors are
@@ -69,7 +68,7 @@ def from_npz(
     """
     refuse_other_kind(path, NUMPY, NUMPY_ARCHIVE)
     try:
-        arrays = _npz_arrays(Path(path), cast, names, most_memory)
+        arrays = _npz_arrays(Path(path), names, most_memory)
     except LimpetError:
         raise
     except NPZ_ERRORS as error:
@@ -83,7 +82,7 @@ def from_npz(
     )
 
 
-def _npz_arrays(path: Path, cast: bool, names: FileColumns, most_memory: int | None) -> Arrays:
+def _npz_arrays(path: Path, names: FileColumns, most_memory: int | None) -> Arrays:
     file = NumpyFile(path)
     found = (names if file.archive else USUAL).found(path, file.names, _ARRAYS)
     if "vector" not in found:
@@ -91,7 +90,7 @@ def _npz_arrays(path: Path, cast: bool, names: FileColumns, most_memory: int | N
     vector, called = found["vector"], {name: _ARRAYS[what] for what, name in found.items()}
     others = [name for name in file.names if name in called or name not in _ARRAYS.values()]
     header = file.header(vector)
-    check_vectors(path, header.shape, header.dtype, cast)
+    check_vectors(path, header.shape, header.dtype)
     arrays: Arrays = {called.get(name, name): _npz_array(file, name, called) for name in others if name != vector}
     vectors = file.mapped(vector, header)
     if vectors is None or vectors.dtype != np.float32 or not vectors.flags.c_contiguous:
@@ -117,7 +116,6 @@ def from_parquet(
     space: Space | None = None,
     similarity: str | None = None,
     role: Role = "both",
-    cast: bool = False,
     names: FileColumns = USUAL,
     most_memory: int | None = None,
     unusable: list[str] | None = None,
@@ -144,7 +142,7 @@ def from_parquet(
         )
     dim, dtype = files.vectors()
     if dim:
-        check_vectors(path, (files.rows, dim), dtype, cast)
+        check_vectors(path, (files.rows, dim), dtype)
     batches = files.batches(files.taken, rows_at_once(4 * dim))
     run = Pass(f"'{path}'", files.taken, batches, without="remove the items whose vector is missing.")
     with unreadable(path):
@@ -191,15 +189,15 @@ def imported(
     return EmbeddingSet(**values)
 
 
-def check_vectors(path: str | Path, shape: tuple[int, ...], dtype: np.dtype[Any], cast: bool) -> None:
+def check_vectors(path: str | Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     """Refuse vectors by what a file says of them, before they are read."""
     if len(shape) != 2 or shape[1] == 0:
         raise _without_vectors(path, f"vectors of shape {shape}")
-    if dtype != np.float32 and not (cast and np.issubdtype(dtype, np.floating)):
+    if not np.issubdtype(dtype, np.floating):
         raise DataError(
             f"Vectors in '{path}' are {dtype}.",
-            expected="float32",
-            to_do="pass cast=True (--cast on the command line) to accept the rounding, or convert the file.",
+            expected="floating-point numbers",
+            to_do="convert them; numbers of 8 bits have to be scaled back first.",
         )
 
 

@@ -158,7 +158,7 @@ def _values(table: pa.Table, told: TableOptions, kept: str | None, names: list[s
         f"one called '{vector}' that holds the vectors; name another by vector_column=...",
     )
     ids = _texts_or_numbers(table, id_)
-    arrays: Arrays = {"vectors": _vectors(table.column(vector), vector, told.get("cast", False), ids, _dim(own))}
+    arrays: Arrays = {"vectors": _vectors(table.column(vector), vector, ids, _dim(own))}
     if ids is not None:
         arrays["ids"] = ids
     if label in table.column_names:
@@ -246,7 +246,7 @@ def _lists(rows: NDArray[Any]) -> pa.FixedSizeListArray:
 
 
 def _vectors(
-    column: pa.ChunkedArray, name: str, cast: bool, ids: NDArray[Any] | StringArray | None, dim: int
+    column: pa.ChunkedArray, name: str, ids: NDArray[Any] | StringArray | None, dim: int
 ) -> NDArray[np.float32]:
     """Return one row per item, float32 (N, D); D is ``dim`` where there is no item to tell it."""
     import pyarrow as pa
@@ -273,12 +273,6 @@ def _vectors(
         )
     values = [chunk.flatten() for chunk in column.chunks]
     _refuse_null(name, pa.chunked_array(values, kind.value_type))
-    if kind.value_type != pa.float32() and not cast:
-        raise DataError(
-            f"Vectors in the column '{name}' are {kind.value_type}.",
-            expected="float32",
-            to_do="pass cast=True to accept the rounding, or convert the column.",
-        )
     flat = np.concatenate([np.empty(0, np.float32), *(value.to_numpy(zero_copy_only=False) for value in values)])
     dim = kind.list_size if pa.types.is_fixed_size_list(kind) else int(lengths[0]) if len(lengths) else 0
     return flat.astype(np.float32).reshape(len(lengths), dim)

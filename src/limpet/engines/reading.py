@@ -39,7 +39,6 @@ def load_embeddings(
     *,
     model: str | None = None,
     similarity: str | None = None,
-    cast: bool = False,
     columns: FileColumns = USUAL,
     verify: bool = False,
     unusable: list[str] | None = None,
@@ -53,7 +52,6 @@ def load_embeddings(
             out.
         similarity: How vectors made elsewhere are compared: "cosine", "inner-product" or "euclidean"; as a source says,
             or by the cosine, when left out.
-        cast: Accept other floating types than float32 and round them.
         columns: What vectors, ids and labels are called, where it is not "vectors", "ids", "labels" in NumPy files and
             "vector", "id", "label" elsewhere.
         verify: Read a file of limpet wholly, and compare it with its digest; others are always read wholly.
@@ -76,7 +74,7 @@ def load_embeddings(
         source = open_with(address, columns)
         said = source.record is not None or address.model is not None
         made_by = f"declared:{model or address.called}" if model is not None or not said else None
-        return embeddings_of(source, fingerprint=made_by, similarity=similarity, cast=cast, unusable=unusable)
+        return embeddings_of(source, fingerprint=made_by, similarity=similarity, unusable=unusable)
     path = model_folder(Path(place))
     if not path.exists():
         raise ConfigError(
@@ -90,7 +88,7 @@ def load_embeddings(
     if path.suffix in IMPORTED or path.is_dir():
         importer = storage.from_npz if path.suffix in (".npz", ".npy") else storage.from_parquet
         made_by = f"declared:{model or place}"
-        return importer(path, fingerprint=made_by, similarity=similarity, cast=cast, names=columns, unusable=unusable)
+        return importer(path, fingerprint=made_by, similarity=similarity, names=columns, unusable=unusable)
     if similarity is not None:
         raise ConfigError(
             f"'{path}' says how its vectors are compared, and the similarity {similarity} was given.",
@@ -133,7 +131,6 @@ def embeddings_of(
     fingerprint: str | None = None,
     similarity: str | None = None,
     role: Role = "both",
-    cast: bool = False,
     most_memory: int | None = None,
     unusable: list[str] | None = None,
 ) -> EmbeddingSet:
@@ -144,7 +141,6 @@ def embeddings_of(
         fingerprint: Of the model that made them; what the address or the source says when left out.
         similarity: How they are compared; what the address, the source or its index says, or the cosine, when left out.
         role: What the items are to the model.
-        cast: Accept other floating types than float32 and convert them.
         most_memory: Bytes of vectors that are kept in memory; half of what is available when left out. More are mapped
             from a temporary file.
         unusable: Gets the ids of items whose vector is zero, NaN or infinite, which are left out; such vectors are
@@ -177,7 +173,7 @@ def embeddings_of(
     first = next(blocks, None)
     if first is None:
         raise DataError(f"{source.name} has no rows.", expected="at least one item", to_do="look at its conditions.")
-    check_vectors(source.name, first.shape, kind, cast)
+    check_vectors(source.name, first.shape, kind)
     vectors = gather(chain([first], blocks), source.rows, run.dim, about=True, most_memory=most_memory)
     arrays: Arrays = {"vectors": vectors, **run.values()}
     return imported(source.name, arrays, made_by, where_of(source, run.dim, similarity), role, unusable)

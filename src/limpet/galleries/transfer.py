@@ -133,7 +133,6 @@ def import_table(
     *,
     columns: Mapping[str, str] | None = None,
     fingerprint: str | None = None,
-    cast: bool = False,
     skip_existing: bool = False,
     batch: Annotated[int, Ge(1), Le(ROWS_AT_ONCE)] = BATCH,
     unusable: list[str] | None = None,
@@ -144,12 +143,11 @@ def import_table(
     Args:
         gallery: Where to.
         source: Where from. Ids are texts, or whole numbers that become texts, none missing and none twice; vectors are
-            lists of float32, all of the dimension of the gallery's model.
+            lists of floating-point numbers, rounded to float32, all of the dimension of the gallery's model.
         columns: Which column of the source holds each metadata column of the gallery; all of the same name when left
             out.
         fingerprint: Of the model that made the vectors, one of the gallery's; what the source says, or the active one,
             when left out.
-        cast: Accept other types of numbers than float32 and convert them.
         skip_existing: Pass over rows whose item is there already, so that an interrupted import can go on.
         batch: Rows per commit, at most 50,000.
         unusable: Gets the ids of rows whose vector is zero, NaN or infinite, which are left out; such vectors are
@@ -174,7 +172,7 @@ def import_table(
             raise _undeclared(name, state.columns)
     names = list(dict.fromkeys([id_column, vector_column, *taken.values()]))
     check_readable(source, names)
-    run = _Import(gallery, source, generation, cast, skip_existing, unusable, on_step)
+    run = _Import(gallery, source, generation, skip_existing, unusable, on_step)
     for part in source.batches(names, batch):
         columns_ = {name: part.column(place) for place, name in enumerate(names)}
         run.add(columns_[id_column], columns_[vector_column], {to: columns_[of] for to, of in taken.items()})
@@ -211,7 +209,6 @@ class _Import:
     gallery: Gallery
     source: Source
     generation: Generation
-    cast: bool
     skip_existing: bool
     unusable: list[str] | None
     on_step: Progress | None
@@ -240,7 +237,7 @@ class _Import:
 
     def _embeddings(self, ids: Any, vectors: Any) -> tuple[EmbeddingSet, NDArray[np.int64]]:
         """Return the points that can be used, and their rows in the batch."""
-        names, points = StringArray.from_arrow(texts_of_ids(ids)), _float32(_matrix(vectors), self.cast)
+        names, points = StringArray.from_arrow(texts_of_ids(ids)), _float32(_matrix(vectors))
         space, rows = self.generation.geometry, np.arange(len(points))
         if self.unusable is not None and points.shape[1] == space.dim:
             wrong = unusable_rows(points, space, "points")
@@ -295,12 +292,12 @@ def _matrix(lists: Any) -> NDArray[Any]:
     return np.asarray(lists.flatten().to_numpy(zero_copy_only=False)).reshape(len(lists), -1)
 
 
-def _float32(vectors: NDArray[Any], cast: bool) -> NDArray[np.float32]:
-    if vectors.dtype != np.float32 and not (cast and vectors.dtype.kind in "fiu"):
+def _float32(vectors: NDArray[Any]) -> NDArray[np.float32]:
+    if vectors.dtype.kind != "f":
         raise DataError(
             f"Vectors are {vectors.dtype}.",
-            expected="float32",
-            to_do="--cast converts them, and may lose digits.",
+            expected="floating-point numbers",
+            to_do="convert them; numbers of 8 bits have to be scaled back first.",
         )
     return np.ascontiguousarray(vectors, np.float32)
 

@@ -62,7 +62,6 @@ class FileVectors:
             ``.npz``, ``.npy`` and ``.parquet`` files of vectors made elsewhere.
         fingerprint: Of the model that made them, which files made elsewhere do not say: ``declared:<name>``.
         space: Of files made elsewhere; the hypersphere of their dimension when left out.
-        cast: Accept other floating types than float32 in files made elsewhere.
         read: Further vectors, that were read from elsewhere, by what to call their place.
 
     Raises:
@@ -78,13 +77,12 @@ class FileVectors:
         fingerprint: str | None = None,
         *,
         space: Space | None = None,
-        cast: bool = False,
         read: Mapping[str, EmbeddingSet] | None = None,
     ) -> None:
         files = [_file_in(Path(path)) for path in paths]
         names = [*map(str, files), *(read or {})]
         refuse(not names, "No file of vectors was given.", "at least one")
-        self._sets = [*(_opened(file, fingerprint, space, cast) for file in files), *(read or {}).values()]
+        self._sets = [*(_opened(file, fingerprint, space) for file in files), *(read or {}).values()]
         self.fingerprint, self.space = self._sets[0].fingerprint, self._sets[0].space
         for name, embeddings in zip(names, self._sets, strict=True):
             _check_file(name, embeddings, fingerprint or self.fingerprint, self.space)
@@ -124,7 +122,7 @@ def _file_in(path: Path) -> Path:
     )
 
 
-def _opened(file: Path, fingerprint: str | None, space: Space | None, cast: bool) -> EmbeddingSet:
+def _opened(file: Path, fingerprint: str | None, space: Space | None) -> EmbeddingSet:
     from limpet.embeddings import storage
 
     importers = {".npz": storage.from_npz, ".npy": storage.from_npz, ".parquet": storage.from_parquet}
@@ -136,7 +134,7 @@ def _opened(file: Path, fingerprint: str | None, space: Space | None, cast: bool
             expected="the fingerprint of a model, or declared:<name>",
             to_do="give the one that the generation was prepared with; `limpet gallery status` shows it.",
         )
-    return importers[file.suffix](file, fingerprint=fingerprint, space=space, cast=cast)
+    return importers[file.suffix](file, fingerprint=fingerprint, space=space)
 
 
 def _check_file(file: str, embeddings: EmbeddingSet, fingerprint: str, space: Space) -> None:

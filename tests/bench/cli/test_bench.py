@@ -141,8 +141,11 @@ def planned(
 
 
 @pytest.mark.parametrize("name", ["hbct-table-1", "cvs-table-1-inat-m", "mixbct-figure-6", "text-upgrade"])
-def test_a_plan_without_the_data_lists_the_runs(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["plan", name, "--data-root", str(tmp_path), "--cache", str(tmp_path / "tasks")]
+def test_a_plan_without_the_data_lists_the_runs(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIMPET_DATA", str(tmp_path))
+    words = ["plan", name, "--cache", str(tmp_path / "tasks")]
     assert main([*words, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     suite = suite_named(name)

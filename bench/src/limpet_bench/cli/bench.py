@@ -11,12 +11,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from limpet.cli.choices import data_root as root_of
 from limpet.cli.console import EVERY, as_json, at_work, console, in_words, print_json, print_table, repeated
 from limpet.cli.models import Api
 from limpet.cli.pages import Report, check_report, page_line, page_written
 from limpet.cli.parameters import Options
-from limpet.cli.settings import Typed
+from limpet.cli.settings import Typed, data_root
 from limpet.embeddings.storage import write_atomically
 from limpet.errors import ConfigError, DataError, refuse
 from limpet.support.disk import read_text
@@ -51,7 +50,6 @@ class Steps(Options):
         device: Where models are trained, taken in turn: cpu, or cuda:0 cuda:1; every accelerator
             found when left out.
         retry_failed: Run again what failed of this suite.
-        data_root: Folder of the named data sets; the environment variable LIMPET_DATA when left out.
     """
 
     out: Path | None = None
@@ -60,7 +58,6 @@ class Steps(Options):
     processes: int | None = None
     device: list[str] = field(default_factory=list)
     retry_failed: bool = False
-    data_root: Path | None = None
 
     def of(self, name: str) -> Asked:
         """Return what was asked for of a suite.
@@ -85,7 +82,7 @@ class Steps(Options):
         _refuse_file("cache", self.cache)
         former = _former_seeds(out, suite)
         devices = _devices(self.device)
-        bench = Bench(TaskCache(self.cache), root_of(self.data_root), _processes(self.processes, devices), devices)
+        bench = Bench(TaskCache(self.cache), data_root(), _processes(self.processes, devices), devices)
         return Asked(suite, bench, out, former)
 
 

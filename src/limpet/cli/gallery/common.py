@@ -75,7 +75,6 @@ def open_vectors(
     *,
     parts: tuple[str, ...] = ("gallery", "embeddings"),
     fingerprint: str | None = None,
-    cast: bool = False,
     columns: FileColumns = USUAL,
     skip_unusable: bool | None = None,
 ) -> EmbeddingSet:
@@ -85,7 +84,6 @@ def open_vectors(
         place: The file, folder or source.
         parts: Names of the parts to look for in a folder, the first one found is opened.
         fingerprint: Of the model that made vectors which do not say so.
-        cast: Accept other floating types than float32 in files made elsewhere and in sources.
         columns: What these call vectors and ids.
         skip_unusable: Leave out items whose vector is zero, NaN or infinite there, and say which; None where the
             command has no option for it.
@@ -99,7 +97,7 @@ def open_vectors(
 
     if place.address is not None:
         with leaving_out(place, skip_unusable) as unusable:
-            return of_source(place.address, fingerprint, cast, columns, unusable)
+            return of_source(place.address, fingerprint, columns, unusable)
     file = part_of(place.path, parts) if place.path.is_dir() else place.path
     if file.suffix not in IMPORTED or not file.exists():
         found = Reading().file(Place(str(file)))
@@ -113,13 +111,12 @@ def open_vectors(
         raise unnamed(f"'{file}'")
     importer = storage.from_parquet if file.suffix == ".parquet" else storage.from_npz
     with leaving_out(place, skip_unusable) as unusable:
-        return importer(file, fingerprint=fingerprint, cast=cast, names=columns, unusable=unusable)
+        return importer(file, fingerprint=fingerprint, names=columns, unusable=unusable)
 
 
 def of_source(
     address: Address,
     fingerprint: str | None,
-    cast: bool,
     columns: FileColumns = USUAL,
     unusable: list[str] | None = None,
 ) -> EmbeddingSet:
@@ -135,7 +132,7 @@ def of_source(
     source = open_with(address, columns)
     if fingerprint is None and address.model is None and not (source.record or {}).get("fingerprint"):
         raise unnamed(source.name)
-    return embeddings_of(source, fingerprint=fingerprint, cast=cast, unusable=unusable)
+    return embeddings_of(source, fingerprint=fingerprint, unusable=unusable)
 
 
 def part_of(folder: Path, parts: tuple[str, ...]) -> Path:

@@ -156,6 +156,5 @@ def _filled(gallery: Gallery, first: Found, fingerprint: str, url: str, source: 
 
 def again(url: str, source: Items) -> str:
     """Return what goes on with filling a gallery."""
-    cast = ["--cast"] if source.cast else []
     model = [] if source.embeds else ["--name", "g1"]
-    return command("import", url, *replace(source, name=None).typed(), *model, *cast, "--skip-existing")
+    return command("import", url, *replace(source, name=None).typed(), *model, "--skip-existing")

@@ -45,7 +45,6 @@ class Items(Embedder):
             all that can, or in a gallery that is there all that have the name of one of its columns.
         name: What you call the model that made the vectors, where they do not say it; or a generation of the gallery,
             such as g1.
-        cast: Accept other types of numbers than float32.
         skip_unusable: Leave out items whose vector is zero, NaN or infinite, and list their ids.
     """
 
@@ -54,7 +53,6 @@ class Items(Embedder):
     vector_column: Annotated[str | None, RARE] = None
     take: list[str] = field(default_factory=list)
     name: str | None = None
-    cast: Annotated[bool, RARE] = False
     skip_unusable: Annotated[bool, RARE] = False
 
     @property
@@ -106,9 +104,7 @@ class Items(Embedder):
 
             return open_with(self.table, named)
         place = self.embeddings or Place(".")
-        return open_vectors(
-            place, fingerprint=fingerprint, cast=self.cast, columns=named, skip_unusable=self.skip_unusable
-        )
+        return open_vectors(place, fingerprint=fingerprint, columns=named, skip_unusable=self.skip_unusable)
 
     def added(self, gallery: Gallery, found: Found, fingerprint: str | None, commits: Commits) -> Imported:
         """Add what was opened to a gallery, showing progress.
@@ -134,7 +130,7 @@ class Items(Embedder):
             raise unnamed(found.name)
         with leaving_out(found.name, self.skip_unusable) as unusable, rate_progress("importing", found.rows) as on_step:
             return import_table(
-                gallery, found, fingerprint=fingerprint, columns=self.columns, cast=self.cast,
+                gallery, found, fingerprint=fingerprint, columns=self.columns,
                 skip_existing=commits.skip_existing, batch=commits.batch, unusable=unusable,
                 on_step=lambda event: on_step({"done": event["read"]}),
             )  # fmt: skip
@@ -155,7 +151,7 @@ class Items(Embedder):
         words: list[str] = []
         for one in fields(self):
             value = getattr(self, one.name)
-            if one.name in self.changed and one.name not in ("cast", "skip_unusable"):
+            if one.name in self.changed and one.name != "skip_unusable":
                 words += [as_typed(one.name), *(value if one.name == "take" else [without_secrets(str(value))])]
         return words
 

@@ -70,7 +70,7 @@ def rehearse(
                 "Nothing to embed with was given.",
                 expected=KINDS,
             )
-        asked = _queries(it, queries, (old_name, source.name), source.cast)
+        asked = _queries(it, queries, (old_name, source.name))
         with rate_progress("rehearsal", None) as show:
             found = rehearsed(
                 it, vectors, reports=links.evidence, adapter=links.link, score_map=links.score_map, sample=sample,
@@ -103,13 +103,13 @@ def _commands(found: Rehearsal, url: str, source: NewVectors, links: Links) -> t
 
 
 def _queries(
-    gallery: Gallery, places: list[Place], models: tuple[str | None, str | None], cast: bool
+    gallery: Gallery, places: list[Place], models: tuple[str | None, str | None]
 ) -> tuple[EmbeddingSet, EmbeddingSet] | None:
     """Open the same queries by both models, old and new."""
     if not places:
         return None
     old, new = (
-        open_vectors(place, parts=("query", "embeddings"), fingerprint=made_by(gallery.state, name), cast=cast)
+        open_vectors(place, parts=("query", "embeddings"), fingerprint=made_by(gallery.state, name))
         for place, name in zip(places, models, strict=True)
     )
     return old, new

@@ -33,13 +33,11 @@ class Items(Embedder):
         embeddings: Of the items, one file, folder or URL per model; metadata is that of the first.
         name: What you call the model of each URL and .npz, .npy and .parquet file, in their order; or a generation, as
             g1.
-        cast: Accept other floating types than float32 there.
         skip_unusable: Leave out items whose vector is zero, NaN or infinite there, and list their ids.
     """
 
     embeddings: list[Place] = field(default_factory=list)
     name: list[str] = field(default_factory=list)
-    cast: Annotated[bool, RARE] = False
     skip_unusable: Annotated[bool, RARE] = False
 
     def opened(self, gallery: Gallery, sets: DataSets) -> list[EmbeddingSet]:
@@ -67,7 +65,6 @@ class Items(Embedder):
             open_vectors(
                 place,
                 fingerprint=made_by(gallery.state, models.get(place)),
-                cast=self.cast,
                 skip_unusable=self.skip_unusable,
             )
             for place in self.embeddings

@@ -48,7 +48,6 @@ class Queries(Embedding):
         image: Files of images, likewise.
         text: Texts, each in quotes, likewise.
         name: What you call the model of .npz, .npy and .parquet files; or a generation, such as g1.
-        cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
     """
 
     queries: Place | None = None
@@ -57,7 +56,6 @@ class Queries(Embedding):
     image: list[Path] = field(default_factory=list)
     text: list[str] = field(default_factory=list)
     name: str | None = None
-    cast: Annotated[bool, RARE] = False
 
     def refuse_several(self) -> None:
         """Refuse queries that are given in several ways, or not at all."""
@@ -71,7 +69,7 @@ class Queries(Embedding):
             return _stored(gallery, self.like)
         if self.queries is not None:
             fingerprint = made_by(gallery.state, self.name)
-            return open_vectors(self.queries, parts=("query", "embeddings"), fingerprint=fingerprint, cast=self.cast)
+            return open_vectors(self.queries, parts=("query", "embeddings"), fingerprint=fingerprint)
         return self._texts(fingerprints_of(gallery)) if self.text else self._images(sets)
 
     def _images(self, sets: DataSets) -> EmbeddingSet:
@@ -102,7 +100,7 @@ class Queries(Embedding):
         """
         from limpet.upgrade.vector_sources import TextItems
 
-        items = TextItems.of((sets if self.data is None else DataSets(sets.data_root)).texts(texts))
+        items = TextItems.of((sets if self.data is None else DataSets()).texts(texts))
         names = list(dict.fromkeys(hit.id for hits in found.hits for hit in hits))
         ids, read = items.read(names)
         if names and not ids:
@@ -168,7 +166,7 @@ class SecondStage(Options):
         """Return where vectors of candidates come from: stored ones, or the model of the queries and the items."""
         if self.rescore_with is not None:
             self.rescore_with.refuse_unless("vectors", what="candidates")
-            return NewVectors(model=self.rescore_with, name=query.name, cast=query.cast)
+            return NewVectors(model=self.rescore_with, name=query.name)
         items = self.rescore_data or query.data
         model = {name: getattr(query, name) for name in Embedding.__dataclass_fields__}
         return (
@@ -178,7 +176,7 @@ class SecondStage(Options):
     def _first(self, query: Queries, old: Model) -> Queries:
         """Return the queries as the old model embeds them."""
         if old.vectors is not None:
-            return Queries(queries=old.vectors, name=self.old_name, cast=query.cast)
+            return Queries(queries=old.vectors, name=self.old_name)
         return replace(query, model=old, over=None, model_options={})
 
 

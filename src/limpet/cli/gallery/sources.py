@@ -108,12 +108,10 @@ class NewVectors(Embedder):
             column of them, of which every batch is read when its turn comes.
         name: What you call the model of .npz, .npy and .parquet files; or a generation, such as g1.
         workers: Threads that embed parts of a batch at once.
-        cast: Accept other floating types than float32 in .npz, .npy and .parquet files.
     """
 
     name: str | None = None
     workers: Annotated[int, RARE] = 0
-    cast: Annotated[bool, RARE] = False
 
     def __post_init__(self) -> None:
         refuse(self.workers < 0, f"--workers {self.workers}.", "at least 0")
@@ -169,25 +167,22 @@ class NewVectors(Embedder):
         fingerprint = made_by(gallery.state, self.name)
         if place.address is None and place.nameless and place.path.exists() and fingerprint is None:
             raise unnamed(f"'{place}'")
-        return stored_vectors(place, fingerprint, cast=self.cast)
+        return stored_vectors(place, fingerprint)
 
 
-def stored_vectors(place: Place, fingerprint: str | None, *, cast: bool) -> VectorSource:
+def stored_vectors(place: Place, fingerprint: str | None) -> VectorSource:
     """Open vectors that were made before, from a file, a folder or a source.
 
     Args:
         place: Where they are.
         fingerprint: Of the model that made those which do not say so.
-        cast: Accept other floating types than float32 where vectors were made elsewhere.
     """
     from limpet.upgrade.vector_sources import FileVectors
 
     with console.status("opening vectors"):
         if place.address is not None:
-            return FileVectors(
-                [], fingerprint, cast=cast, read={str(place): of_source(place.address, fingerprint, cast)}
-            )
-        return FileVectors([place.path], fingerprint, cast=cast)
+            return FileVectors([], fingerprint, read={str(place): of_source(place.address, fingerprint)})
+        return FileVectors([place.path], fingerprint)
 
 
 def fingerprints_of(gallery: Gallery) -> list[str]:
