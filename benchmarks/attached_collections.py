@@ -67,7 +67,7 @@ def milvus(rows: int, dim: int, *, lite: bool = False) -> Iterator[str]:
     from milvus_lite.server_manager import server_manager_instance
     from pymilvus import DataType, MilvusClient
 
-    from milvus_server import milvus_server
+    from crash.milvus_server import milvus_server
 
     with ExitStack() as stack:
         http = f"{stack.enter_context(in_memory())}/m.db" if lite else stack.enter_context(milvus_server())
@@ -163,7 +163,7 @@ def main() -> int:
     if given.measure:
         print(json.dumps(measure(given.measure, given.dim, given.budget)))
         return 0
-    sys.path[:0] = [str(ROOT / "tests")]
+    sys.path[:0] = [str(ROOT / "tools")]
     from machine import describe
 
     kept = given.out.with_suffix(".json")

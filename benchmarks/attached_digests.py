@@ -18,7 +18,7 @@ from statistics import median
 import numpy as np
 import psycopg
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
 from crash.server import Server
 from limpet.attached.postgres.attachment import attach

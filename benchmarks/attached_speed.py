@@ -26,7 +26,7 @@ import numpy as np
 import psycopg
 from pgvector.psycopg import register_vector
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
 from all_methods_tables import markdown
 from attached_tables import RESULTS, configured_server

@@ -37,7 +37,7 @@ import numpy as np
 import psycopg
 from numpy.typing import NDArray
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
 from all_methods_tables import markdown
 from attached_tables_shop import (

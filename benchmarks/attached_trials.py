@@ -1,7 +1,7 @@
 """Upgrades beside an application, whose operator, application and server are killed in random order.
 
-What is killed and what is compared is told in `tests/crash/attached.py`, of Milvus 2.3.5 in
-`tests/crash/collections.py`, and of folders of Qdrant, where it is one process, in `tests/crash/qdrant.py`. Each
+What is killed and what is compared is told in `tools/crash/attached.py`, of Milvus 2.3.5 in
+`tools/crash/collections.py`, and of folders of Qdrant, where it is one process, in `tools/crash/qdrant.py`. Each
 planted bug of these files has to be found, within as many kills as are given for it.
 
     python benchmarks/attached_trials.py --kills 1000             # writes benchmarks/results/attached_trials.txt
@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 
 from crash import attached
 from crash.attached import Tally

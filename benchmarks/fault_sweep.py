@@ -1,6 +1,6 @@
 """A fault at every call of every operation that changes a gallery, below SQLite and Lance.
 
-A library that is preloaded (tests/crash/fault.c) lets one call of the operating system go wrong below the gallery's
+A library that is preloaded (tools/crash/fault.c) lets one call of the operating system go wrong below the gallery's
 folder: it fails for want of room, or with an error of the disk; half of a write arrives and the rest fails; the process
 is killed before it, or in the middle of it. This is done at every open, write, sync, rename, link, truncation and
 removal of create, add, upsert, delete, prepare, swap, backfill, complete, rollback, gc and of opening, in the states of
@@ -26,7 +26,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 
 from crash import faults
 from crash.bugs import BUGS, shown_by

@@ -34,7 +34,7 @@ import psycopg
 from numpy.typing import NDArray
 from pgvector.psycopg import register_vector
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 
 from all_methods_tables import markdown
 from crash.server import Server

@@ -33,7 +33,7 @@ from gallery_verification import ROOT, checked_out, spread
 from machine import describe
 from task_pool import write_json
 
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tools"))
 from crash.server import Server
 
 RESULTS = ROOT / "benchmarks" / "results"

@@ -36,18 +36,15 @@ import pytest
 import torch
 import vl_convert
 
+from crash.milvus_server import milvus_server
+from crash.server import Server
 from limpet.embeddings import EmbeddingSet
 from limpet.geometry import Hypersphere, Space
 from limpet.methods.base import Epoch, Head, Step
 from limpet.testing import samples
 
-if str(Path(__file__).parent) not in sys.path:
-    sys.path.insert(
-        0, str(Path(__file__).parent)
-    )  # the harness is a package of its own, which the benchmark imports, too
-
-from crash.server import Server
-from milvus_server import milvus_server
+if str(Path(__file__).parent) not in sys.path:  # servers and models that tests of several folders start
+    sys.path.insert(0, str(Path(__file__).parent))
 
 GOLDEN = Path(__file__).parent / "golden"
 TOLERANCES = {torch.float64: {"rtol": 1e-7, "atol": 1e-7}, torch.float32: {"rtol": 1e-4, "atol": 1e-5}}

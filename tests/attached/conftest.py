@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from attached.evidence import evaluation
-from attached.shop import Shop, lasting_shop
+from crash.evidence import evaluation
 from crash.server import Server
+from crash.shop import Shop, lasting_shop
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from attached.shop import Shop, indexed, made_by, source, vector, written
+from crash.shop import Shop, indexed, made_by, source, vector, written
 from limpet.attached.postgres.attachment import PostgresAttachment, open_attachment
 from limpet.engines.sides import ModelSide
 

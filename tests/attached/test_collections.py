@@ -17,14 +17,14 @@ import pytest
 from pymilvus import MilvusClient
 from qdrant_client import QdrantClient, models
 
-from attached.collections import (
+from crash.applications import (
     Application,
     MilvusApplication,
     PostgresApplication,
     QdrantApplication,
     expected,
 )
-from attached.shop import DIM, Shop, vector
+from crash.shop import DIM, Shop, vector
 from limpet.attached.collections.ledger import CollectionLedger
 from limpet.attached.collections.opening import attach, current, everywhere, open_attachment
 from limpet.engines.sides import ModelSide

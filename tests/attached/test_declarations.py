@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attached.collections import MilvusApplication, QdrantApplication, expected
-from attached.shop import source
+from crash.applications import MilvusApplication, QdrantApplication, expected
+from crash.shop import source
 from limpet.attached.collections.ledger import CollectionLedger
 from limpet.engines.sides import OTHER, ModelSide
 from limpet.errors import UpgradeStateError
@@ -83,7 +83,7 @@ class Upgrade:
                 self.since.add(item)
 
     def write(self, item: int, text: str, side: ModelSide) -> None:
-        from attached.shop import vector
+        from crash.shop import vector
 
         self.application.twin[item] = text
         self.application.put(self.it.engine.target(side), item, text, vector(side, text).tolist())

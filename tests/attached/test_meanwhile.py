@@ -11,9 +11,9 @@ import numpy as np
 import psycopg
 import pytest
 
-from attached.shop import GOODS, NEW, OLD, Shop, indexed, made_by, source, vector, written
 from attached.test_tables import PARTS
 from crash.server import PATIENCE
+from crash.shop import GOODS, NEW, OLD, Shop, indexed, made_by, source, vector, written
 from limpet.attached.postgres import attachment
 from limpet.attached.postgres.attachment import PostgresAttachment, attach, open_attachment
 from limpet.attached.postgres.indexes import index_name

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from attached.shop import Shop, made_by, source, written
+from crash.shop import Shop, made_by, source, written
 
 SEARCH = "SELECT limpet_attached.model_of('shop.items', 'emb') AS model, i.emb::text AS emb FROM shop.items AS i " \
          "ORDER BY i.emb <=> q LIMIT 5"  # fmt: skip

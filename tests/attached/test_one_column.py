@@ -9,9 +9,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from attached.evidence import evaluation
-from attached.shop import GOODS, OLD, Shop, made_by, source, written
 from attached.test_tables import PARTS, used_index
+from crash.evidence import evaluation
+from crash.shop import GOODS, OLD, Shop, made_by, source, written
 from limpet.attached.postgres.attachment import PostgresAttachment
 from limpet.attached.postgres.start import plan
 from limpet.errors import GalleryError, UpgradeStateError

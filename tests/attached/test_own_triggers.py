@@ -11,8 +11,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from attached.shop import Shop, made_by, source, vector, written
 from attached.test_rights import LAYOUTS
+from crash.shop import Shop, made_by, source, vector, written
 from limpet.attached.postgres.attachment import PostgresAttachment
 from limpet.attached.postgres.filling import Filling
 from limpet.attached.postgres.layout import held

@@ -11,9 +11,9 @@ import numpy as np
 import psycopg
 import pytest
 
-from attached.shop import DIM, NEW, OLD, Shop, indexed, source, vector, written
 from crash.distance import Distance
 from crash.server import Server
+from crash.shop import DIM, NEW, OLD, Shop, indexed, source, vector, written
 from limpet.attached.postgres import attachment, filling
 from limpet.attached.postgres.attachment import PostgresAttachment, attach
 from limpet.embeddings import EmbeddingSet, StringArray

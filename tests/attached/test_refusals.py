@@ -9,8 +9,8 @@ from collections.abc import Callable
 import psycopg
 import pytest
 
-from attached.shop import GOODS, NEW, OLD, Shop, source, written
 from crash.server import Server
+from crash.shop import GOODS, NEW, OLD, Shop, source, written
 from limpet.attached.postgres.attachment import PostgresAttachment, attach, open_attachment
 from limpet.attached.postgres.start import plan
 from limpet.engines.postgres.session import LockedError

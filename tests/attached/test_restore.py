@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from attached.shop import GOODS, Shop, indexed, source, written
 from attached.test_application import Application, Fillers, check
 from attached.test_rights import LAYOUTS, People, reached
 from attached.test_rights import insert as insert_as
 from attached.test_rights import people as people  # a fixture
 from crash.server import PROGRAMS
+from crash.shop import GOODS, Shop, indexed, source, written
 from limpet.attached.postgres.attachment import PostgresAttachment, open_attachment
 from limpet.errors import GalleryError
 

@@ -11,10 +11,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from attached.evidence import evaluation
-from attached.shop import GOODS, Shop, source, written
 from attached.test_tables import PARTS
+from crash.evidence import evaluation
 from crash.server import Server
+from crash.shop import GOODS, Shop, source, written
 from limpet.attached.postgres import attachment
 from limpet.attached.postgres.attachment import PostgresAttachment
 from limpet.attached.postgres.ledger import TableLedger

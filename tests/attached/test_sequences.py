@@ -16,8 +16,8 @@ import numpy as np
 import psycopg
 import pytest
 
-from attached.evidence import evaluation
-from attached.shop import GOODS, Shop, indexed, made_by, source, vector, written
+from crash.evidence import evaluation
+from crash.shop import GOODS, Shop, indexed, made_by, source, vector, written
 from limpet.attached.postgres.attachment import PostgresAttachment
 from limpet.attached.postgres.layout import held, other
 from limpet.engines.sides import ModelSide

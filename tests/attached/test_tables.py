@@ -12,8 +12,8 @@ import numpy as np
 import psycopg
 import pytest
 
-from attached.shop import GOODS, NEW, OLD, Shop, made_by, source, vector, written
 from crash.server import Pooler, Server
+from crash.shop import GOODS, NEW, OLD, Shop, made_by, source, vector, written
 from limpet.adapters import ADAPTERS
 from limpet.attached.postgres import filling
 from limpet.attached.postgres.attachment import PostgresAttachment, attach

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from attached.evidence import evaluation
-from attached.shop import GOODS, Shop, indexed, made_by, source, vector, written
 from attached.test_application import check
+from crash.evidence import evaluation
+from crash.shop import GOODS, Shop, indexed, made_by, source, vector, written
 from limpet.attached.postgres.attachment import PostgresAttachment
 from limpet.engines.sides import ModelSide
 from limpet.errors import DataError, UpgradeStateError

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from pgvector.psycopg import register_vector
 
-from attached.shop import OLD, Shop
+from crash.shop import OLD, Shop
 from limpet.attached.postgres.attachment import PostgresAttachment
 from limpet.attached.postgres.start import plan
 from limpet.errors import ConfigError, GalleryError
@@ -114,7 +114,7 @@ def test_what_the_application_reads_after_a_swap_is_said_before(shop: Shop) -> N
 
 
 def test_an_index_of_bits_needs_no_choice(make_shop: Any) -> None:
-    from attached.shop import GOODS
+    from crash.shop import GOODS
 
     shop = make_shop(GOODS.replace("(emb vector_cosine_ops)", "((binary_quantize(emb)::bit(8)) bit_hamming_ops)"))
     shop.fill(ROWS)

@@ -10,8 +10,8 @@ import numpy as np
 import psycopg
 import pytest
 
-from attached.shop import GOODS, Shop, indexed, lasting_shop, made_by, source, vector, written
 from crash.server import Server
+from crash.shop import GOODS, Shop, indexed, lasting_shop, made_by, source, vector, written
 from limpet.attached.postgres.attachment import PostgresAttachment
 from limpet.engines.sides import ModelSide
 from limpet.errors import UpgradeStateError

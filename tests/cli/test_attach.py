@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attached.evidence import evaluation
-from attached.shop import Shop, lasting_shop, vector, written
+from crash.evidence import evaluation
 from crash.server import Server
+from crash.shop import Shop, lasting_shop, vector, written
 from limpet.cli import main
 from limpet.embeddings import storage
 from limpet.evaluation.results import EvaluationResults

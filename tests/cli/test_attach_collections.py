@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from qdrant_client import models
 
-from attached.collections import MilvusApplication, QdrantApplication, expected
-from attached.shop import vector
+from crash.applications import MilvusApplication, QdrantApplication, expected
 from crash.server import Server
+from crash.shop import vector
 from limpet.attached.collections.ledger import PostgresAttachmentDatabase
 from limpet.attached.collections.opening import attach, current, open_attachment, plan
 from limpet.cli import main

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attached.evidence import items
-from attached.shop import GOODS, Shop
+from crash.evidence import items
 from crash.server import Server
+from crash.shop import GOODS, Shop
 from limpet.cli import main
 from limpet.evaluation.evaluate import evaluate
 from limpet.evaluation.results import EvaluationResults

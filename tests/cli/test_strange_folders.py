@@ -13,7 +13,7 @@ import tomli_w
 import yaml
 
 from api_server import ApiServer, serving
-from attached.collections import QdrantApplication
+from crash.applications import QdrantApplication
 from limpet.cli import main
 from limpet.cli.app import COMMANDS
 from limpet.errors import ReleaseError

@@ -15,7 +15,7 @@ from crash import faults
 DOCS = Path(__file__).parents[2] / "docs" / "lance_swallowed_writes"
 GALLERY = f"""
 import sys
-sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+sys.path.insert(0, {str(Path(faults.__file__).parents[1])!r})
 from crash import faults
 faults.preload()
 import errno

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attached.evidence import evaluation, items
+from crash.evidence import evaluation, items
 from limpet.errors import ConfigError
 from limpet.evaluation.evaluate import evaluate
 from limpet.evaluation.intervals import paired_interval

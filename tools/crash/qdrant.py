@@ -23,10 +23,10 @@ from typing import Any
 
 from qdrant_client import QdrantClient, models
 
-from attached.collections import QdrantApplication
-from attached.shop import NEW, OLD, made_by, vector
+from crash.applications import QdrantApplication
 from crash.attached import Tally, forking, remembered
 from crash.collections import BUGS, ROWS, differences, settle, step
+from crash.shop import NEW, OLD, made_by, vector
 from limpet.attached.collections import due as rules
 from limpet.attached.collections.ledger import CollectionLedger
 from limpet.attached.collections.opening import attach, current, everywhere

@@ -41,7 +41,9 @@ def milvus_server() -> Iterator[str]:
                 URL.unlink(missing_ok=True)
                 log = (os.POSIX_SPAWN_OPEN, 1, str(LOG), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
                 actions = [log, (os.POSIX_SPAWN_DUP2, 1, 2)]
-                guardian = os.posix_spawn(sys.executable, [sys.executable, __file__], os.environ, file_actions=actions)
+                guardian = os.posix_spawn(
+                    sys.executable, [sys.executable, "-P", __file__], os.environ, file_actions=actions
+                )
                 until = time.monotonic() + PATIENCE
                 while not URL.exists():
                     assert time.monotonic() < until and os.waitpid(guardian, os.WNOHANG) == (0, 0), LOG.read_text()

@@ -16,7 +16,7 @@ from crash.sweep import FAULTS, Point, pattern_of, sample
 SWEEP = Path(__file__).parents[2] / "benchmarks" / "fault_sweep.py"
 BEGINNING = f"""
 import sys
-sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+sys.path.insert(0, {str(Path(faults.__file__).parents[1])!r})
 from crash import faults
 faults.preload()
 import errno, os, shutil, sqlite3, threading, time

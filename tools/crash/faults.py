@@ -45,7 +45,7 @@ def compiled() -> Path:
     """
     compiler = shutil.which("cc")
     if compiler is None:
-        raise NoCompiler("there is no C compiler (cc) for tests/crash/fault.c")
+        raise NoCompiler("there is no C compiler (cc) for tools/crash/fault.c")
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "limpet-tests"
     library = folder / f"fault-{hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]}.so"
     if not library.exists():
@@ -55,7 +55,7 @@ def compiled() -> Path:
             command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(made), str(SOURCE), "-ldl", "-lpthread"]
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
-                raise NoCompiler(f"cc cannot compile tests/crash/fault.c: {done.stderr.strip()[-300:]}")
+                raise NoCompiler(f"cc cannot compile tools/crash/fault.c: {done.stderr.strip()[-300:]}")
             made.rename(library)
     return library
 

@@ -11,8 +11,8 @@ import numpy as np
 from pymilvus import DataType, MilvusClient
 from qdrant_client import QdrantClient, models
 
-from attached.shop import DIM, NEW, OLD, Shop, vector, written
-from attached.shop import source as shop_source
+from crash.shop import DIM, NEW, OLD, Shop, vector, written
+from crash.shop import source as shop_source
 from limpet.attached.collections.opening import attach, current, open_attachment
 from limpet.engines.address import read_address
 from limpet.engines.collection import Target

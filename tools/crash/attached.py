@@ -45,9 +45,9 @@ from typing import Any
 
 import psycopg
 
-from attached.evidence import evaluation
-from attached.shop import NEW, OLD, Shop, made_by, source, vector, written
+from crash.evidence import evaluation
 from crash.server import PATIENCE, PROGRAMS, Server
+from crash.shop import NEW, OLD, Shop, made_by, source, vector, written
 from limpet.attached.postgres import attachment as attaching
 from limpet.attached.postgres import layout, triggers
 from limpet.engines.postgres import session
@@ -462,8 +462,7 @@ PLACES = {
 
 
 def forking(module: str) -> Any:
-    """Return a context of processes that are forked from one that has imported a module of tests, so that they start
-    at once."""
+    """Return a context whose processes start at once, forked from one that has imported a module of trials."""
     context, found = multiprocessing.get_context("forkserver"), os.environ.get("PYTHONPATH", "")
     context.set_forkserver_preload([module])
     os.environ["PYTHONPATH"] = f"{Path(__file__).parents[1]}{os.pathsep}{found}"  # it is not told this one's sys.path

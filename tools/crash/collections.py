@@ -31,15 +31,15 @@ from urllib.request import urlopen
 import psutil
 from pymilvus import MilvusClient, MilvusException
 
-from attached.collections import MilvusApplication
-from attached.shop import NEW, OLD, made_by, vector
+from crash.applications import MilvusApplication
 from crash.attached import Memory, Tally, forking, remembered
+from crash.milvus_server import FOLDER, GATE, GUARDIAN
+from crash.shop import NEW, OLD, made_by, vector
 from limpet.attached.collections import attachment as passes
 from limpet.attached.collections.attachment import CollectionAttachment
 from limpet.attached.collections.opening import attach, current, everywhere
 from limpet.engines.sides import OTHER, ModelSide
 from limpet.errors import GalleryError, LimpetError
-from milvus_server import FOLDER, GATE, GUARDIAN
 
 ROWS, APPLICATIONS, KILLS, CHECKED = 20, 2, 25, 8
 PAUSE, BURST, REST = 0.05, 20, 5.0
@@ -181,7 +181,7 @@ def act(client: MilvusClient, url: str, draw: random.Random, own: Memory, told: 
 
 def source(it: CollectionAttachment, side: ModelSide) -> Any:
     """Return what makes vectors of texts as they are in the collection."""
-    from attached.shop import source as shop_source
+    from crash.shop import source as shop_source
 
     return shop_source(it, side)  # type: ignore[arg-type]
 
