@@ -180,6 +180,7 @@ def pages() -> dict[str, str]:
         **command_pages(),
         **python_pages(),
         "reference/results_files.md": results_files(),
+        "concepts/lifecycle.md": lifecycle(),
         "reference/protocols.md": protocols(),
         "reference/data_sets.md": data_sets(),
         "reference/included_suites.md": included_suites(),
@@ -500,6 +501,27 @@ def protocols() -> str:
         defaults = {field.name: field.default for field in fields(protocol)}
         parts += [f"## {name}", described(protocol.__doc__ or "", defaults)]
     return "\n\n".join(parts) + "\n"
+
+
+def lifecycle() -> str:
+    from limpet.attached.collections.opening import ENGINES
+    from limpet.attached.postgres.layout import Aside, ColumnLayout, OneColumn
+    from limpet.engines.promises import Promises
+    from limpet.engines.stores import STORES
+
+    places: dict[str, Promises] = {
+        **{f"a gallery, `{kind}`": store.promises for kind, store in STORES.items()},
+        "a PostgreSQL table, new vectors in a column beside": ColumnLayout.promises,
+        "a PostgreSQL table, both models in one column": OneColumn.promises,
+        "a PostgreSQL table, new vectors in a table beside": Aside.promises,
+        **{f"a collection, `{kind}`": engine.promises for kind, engine in ENGINES.items()},
+    }
+    rows = [
+        [place, one.writer, one.noticed, one.swap, one.rollback, "yes" if one.earlier else "no", one.index]
+        for place, one in places.items()
+    ]
+    head = ["place", "who writes items", "how it is known", "swap", "rollback", "a search stays at one commit", "index"]
+    return f"{text('docs/concepts/lifecycle.md.in').rstrip()}\n\n{table(head, rows)}\n"
 
 
 def data_sets() -> str:

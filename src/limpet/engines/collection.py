@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limpet.engines.address import Address
+from limpet.engines.promises import Promises
 from limpet.engines.sides import ModelSide
 
 AT_ONCE = 256
@@ -180,6 +181,8 @@ class Engine(Protocol):
     beside: ClassVar[Collection[str]]
     """What the URL may say of where the new vectors are to be; nothing where there is no choice."""
 
+    promises: ClassVar[Promises]
+    """What an upgrade may count on here."""
     place: str
     """What is attached to, in words."""
     shared: bool

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from limpet.engines.forks import at_fork
 from limpet.engines.ledger import GalleryLedger
@@ -126,9 +126,6 @@ class LedgerStore:
     def file(self, digest: str) -> bytes:
         """Return the value of a digest, see `Store.file`."""
         return self.ledger.file(digest)
-
-    takes_graph: ClassVar[bool] = False
-    """Whether `choose_graph` is for this store."""
 
     @property
     def graph(self) -> Graph | None:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from limpet.engines.checks import refuse_ids, refuse_wrong_ids, refuse_wrong_vectors
 from limpet.engines.filters import COLUMN_TYPES, Filter, Metadata
+from limpet.engines.promises import Promises
 from limpet.errors import DataError, refuse
 from limpet.support.ranges import checked
 
@@ -367,6 +368,8 @@ class Store(Protocol):
     """Whether a gallery is a folder, which is what ``create`` and ``open`` are given; else they get the whole url."""
     in_memory: ClassVar[str | None]
     """The url of a gallery that ends with its process, where there is such a one."""
+    promises: ClassVar[Promises]
+    """What an upgrade may count on here."""
     url: str
 
     @property

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from limpet.engines.folder import kind_of, missing
+from limpet.engines.promises import Promises
 from limpet.engines.store import Store
 from limpet.errors import ConfigError, GalleryError, MissingExtraError, unknown_name, without_secrets
 from limpet.registry import Registry
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from limpet.engines.backup_files import Contents
     from limpet.engines.digested_folder import DigestedFolder
 
-_OFFERED = ("kind", "in_folder", "in_memory", "create", "open", "restore")
+_OFFERED = ("kind", "in_folder", "in_memory", "promises", "create", "open", "restore")
 
 STORES: Registry[type[Any]] = Registry(
     "kind of gallery",
@@ -63,7 +64,8 @@ def open_store(url: str, *, create: bool = False, disk: Disk | None = None) -> S
 
 def takes_graph(url: str) -> bool:
     """Say whether approximate indexes of a gallery at a url are graphs, see `Store.choose_graph`."""
-    return bool(getattr(_class(_parts(url)[0] or _DEFAULT), "takes_graph", False))
+    promises: Promises = _class(_parts(url)[0] or _DEFAULT).promises
+    return promises.index == "graph"
 
 
 def restore_store(url: str, kind: str, backup: DigestedFolder, contents: Contents, *, disk: Disk | None = None) -> None:

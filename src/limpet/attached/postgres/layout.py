@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from limpet.attached.postgres.ledger import SCHEMA, TableEntry, TableLedger, TableRecord, closed
 from limpet.attached.state import AttachmentState
 from limpet.engines.postgres.session import Session, literal, quoted
+from limpet.engines.promises import Promises
 from limpet.engines.sides import ModelSide
 from limpet.errors import GalleryError
 
@@ -95,6 +96,9 @@ class Layout(Protocol):
         added: Name and type of each column that is added to the table, by what `TableRecord` calls its number.
         triggers: What the triggers are called.
     """
+
+    promises: ClassVar[Promises]
+    """What an upgrade may count on."""
 
     relation: str
     rows: str
@@ -218,6 +222,10 @@ class ColumnLayout(Layout):
         serving: Whose vectors serve.
     """
 
+    promises: ClassVar[Promises] = Promises(
+        "the application", "triggers", "one transaction", "one transaction", earlier=False, index="like the old one"
+    )
+
     def __init__(self, entry: TableEntry, relation: str, serving: ModelSide) -> None:
         table = entry.record.table
         self.record, self.serving, self.relation, self.rows = entry.record, serving, relation, f"{relation} AS t"
@@ -332,6 +340,10 @@ class OneColumn(Layout):
         turns: Whose vectors the column is to hold in the end.
     """
 
+    promises: ClassVar[Promises] = Promises(
+        "the application", "triggers", "one entry of the ledger", "row by row", earlier=False, index="like the old one"
+    )
+
     def __init__(self, entry: TableEntry, relation: str, turns: ModelSide) -> None:
         table = entry.record.table
         self.record, self.relation, self.rows, self.turns = entry.record, relation, f"{relation} AS t", turns
@@ -430,6 +442,10 @@ class Aside(Layout):
         entry: The attachment.
         relation: The application's table in SQL.
     """
+
+    promises: ClassVar[Promises] = Promises(
+        "the application", "triggers", "none", "none", earlier=False, index="like the old one"
+    )
 
     def __init__(self, entry: TableEntry, relation: str) -> None:
         self.record, self.relation, self.text = entry.record, relation, text_of(entry.record)

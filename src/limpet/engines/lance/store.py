@@ -36,6 +36,7 @@ from limpet.engines.lance.tables import AGAIN, LanceTables, refuse_forked, trans
 from limpet.engines.ledger import GalleryLedger
 from limpet.engines.ledger_store import LedgerStore
 from limpet.engines.planning import CommitPlan, unknown_generation
+from limpet.engines.promises import Promises
 from limpet.engines.sqlite import DATABASE, SqliteDatabase, WriterLock
 from limpet.engines.store import Changes, Committed, Document, GoneBack, Hits, Pointer, Tidied, Upkeep, Vectors
 from limpet.errors import GalleryError, LastingStoreError, StoreError
@@ -59,6 +60,7 @@ class LanceStore(LedgerStore):
     kind: ClassVar[str] = "lance"
     in_folder: ClassVar[bool] = True
     in_memory: ClassVar[str | None] = None
+    promises: ClassVar[Promises] = Promises.of_gallery("clusters")
     folder: Path
 
     def __init__(self, place: str, database: SqliteDatabase, disk: Disk) -> None:

@@ -22,6 +22,7 @@ from limpet.engines.ledger_store import LedgerStore, Lock, ThreadLock
 from limpet.engines.memory.rows import TABLES, StoredRows
 from limpet.engines.memory.table import Addition, MemoryTable, TableView
 from limpet.engines.planning import CommitPlan, unknown_generation
+from limpet.engines.promises import Promises
 from limpet.engines.sqlite import DATABASE, SqliteDatabase, WriterLock, translated
 from limpet.engines.store import Changes, Committed, Document, Hits, Pointer, Tidied, Upkeep, Vectors
 from limpet.errors import GalleryError, StoreError
@@ -43,6 +44,7 @@ class MemoryStore(LedgerStore):
     kind: ClassVar[str] = "memory"
     in_folder: ClassVar[bool] = True
     in_memory: ClassVar[str | None] = "memory://"
+    promises: ClassVar[Promises] = Promises.of_gallery("none")
 
     def __init__(self, place: str, database: SqliteDatabase, disk: Disk) -> None:
         self._loading = threading.Lock()  # one thread at a time brings the tables up to date

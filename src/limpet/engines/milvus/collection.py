@@ -14,6 +14,7 @@ from pymilvus import DataType, MilvusClient, MilvusException
 from limpet.engines.address import Address
 from limpet.engines.collection import UNREAD, CollectionRow, IndexStatus, Pace, Target, Wanted, digest_of
 from limpet.engines.milvus.source import Field, connected, describe, literal, load_of_file, translated
+from limpet.engines.promises import Promises
 from limpet.engines.sides import ModelSide
 from limpet.errors import GalleryError, without_secrets
 
@@ -35,6 +36,7 @@ class MilvusEngine:
     """
 
     beside: ClassVar[Collection[str]] = ()
+    promises: ClassVar[Promises] = Promises.of_collections()
     shared = False
 
     def __init__(self, address: Address, old: Target, new: Target, dim: int, version: str | None = None) -> None:

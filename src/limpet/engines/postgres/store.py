@@ -26,6 +26,7 @@ from limpet.engines.postgres.rows import ROWS, append, create_table, decoded, dr
 from limpet.engines.postgres.schema import check_extension, create_schema, is_there, missing
 from limpet.engines.postgres.search import FoundRow, nearest
 from limpet.engines.postgres.sharing import ConnectionLock, Snapshots
+from limpet.engines.promises import Promises
 from limpet.engines.store import Changes, Committed, Document, Graph, Hits, Pointer, Tidied, Upkeep, Vectors
 from limpet.errors import GalleryError
 from limpet.support.disk import Disk
@@ -42,7 +43,7 @@ class PgvectorStore(LedgerStore):
     kind: ClassVar[str] = "postgresql"
     in_folder: ClassVar[bool] = False
     in_memory: ClassVar[str | None] = None
-    takes_graph: ClassVar[bool] = True
+    promises: ClassVar[Promises] = Promises.of_gallery("graph")
 
     def __init__(self, database: PostgresDatabase, disk: Disk) -> None:
         super().__init__(database.address.url, GalleryLedger(database), ConnectionLock(database))

@@ -18,6 +18,7 @@ from qdrant_client.http.exceptions import UnexpectedResponse
 
 from limpet.engines.address import Address
 from limpet.engines.collection import UNREAD, CollectionRow, IndexStatus, Pace, Target, Wanted, digest_of
+from limpet.engines.promises import Promises
 from limpet.engines.qdrant.source import UNNAMED, connected, point_id, translated, vectors_of
 from limpet.engines.sides import ModelSide
 from limpet.errors import DataError, StoreError, reason, refuse, without_secrets
@@ -45,6 +46,7 @@ class QdrantEngine:
     """
 
     beside: ClassVar[Collection[str]] = ("vector", "collection")
+    promises: ClassVar[Promises] = Promises.of_collections()
 
     def __init__(self, address: Address, old: Target, new: Target, dim: int, version: str | None = None) -> None:
         self._address, self._targets, self._dim, self._version = address, {"old": old, "new": new}, dim, version
