@@ -15,7 +15,6 @@ import torch
 import limpet
 from limpet.adapters import build_adapter
 from limpet.embeddings import EmbeddingSet
-from limpet.embeddings.files import FileColumns
 from limpet.errors import LimpetError
 from limpet.geometry import Hypersphere
 
@@ -163,7 +162,7 @@ def test_load_embeddings_reads_what_the_commands_read(tmp_path: Path) -> None:
     own, npz, npy = (tmp_path / name for name in ("own.safetensors", "made.npz", "made.npy"))
     limpet.save_embeddings(a_set(), own)
     np.savez(npz, vectors=ROWS, ids=np.array(IDS))
-    np.savez(tmp_path / "other.npz", emb=ROWS.astype(np.float64), name=np.array(IDS))
+    np.savez(tmp_path / "other.npz", emb=ROWS.astype(np.float64), key=np.array(IDS))
     np.save(npy, ROWS)
     table = pa.table({"id": IDS, "vector": list(ROWS)})
     (tmp_path / "parts").mkdir()
@@ -174,7 +173,6 @@ def test_load_embeddings_reads_what_the_commands_read(tmp_path: Path) -> None:
     for place in (own, npz, tmp_path / "parts", tmp_path / "made.parquet", tmp_path / "runs"):
         assert np.array_equal(read(place).vectors, ROWS) and list(read(str(place)).ids) == IDS, place
     assert len(read(npy)) == 8 and read(npz, model="v1").fingerprint == "declared:v1"
-    named = FileColumns(vector=["emb"], id=["name"])
-    assert list(read(tmp_path / "other.npz", columns=named).ids) == IDS
+    assert list(read(tmp_path / "other.npz").ids) == IDS
     url = f"parquet:{tmp_path / 'made.parquet'}"
     assert list(read(url, model="v1", similarity="euclidean").ids) == IDS

@@ -81,24 +81,6 @@ def linked(good: Path) -> Path:
     return good / "out"
 
 
-def test_columns_of_other_names_are_read_and_told_in_what_to_type_next(
-    capsys: pytest.CaptureFixture[str], mine: Path
-) -> None:
-    columns = {"vectors": "embedding", "ids": "item", "labels": "kind"}
-    for side in ("old", "new"):
-        found = dict(np.load(mine / f"{side}.npz"))
-        np.savez(mine / f"{side}.npz", **{columns[name]: values for name, values in found.items()})
-    names = ["--vector-column", "embedding", "--id-column", "item", "--label-column", "kind"]
-    said = told(capsys, *sides(mine), *names, *RIDGE, *NAMED, "--out", mine / "out")
-    (following,) = (line for line in said.splitlines() if line.startswith("next"))
-    assert " ".join(names) in following
-    words = shlex.split(following.partition("limpet ")[2])
-    words[words.index("NEW_QUERIES")], words[words.index("DIR")] = str(mine / "new.npz"), str(mine / "mapped")
-    assert main(words) == 0
-    ids = list(storage.load(mine / "mapped" / "adapter" / "embeddings.safetensors").ids)
-    assert ids == np.load(mine / "new.npz")["item"].tolist()
-
-
 def opened(folder: Path) -> tuple[EmbeddingSet, EmbeddingSet]:
     old, new = (storage.from_npz(folder / f"{side}.npz", fingerprint=f"declared:{side[0]}") for side in ("old", "new"))
     return old, new.replace(labels=old.labels)

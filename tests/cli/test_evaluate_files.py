@@ -60,7 +60,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     npz("fewer", new[:9], ids=IDS[:9], labels=LABELS[:9])
     npz("others", new, ids=np.arange(ITEMS))
     npz("relabelled", new, labels=(LABELS + 1) % 5)
-    np.savez(folder / "named.npz", embedding=vectors(1), item=IDS, kind=LABELS, ids=np.arange(ITEMS))
+    np.savez(folder / "named.npz", embedding=vectors(1), key=IDS, labels=LABELS)
+    np.savez(folder / "unnamed.npz", item=IDS, kind=LABELS)
     table = {"sku": IDS.tolist(), "emb": list(new), "id": np.arange(ITEMS), "kind": LABELS.astype(str).tolist()}
     pq.write_table(pa.table({**table, "emb": pa.array(table["emb"], pa.list_(pa.float32()))}), folder / "named.parquet")
     npz("numbers", vectors(1), labels=LABELS + 7)  # 7 to 11, which texts sort as "10", "11", "7", ...
@@ -142,12 +143,9 @@ def test_embeddings_that_cannot_be_used(refused: Fails, file: str, said: str) ->
     assert said in refused("--old", "old.npz", "--new", file)
 
 
-NAMES = ("--vector-column", "embedding", "emb", "--id-column", "item", "sku", "--label-column", "kind")
-
-
 def test_vectors_ids_and_labels_may_have_other_names(files: Path, tmp_path: Path) -> None:
-    def scores(old: Path, new: Path, *words: str) -> list[Any]:
-        assert main(["evaluate", "--old", str(old), "--new", str(new), *QUICK, *words, "--out", str(tmp_path)]) in (
+    def scores(old: Path, new: Path | str) -> list[Any]:
+        assert main(["evaluate", "--old", str(old), "--new", str(new), *QUICK, "--out", str(tmp_path)]) in (
             0,
             1,
         )
@@ -155,8 +153,8 @@ def test_vectors_ids_and_labels_may_have_other_names(files: Path, tmp_path: Path
         return [record[system] for system in ("self_old", "cross", "self_new")]
 
     usual = scores(files / "old.npz", files / "new.npz")
-    assert scores(files / "named.npz", files / "named.parquet", *NAMES) == usual
-    assert scores(files / "old.npz", files / "named.parquet", *NAMES) == usual
+    url = f"parquet:{files / 'named.parquet'}?vector=emb&id=sku&label=kind"
+    assert scores(files / "named.npz", url) == scores(files / "old.npz", url) == usual
 
 
 @pytest.mark.parametrize("sides", [("numbers", "texts"), ("texts", "numbers")])
@@ -180,12 +178,8 @@ def test_labels_are_the_same_as_numbers_and_as_texts(files: Path, tmp_path: Path
         ("--old old.npz --new new.npz fewer.npz", "follow different protocols"),
         ("--old old.npz --new new.npz --old-name m --new-name m", "declared:m: these are the same model"),
         ("--old old.safetensors --new new.safetensors --similarity cosine", "Next: leave --similarity out"),
-        ("--old named.npz --new new.npz", "has arrays embedding, item, kind, ids. Expected: an array 'vectors'"),
-        (
-            "--old named.npz --new new.npz --vector-column embeding",
-            "Did you mean 'embedding'? Expected: one of its own",
-        ),
-        ("--old unlabelled_old.npz --new unlabelled.npz --label-column kind", "No file has a column 'kind'"),
+        ("--old unnamed.npz --new new.npz", "has arrays item, kind. Expected: an array 'vectors'"),
+        ("--old parquet:named.parquet?vector=enb --new new.npz", "Did you mean 'emb'?"),
         ("--old old.safetensors --new new.safetensors --new-name x", "Next: leave the name out"),
         ("--old old.npz --new new.npz --link empty", "'empty' is no adapter"),
         ("--old old.npz --new new.npz --similarity cosin", 'Did you mean "cosine"?'),

@@ -140,13 +140,13 @@ def test_vectors_that_break_a_promise(refused: Fails, tmp_path: Path) -> None:
         "nan": ("NaN or infinite", {"vectors": np.where(np.arange(12).reshape(3, 4) == 5, np.nan, good.vectors)}),
         "zero": ("no points", {"vectors": good.vectors * [[1], [0], [1]]}),
         "wide": ("hypersphere of dimension 8", {"vectors": np.tile(good.vectors, 2)}),
-        "double": ("float64", {"vectors": good.vectors.astype(np.float64)}),
+        "whole": ("int8", {"vectors": good.vectors}),
         "twice": ("more than once: 'i20'", {"ids": np.array(["i20", "i21", "i20"])}),
         "known": ("in the gallery already: 'i3'", {"ids": np.array(["i3", "i21", "i20"])}),
     }
     for name, (expected, changes) in broken.items():
         values = {"ids": np.array(list(good.ids)), "vectors": good.vectors, **changes}
-        kind = np.float64 if name == "double" else np.float32
+        kind = np.int8 if name == "whole" else np.float32
         np.savez(tmp_path / f"{name}.npz", **{**values, "vectors": values["vectors"].astype(kind)})
         for command in ("add", "import"):
             said = refused(command, "--embeddings", tmp_path / f"{name}.npz", "--name", "v1")
@@ -178,7 +178,7 @@ def test_tables(refused: Fails, tmp_path: Path) -> None:
     pq.write_table(pa.table({"key": ids, "vector": vectors}), tmp_path / "named.parquet")
     assert "1 ids are missing" in refused("import", "--embeddings", tmp_path / "missing.parquet", "--name", "v1")
     named = ("import", "--embeddings", tmp_path / "named.parquet", "--name", "v1")
-    assert "Unknown column" in refused(*named, "--id-column", "name")
+    assert "Unknown column" in refused(*named[:2], f"parquet:{named[2]}?id=name", "--name", "v1")
     assert "and no table" in refused("import", "--embeddings", f"lance:{tmp_path}")
     assert "Unknown table 'x'" in refused("import", "--embeddings", f"lance:{tmp_path}#x", "--name", "v1")
     assert "Nothing given to import" in refused("import")

@@ -335,7 +335,7 @@ def test_tables_of_others(vectors: Path, tmp_path: Path, run: Run) -> None:
     renamed = {"key": names["id"], "embedding": points, "heading": more["title"]}
     lancedb.connect(tmp_path / "db").create_table("things", pa.table(renamed))
     words = ["import", tmp_path / "g", "--embeddings", f"lance:{tmp_path / 'db'}#things?id=key",
-             "--vector-column", "embedding", "--take", "title=heading", "--name", "g1"]  # fmt: skip
+             "--take", "title=heading", "--name", "g1"]  # fmt: skip
     assert "skip-existing" in run(*words, code=2)["error"]["to_do"]
     done = run(*words, "--skip-existing", "--batch", 50)
     assert (done["written"], done["skipped"], done["items"]) == (ITEMS - 30, 30, ITEMS)

@@ -82,12 +82,10 @@ def test_a_gap_that_completion_left_is_filled(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_password_is_not_in_what_to_type_next() -> None:
-    source = Items(
-        embeddings=Place("postgresql://me:s3cret@host/shop?table=items"), id_column="code", take=["a", "b=c"]
-    )
+    source = Items(embeddings=Place("postgresql://me:s3cret@host/shop?table=items"), take=["a", "b=c"])
     assert again("live", source) == (
         "limpet gallery import live --embeddings 'postgresql://me@host/shop?table=items' "
-        "--id-column code --take a b=c --name g1 --skip-existing"
+        "--take a b=c --name g1 --skip-existing"
     )
 
 
@@ -225,20 +223,6 @@ def test_labels_that_a_gallery_cannot_keep_are_named(run: Run) -> None:
     assert "no columns of these names: 'label', 'price'." in said
     assert "Not taken as metadata: 'label'." in run(
         "create", "memory:chosen", "--embeddings", "more.npz", "--name", "v1", "--columns", "price=number"
-    )
-
-
-def test_arrays_of_other_names_are_found(run: Run) -> None:
-    with np.load("old.npz") as old:
-        np.savez("named.npz", key=old["ids"], values=old["vectors"])
-    columns = ["--id-column", "key", "--vector-column", "values"]
-    assert "40 items from 'named.npz'" in run(
-        "create", "memory:n", "--embeddings", "named.npz", "--name", "v1", *columns
-    )
-    run("create", "memory:m", "--name", "v1", "--dim", 8)
-    assert "40 items from 'named.npz'" in run("import", "m", "--embeddings", "named.npz", "--name", "v1", *columns)
-    assert "has no column 'value'" in run(
-        "create", "memory:o", "--embeddings", "named.npz", "--name", "v1", "--vector-column", "value", code=2
     )
 
 

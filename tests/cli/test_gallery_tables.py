@@ -52,7 +52,7 @@ class Shop:
         self.url, self.table, self.capsys = url, f"{read_address(url).schema}_goods", capsys
         self.execute(TABLE.format(self.table.removesuffix("_goods")))
         table = f"{url.partition('&schema=')[0]}&table={self.table}"
-        self.source = ["--embeddings", table, "--id-column", "key", "--vector-column", "embedding"]
+        self.source = ["--embeddings", f"{table}&id=key&vector=embedding"]
         self.said = ""
 
     def execute(self, statement: str) -> None:
@@ -124,7 +124,6 @@ def test_columns_are_chosen(shop: Shop, tmp_path: Path) -> None:
         (["--take", "two words=title"], "A metadata column 'two words'"),
         (["--take", "title", "title"], "Expected: 'title' once"),
         (["--take", "=title"], "Expected: COLUMN, or NAME=COLUMN"),
-        (["--vector-column", "vektor"], "Unknown column of table"),
     ],
 )  # fmt: skip
 def test_wrong_choices_make_no_gallery(words: list[str], said: str, shop: Shop, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from limpet.cli.console import (
     print_table,
     training_progress,
 )
-from limpet.cli.evidence import refuse_no_labels, refuse_swapped
+from limpet.cli.evidence import refuse_swapped
 from limpet.cli.models import Model, Opening
 from limpet.cli.options import DataSets, Reading, guarded
 from limpet.cli.pages import Report, check_report, page_line, page_written
@@ -117,7 +117,6 @@ class BothModels(Options):
 
         settings = opening.settings
         old, new = side(stored[0], self.old, TextSettings()), side(stored[1], self.new, settings)
-        refuse_no_labels(reading.label_column, [old, new])
         refuse_swapped(old, new, self.old.vectors)
         frozen: FrozenModel | None = None
         if self.new.vectors is None:
@@ -298,8 +297,8 @@ class Pair:
 def _as_options(values: Mapping[str, object]) -> list[str]:
     """Write what was given as options.
 
-    >>> _as_options({"max_length": 8, "id_column": ["a", "b"], "query_prefix": None})
-    ['--max-length', '8', '--id-column', 'a', 'b']
+    >>> _as_options({"max_length": 8, "skip_unusable": True, "query_prefix": None})
+    ['--max-length', '8', '--skip-unusable']
     """
     return [
         word

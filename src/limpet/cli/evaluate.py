@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from limpet.cli.console import as_json, console, exit_code, print_error, print_json, print_table
-from limpet.cli.evidence import Pictures, Sides, classes_seen, refuse_no_labels, refuse_swapped, write_evidence
+from limpet.cli.evidence import Pictures, Sides, classes_seen, refuse_swapped, write_evidence
 from limpet.cli.options import Answers, DataSets, Judging, Output, Reading, Shown, Similarity
 from limpet.cli.pages import check_report
 from limpet.cli.parameters import RARE, Options
@@ -187,7 +187,6 @@ def evaluate(
         old, new, third = given_old.needed(reading), given_new.needed(reading), given_third.sides(reading)
     old, new = reading.without_left_out(old), reading.without_left_out(new)
     third = None if third is None else reading.without_left_out(third)
-    refuse_no_labels(reading.label_column, [one for sides in (old, new, third) if sides is not None for one in sides])
     refuse_swapped(old.gallery, new.gallery, given_old.place)
     of_old = model_of(old.gallery)
     if models.pad_old:

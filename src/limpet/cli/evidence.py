@@ -145,20 +145,6 @@ def _searches(maker: Path) -> tuple[str, str] | None:
     return (adapter.mapped_fingerprint, adapter.fitted.target) if adapter.direction == "new_to_old" else None
 
 
-def refuse_no_labels(asked: Sequence[str], sets: Sequence[EmbeddingSet]) -> None:
-    """Refuse a name for labels that no file knows, by which nobody would be judged.
-
-    Raises:
-        ConfigError: Names were given, and no set has labels.
-    """
-    if asked and all(embeddings.labels is None for embeddings in sets):
-        raise ConfigError(
-            f"No file has a column {' or '.join(map(repr, asked))}.",
-            expected="the name of the labels in at least one of the files",
-            to_do="correct --label-column, or leave it out to measure without labels.",
-        )
-
-
 class Pictures:
     """Finds the pixels of an item by its id, for the example strips of a report."""
 

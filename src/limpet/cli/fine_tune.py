@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from limpet.cli.adapt import refuse_useless
 from limpet.cli.console import console, counting_progress, training_progress
-from limpet.cli.evidence import refuse_no_labels
 from limpet.cli.models import Model, Opening
 from limpet.cli.options import DataSets, Reading
 from limpet.cli.parameters import RARE, Named, Options
@@ -59,9 +58,7 @@ class OldGallery(Options):
         from limpet.models.text_encoders import TextSettings
 
         if self.old.vectors is not None:
-            found = reading.part(self.old.vectors, self.old_name)
-            refuse_no_labels(reading.label_column, [found])
-            return found
+            return reading.part(self.old.vectors, self.old_name)
         refuse_useless(reading.changed, f"with --old {self.old}", "files of vectors are read so; leave it out.")
         return opening.embedded(self.old, texts, role="document", cache=cache, settings=TextSettings())
 

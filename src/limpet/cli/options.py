@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from limpet.data.text_pairs import TextPairs
     from limpet.data.text_set import TextData, TextSet
     from limpet.embeddings import EmbeddingSet
-    from limpet.embeddings.files import FileColumns
     from limpet.evaluation.protocols import Protocol
     from limpet.models.release import Release
     from limpet.models.specs import EncoderSpec
@@ -101,23 +100,9 @@ class Reading(Options):
     Args:
         skip_unusable: Leave out items whose vector is zero, NaN or infinite there, and list their ids; all models of an
             evaluation then leave them out.
-        vector_column: What .npz and .parquet files, and sources whose URL does not say it, call the vectors, where it
-            is not "vectors" and "vector"; of several names the first counts that a file has.
-        id_column: The same of the ids, "ids" and "id".
-        label_column: The same of the labels, "labels" and "label".
     """
 
     skip_unusable: Annotated[bool, RARE] = False
-    vector_column: Annotated[list[str], RARE] = field(default_factory=list)
-    id_column: Annotated[list[str], RARE] = field(default_factory=list)
-    label_column: Annotated[list[str], RARE] = field(default_factory=list)
-
-    @property
-    def columns(self) -> FileColumns:
-        """What files call vectors, ids and labels."""
-        from limpet.embeddings.files import FileColumns
-
-        return FileColumns(tuple(self.vector_column), tuple(self.id_column), tuple(self.label_column))
 
     def sides(self, place: Place, name: str | None = None, similarity: Similarity | None = None) -> Sides:
         """Open queries and gallery of one model: what ``limpet embed`` wrote, or vectors made elsewhere.
@@ -174,7 +159,7 @@ class Reading(Options):
 
         with leaving_out(place, self.skip_unusable) as unusable:
             found = load_embeddings(
-                place.given, model=name, similarity=similarity, columns=self.columns, verify=True,
+                place.given, model=name, similarity=similarity, verify=True,
                 unusable=unusable,
             )  # fmt: skip
         self.left_out.update(unusable or ())

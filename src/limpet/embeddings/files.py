@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from difflib import get_close_matches
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from limpet.errors import ConfigError, DataError, nearest
+from limpet.errors import ConfigError, DataError
 from limpet.support.disk import open_file
 
 
@@ -34,7 +32,6 @@ IMPORTED = (".npz", ".npy", ".parquet")
 PARTS = ("query", "gallery", "embeddings", "train")
 """Names of the files of a model, without their ending."""
 _RELEASE = ("config.json", "model.safetensors")
-_MISSPELT = 0.75  # how like a name of the file one must be to be taken for a slip of it
 
 FILES_OF_EMBEDDINGS = "embeddings: what `limpet embed` wrote, or a .npz, .npy or .parquet file with vectors"
 _IMAGES = "images become embeddings by a release: `limpet embed images FOLDER --model release:RELEASE --out DIR`."
@@ -146,52 +143,22 @@ def _is_json(line: str) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class FileColumns:
-    """Names of Parquet columns or NumPy arrays, in place of the usual ones.
+USUAL_NAMES: Mapping[str, tuple[str, ...]] = {
+    "id": ("id", "ids", "_id", "pk", "uuid", "key"),
+    "vector": ("vector", "vectors", "embedding", "embeddings", "emb"),
+    "label": ("label", "labels"),
+}
+"""What columns and arrays are called where nobody says otherwise, by role; the first one counts that there is."""
 
-    Files that go together may call them differently: of several names the first one counts that a file has.
 
-    Args:
-        vector: Names of the vectors.
-        id: Names of the ids.
-        label: Names of the labels. A file need not have any.
+def by_role(present: Collection[str]) -> dict[str, str]:
+    """Return what ids, vectors and labels are called in a file or table; a role that nothing has is left out.
+
+    >>> by_role(["key", "embedding", "price"])
+    {'id': 'key', 'vector': 'embedding'}
     """
-
-    vector: Sequence[str] = ()
-    id: Sequence[str] = ()
-    label: Sequence[str] = ()
-
-    def found(self, path: str | Path, present: Sequence[str], usual: Mapping[str, str]) -> dict[str, str]:
-        """Return for each of "vector", "id" and "label" what it is called in a file; what is not there is left out.
-
-        Args:
-            path: The file.
-            present: What it holds.
-            usual: What these are called where no name was given.
-
-        Raises:
-            DataError: Vectors or ids were named, and the file has neither that name nor the usual one; or it has none
-                of the names that were given, and one that is like them.
-        """
-        found = {}
-        for what, name in usual.items():
-            asked: Sequence[str] = getattr(self, what)
-            there = [one for one in (*asked, name) if one in present]
-            others = [one for one in present if one not in usual.values()]
-            meant = bool(asked) and bool(get_close_matches(asked[0], others, n=1, cutoff=_MISSPELT))
-            if there and (there[0] in asked or not meant):
-                found[what] = there[0]
-            elif asked and (what != "label" or meant):
-                raise DataError(
-                    f"'{path}' has no column {' or '.join(map(repr, asked))}.{nearest(asked[0], present)}",
-                    expected=f"one of its own: {', '.join(present) or 'none'}",
-                    to_do=f"name the one with the {what}s: --{what}-column NAME.",
-                )
-        return found
-
-
-USUAL = FileColumns()
+    found = {role: [name for name in names if name in present] for role, names in USUAL_NAMES.items()}
+    return {role: names[0] for role, names in found.items() if names}
 
 
 def files_in(folder: Path) -> list[str]:

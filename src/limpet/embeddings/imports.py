@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from limpet.embeddings.conversion import Arrays, values_of
 from limpet.embeddings.embedding_set import EmbeddingSet, unusable_rows
-from limpet.embeddings.files import NUMPY, NUMPY_ARCHIVE, PARQUET, USUAL, FileColumns, refuse_other_kind
+from limpet.embeddings.files import NUMPY, NUMPY_ARCHIVE, PARQUET, by_role, refuse_other_kind
 from limpet.embeddings.forms import Form, Role, space_of
 from limpet.embeddings.numpy_files import NumpyFile
 from limpet.embeddings.room import gather, rows_at_once
@@ -41,14 +41,13 @@ def from_npz(
     space: Space | None = None,
     similarity: str | None = None,
     role: Role = "both",
-    names: FileColumns = USUAL,
     most_memory: int | None = None,
     unusable: list[str] | None = None,
 ) -> EmbeddingSet:
     """Import vectors from ``.npz`` (arrays ``vectors``, optional ``ids``, ``labels``, ``class_names``) or ``.npy``.
 
-    Numbers of other floating types are rounded to float32. An ``.npy`` file of float32 stays where it is and is mapped:
-    it must not be altered while the set is in use.
+    Arrays may have any of `limpet.embeddings.files.USUAL_NAMES`. Other floating types are rounded to float32.
+    An ``.npy`` file of float32 stays where it is and is mapped: it must not be altered while the set is in use.
 
     Args:
         path: The file; one that holds pickled objects is refused.
@@ -57,7 +56,6 @@ def from_npz(
         similarity: How they are compared, in place of the space: "cosine", "inner-product" or "euclidean"; see
             `limpet.embeddings.forms.space_named`.
         role: What the items are to the model.
-        names: What vectors, ids and labels are called in the file, where it is not as above.
         most_memory: Bytes of vectors that are kept in memory; half of what is available when left out.
         unusable: Gets the ids of items whose vector is zero, NaN or infinite, which are left out; such vectors are
             refused when it is left out.
@@ -68,7 +66,7 @@ def from_npz(
     """
     refuse_other_kind(path, NUMPY, NUMPY_ARCHIVE)
     try:
-        arrays = _npz_arrays(Path(path), names, most_memory)
+        arrays = _npz_arrays(Path(path), most_memory)
     except LimpetError:
         raise
     except NPZ_ERRORS as error:
@@ -82,9 +80,9 @@ def from_npz(
     )
 
 
-def _npz_arrays(path: Path, names: FileColumns, most_memory: int | None) -> Arrays:
+def _npz_arrays(path: Path, most_memory: int | None) -> Arrays:
     file = NumpyFile(path)
-    found = (names if file.archive else USUAL).found(path, file.names, _ARRAYS)
+    found = by_role(file.names)
     if "vector" not in found:
         raise _without_vectors(path, f"arrays {', '.join(file.names) or 'none'}")
     vector, called = found["vector"], {name: _ARRAYS[what] for what, name in found.items()}
@@ -116,14 +114,14 @@ def from_parquet(
     space: Space | None = None,
     similarity: str | None = None,
     role: Role = "both",
-    names: FileColumns = USUAL,
     most_memory: int | None = None,
     unusable: list[str] | None = None,
 ) -> EmbeddingSet:
     """Import vectors from Parquet with columns ``id``, ``vector`` and optionally ``label`` (numbers or texts).
 
-    Further numeric columns are kept as columns of the set. The path may be a folder of ``.parquet`` files, read one
-    after another by name. The other arguments are those of `from_npz`.
+    Columns may have any of `limpet.embeddings.files.USUAL_NAMES`; `limpet.load_embeddings` reads others by the URL
+    ``parquet:FILE?vector=NAME``. Further numeric columns are kept as columns of the set. The path may be a folder of
+    ``.parquet`` files, read one after another by name. The other arguments are those of `from_npz`.
 
     Raises:
         ConfigError: Both a space and a similarity were given, or one that is unknown.
@@ -133,7 +131,7 @@ def from_parquet(
     from limpet.embeddings.table_pass import Pass
 
     refuse_other_kind(path, PARQUET)
-    files = ParquetFiles(path, names)
+    files = ParquetFiles(path)
     if "vectors" in files.taken:
         raise DataError(
             f"'{path}' has numbers called 'vectors'.",
@@ -205,6 +203,5 @@ def _without_vectors(path: str | Path, found: str) -> DataError:
     return DataError(
         f"'{path}' has {found}.",
         expected="an array 'vectors' of shape (items, dimension)",
-        to_do="write one row per item under this name. `limpet evaluate`, `adapt` and `embed` also take another: "
-        "--vector-column NAME.",
+        to_do="write one row per item under this name.",
     )

@@ -12,14 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from limpet.embeddings.files import USUAL, FileColumns
+from limpet.embeddings.files import USUAL_NAMES, by_role
 from limpet.errors import DataError, reason
 from limpet.support.disk import regular
 
 READ_BYTES = 2**20  # of a column at a time; without a bound a reader takes a whole row group
 ERRORS = (OSError, EOFError, UnicodeDecodeError, pa.ArrowException)
 """What Arrow and Python raise for files that are no Parquet, are cut off or damaged."""
-_COLUMNS = {"vector": "vector", "id": "id", "label": "label"}
 
 
 class ParquetFiles:
@@ -27,13 +26,12 @@ class ParquetFiles:
 
     Args:
         path: The file, or a folder of ``.parquet`` files with the same columns.
-        names: What its vectors, ids and labels are called; here they are "vector", "id" and "label" in any case.
 
     Raises:
         DataError: There is none, one cannot be read, holds no vectors or rows, or they have different columns.
     """
 
-    def __init__(self, path: str | Path, names: FileColumns = USUAL) -> None:
+    def __init__(self, path: str | Path) -> None:
         self.path = path
         self.files = sorted(Path(path).glob("*.parquet")) if Path(path).is_dir() else [Path(path)]
         if not self.files:
@@ -47,7 +45,7 @@ class ParquetFiles:
             self.rows = sum(rows for _, rows in opened)
             if any(rows < 0 for _, rows in opened):
                 raise pa.ArrowInvalid(f"it says that it has {self.rows} rows")
-            self._called = names.found(path, self.schema.names, _COLUMNS)
+            self._called = by_role(self.schema.names)
             self._check(schema for schema, _ in opened)
 
     def _check(self, schemas: Iterator[Any]) -> None:
@@ -56,8 +54,8 @@ class ParquetFiles:
             raise DataError(
                 f"'{self.path}' has columns {', '.join(names) or 'none'}.",
                 expected="a column 'vector' of lists of numbers",
-                to_do="rename the columns ('id' and 'label' are optional), or say which one it is: --vector-column "
-                "NAME of `limpet evaluate`, `adapt` and `embed`.",
+                to_do=f"rename the columns ('id' and 'label' are optional), or say which is which by a URL: "
+                f"'parquet:{self.path}?vector=NAME&id=NAME&label=NAME'.",
             )
         repeated = next((name for name in names if names.count(name) > 1), None)
         if repeated is not None:
@@ -77,7 +75,7 @@ class ParquetFiles:
     @property
     def taken(self) -> list[str]:
         """Names of the columns that say something of an item: vectors, ids, labels and numbers."""
-        own = [*self._called.values(), *_COLUMNS]
+        own = [*self._called.values(), *USUAL_NAMES]
         numbers = [
             one.name
             for one in self.schema

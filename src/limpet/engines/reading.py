@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,12 +13,12 @@ from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet, Form, Role, StringArray, storage
 from limpet.embeddings.conversion import Arrays
-from limpet.embeddings.files import IMPORTED, USUAL, FileColumns, model_folder
+from limpet.embeddings.files import IMPORTED, model_folder
 from limpet.embeddings.forms import space_named
 from limpet.embeddings.imports import check_vectors, imported
 from limpet.embeddings.room import gather, rows_at_once
 from limpet.embeddings.table_pass import Pass
-from limpet.engines.address import Address, Roles
+from limpet.engines.address import Roles
 from limpet.engines.source import Source, check_readable, metadata_kind, needed, roles_of, texts_of_ids
 from limpet.engines.sources import address_of, open_source
 from limpet.errors import ConfigError, DataError, refuse
@@ -39,7 +38,6 @@ def load_embeddings(
     *,
     model: str | None = None,
     similarity: str | None = None,
-    columns: FileColumns = USUAL,
     verify: bool = False,
     unusable: list[str] | None = None,
 ) -> EmbeddingSet:
@@ -52,8 +50,6 @@ def load_embeddings(
             out.
         similarity: How vectors made elsewhere are compared: "cosine", "inner-product" or "euclidean"; as a source says,
             or by the cosine, when left out.
-        columns: What vectors, ids and labels are called, where it is not "vectors", "ids", "labels" in NumPy files and
-            "vector", "id", "label" elsewhere.
         verify: Read a file of limpet wholly, and compare it with its digest; others are always read wholly.
         unusable: Gets the ids of items whose vector is zero, NaN or infinite, which are left out; such vectors are
             refused when it is left out.
@@ -71,7 +67,7 @@ def load_embeddings(
         )
     address = address_of(place) if isinstance(place, str) else None
     if address is not None:
-        source = open_with(address, columns)
+        source = open_source(address)
         said = source.record is not None or address.model is not None
         made_by = f"declared:{model or address.called}" if model is not None or not said else None
         return embeddings_of(source, fingerprint=made_by, similarity=similarity, unusable=unusable)
@@ -88,7 +84,7 @@ def load_embeddings(
     if path.suffix in IMPORTED or path.is_dir():
         importer = storage.from_npz if path.suffix in (".npz", ".npy") else storage.from_parquet
         made_by = f"declared:{model or place}"
-        return importer(path, fingerprint=made_by, similarity=similarity, names=columns, unusable=unusable)
+        return importer(path, fingerprint=made_by, similarity=similarity, unusable=unusable)
     if similarity is not None:
         raise ConfigError(
             f"'{path}' says how its vectors are compared, and the similarity {similarity} was given.",
@@ -103,26 +99,6 @@ def load_embeddings(
             to_do="leave the name out.",
         )
     return found
-
-
-def open_with(address: Address, names: FileColumns) -> Source:
-    """Open a source whose columns have one of several names, where its address says nothing of them.
-
-    Args:
-        address: Where it is.
-        names: What vectors, ids and labels may be called; of several names the first one counts that there is.
-
-    Raises:
-        ConfigError: It has no vectors or ids of the names.
-    """
-    source = open_source(address)
-    further = {}
-    for role in ("id", "vector", "label"):
-        asked: Sequence[str] = getattr(names, role)
-        if asked and getattr(address.roles, role) is None:
-            there = [name for name in asked if name in source.schema]
-            further[role] = there[0] if there else asked[0] if role != "label" else None
-    return open_source(replace(address, roles=replace(address.roles, **further))) if further else source
 
 
 def embeddings_of(

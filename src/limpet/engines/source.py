@@ -14,6 +14,7 @@ from typing import ClassVar, Protocol, TypedDict
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from limpet.embeddings.files import USUAL_NAMES
 from limpet.engines.address import Address, Roles, Sample
 from limpet.engines.filters import Conditions
 from limpet.engines.where import read_conditions
@@ -21,13 +22,10 @@ from limpet.errors import ConfigError, DataError, unknown_name
 from limpet.geometry import SpaceRecord
 
 _USUAL = {
-    "id": ("id", "ids", "_id", "pk", "uuid", "key"),
-    "vector": ("vector", "embedding", "emb", "vectors", "embeddings"),
+    **USUAL_NAMES,
     "text": ("text", "document", "content", "body"),
     "image": ("image", "image_path", "path"),
-    "label": ("label", "labels"),
 }
-"""What columns are called where nobody says otherwise, by role; the first one counts that there is."""
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from limpet.cli.places import Place
-from limpet.embeddings.files import IMPORTED, USUAL, FileColumns, model_folder
+from limpet.embeddings.files import IMPORTED, model_folder
 from limpet.errors import ConfigError, refuse, without_secrets
 
 if TYPE_CHECKING:
@@ -75,7 +75,6 @@ def open_vectors(
     *,
     parts: tuple[str, ...] = ("gallery", "embeddings"),
     fingerprint: str | None = None,
-    columns: FileColumns = USUAL,
     skip_unusable: bool | None = None,
 ) -> EmbeddingSet:
     """Open a file of embeddings, the part of a folder that `limpet embed` wrote, or a source.
@@ -84,7 +83,6 @@ def open_vectors(
         place: The file, folder or source.
         parts: Names of the parts to look for in a folder, the first one found is opened.
         fingerprint: Of the model that made vectors which do not say so.
-        columns: What these call vectors and ids.
         skip_unusable: Leave out items whose vector is zero, NaN or infinite there, and say which; None where the
             command has no option for it.
 
@@ -97,7 +95,7 @@ def open_vectors(
 
     if place.address is not None:
         with leaving_out(place, skip_unusable) as unusable:
-            return of_source(place.address, fingerprint, columns, unusable)
+            return of_source(place.address, fingerprint, unusable)
     file = part_of(place.path, parts) if place.path.is_dir() else place.path
     if file.suffix not in IMPORTED or not file.exists():
         found = Reading().file(Place(str(file)))
@@ -111,13 +109,12 @@ def open_vectors(
         raise unnamed(f"'{file}'")
     importer = storage.from_parquet if file.suffix == ".parquet" else storage.from_npz
     with leaving_out(place, skip_unusable) as unusable:
-        return importer(file, fingerprint=fingerprint, names=columns, unusable=unusable)
+        return importer(file, fingerprint=fingerprint, unusable=unusable)
 
 
 def of_source(
     address: Address,
     fingerprint: str | None,
-    columns: FileColumns = USUAL,
     unusable: list[str] | None = None,
 ) -> EmbeddingSet:
     """Read the embeddings of a source.
@@ -127,9 +124,10 @@ def of_source(
         DataError: Rows cannot be used.
         StoreError: The source is out of reach.
     """
-    from limpet.engines.reading import embeddings_of, open_with
+    from limpet.engines.reading import embeddings_of
+    from limpet.engines.sources import open_source
 
-    source = open_with(address, columns)
+    source = open_source(address)
     if fingerprint is None and address.model is None and not (source.record or {}).get("fingerprint"):
         raise unnamed(source.name)
     return embeddings_of(source, fingerprint=fingerprint, unusable=unusable)

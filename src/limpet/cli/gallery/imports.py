@@ -17,7 +17,6 @@ from limpet.cli.options import DataSets, leaving_out
 from limpet.cli.parameters import RARE, Options, as_typed
 from limpet.cli.places import Place
 from limpet.embeddings import EmbeddingSet
-from limpet.embeddings.files import FileColumns
 from limpet.errors import DataError, refuse, shown, without_secrets
 
 if TYPE_CHECKING:
@@ -39,8 +38,6 @@ class Items(Embedder):
         embeddings: A folder that `limpet embed` wrote (its gallery), a folder of .parquet files, one .safetensors,
             .npz, .npy or .parquet file, or the URL of a table or collection:
             postgresql://USER@HOST/DATABASE?table=items, lance:FOLDER#TABLE and the like.
-        id_column: Column of ids, in tables, Parquet and .npz files.
-        vector_column: Column of vectors there.
         take: Which columns of a table become metadata: title, or price=unit_price to call it otherwise; when left out
             all that can, or in a gallery that is there all that have the name of one of its columns.
         name: What you call the model that made the vectors, where they do not say it; or a generation of the gallery,
@@ -49,8 +46,6 @@ class Items(Embedder):
     """
 
     embeddings: Place | None = None
-    id_column: Annotated[str | None, RARE] = None
-    vector_column: Annotated[str | None, RARE] = None
     take: list[str] = field(default_factory=list)
     name: str | None = None
     skip_unusable: Annotated[bool, RARE] = False
@@ -95,16 +90,12 @@ class Items(Embedder):
             refuse(self.name is not None, f"--name {self.name} with {given[0]}.",
                    "it only for vectors made elsewhere")  # fmt: skip
             return self.items(sets, known)
-        named = FileColumns(
-            vector=() if self.vector_column is None else (self.vector_column,),
-            id=() if self.id_column is None else (self.id_column,),
-        )
         if self.table is not None:
-            from limpet.engines.reading import open_with
+            from limpet.engines.sources import open_source
 
-            return open_with(self.table, named)
+            return open_source(self.table)
         place = self.embeddings or Place(".")
-        return open_vectors(place, fingerprint=fingerprint, columns=named, skip_unusable=self.skip_unusable)
+        return open_vectors(place, fingerprint=fingerprint, skip_unusable=self.skip_unusable)
 
     def added(self, gallery: Gallery, found: Found, fingerprint: str | None, commits: Commits) -> Imported:
         """Add what was opened to a gallery, showing progress.
