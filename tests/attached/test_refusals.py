@@ -114,7 +114,7 @@ def test_an_attachment_that_cannot_be_opened_leaves_no_connection(shop: Shop, mo
         with pytest.raises(StoreError, match="The database fails") as refused:
             opened()
         kept.append(refused.value)
-    ours = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'limpet attach'"
+    ours = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'limpet'"
     until = time.monotonic() + 120
     while shop.execute(ours) != [(0,)] and time.monotonic() < until:
         time.sleep(0.01)  # until the server sees that they are closed

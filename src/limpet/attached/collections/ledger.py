@@ -69,9 +69,8 @@ class PostgresAttachmentDatabase:
 
             from limpet.engines.postgres.address import read_address
         self._error = psycopg.Error
-        settings: dict[str, Any] = {"connect_timeout": 10, **read_address(url).parameters}
         with self._translated():
-            self._connection = psycopg.connect(**settings, autocommit=True)
+            self._connection = read_address(url).connect(autocommit=True)
         self._connection.isolation_level = (
             psycopg.IsolationLevel.READ_COMMITTED
         )  # one after another, and seen by the next

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import quote, unquote, urlencode
 
 import psycopg
@@ -13,6 +14,12 @@ from limpet.errors import ConfigError, without_secrets
 
 DEFAULT_SCHEMA = "limpet"
 
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+_PATIENT = {
+    "application_name": "limpet", "connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10,
+    "keepalives_count": 3,
+}  # fmt: skip
 _DRIVER = re.compile(r"(?<=^postgresql)\+\w+(?=://)|(?<=^postgres)\+\w+(?=://)")
 _SECRET = re.compile("password|secret|scram_")
 _SCHEMA = re.compile("[a-z_][a-z0-9_]{0,62}")
@@ -30,6 +37,15 @@ class PostgresAddress:
 
     schema: str
     parameters: dict[str, str] = field(repr=False)
+
+    def connect(self, **options: Any) -> Connection:
+        """Open a connection; a server that stopped answering is noticed within a minute.
+
+        Args:
+            options: Of `psycopg.connect`.
+        """
+        settings: dict[str, Any] = {**_PATIENT, **self.parameters, **options}
+        return psycopg.connect(**settings)
 
     @property
     def url(self) -> str:

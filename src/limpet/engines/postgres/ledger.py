@@ -19,11 +19,9 @@ from psycopg.pq import TransactionStatus
 from psycopg.types import TypeInfo
 
 from limpet.engines.forks import at_fork, unforked
-from limpet.engines.postgres.address import PostgresAddress
+from limpet.engines.postgres.address import Connection, PostgresAddress
 from limpet.errors import LastingStoreError, StoreError
 from limpet.support.disk import Disk
-
-Connection = psycopg.Connection[tuple[Any, ...]]
 
 BEGIN, SNAPSHOT = "BEGIN", "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 EXTENSION = """(SELECT quote_ident(nspname) FROM pg_catalog.pg_extension
@@ -31,10 +29,6 @@ EXTENSION = """(SELECT quote_ident(nspname) FROM pg_catalog.pg_extension
 """The schema of pgvector, in SQL."""
 
 _KEPT_CONNECTIONS = 8
-_PARAMETERS: dict[str, Any] = {
-    "application_name": "limpet", "connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10,
-    "keepalives_count": 3,
-}  # fmt: skip
 _INSERT = re.compile(r"INSERT INTO (\w+) VALUES \((?:\?, )*\?\)")
 _SETTINGS = f"""
 SELECT set_config('search_path', quote_ident('%s') || coalesce(', ' || {EXTENSION}, ''), true),
@@ -96,10 +90,9 @@ class PostgresDatabase:
             self._idle.append(connection)
 
     def _open(self) -> Connection:
-        settings = {**_PARAMETERS, **self.address.parameters}
         with translated(self.address.url):
             with unforked():
-                connection: Connection = psycopg.connect(**settings, autocommit=True, prepare_threshold=None)
+                connection = self.address.connect(autocommit=True, prepare_threshold=None)
                 self._opened.add(connection)
             try:
                 if self._vector is None:

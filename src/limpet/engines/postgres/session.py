@@ -17,17 +17,13 @@ from psycopg.pq import TransactionStatus
 from psycopg.sql import Identifier, Literal
 from psycopg.types import TypeInfo
 
-from limpet.engines.postgres.address import PostgresAddress
-from limpet.engines.postgres.ledger import EXTENSION, Connection
+from limpet.engines.postgres.address import Connection, PostgresAddress
+from limpet.engines.postgres.ledger import EXTENSION
 from limpet.errors import GalleryError, LastingStoreError, StoreError, reason
 
 Result = TypeVar("Result")
 Row = tuple[Any, ...]
 
-_PARAMETERS: dict[str, Any] = {
-    "application_name": "limpet attach", "connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10,
-    "keepalives_count": 3,
-}  # fmt: skip
 logging.getLogger("psycopg").addHandler(logging.NullHandler())  # it repeats what is raised, on standard error
 RETRIES = 8
 """How often to call again, with growing pauses, while the database is out of reach."""
@@ -203,8 +199,7 @@ class Session:
 
     def _opened(self) -> Connection:
         if self._connection is None or self._connection.closed:
-            settings = {**_PARAMETERS, **self.address.parameters}
-            connection: Connection = psycopg.connect(**settings, autocommit=True, prepare_threshold=None)
+            connection = self.address.connect(autocommit=True, prepare_threshold=None)
             try:
                 [(standby,)] = connection.execute(b"SELECT pg_is_in_recovery()").fetchall()
                 if standby:

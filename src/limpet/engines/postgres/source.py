@@ -24,7 +24,7 @@ from psycopg.types import TypeInfo
 
 from limpet.engines.address import Address
 from limpet.engines.moment import kept
-from limpet.engines.postgres.address import read_address
+from limpet.engines.postgres.address import PostgresAddress, read_address
 from limpet.engines.source import declared_similarity, filter_of, metadata_kind, needed, roles_of, whole_ids
 from limpet.errors import ConfigError, DataError, LastingStoreError, StoreError, reason, refuse
 
@@ -104,7 +104,7 @@ class PostgresTable:
         self.address, self.table = address, str(address.table)
         options = dict(address.options)
         schema = options.pop("schema", None)
-        self._parameters = read_address(f"{address.place}?{urlencode(options, quote_via=quote)}").parameters
+        self._database = read_address(f"{address.place}?{urlencode(options, quote_via=quote)}")
         parts = self.table.split(".")
         self._identifier = sql.Identifier(*([schema] if schema and len(parts) == 1 else []), *parts)
         self.name = f"table '{self.table}' of the database"
@@ -204,13 +204,14 @@ class PostgresTable:
     @contextmanager
     def _connected(self) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
         """Give a connection that only reads, and sees one moment."""
-        settings: dict[str, Any] = {"connect_timeout": 10, **self._parameters}
-        user = settings.get("user", "USER")
+        user = self._database.parameters.get("user", "USER")
         try:
-            with psycopg.connect(**settings) as connection:
+            with self._database.connect() as connection:
                 user, info = connection.info.user, connection.info
                 connection.read_only, connection.isolation_level = True, psycopg.IsolationLevel.REPEATABLE_READ
-                snapshot = kept(("postgresql", info.host, info.port, info.dbname), lambda stack: _held(settings, stack))
+                snapshot = kept(
+                    ("postgresql", info.host, info.port, info.dbname), lambda stack: _held(self._database, stack)
+                )
                 if snapshot is not None:
                     connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
                 connection.execute(_UNHURRIED)
@@ -241,9 +242,9 @@ class PostgresTable:
             ) from error
 
 
-def _held(settings: dict[str, Any], stack: ExitStack) -> str:
+def _held(database: PostgresAddress, stack: ExitStack) -> str:
     """Return the snapshot of a transaction that stays open, for readings of the same moment."""
-    connection = stack.enter_context(psycopg.connect(**settings))
+    connection = stack.enter_context(database.connect())
     connection.read_only, connection.isolation_level = True, psycopg.IsolationLevel.REPEATABLE_READ
     connection.execute(_UNHURRIED)
     [(snapshot,)] = connection.execute("SELECT pg_export_snapshot()").fetchall()

@@ -18,10 +18,10 @@ from limpet.engines.filters import Filter
 from limpet.engines.ledger import GalleryLedger
 from limpet.engines.ledger_store import LedgerStore
 from limpet.engines.planning import CommitPlan, unknown_generation
-from limpet.engines.postgres.address import read_address
+from limpet.engines.postgres.address import Connection, read_address
 from limpet.engines.postgres.backup import copy_in, copy_out
 from limpet.engines.postgres.graphs import built, choose, chosen, definition, form_of, index_of, table_of
-from limpet.engines.postgres.ledger import EXTENSION, Connection, PostgresDatabase, translated
+from limpet.engines.postgres.ledger import EXTENSION, PostgresDatabase, translated
 from limpet.engines.postgres.rows import ROWS, append, create_table, decoded, drop_table, read, read_back
 from limpet.engines.postgres.schema import check_extension, create_schema, is_there, missing
 from limpet.engines.postgres.search import FoundRow, nearest
