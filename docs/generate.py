@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any
 import griffe
 from markdown.extensions.toc import slugify
 
-import limpet
 from limpet.cli import main
 from limpet.cli.app import path_of
 from limpet.methods.base import CompatibilityMethod
@@ -410,21 +409,40 @@ def command_pages() -> dict[str, str]:
 
 
 def python_pages() -> dict[str, str]:
-    """Return a page for every package that has public names, and one for what tests of other packages use.
+    """Return a page for every public module; a name that several of them export is described on the first page.
 
     Raises:
-        ValueError: A public name says nothing of itself.
+        ValueError: A public name has no docstring.
     """
-    pages: dict[str, list[str]] = {}
-    for module in (limpet, importlib.import_module("limpet.testing")):
-        for name in module.__all__:
-            value, place = getattr(module, name), f"{module.__name__}.{name}"
+    pages = {}
+    described: dict[int, str] = {}
+    for module, names in public_modules().items():
+        entries, listed = [], []
+        for name in names:
+            value, place = getattr(importlib.import_module(module), name), f"{module}.{name}"
             constant = not (inspect.isclass(value) or inspect.isfunction(value))
             if not constant and not inspect.getdoc(value):
                 raise ValueError(f"{place} has no docstring")
-            package = name.lower() if constant else value.__module__.split(".")[1]
-            pages.setdefault(package, [f"# {package.capitalize()}"]).append(f"::: {place}")
-    return {f"reference/python/{package}.md": "\n\n".join(parts) + "\n" for package, parts in pages.items()}
+            if isinstance(value, str | int | float | tuple):  # griffe does not read `A, B = 1, 2`
+                listed.append(f"- `{name}` = `{value!r}`")
+            elif constant or described.setdefault(id(value), place) == place:
+                entries.append(f"::: {place}")
+            else:
+                listed.append(f"- `{name}`: see [{described[id(value)]}][]")
+        about = summary(importlib.import_module(module).__doc__ or "")
+        parts = [f"# {module}", about, "\n".join(listed), *entries]
+        pages[f"reference/python/{module}.md"] = "\n\n".join(filter(None, parts)) + "\n"
+    return pages
+
+
+def public_modules() -> dict[str, list[str]]:
+    """Return the names that other packages may import, by module: every ``__all__``, that of limpet first."""
+    found = {}
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        if re.search("^__all__ = ", path.read_text(encoding="utf-8"), flags=re.M):
+            name = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
+            found[name] = list(importlib.import_module(name).__all__)
+    return dict(sorted(found.items()))
 
 
 def results_files() -> str:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from limpet.geometry import Space
 from limpet.methods.base import EVERY_SPACE, CompatibilityMethod, Head, OldModel, Read, Step
 from limpet.methods.predecessor import class_prototypes, require_old
-from limpet.support.ranges import NonNegative
+from limpet.support import NonNegative
 
 
 class ClassPull(CompatibilityMethod):

@@ -6,9 +6,9 @@ The names below load on first use, so that ``import limpet`` stays fast.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from limpet.support.lazy import on_first_use
 from limpet.support.reporting import register_loader
 from limpet.version import __version__ as __version__
 
@@ -34,38 +34,6 @@ if TYPE_CHECKING:
     from limpet.training.loop import fit
     from limpet.training.text_models import open_text_model
     from limpet.training.train import train_release
-
-_HOMES = {
-    "ADAPTERS": "limpet.adapters",
-    "METHODS": "limpet.methods",
-    "Adapter": "limpet.adapters",
-    "CompatibilityLoss": "limpet.training.compatibility_loss",
-    "CompatibilityMethod": "limpet.methods.base",
-    "EmbeddingSet": "limpet.embeddings",
-    "EncoderSpec": "limpet.models.specs",
-    "Experiment": "limpet.training.experiment",
-    "Gallery": "limpet.galleries",
-    "Geometry": "limpet.training.experiment",
-    "LimpetError": "limpet.errors",
-    "Hypersphere": "limpet.geometry",
-    "Recipe": "limpet.training.experiment",
-    "Release": "limpet.models.release",
-    "Space": "limpet.geometry",
-    "adapt": "limpet.linking.adapt",
-    "embed_images": "limpet.training.encode",
-    "encode": "limpet.training.encode",
-    "evaluate": "limpet.evaluation.evaluate",
-    "fit": "limpet.training.loop",
-    "load_dataset": "limpet.data.datasets",
-    "load_embeddings": "limpet.engines.reading",
-    "load_release": "limpet.models.release",
-    "open_link": "limpet.linking.adapt",
-    "open_release": "limpet.models.named_models",
-    "open_text_model": "limpet.training.text_models",
-    "save_embeddings": "limpet.embeddings.storage:save",
-    "save_release": "limpet.models.release",
-    "train_release": "limpet.training.train",
-}
 
 __all__ = [
     "ADAPTERS",
@@ -107,15 +75,4 @@ def _load_reports() -> None:
 register_loader(_load_reports)
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'limpet' has no attribute '{name}'")
-    module, _, attribute = _HOMES[name].partition(":")
-    from limpet.support.extras import needing
-
-    with needing(f"limpet.{name}"):
-        return getattr(import_module(module), attribute or name)
-
-
-def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+__getattr__, __dir__ = on_first_use(__name__)

@@ -27,6 +27,12 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from operator import index
 
+__all__ = [
+    "ApiError", "BudgetError", "ConfigError", "DataError", "EmptyOverlapError", "GalleryError", "LastingStoreError",
+    "LimpetError", "MissingExtraError", "ReleaseError", "SpaceMismatchError", "StoreError", "UnusableVectorsError",
+    "UpgradeStateError", "brief", "count_of", "nearest", "reason", "refuse", "shown", "unknown_name",
+]  # fmt: skip
+
 _UNPRINTABLE = re.compile("[\x00-\x08\n-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 

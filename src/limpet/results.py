@@ -27,6 +27,8 @@ from limpet.version import __version__
 if TYPE_CHECKING:
     from altair import LayerChart
 
+__all__ = ["Defined", "Disagreement", "Finite", "Part", "Results"]
+
 _FILE_NAME = "results.json"
 
 _PACKAGES = ("numpy", "torch", "safetensors")

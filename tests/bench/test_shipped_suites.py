@@ -31,7 +31,7 @@ from limpet.training.spaces import settle
 from limpet_bench.run import planned_trials
 from limpet_bench.sessions.plans import PLANS
 from limpet_bench.settings import FETCHED, experiment_on, weights_digest
-from limpet_bench.steps import embedded_of, joined
+from limpet_bench.steps import embedded_of, without_labels
 from limpet_bench.suite import Data, Run, Scenario, Suite, Training
 from limpet_bench.suites import SUITES, suite_named
 from limpet_bench.tasks import Planner, Row, Task, in_order
@@ -513,7 +513,7 @@ def embedding_set(ids: list[str]) -> EmbeddingSet:
 
 def test_parts_of_a_split_are_taken_out_of_the_whole() -> None:
     one, two = embedding_set(["a", "b"]), embedding_set(["c", "d", "e"])
-    whole = joined([one, two])
+    whole = without_labels([one, two])
     texts, ids = (StringArray.of(values) for values in (["text d", "text a"], ["d", "a"]))
     wanted = TextSet(texts, np.array([1, 0]), ("x", "y"), ids)
     part = embedded_of(whole, wanted)

@@ -1,6 +1,6 @@
 """Compare compatibility methods over data sets, scenarios and seeds, on the public API of limpet."""
 
-from limpet.support.reporting import register_loader
+from limpet.support import register_loader
 
 
 def _load_reports() -> None:

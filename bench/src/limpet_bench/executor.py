@@ -21,7 +21,7 @@ from limpet_bench.places import Place
 from limpet_bench.tasks import Task, in_order
 
 if TYPE_CHECKING:
-    from limpet.models.api.settings import ApiSettings
+    from limpet.models import ApiSettings
 
 
 def reason_of(error: Exception) -> str:

@@ -12,9 +12,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field
 
-from limpet.evaluation.compatibility import Variant
+from limpet.evaluation import Variant
 from limpet.results import Finite, Part
-from limpet.support.ranges import Count, NonNegative, PositiveInt
+from limpet.support import Count, NonNegative, PositiveInt
 from limpet_bench.pictures.embedding_map import EmbeddingMap
 from limpet_bench.pictures.histograms import Histograms
 from limpet_bench.pictures.strips import Strips

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from limpet.errors import ConfigError, LimpetError, brief, refuse, unknown_name
-from limpet.evaluation.compatibility import Variant
+from limpet.evaluation import Variant
 from limpet_bench.figure_values import Unit
 from limpet_bench.leaderboard import LEARNER
 from limpet_bench.pictures.embedding_map import ITEMS, NEW, OLD

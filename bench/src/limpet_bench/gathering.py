@@ -14,8 +14,8 @@ from functools import singledispatch
 from typing import NamedTuple
 
 from limpet.errors import unknown_name
-from limpet.evaluation.compatibility import PMetrics, SelfAndCross, Variant, mean_of
-from limpet.support.wording import listed
+from limpet.evaluation import PMetrics, SelfAndCross, Variant, mean_of
+from limpet.support import listed
 from limpet_bench.cache import TaskCache
 from limpet_bench.executor import reason_of
 from limpet_bench.figure_values import (
@@ -367,7 +367,7 @@ def _unknown_terms(spec: LossCurve, name: str, found: Finished) -> str | None:
 
 def losses_of(row: Row, cache: TaskCache) -> dict[str, list[float]]:
     """Return what the training of a row's new model measured in every epoch, by name: its terms, and their sum."""
-    from limpet.training.run_state import load_history
+    from limpet.training import load_history
 
     epochs = load_history(cache.folder(row.score.needs["model"]) / "release").epochs
     return {name: [epoch[name] for epoch in epochs] for name in epochs[0] if all(name in epoch for epoch in epochs)}

@@ -12,10 +12,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from limpet.evaluation.compatibility import Variant
-from limpet.evaluation.first_hits import FirstHits
+from limpet.evaluation import FirstHits, Variant
 from limpet.results import Defined, Disagreement, Part, Results
-from limpet.support.ranges import Count, NonNegative, PositiveInt, Share
+from limpet.support import Count, NonNegative, PositiveInt, Share
 from limpet_bench.figure_values import Exact, FigureValue, PublishedNumber
 
 Rank = Annotated[float, Field(ge=1)]

@@ -7,7 +7,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from limpet.version import __version__
+import limpet
 
 
 @cache
@@ -21,11 +21,11 @@ def machine(*packages: str, shared: bool = False) -> str:
     import numpy as np
     import torch
 
-    from limpet.evaluation.ranking.side_by_side import available_cores
+    from limpet.evaluation import available_cores
 
     cards = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
     known = {"Python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}
-    versions = {**known, "limpet": __version__, **{name: version(name) for name in packages}}
+    versions = {**known, "limpet": limpet.__version__, **{name: version(name) for name in packages}}
     information = Path("/proc/cpuinfo")
     lines = information.read_text(encoding="utf-8").splitlines() if information.exists() else []
     names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from limpet.models.api.settings import ApiSettings
+    from limpet.models import ApiSettings
 
 
 class Place(NamedTuple):

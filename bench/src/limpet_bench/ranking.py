@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limpet.errors import DataError, unknown_name
-from limpet.evaluation.compatibility import PMetrics, SelfAndCross
-from limpet.support.wording import listed
+from limpet.evaluation import PMetrics, SelfAndCross
+from limpet.support import listed
 from limpet_bench.leaderboard import (
     BenchRuns,
     CellMean,

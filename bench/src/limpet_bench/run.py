@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import JsonValue
 
-from limpet.data.datasets import DATASETS
-from limpet.data.texts import TEXT_DATASETS
-from limpet.evaluation.compatibility import PMetrics, SelfAndCross, mean_of
-from limpet.models.api.settings import ApiSettings
+from limpet.data import DATASETS, TEXT_DATASETS
+from limpet.evaluation import PMetrics, SelfAndCross, mean_of
+from limpet.models import ApiSettings
 from limpet_bench import (
     leaderboard,
     picture_figures,  # noqa: F401 - registers the figures that show models

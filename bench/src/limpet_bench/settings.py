@@ -8,17 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypedDict
 
+from limpet import EncoderSpec, Experiment, Release, open_release
 from limpet.errors import ConfigError, DataError
 from limpet.methods import METHODS
-from limpet.models.backbones import BACKBONES
-from limpet.models.heads import HEADS
-from limpet.models.named_models import open_release
-from limpet.models.published_weights import PUBLISHED
-from limpet.models.release import Release
-from limpet.models.specs import EncoderSpec
-from limpet.support.devices import DataOnDevice
-from limpet.support.source_code import version_of
-from limpet.training.experiment import Experiment
+from limpet.models import BACKBONES, HEADS, PUBLISHED
+from limpet.support import DataOnDevice, version_of
 from limpet_bench.suite import Values
 
 Changes = Mapping[str, Any]

@@ -13,17 +13,24 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.data.datasets import DATASETS, load_dataset, option_names
+from limpet.data import (
+    DATASETS,
+    SCENARIOS,
+    TEXT_DATASETS,
+    ImageSet,
+    RetrievalData,
+    Split,
+    TextData,
+    TextSet,
+    load_dataset,
+    load_texts,
+    option_names,
+)
 from limpet.data.hold_out import held_out_rows
-from limpet.data.image_set import ImageSet
-from limpet.data.retrieval_data import RetrievalData
-from limpet.data.scenarios import SCENARIOS, Split
-from limpet.data.text_set import TextData, TextSet
-from limpet.data.texts import TEXT_DATASETS, load_texts
 from limpet.embeddings import StringArray
 from limpet.errors import ConfigError
 from limpet.evaluation.protocols import PROTOCOLS, Protocol
-from limpet.support.options import option_types
+from limpet.support import option_types
 from limpet_bench.datasets.hold_out import classes_apart, set_classes_apart
 from limpet_bench.sessions.closed_set import closed_set
 from limpet_bench.sessions.plans import PLANS, Setting

@@ -12,25 +12,30 @@ import numpy as np
 import torch
 from pydantic import JsonValue
 
+from limpet import Release, embed_images, open_release
 from limpet.adapters import build_adapter
-from limpet.data.image_set import ImageSet
-from limpet.data.text_set import TextSet
-from limpet.embeddings import EmbeddingSet, StringArray, embedding_set, storage
-from limpet.embeddings.embedding_set import as_points
+from limpet.data import ImageSet, TextSet
+from limpet.embeddings import EmbeddingSet, StringArray, as_points, joined, storage
 from limpet.errors import DataError
-from limpet.evaluation import thumbnails
-from limpet.evaluation.compatibility import Verdict, clearly_worse, verdict
-from limpet.evaluation.first_hits import FirstHits
-from limpet.evaluation.intervals import Draws, clusters_of, counted_clusters, groups_drawn, mean_intervals
+from limpet.evaluation import (
+    Draws,
+    FirstHits,
+    Verdict,
+    clearly_worse,
+    clusters_of,
+    counted_clusters,
+    groups_drawn,
+    mean_intervals,
+    verdict,
+)
+from limpet.evaluation.thumbnails import thumbnails
 from limpet.geometry import space_from_record
 from limpet.losses.denoising import credible_rows
 from limpet.methods import build_method
 from limpet.methods.predecessor import labelled_features
-from limpet.models.lifting import lift_embeddings
-from limpet.models.named_models import needs_module, open_release
-from limpet.models.release import Release, load_record
-from limpet.support.disk import whole_folder
-from limpet.training.encode import cached_embeddings, embed_images
+from limpet.models import lift_embeddings, load_record, needs_module
+from limpet.support import whole_folder
+from limpet.training import cached_embeddings
 from limpet_bench.accuracy import accuracy as classification_accuracy
 from limpet_bench.figures import ACCURACY
 from limpet_bench.pictures.answered_classes import with_answered_classes
@@ -206,8 +211,8 @@ def train(settings: Settings, place: Place) -> Trained:
     "old_trained_on" are the rows that the predecessor was trained on, "machine" the settings of the recipe that change
     no result.
     """
-    from limpet.training.run_state import load_history
-    from limpet.training.train import train_release
+    from limpet import train_release
+    from limpet.training import load_history
 
     images = open_images(settings["data"], place.root).to_train_on()
     rows, old_rows = settings["train_on"], settings["old_trained_on"]
@@ -352,7 +357,7 @@ def each_part(settings: Settings, place: Place, opened: Callable[[Settings, Plac
     items = open_items(settings["data"], place.root)
     if "whole" in place.needs:
         folder = place.needs["whole"]
-        embed: Embedder = partial(embedded_of, joined([stored(folder, "train"), *each_once(folder)]))
+        embed: Embedder = partial(embedded_of, without_labels([stored(folder, "train"), *each_once(folder)]))
     else:
         embed = opened(settings, place)
     storage.save(embed(items.train), place.folder / "train.safetensors")
@@ -366,7 +371,7 @@ def each_part(settings: Settings, place: Place, opened: Callable[[Settings, Plac
 
 
 def _text_embedder(settings: Settings, place: Place) -> Embedder:
-    from limpet.models.text_encoders import embed_texts, open_text_encoder
+    from limpet.models import embed_texts, open_text_encoder
 
     encoder = open_text_encoder(settings["model"], device=place.device, api=place.api)
     return partial(embed_texts, encoder, cache=place.cache)
@@ -386,7 +391,7 @@ def head(settings: Settings, place: Place) -> Trained:
 
     Those to train on are for the head that succeeds this one, where there is a next generation.
     """
-    from limpet.training.compatible_head import train_head
+    from limpet.training import train_head
 
     old, new = (parts_in(place.needs[role]) for role in ("old", "new"))
     experiment, unlabelled = experiment_on(settings["experiment"], place.device), unlabelled_of(old, new)
@@ -416,7 +421,7 @@ def adapter(settings: Settings, place: Place) -> Trained:
     old, new = (parts_in(place.needs[role]) for role in ("old", "new"))
     pairs = old["train"], new["train"]
     if (rest := unlabelled_of(old, new)) is not None:
-        pairs = joined([pairs[0], rest[0]]), joined([pairs[1], rest[1]])
+        pairs = without_labels([pairs[0], rest[0]]), without_labels([pairs[1], rest[1]])
     fitted = build_adapter(asked["method"], asked["options"]).fit(*pairs)
     for part in SEARCHED:  # after a backfill, the new model searches what it embedded
         storage.save(new[part], place.folder / f"{part}.safetensors")
@@ -438,9 +443,9 @@ def parts_in(folder: Path) -> dict[str, EmbeddingSet]:
     return {path.stem: storage.load(path) for path in sorted(folder.glob("*.safetensors"))}
 
 
-def joined(parts: Sequence[EmbeddingSet]) -> EmbeddingSet:
+def without_labels(parts: Sequence[EmbeddingSet]) -> EmbeddingSet:
     """Return the rows of all parts as one set without labels."""
-    return embedding_set.joined(parts).replace(labels=None, class_names=None)
+    return joined(parts).replace(labels=None, class_names=None)
 
 
 def embedded_of(whole: EmbeddingSet, part: TextSet | ImageSet) -> EmbeddingSet:
@@ -613,7 +618,7 @@ def with_pictures(found: Strips, images: Iterable[ImageSet]) -> Strips:
         rows = part.ids.find(found.ids)
         known = np.flatnonzero(rows >= 0)
         pixels = dict(zip([found.ids[row] for row in known], part.read(rows[known]), strict=True)) | pixels
-    files = thumbnails.thumbnails(pixels)
+    files = thumbnails(pixels)
     return found.model_copy(update={"pictures": {name: b64encode(file).decode() for name, file in files.items()}})
 
 

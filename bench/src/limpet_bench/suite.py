@@ -11,22 +11,18 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field
 
+from limpet import EncoderSpec, Experiment, Geometry, Recipe
 from limpet.adapters import Direction, build_adapter
-from limpet.data.datasets import DATASETS
-from limpet.data.scenarios import SCENARIOS
-from limpet.data.texts import TEXT_DATASETS
-from limpet.embeddings.forms import Form
+from limpet.data import DATASETS, SCENARIOS, TEXT_DATASETS
+from limpet.embeddings import Form
 from limpet.errors import ConfigError, refuse, unknown_name
-from limpet.evaluation.compatibility import Baseline
-from limpet.evaluation.metrics import metrics_named
+from limpet.evaluation import Baseline, metrics_named
 from limpet.evaluation.protocols import PROTOCOLS
 from limpet.geometry import SPACES
 from limpet.methods import METHODS, build_method
-from limpet.models.backbones import BACKBONES
-from limpet.models.heads import HEADS
-from limpet.models.specs import EncoderSpec, encoder_spec
-from limpet.support.options import bound, option_types
-from limpet.training.experiment import Experiment, Geometry, Recipe, settings
+from limpet.models import BACKBONES, HEADS, encoder_spec
+from limpet.support import bound, option_types
+from limpet.training import settings
 from limpet_bench.figures import ACCURACY, Figure, check_known
 from limpet_bench.leaderboard import Published
 from limpet_bench.sessions.plans import KS, PLANS
@@ -46,7 +42,7 @@ class Data:
     """A data set.
 
     Args:
-        name: A key of `limpet.data.datasets.DATASETS`, or of `limpet.data.texts.TEXT_DATASETS` on the track "features";
+        name: A key of `limpet.data.DATASETS`, or of `limpet.data.TEXT_DATASETS` on the track "features";
             or the path of a folder of images, or of an ``.npz`` file.
         options: Options of its reader.
         validation: Further options for trials: they set validation images apart.
@@ -62,7 +58,7 @@ class Scenario:
     """Which model sees what.
 
     Args:
-        kind: On the track "images" a key of `limpet.data.scenarios.SCENARIOS`, on "sessions" of
+        kind: On the track "images" a key of `limpet.data.SCENARIOS`, on "sessions" of
             `limpet_bench.sessions.plans.PLANS`. On "features" any name.
         options: Options of the scenario or plan. On the track "features" those of the data set's reader, such as
             ``unseen_share`` and ``unlabelled_share``.
@@ -89,7 +85,7 @@ class Training:
         model: The network.
         recipe: Optimiser, epochs, augmentation.
         geometry: The space.
-        head: The classifier, a key of `limpet.models.heads.HEADS`; the one that the space decides when left out.
+        head: The classifier, a key of `limpet.models.HEADS`; the one that the space decides when left out.
         head_options: Its options.
         weights: Name of a folder below ``weights`` in the data root, with published weights of the backbone.
         starts_from: A model that training starts from in place of a backbone, as ``limpet train --model`` names it.
@@ -130,7 +126,7 @@ class Training:
         )
 
     def values(self, method: str = "independent", options: Mapping[str, Any] | None = None) -> Values:
-        """Return the settings of an experiment, as `limpet.training.experiment.Experiment.from_settings` takes them."""
+        """Return the settings of an experiment, as `limpet.Experiment.from_settings` takes them."""
         names = [one.name for one in dataclasses.fields(self)]
         found = {"method": method, "options": dict(options or {})} | {name: getattr(self, name) for name in names}
         if self.starts_from is None:

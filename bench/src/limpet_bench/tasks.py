@@ -15,24 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 import limpet
+from limpet import EncoderSpec, Release, open_release
 from limpet.adapters import ADAPTERS
-from limpet.data.datasets import option_names
-from limpet.data.retrieval_data import RetrievalData
-from limpet.data.scenarios import Split
-from limpet.data.texts import TEXT_DATASETS
+from limpet.data import TEXT_DATASETS, RetrievalData, Split, option_names
 from limpet.errors import ConfigError
-from limpet.evaluation.metrics import metrics_named
+from limpet.evaluation import metrics_named
 from limpet.evaluation.protocols import PROTOCOLS, RankingProtocol
 from limpet.methods import build_method
-from limpet.models.named_models import open_release
-from limpet.models.names import ModelName
-from limpet.models.release import Release
-from limpet.models.specs import EncoderSpec
-from limpet.models.text_encoders import is_service, refuse_named_in
-from limpet.models.text_folders import find_model
-from limpet.support.hub import on_the_hub
-from limpet.support.options import bound, option_types
-from limpet.support.source_code import digest_of, version_of
+from limpet.models import ModelName, find_model, is_service, refuse_named_in
+from limpet.support import bound, digest_of, on_the_hub, option_types, version_of
 from limpet_bench.sessions.plans import PLANS
 from limpet_bench.settings import Changes, of_machine, resolved_settings
 from limpet_bench.sources import (

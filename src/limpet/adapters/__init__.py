@@ -22,7 +22,8 @@ needs it. Vectors and adapters are as sensitive as what was embedded: both may b
 
 from __future__ import annotations
 
-from limpet.adapters.base import Adapter, AdapterStorage
+from limpet.adapters.base import Adapter, AdapterStorage, State
+from limpet.adapters.moments import Floats, PairedVectors
 from limpet.adapters.pairs import Direction, PairReport, SuspectPairs, suspect_pairs
 from limpet.adapters.registered import ADAPTERS, build_adapter
 from limpet.adapters.score_map import ScoreMap
@@ -31,8 +32,11 @@ __all__ = [
     "ADAPTERS",
     "Adapter",
     "Direction",
+    "Floats",
     "PairReport",
+    "PairedVectors",
     "ScoreMap",
+    "State",
     "SuspectPairs",
     "build_adapter",
     "suspect_pairs",

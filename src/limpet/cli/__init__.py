@@ -10,7 +10,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 import limpet
-from limpet.errors import ConfigError, LimpetError, unknown_name
+from limpet.errors import ConfigError, LimpetError
+
+__all__ = ["main", "run_program"]
 
 COMMANDS = {
     "demo": "train an old and several new models on rendered characters and compare them",
@@ -91,11 +93,9 @@ def run_program(
 
 
 def _run_command(words: list[str]) -> int:
-    from limpet.cli import app
+    from limpet.cli.app import run_command
 
-    if (path := app.path_of(words)) is None:
-        raise unknown_name("command", words[0], COMMANDS, listing="limpet --help")
-    return app.run(words, path)
+    return run_command(words)
 
 
 def _no_place(error: OSError) -> ConfigError:

@@ -20,7 +20,7 @@ from limpet.cli.console import console
 from limpet.cli.layout import LISTS_AND_FLAGS, Columns
 from limpet.cli.parameters import Options
 from limpet.cli.settings import Settings, Typed
-from limpet.errors import ConfigError
+from limpet.errors import ConfigError, unknown_name
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "data": ("data:data", "List the known data sets, or explain one."),
@@ -193,6 +193,22 @@ def app_for(path: str | None = None, program: Program = LIMPET) -> App:
             place, said = program.commands[name]
             parent.command(f"{program.package}.{place}", name=second or first, help=said)
     return app
+
+
+def run_command(words: Sequence[str], program: Program = LIMPET) -> int:
+    """Run the command that words name and return its exit code.
+
+    Args:
+        words: What the user typed after the name of the program.
+        program: Whose command it is.
+
+    Raises:
+        ConfigError: The program has no such command, or an option is unknown, missing, or has a wrong value.
+    """
+    if (path := path_of(words, program)) is None:
+        known = dict.fromkeys(command.partition(" ")[0] for command in program.commands)
+        raise unknown_name("command", words[0], known, listing=f"{program.name} --help")
+    return run(words, path, program)
 
 
 def run(words: Sequence[str], path: str, program: Program = LIMPET) -> int:

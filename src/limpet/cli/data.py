@@ -165,8 +165,8 @@ def check(data: str, *, sets: DataSets = DataSets()) -> int:
 def _explain(name: str) -> int:
     """Say what a data set is, and print its options with their defaults; nothing is read."""
     from limpet.data.datasets import DATASETS, Dataset, reader_of
-    from limpet.data.text_files import FILE_READERS
-    from limpet.data.texts import TEXT_DATASETS, texts
+    from limpet.data.text_files import FILE_READERS, texts
+    from limpet.data.texts import TEXT_DATASETS
 
     known: Dataset[Any] | None = DATASETS.get(name) or TEXT_DATASETS.get(name)
     if known is None and not Path(name).exists():

@@ -1,72 +1,50 @@
 """Images and texts, the data sets they come from, and who saw which of them; importable without torch.
 
-The names below load on first use. Batches for training are in `limpet.data.loading`, and their random changes in
-`limpet.data.random_transforms`, which need torch.
+The names load on first use; those that change batches of images need torch.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from limpet.support.lazy import on_first_use
 
 if TYPE_CHECKING:
-    from limpet.data.datasets import DATASETS, Dataset, load_dataset
+    from limpet.data.arrays import read_npz
+    from limpet.data.augment import Augmentation, RandAugment, ResizedCrop
+    from limpet.data.datasets import DATASETS, Dataset, load_dataset, option_names
+    from limpet.data.decoding import Fit, Pixels, Shape, check_target, decode, fitted
     from limpet.data.image_set import ImageSet
-    from limpet.data.images import ArrayImages, EncodedImages, FileImages, Images
+    from limpet.data.image_size import ImageSize, SquareSize, readable_sides, written
+    from limpet.data.images import (
+        ArrayImages,
+        DecodedImages,
+        EncodedImages,
+        FileImages,
+        Images,
+        PreparedImages,
+        RowNumbers,
+        keep_decoded,
+    )
     from limpet.data.leaks import refuse_shared_ids
-    from limpet.data.retrieval_data import RetrievalData
-    from limpet.data.scenarios import SCENARIOS, Scenario, Split, check_split
+    from limpet.data.loading import encoding_loader, generator_at
+    from limpet.data.random_transforms import random_affine, random_flip
+    from limpet.data.retrieval_data import UNLABELLED, RetrievalData
+    from limpet.data.sampling import check_labels, class_counts, generator_of, lowest_of_each_class
+    from limpet.data.scenarios import SCENARIOS, Labels, Scenario, Split, check_split
+    from limpet.data.text_files import read_csv
     from limpet.data.text_set import TextData, TextSet
     from limpet.data.texts import TEXT_DATASETS, load_texts
-
-_HOMES = {
-    "DATASETS": "datasets",
-    "SCENARIOS": "scenarios",
-    "TEXT_DATASETS": "texts",
-    "ArrayImages": "images",
-    "Dataset": "datasets",
-    "EncodedImages": "images",
-    "FileImages": "images",
-    "ImageSet": "image_set",
-    "Images": "images",
-    "RetrievalData": "retrieval_data",
-    "Scenario": "scenarios",
-    "Split": "scenarios",
-    "TextData": "text_set",
-    "TextSet": "text_set",
-    "check_split": "scenarios",
-    "load_dataset": "datasets",
-    "load_texts": "texts",
-    "refuse_shared_ids": "leaks",
-}
+    from limpet.embeddings.trained_on import Digests, digests_of
 
 __all__ = [
-    "DATASETS",
-    "SCENARIOS",
-    "TEXT_DATASETS",
-    "ArrayImages",
-    "Dataset",
-    "EncodedImages",
-    "FileImages",
-    "ImageSet",
-    "Images",
-    "RetrievalData",
-    "Scenario",
-    "Split",
-    "TextData",
-    "TextSet",
-    "check_split",
-    "load_dataset",
-    "load_texts",
-    "refuse_shared_ids",
-]
+    "DATASETS", "SCENARIOS", "TEXT_DATASETS", "UNLABELLED", "ArrayImages", "Augmentation", "Dataset",
+    "DecodedImages", "Digests", "EncodedImages", "FileImages", "Fit", "ImageSet", "ImageSize", "Images", "Labels",
+    "Pixels", "PreparedImages", "RandAugment", "ResizedCrop", "RetrievalData", "RowNumbers", "Scenario", "Shape",
+    "Split", "SquareSize", "TextData", "TextSet", "check_labels", "check_split", "check_target", "class_counts",
+    "decode", "digests_of", "encoding_loader", "fitted", "generator_at", "generator_of", "keep_decoded",
+    "load_dataset", "load_texts", "lowest_of_each_class", "option_names", "random_affine", "random_flip",
+    "read_csv", "read_npz", "readable_sides", "refuse_shared_ids", "written",
+]  # fmt: skip
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'limpet.data' has no attribute '{name}'")
-    return getattr(import_module(f"limpet.data.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return [*__all__]
+__getattr__, __dir__ = on_first_use(__name__)

@@ -16,8 +16,6 @@ from limpet.errors import ConfigError, DataError, nearest
 from limpet.registry import Registry
 from limpet.support.options import bound, option_types
 
-__all__ = ["DATASETS", "Dataset", "arrays", "glyphs", "image_folder", "load_dataset"]
-
 _Data = TypeVar("_Data")
 
 

@@ -14,8 +14,6 @@ from limpet.errors import DataError
 from limpet.registry import Registry
 from limpet.support.options import bound, option_types
 
-__all__ = ["TEXT_DATASETS", "load_pairs", "load_texts", "texts"]
-
 TEXT_DATASETS: Registry[Dataset[TextData]] = Registry(
     "text data set or file",
     "text_datasets",

@@ -8,6 +8,8 @@ from io import BytesIO
 import numpy as np
 from numpy.typing import NDArray
 
+__all__ = ["thumbnails"]
+
 LARGEST = 96  # pixels of the longer side; pages show them at half of that or less
 _COLOURS = 64
 _DARK = 64

@@ -12,6 +12,8 @@ from limpet.support.options import bound
 if TYPE_CHECKING:
     from limpet.methods.base import CompatibilityMethod
 
+__all__ = ["METHODS", "build_method"]
+
 
 def _is_method(thing: Any) -> bool:
     from limpet.methods.base import CompatibilityMethod

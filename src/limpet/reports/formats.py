@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+__all__ = ["MISSING", "percent", "percent_of", "plain_text", "probability", "score", "signed"]
+
 MISSING = "–"
 
 Pair = Sequence[float | None] | None

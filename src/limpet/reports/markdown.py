@@ -11,6 +11,8 @@ from limpet.reports.formats import plain_text
 if TYPE_CHECKING:
     from limpet.reports.words import Finding
 
+__all__ = ["Table", "in_markdown", "markdown_of", "markdown_table"]
+
 Table = tuple[list[str], list[list[str]]]
 """Columns, and rows of as many cells."""
 

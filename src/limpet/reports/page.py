@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from limpet.evaluation.results import Evaluation, ProtocolRecord
 
+__all__ = ["PHONE", "Drawing", "drawn_both", "page_template", "pages_can_be_written", "plain", "write_page"]
+
 FILE_NAME = "report.html"
 PHONE = 350  # pixels that a chart has on a phone
 EXTRA = installing("report")

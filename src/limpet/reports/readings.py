@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from limpet.galleries.rehearsal.results import FirstHitChanges
     from limpet.linking.results import ScoreMapRecord
 
+__all__ = ["GROUPS", "shares"]
+
 Range = tuple[float, float]
 Table = tuple[list[str], list[list[str]]]
 Evaluations = Mapping[str, "Evaluation"]

@@ -18,6 +18,8 @@ from limpet.support.wording import listed, metric_name
 if TYPE_CHECKING:
     from limpet.linking.compare import Effect
 
+__all__ = ["Finding", "first_hit_cell"]
+
 Judged = Evaluation | SetScores
 """What has a verdict."""
 

@@ -12,8 +12,9 @@ steps and predecessors that the checks, and tests of your own, are made of.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from limpet.support.lazy import on_first_use
 
 if TYPE_CHECKING:
     from limpet.testing.adapters import adapter_contract
@@ -22,17 +23,6 @@ if TYPE_CHECKING:
     from limpet.testing.metrics import metric_contract
     from limpet.testing.spaces import space_contract
     from limpet.testing.stores import store_contract
-
-_HOMES = {
-    "Check": "contract",
-    "Failure": "contract",
-    "adapter_contract": "adapters",
-    "failures": "contract",
-    "method_contract": "methods",
-    "metric_contract": "metrics",
-    "space_contract": "spaces",
-    "store_contract": "stores",
-}
 
 __all__ = [
     "Check",
@@ -46,11 +36,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'limpet.testing' has no attribute '{name}'")
-    return getattr(import_module(f"limpet.testing.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return [*__all__]
+__getattr__, __dir__ = on_first_use(__name__)

@@ -16,6 +16,8 @@ from limpet.embeddings import EmbeddingSet
 from limpet.geometry import Hypersphere, Space
 from limpet.methods.base import Epoch, Head, OldModel, Step, View
 
+__all__ = ["PlainHead", "World", "make_embeddings", "make_epoch", "make_step", "make_world"]
+
 
 class PlainHead(Head):
     """A linear softmax classifier without bias over raw features.

@@ -23,17 +23,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_command(words: list[str]) -> int:
-    from limpet.cli import app
-    from limpet.errors import unknown_name
+    from limpet.cli.toolkit import Program, run_command
 
-    program = app.Program(
-        "limpet-bench",
-        ABOUT,
-        "limpet_bench.cli",
-        COMMANDS,
-        table="bench",
-    )
-    path = app.path_of(words, program)
-    if path is None:
-        raise unknown_name("command", words[0], COMMANDS, listing="limpet-bench --help")
-    return app.run(words, path, program)
+    return run_command(words, Program("limpet-bench", ABOUT, "limpet_bench.cli", COMMANDS, table="bench"))

@@ -11,15 +11,27 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from limpet.cli.console import EVERY, as_json, at_work, console, in_words, print_json, print_table, repeated
-from limpet.cli.models import Api
-from limpet.cli.pages import Report, check_report, page_line, page_written
-from limpet.cli.parameters import Options
-from limpet.cli.settings import Typed, data_root
+from limpet.cli.toolkit import (
+    EVERY,
+    Api,
+    Options,
+    Report,
+    Typed,
+    as_json,
+    at_work,
+    check_report,
+    console,
+    data_root,
+    in_words,
+    page_line,
+    page_written,
+    print_json,
+    print_table,
+    repeated,
+)
 from limpet.embeddings.storage import write_atomically
 from limpet.errors import ConfigError, DataError, refuse
-from limpet.support.disk import read_text
-from limpet.support.wording import counted
+from limpet.support import counted, read_text
 
 if TYPE_CHECKING:
     from limpet_bench.executor import Progress
@@ -301,7 +313,7 @@ def _is_there(device: str, accelerators: int) -> bool:
 
 
 def _processes(asked: int | None, devices: list[str]) -> int:
-    from limpet.evaluation.ranking.side_by_side import available_cores
+    from limpet.evaluation import available_cores
 
     if asked is not None and asked < 1:
         raise ConfigError(

@@ -5,15 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from limpet.cli.choices import options_by_method
-from limpet.cli.console import as_json, console, print_json, print_table, tell_kept, training_progress
-from limpet.cli.options import DataSets, Network, StartingModel
-from limpet.cli.pages import Report, check_report, page_line, page_written
-from limpet.cli.parameters import Named
-from limpet.cli.settings import Settings, Typed
-from limpet.cli.training import Training
+from limpet.cli.toolkit import (
+    DataSets,
+    Named,
+    Network,
+    Report,
+    Settings,
+    StartingModel,
+    Training,
+    Typed,
+    as_json,
+    check_report,
+    console,
+    options_by_method,
+    page_line,
+    page_written,
+    print_json,
+    print_table,
+    tell_kept,
+    training_progress,
+)
 from limpet.errors import unknown_name
-from limpet.support.options import bound
+from limpet.support import bound
 
 if TYPE_CHECKING:
     from limpet_bench.sessions.plans import Plan

@@ -7,12 +7,18 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.data.datasets import Dataset
-from limpet.data.decoding import Fit
-from limpet.data.image_set import ImageSet
-from limpet.data.image_size import ImageSize, readable_sides
-from limpet.data.images import ArrayImages, EncodedImages, Images, keep_decoded
-from limpet.data.retrieval_data import RetrievalData
+from limpet.data import (
+    ArrayImages,
+    Dataset,
+    EncodedImages,
+    Fit,
+    Images,
+    ImageSet,
+    ImageSize,
+    RetrievalData,
+    keep_decoded,
+    readable_sides,
+)
 from limpet.embeddings import StringArray
 from limpet.errors import DataError
 from limpet_bench.datasets.hold_out import set_images_apart

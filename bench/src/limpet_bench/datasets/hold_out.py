@@ -8,11 +8,10 @@ import numpy as np
 from annotated_types import Ge, Lt
 from numpy.typing import NDArray
 
+from limpet.data import ImageSet, generator_of
 from limpet.data.hold_out import held_out_rows
-from limpet.data.image_set import ImageSet
-from limpet.data.sampling import generator_of
 from limpet.errors import ConfigError, DataError
-from limpet.support.ranges import Fraction, Seed, checked
+from limpet.support import Fraction, Seed, checked
 
 
 @checked

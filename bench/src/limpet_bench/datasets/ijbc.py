@@ -13,11 +13,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.data.datasets import Dataset
-from limpet.data.image_set import ImageSet
-from limpet.data.image_size import SquareSize, readable_sides
-from limpet.data.images import PreparedImages, keep_decoded
-from limpet.data.retrieval_data import UNLABELLED, RetrievalData
+from limpet.data import (
+    UNLABELLED,
+    Dataset,
+    ImageSet,
+    PreparedImages,
+    RetrievalData,
+    SquareSize,
+    keep_decoded,
+    readable_sides,
+)
 from limpet.embeddings import StringArray
 from limpet.errors import DataError
 from limpet_bench.datasets.layout import Needed, read_columns, refuse_missing_images, require, unlike

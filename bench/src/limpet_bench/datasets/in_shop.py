@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from limpet.data.datasets import Dataset
-from limpet.data.decoding import Fit
-from limpet.data.image_size import ImageSize
-from limpet.data.retrieval_data import RetrievalData
+from limpet.data import Dataset, Fit, ImageSize, RetrievalData
 from limpet.errors import DataError
 from limpet_bench.datasets.layout import Needed, fields_of, listed_images, require, text_of, unlike
 

@@ -8,14 +8,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from limpet.data.datasets import Dataset
-from limpet.data.decoding import Fit
-from limpet.data.image_set import ImageSet
-from limpet.data.image_size import ImageSize
-from limpet.data.retrieval_data import RetrievalData
-from limpet.data.sampling import class_counts, generator_of, lowest_of_each_class
+from limpet.data import (
+    Dataset,
+    Fit,
+    ImageSet,
+    ImageSize,
+    RetrievalData,
+    class_counts,
+    generator_of,
+    lowest_of_each_class,
+)
 from limpet.errors import ConfigError, DataError
-from limpet.support.documents import parsed_json
+from limpet.support import parsed_json
 from limpet_bench.datasets.layout import Needed, listed_images, require, text_of, unlike
 
 OBTAINED = "the competition's page, github.com/visipedia/inat_comp"

@@ -10,13 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.data.datasets import Dataset
-from limpet.data.sampling import class_counts, generator_of, lowest_of_each_class
-from limpet.data.text_files import read_csv
-from limpet.data.text_set import TextData, TextSet
+from limpet.data import Dataset, TextData, TextSet, class_counts, generator_of, lowest_of_each_class, read_csv
 from limpet.embeddings import StringArray
 from limpet.errors import DataError, refuse
-from limpet.support.documents import read_json
+from limpet.support import read_json
 
 Sentences = Sequence[tuple[str, str]]  # text and intent
 

@@ -13,11 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from limpet.data.datasets import Dataset
-from limpet.data.decoding import Fit
-from limpet.data.image_set import ImageSet
-from limpet.data.image_size import ImageSize
-from limpet.data.retrieval_data import UNLABELLED, RetrievalData
+from limpet.data import UNLABELLED, Dataset, Fit, ImageSet, ImageSize, RetrievalData
 from limpet.errors import DataError, refuse
 from limpet_bench.datasets.hold_out import set_classes_apart
 from limpet_bench.datasets.layout import Needed, listed_images, read_columns, require, unlike

@@ -12,13 +12,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.data.decoding import Fit
-from limpet.data.image_set import ImageSet
-from limpet.data.image_size import ImageSize, readable_sides
-from limpet.data.images import FileImages, keep_decoded
+from limpet.data import FileImages, Fit, ImageSet, ImageSize, keep_decoded, readable_sides
 from limpet.embeddings import StringArray
 from limpet.errors import DataError, shown
-from limpet.support.disk import read_text
+from limpet.support import read_text
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from limpet.data.datasets import Dataset
-from limpet.data.decoding import Fit
-from limpet.data.image_set import ImageSet
-from limpet.data.image_size import ImageSize, readable_sides, written
-from limpet.data.retrieval_data import RetrievalData
+from limpet.data import Dataset, Fit, ImageSet, ImageSize, RetrievalData, readable_sides, written
 from limpet.errors import DataError, refuse
 from limpet_bench.datasets.layout import Needed, listed_images, require, unlike
 

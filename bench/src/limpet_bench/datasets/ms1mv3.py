@@ -8,11 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from limpet.data.datasets import Dataset
-from limpet.data.image_set import ImageSet
-from limpet.data.image_size import ImageSize, readable_sides
-from limpet.data.images import keep_decoded
-from limpet.data.retrieval_data import RetrievalData
+from limpet.data import Dataset, ImageSet, ImageSize, RetrievalData, keep_decoded, readable_sides
 from limpet.embeddings import StringArray
 from limpet.errors import DataError
 from limpet_bench.datasets.hold_out import set_classes_apart

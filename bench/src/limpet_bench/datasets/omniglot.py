@@ -7,13 +7,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.data.arrays import read_npz
-from limpet.data.datasets import Dataset
-from limpet.data.image_set import ImageSet
-from limpet.data.image_size import SquareSize, readable_sides
-from limpet.data.images import ArrayImages
-from limpet.data.retrieval_data import RetrievalData
-from limpet.data.sampling import generator_of
+from limpet.data import (
+    ArrayImages,
+    Dataset,
+    ImageSet,
+    RetrievalData,
+    SquareSize,
+    generator_of,
+    read_npz,
+    readable_sides,
+)
 from limpet.embeddings import StringArray
 from limpet.errors import ConfigError, DataError, refuse
 

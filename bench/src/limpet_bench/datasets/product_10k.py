@@ -8,13 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from limpet.data.datasets import Dataset
-from limpet.data.decoding import Fit
+from limpet.data import Dataset, Fit, ImageSet, ImageSize, RetrievalData, class_counts
 from limpet.data.hold_out import hold_out
-from limpet.data.image_set import ImageSet
-from limpet.data.image_size import ImageSize
-from limpet.data.retrieval_data import RetrievalData
-from limpet.data.sampling import class_counts
 from limpet.errors import DataError
 from limpet_bench.datasets.layout import Needed, listed_images, require, table_of, unlike
 

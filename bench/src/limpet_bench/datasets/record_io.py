@@ -16,9 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.data.decoding import Fit, Pixels, Shape, decode
-from limpet.data.images import DecodedImages, RowNumbers
-from limpet.embeddings.trained_on import Digests, digests_of
+from limpet.data import DecodedImages, Digests, Fit, Pixels, RowNumbers, Shape, decode, digests_of
 from limpet.errors import DataError
 from limpet_bench.datasets.layout import read_columns
 

@@ -14,15 +14,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.data.datasets import Dataset
-from limpet.data.decoding import Fit, check_target, fitted
-from limpet.data.image_set import ImageSet
-from limpet.data.image_size import ImageSize
-from limpet.data.images import PreparedImages, keep_decoded
-from limpet.data.retrieval_data import UNLABELLED, RetrievalData
+from limpet.data import (
+    UNLABELLED,
+    Dataset,
+    Fit,
+    ImageSet,
+    ImageSize,
+    PreparedImages,
+    RetrievalData,
+    check_target,
+    fitted,
+    keep_decoded,
+)
 from limpet.embeddings import StringArray
 from limpet.errors import DataError
-from limpet.support.documents import read_json
+from limpet.support import read_json
 from limpet_bench.datasets.layout import Needed, listed_images, refuse_missing_images, require, unlike
 
 if TYPE_CHECKING:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import zlib
 from pathlib import Path
 
-from limpet.data.datasets import Dataset
-from limpet.data.decoding import Fit
-from limpet.data.image_size import ImageSize
-from limpet.data.retrieval_data import RetrievalData
+from limpet.data import Dataset, Fit, ImageSize, RetrievalData
 from limpet.errors import DataError
 from limpet_bench.datasets.layout import Needed, listed_images, require, unlike
 

@@ -6,13 +6,18 @@ from pathlib import Path
 
 import numpy as np
 
-from limpet.data.datasets import Dataset
-from limpet.data.decoding import Fit
-from limpet.data.image_set import ImageSet
-from limpet.data.image_size import ImageSize
-from limpet.data.images import EncodedImages, keep_decoded
-from limpet.data.retrieval_data import RetrievalData
-from limpet.data.sampling import class_counts, generator_of, lowest_of_each_class
+from limpet.data import (
+    Dataset,
+    EncodedImages,
+    Fit,
+    ImageSet,
+    ImageSize,
+    RetrievalData,
+    class_counts,
+    generator_of,
+    keep_decoded,
+    lowest_of_each_class,
+)
 from limpet.embeddings import StringArray
 from limpet.errors import DataError, refuse
 from limpet_bench.datasets.hold_out import set_images_apart

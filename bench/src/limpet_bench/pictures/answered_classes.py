@@ -14,7 +14,7 @@ from scipy.sparse.csgraph import connected_components
 
 from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.errors import DataError
-from limpet.evaluation.protocols.base import Protocol, RankingProtocol
+from limpet.evaluation.protocols import Protocol, RankingProtocol
 
 
 def with_answered_classes(gallery: EmbeddingSet, query: EmbeddingSet, protocol: Protocol) -> EmbeddingSet:

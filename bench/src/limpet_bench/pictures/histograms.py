@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import ConfigError, DataError, SpaceMismatchError
-from limpet.evaluation.uncertainty import Histogram, histogram, seen_items, uncertainty_of
+from limpet.evaluation import Histogram, histogram, seen_items, uncertainty_of
 from limpet.results import Part
 
 Quantity = Literal["uncertainty", "angle", "radius"]

@@ -21,7 +21,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import refuse
-from limpet.support.extras import needing
+from limpet.support import needing
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -14,11 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from limpet.embeddings import EmbeddingSet
-from limpet.embeddings.same_items import labels_as_in
+from limpet.embeddings import EmbeddingSet, labels_as_in
 from limpet.errors import DataError, count_of, refuse
-from limpet.evaluation.retrieval import top_k
-from limpet.evaluation.sides import class_names_of
+from limpet.evaluation import class_names_of, top_k
 from limpet.results import Part
 
 

@@ -12,11 +12,8 @@ from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import DataError, EmptyOverlapError
-from limpet.evaluation.metrics import recall_at
-from limpet.evaluation.protocols.base import PerUnit, Protocol
-from limpet.evaluation.ranking.engine import Ranked
-from limpet.evaluation.ranking.scores import repeated_rows
-from limpet.evaluation.sides import check_sides
+from limpet.evaluation import Ranked, check_sides, recall_at, repeated_rows
+from limpet.evaluation.protocols import PerUnit, Protocol
 from limpet_bench.datasets.ijbc import PARTS, FaceTruth, Templates
 from limpet_bench.protocols.operating_points import parsed
 from limpet_bench.protocols.templates import first_labels, rows_of_numbers, templates_of

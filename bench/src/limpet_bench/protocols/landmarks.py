@@ -12,12 +12,8 @@ from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import DataError, unknown_name
-from limpet.evaluation.protocols.base import Lists, RankingProtocol
-from limpet.evaluation.protocols.names import lists_of_pairs, rows_of_all
-from limpet.evaluation.ranking.engine import no_rows
-from limpet.evaluation.ranking.row_lists import RowLists
-from limpet.evaluation.retrieval import NoRelevant
-from limpet.evaluation.sides import relevant_by_label
+from limpet.evaluation import NoRelevant, RowLists, no_rows, relevant_by_label
+from limpet.evaluation.protocols import Lists, RankingProtocol, lists_of_pairs, rows_of_all
 from limpet_bench.datasets.landmarks import LandmarksTruth, Usage
 from limpet_bench.datasets.revisited import RevisitedTruth
 

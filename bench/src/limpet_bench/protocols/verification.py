@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import DataError, unknown_name
-from limpet.evaluation.protocols.base import PerUnit, Protocol
-from limpet.evaluation.sides import check_sides
+from limpet.evaluation import check_sides
+from limpet.evaluation.protocols import PerUnit, Protocol
 from limpet_bench.datasets.ijbc import PAIRS, FaceTruth
 from limpet_bench.protocols.operating_points import Rule, accepted_at, parsed
 from limpet_bench.protocols.templates import TemplateVectors, first_labels, rows_of_numbers, templates_of

@@ -13,7 +13,7 @@ from limpet.reports.markdown import Table, in_markdown
 from limpet.reports.page import drawn_both, page_template, plain, write_page
 from limpet.reports.plots.rendering import svg
 from limpet.reports.words import Finding, first_hit_cell
-from limpet.support.wording import duration
+from limpet.support import duration
 from limpet_bench.figure_values import NumberTable
 from limpet_bench.reports.charts.pareto import numbered, pareto_plot, pareto_points
 from limpet_bench.reports.charts.standings import cell_dots

@@ -7,7 +7,7 @@ from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from limpet.reports.formats import MISSING, percent, plain_text, score, signed
-from limpet.support.wording import metric_name
+from limpet.support import metric_name
 from limpet_bench.leaderboard import CombinedRun, Entry, Leaderboard, LeaderboardCell, Mean, Run, SeedMean, Standings
 
 if TYPE_CHECKING:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from limpet.support.extras import needing
-from limpet.support.reporting import Report, register_report
+from limpet.support import Report, needing, register_report
 from limpet_bench.leaderboard import Leaderboard
 from limpet_bench.reports.leaderboard import leaderboard_markdown
 from limpet_bench.reports.sessions import sessions_markdown

@@ -16,7 +16,7 @@ from limpet.reports.plots.heat import heat_key
 from limpet.reports.plots.rendering import svg
 from limpet.reports.plots.swatches import system_swatch
 from limpet.reports.words import Finding
-from limpet.support.wording import duration, listed
+from limpet.support import duration, listed
 from limpet_bench.reports.charts.costs import (
     KINDS,
     cost_columns,

@@ -22,7 +22,7 @@ from limpet.reports.page import PHONE, Drawing, pages_can_be_written, write_page
 from limpet.reports.plots.rendering import save, svg, width_of
 from limpet.reports.plots.style import tick_label
 from limpet.reports.readings import GROUPS
-from limpet.support.wording import metric_name
+from limpet.support import metric_name
 from limpet_bench.figure_values import (
     BarChart,
     ClassArrivals,

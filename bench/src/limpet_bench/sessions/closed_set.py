@@ -6,9 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from limpet.data.image_set import ImageSet
-from limpet.data.retrieval_data import RetrievalData
-from limpet.data.sampling import class_counts, lowest_of_each_class
+from limpet.data import ImageSet, RetrievalData, class_counts, lowest_of_each_class
 from limpet.embeddings import StringArray
 from limpet.errors import ConfigError, DataError, refuse
 

@@ -15,14 +15,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from limpet.data.image_set import ImageSet
-from limpet.data.loading import encoding_loader, generator_at
-from limpet.data.sampling import generator_of, lowest_of_each_class
-from limpet.data.scenarios import Labels, RowNumbers
+from limpet import Release, embed_images
+from limpet.data import ImageSet, Labels, RowNumbers, encoding_loader, generator_at, generator_of, lowest_of_each_class
 from limpet.errors import ConfigError, refuse
 from limpet.methods.base import Batch, View
-from limpet.models.release import Release
-from limpet.training.encode import embed_images, encoded_batches
+from limpet.training import encoded_batches
 from limpet_bench.sessions.perturbations import PERTURBATIONS
 
 _SAME = 1e-6  # distances nearer than this are a tie, such as those of two images to their mean, whatever the rounding

@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from limpet.data.random_transforms import random_affine, random_flip
+from limpet.data import random_affine, random_flip
 
 Perturbation = Callable[[Tensor, torch.Generator], Tensor]
 

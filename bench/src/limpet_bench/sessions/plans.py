@@ -17,10 +17,10 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.data.image_set import ImageSet
-from limpet.data.sampling import check_labels, generator_of, lowest_of_each_class
-from limpet.data.scenarios import CLOSE, Labels, RowNumbers
+from limpet.data import ImageSet, Labels, RowNumbers, check_labels, generator_of, lowest_of_each_class
 from limpet.errors import DataError, refuse, unknown_name
+
+_CLOSE = 1e-9  # added before cutting off: 0.29 * 100 is 28.999999999999996
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +172,7 @@ def blurry(
         raise unknown_name("spread", spread, get_args(Spread))
     generator = generator_of(seed)
     home = _homes(counts, _even_parts(int((counts > 0).sum()), sessions), generator)
-    dealt = np.floor(minor_share * counts + 0.5 + CLOSE).astype(np.int64)
+    dealt = np.floor(minor_share * counts + 0.5 + _CLOSE).astype(np.int64)
     by_home = np.argsort(home, kind="stable")
     first = np.zeros_like(dealt)  # the turns go on from class to class, so that sessions stay equally large
     first[by_home] = np.cumsum(dealt[by_home]) - dealt[by_home]
@@ -259,14 +259,14 @@ def _shares(
         new_images: Images of a class in its first session; the largest number that fits when left out.
     """
     tried = np.arange(1, int(counts.max()) + 1)
-    needed = tried + np.maximum(1, np.floor(tried[:, None] * rates + CLOSE).astype(np.int64)).sum(axis=1)
+    needed = tried + np.maximum(1, np.floor(tried[:, None] * rates + _CLOSE).astype(np.int64)).sum(axis=1)
     fitting = np.maximum(1, np.searchsorted(needed, counts, side="right"))
     if new_images is not None:
         smallest, least = counts[home >= 0].min(), int(fitting[home >= 0].min())
         wrong = f"new_images = {new_images}; the smallest class has {smallest} images."
         refuse(not 1 <= new_images <= least, wrong, f"from 1 to {least}, so that its later shares fit too")
         fitting = np.full_like(fitting, new_images)
-    later = np.floor(fitting[:, None] * rates + CLOSE).astype(np.int64)
+    later = np.floor(fitting[:, None] * rates + _CLOSE).astype(np.int64)
     shares = np.concatenate([np.zeros_like(later[:, :1]), np.maximum(1, later)], axis=1)
     place = np.arange(shares.shape[1])
     return np.where(place > home[:, None], shares, np.where(place == home[:, None], fitting[:, None], 0))
@@ -317,8 +317,8 @@ def _stratified(counts: NDArray[np.int64], share: float, generator: np.random.Ge
     """
     exact = share * counts
     most = np.maximum(counts - 1, 0)
-    taken: NDArray[np.int64] = np.minimum(np.floor(exact + CLOSE).astype(np.int64), most)
-    total = max(1, int(exact.sum() + 0.5 + CLOSE))
+    taken: NDArray[np.int64] = np.minimum(np.floor(exact + _CLOSE).astype(np.int64), most)
+    total = max(1, int(exact.sum() + 0.5 + _CLOSE))
     lost = np.where(taken < most, np.round(exact - taken, 9), -1.0)
     order = np.lexsort((generator.random(len(counts)), -lost))[: max(0, total - int(taken.sum()))]
     taken[order[lost[order] > 0]] += 1

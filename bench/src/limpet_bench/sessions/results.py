@@ -9,10 +9,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import numpy as np
 from pydantic import ConfigDict, Field
 
+from limpet import Experiment
 from limpet.methods import METHODS, build_method
 from limpet.results import Disagreement, Part, Results
-from limpet.support.ranges import Count, NonNegative, Share
-from limpet.training.experiment import Experiment
+from limpet.support import Count, NonNegative, Share
 from limpet_bench.sessions.plans import KS, Setting
 
 _CLOSED = ConfigDict(extra="forbid", allow_inf_nan=False)

@@ -34,33 +34,28 @@ from numpy.typing import NDArray
 from pydantic import JsonValue, ValidationError
 from torch import nn
 
-from limpet.data.image_set import ImageSet
-from limpet.data.loading import encoding_loader
-from limpet.data.scenarios import RowNumbers
-from limpet.embeddings import EmbeddingSet, storage
-from limpet.embeddings.same_items import labels_as_in
+from limpet import Experiment, Release, embed_images, encode, train_release
+from limpet.data import ImageSet, RowNumbers, encoding_loader
+from limpet.embeddings import EmbeddingSet, labels_as_in, storage
 from limpet.errors import ConfigError, DataError, refuse, unknown_name
-from limpet.evaluation.metrics import recall_at
-from limpet.evaluation.ranking.engine import rank
-from limpet.evaluation.ranking.row_lists import RowLists
-from limpet.evaluation.ranking.vector_rows import EmbeddingRows, JoinedRows
-from limpet.evaluation.sides import check_sides
+from limpet.evaluation import EmbeddingRows, JoinedRows, RowLists, check_sides, rank, recall_at
 from limpet.geometry import Hypersphere
 from limpet.methods import build_method
 from limpet.methods.base import CompatibilityMethod
-from limpet.models.heads import build_head
-from limpet.models.release import Release, load_record
-from limpet.models.seeding import seeded
+from limpet.models import build_head, load_record, seeded
 from limpet.results import Part
-from limpet.support.disk import read_text
-from limpet.support.source_code import Standing, combined, digest_of, put_beside, standing
-from limpet.training.code import code_of, standing_of
-from limpet.training.encode import embed_images, encode
-from limpet.training.experiment import Experiment
-from limpet.training.record import trained
-from limpet.training.run_state import load_history
-from limpet.training.train import OnStep, network_of, train_release
-from limpet.training.warm_start import WarmStart, load_carried, save_carried
+from limpet.support import Standing, combined, digest_of, put_beside, read_text, standing
+from limpet.training import (
+    OnStep,
+    WarmStart,
+    code_of,
+    load_carried,
+    load_history,
+    network_of,
+    save_carried,
+    standing_of,
+    trained,
+)
 from limpet_bench.sessions.memory import EXEMPLARS, Candidates, passes
 from limpet_bench.sessions.plans import KS, Setting
 from limpet_bench.sessions.results import Seconds, SessionRecord, SessionScores

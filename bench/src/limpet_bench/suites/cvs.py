@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from limpet import EncoderSpec, Recipe
-from limpet.data.augment import Augmentation, RandAugment, ResizedCrop
+from limpet.data import Augmentation, RandAugment, ResizedCrop
 from limpet_bench.figures import ClassDistribution, Column, Curve, Figure, SessionCurve, Strips, Table
 from limpet_bench.suite import Data, Run, Scenario, Search, Suite, Training, Values
 from limpet_bench.suites.published import published

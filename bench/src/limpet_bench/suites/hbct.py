@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from limpet import EncoderSpec, Geometry, Recipe
-from limpet.data.augment import Augmentation
+from limpet.data import Augmentation
 from limpet_bench.figures import Column, Curve, Embedding, Histogram, Matrix, Table
 from limpet_bench.suite import Data, Run, Scenario, Search, Suite, Training, Values
 from limpet_bench.suites.published import published

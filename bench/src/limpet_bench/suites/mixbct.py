@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from limpet import EncoderSpec, Recipe
-from limpet.data.augment import Augmentation
+from limpet.data import Augmentation
 from limpet_bench.figures import Bars, Column, Curve, Embedding, Figure, Matrix, Reference, Table
 from limpet_bench.suite import Data, EvaluationSet, Run, Scenario, Suite, Training, Values
 from limpet_bench.suites.published import published

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from limpet import EncoderSpec, Recipe
-from limpet.data.augment import Augmentation
+from limpet.data import Augmentation
 from limpet_bench.suite import Data, Frozen, Run, Scenario, Search, Suite, Training, Values
 from limpet_bench.suites import cvs
 from limpet_bench.suites.ndpp import chain

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from limpet.evaluation.protocols.base import Lists, Protocol, RankingProtocol
+from limpet.evaluation.protocols.base import Lists, PerUnit, Protocol, RankingProtocol
 from limpet.evaluation.protocols.by_camera import ByCamera
 from limpet.evaluation.protocols.by_label import ByLabel, SeenClasses
+from limpet.evaluation.protocols.names import lists_of_pairs, rows_of_all
 from limpet.evaluation.protocols.relevance_lists import Relevance, RelevancePairs
 from limpet.registry import Registry
 
@@ -13,11 +14,14 @@ __all__ = [
     "ByCamera",
     "ByLabel",
     "Lists",
+    "PerUnit",
     "Protocol",
     "RankingProtocol",
     "Relevance",
     "RelevancePairs",
     "SeenClasses",
+    "lists_of_pairs",
+    "rows_of_all",
 ]
 
 PROTOCOLS: Registry[type[Protocol]] = Registry(

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from limpet.linking.compare import CandidateScores
     from limpet.linking.results import AdaptResults
 
+__all__ = ["Level", "Mark", "Row", "forest"]
+
 Layers = list[alt.Chart | None]
 
 _BOTTOM = 44.0  # pixels below the rows, for the axis

@@ -12,6 +12,8 @@ from altair.utils.schemapi import debug_mode
 
 from limpet.reports.plots.style import FAINT, INK, SOFT, area_of, clean
 
+__all__ = ["Frame", "Range", "layer_of", "noted"]
+
 Range = tuple[float, float]
 Row = Mapping[str, Any]
 Channel = dict[str, Any]

@@ -15,6 +15,8 @@ from limpet.reports.formats import score
 from limpet.reports.plots.frame import Frame, Range, as_it_is, layer_of
 from limpet.reports.plots.style import BAD, HEAT, HEAT_INK, INK, ON_HEAT, SOFT, tick_label
 
+__all__ = ["cells_of", "heat_key", "heat_map", "heat_range", "marked_by_criterion", "share_of_scale"]
+
 MARK = "▲"
 """Beside a number: cross-test above the self-test of the older model."""
 

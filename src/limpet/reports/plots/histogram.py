@@ -15,6 +15,8 @@ from limpet.reports.readings import GROUPS, shares
 if TYPE_CHECKING:
     from limpet.evaluation.uncertainty import Histogram
 
+__all__ = ["histogram"]
+
 _SHORT = {"seen": "seen", "unseen": "not seen", "all": "mean"}
 
 

@@ -17,6 +17,8 @@ from limpet.support.extras import needing
 if TYPE_CHECKING:
     import altair as alt
 
+__all__ = ["save", "svg", "width_of"]
+
 ENDINGS = (".svg", ".png", ".pdf")
 """Of the files that charts are saved in."""
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from limpet.evaluation.results import Evaluation
     from limpet.evaluation.uncertainty import PoincareDisk
 
+__all__ = ["COMPARABLE", "REACH", "TITLE", "many_marks", "named_marks", "plane", "plane_layers"]
+
 Rectangle = tuple[float, float, float, float]  # left, top, right, bottom, in pixels
 Point = tuple[float, float]  # P_comp, P_up
 Layers = list[alt.Chart | None]

@@ -5,6 +5,12 @@ from __future__ import annotations
 import math
 import re
 
+__all__ = [
+    "BAD", "CROSS", "FAINT", "GOOD", "HAIR", "INDEPENDENT", "INK", "OLD", "PAPER", "REVERSE", "SERIES", "SOFT",
+    "Dashes", "area_of", "close_ticks", "cut", "inner_ticks", "round_ticks", "shape_of", "shortened", "tick_label",
+    "width_of",
+]  # fmt: skip
+
 INK, SOFT, FAINT, HAIR, PAPER = "#1d2227", "#5a6470", "#e6e3dc", "#d5d1c8", "#fdfcfa"
 CROSS, OLD, INDEPENDENT = "#0072b2", "#55606b", "#b0528e"
 GOOD, MAYBE, BAD, REVERSE = "#007a5a", "#9a6300", "#b84a00", "#c75a00"

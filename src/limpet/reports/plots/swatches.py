@@ -22,6 +22,8 @@ from limpet.reports.plots.style import (
 )
 from limpet.reports.readings import DISK_SERIES
 
+__all__ = ["box", "line", "mark", "swatch", "system_swatch"]
+
 _PATHS = (
     "M-1 0A1 1 0 1 0 1 0A1 1 0 1 0 -1 0Z",
     "M-.9 -.9H.9V.9H-.9Z",

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import altair as alt
 
-from limpet.evaluation.uncertainty import Histogram
+from limpet.evaluation import Histogram
 from limpet.reports.formats import percent_of, score
 from limpet.reports.plots.frame import Frame
 from limpet.reports.plots.histogram import histogram

@@ -13,7 +13,7 @@ from limpet.reports.formats import score, signed
 from limpet.reports.plots.frame import Frame, Range
 from limpet.reports.plots.heat import heat_map, heat_range, marked_by_criterion
 from limpet.reports.plots.style import HAIR, INK, PAPER, SERIES, SOFT, cut, round_ticks, shape_of, tick_label, width_of
-from limpet.support.wording import metric_name
+from limpet.support import metric_name
 
 if TYPE_CHECKING:
     from limpet_bench.figure_values import BarPanel, GenerationMatrix, LinePanel, Matrices, Spread
