@@ -6,7 +6,7 @@
 Old are static words (wordllama, 256 dimensions), new is MiniLM-L6 (384 dimensions); nothing is trained but maps and
 heads. Every adapter and every method for one upgrade is fitted on the sentences to fit on, with its default options,
 and scored once: half of the test sentences search all others that nothing was fitted on. In the second variant half of
-the intents have no sentence to fit on at all. Nothing is chosen by these scores; what `limpet adapt --auto` would
+the intents have no sentence to fit on at all. Nothing is chosen by these scores; what `limpet adapt` would
 recommend is chosen on held-out sentences to fit on, and scored here beside the others.
 
 A seed decides which sentences search, which intents are left out, and all training. Every finished fit leaves a small

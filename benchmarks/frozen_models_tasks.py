@@ -207,7 +207,7 @@ def scores(values: Mapping[str, NDArray[np.float64]], unseen: NDArray[np.bool_])
 
 
 def recommended(task: Task, old: EmbeddingSet, new: EmbeddingSet) -> Record:
-    """Return what `limpet adapt --auto` recommends from the sentences to fit on alone.
+    """Return what `limpet adapt` recommends from the sentences to fit on alone.
 
     It is told how many intents these do not cover.
     """

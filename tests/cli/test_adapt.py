@@ -95,7 +95,6 @@ def test_the_best_is_the_best_on_items_that_nobody_saw(
 ) -> None:
     folder = planted(tmp_path / "seen", items, damped=damped)
     words = [
-        "--auto",
         "--direction",
         "new_to_old",
         "--guard",
@@ -265,7 +264,6 @@ def test_points_of_another_space(fails: Fails, good: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--auto", "--adapter", "ridge"], "--auto was given with --adapter or --method"),
         (["--adapter", "rigde"], "Did you mean 'ridge'?"),
         (["--adapter", "ridge", "ridge"], "each adapter once"),
         (["--adapter", "ridge", "--adapter-options.penalti", "1"], "Did you mean 'penalty'?"),

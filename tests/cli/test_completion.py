@@ -20,8 +20,8 @@ done
 """
 OFFERED = {
     "limpet evaluate c": {"chain", "combine"},
-    "limpet evaluate chain --old-b": {"--old-baseline"},
-    "limpet evaluate --gate ": {"interval", "point"},
+    "limpet evaluate chain --pad": {"--pad-old"},
+    "limpet evaluate --curve ": {"auto", "yes", "no"},
     "limpet completion f": {"fish"},
 }
 SHELLS = ("bash", "zsh", "fish")

@@ -74,16 +74,6 @@ def test_a_compatible_chain(capsys, files: Path, tmp_path: Path) -> None:
     assert "embeddings = [" in (tmp_path / "out" / "evaluate-chain.toml").read_text()
 
 
-def test_the_other_reading_comes_first_where_asked(capsys, files: Path, tmp_path: Path) -> None:
-    third = [files / "roxford" / f"{name}.npz" for name in ("i2", "i3")]
-    words = [*chain_words(files, "e1", "e2", "e3"), "--independent", *third, "--old-baseline", "independent"]
-    code, found, said = run(capsys, *words, "--out", tmp_path / "out")
-    assert code == 0 and found["old_baseline"] == "independent"
-    assert said.index("the old model is the independent one") < said.index("the old model is the chain’s own")
-    page = (tmp_path / "out" / "report.html").read_text()
-    assert page.index("The independent old model") < page.index("The chain’s own old model")
-
-
 def test_a_violation_is_exit_code_1_and_told(capsys, files: Path, tmp_path: Path) -> None:
     words = [*chain_words(files, "e1", "e2", "e3", "worse"), "--gate-metric", "recall@1", "--out", tmp_path / "out"]
     code, found, said = run(capsys, *words)
@@ -125,7 +115,6 @@ def test_folders_of_embed_are_models_too(capsys, files: Path, tmp_path: Path) ->
     [
         (["e1"], [], "1 model in a chain"),
         (["e1", "e1"], [], "e1.npz' was given twice"),
-        (["e1", "e2"], ["--old-baseline", "independent"], "--old-baseline independent was given without"),
         (["e1", "e2"], ["--old", "x", "--metrics", "map"], "Unknown option: --old."),
         (["e1", "e2"], ["--curve", "no"], "Unknown option: --curve."),
         (["e1", "e2"], ["--gate-metric", "recal@1"], "recal@1"),

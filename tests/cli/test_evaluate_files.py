@@ -183,7 +183,7 @@ def test_labels_are_the_same_as_numbers_and_as_texts(files: Path, tmp_path: Path
         ("--old old.safetensors --new new.safetensors --new-name x", "Next: leave the name out"),
         ("--old old.npz --new new.npz --link empty", "'empty' is no adapter"),
         ("--old old.npz --new new.npz --similarity cosin", 'Did you mean "cosine"?'),
-        ("--old old.npz --new new.npz --gate points", 'for --gate. Choose from: "interval", "point"'),
+        ("--old old.npz --new new.npz --curve never", 'for --curve. Choose from: "auto", "yes", "no"'),
         ("--old old.npz --new new.npz --device nonsense", "The device 'nonsense' cannot be used"),
         ("--old old.npz --new new.npz --device meta", "The device 'meta' cannot be used"),
         ("--old old.npz --new new.npz --device vulkan", "from the 'Vulkan' backend Expected: cpu, or an accelerator"),

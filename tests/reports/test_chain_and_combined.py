@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from limpet.errors import ConfigError
-from limpet.evaluation.chain import ChainResults, evaluate_chain
-from limpet.evaluation.protocols import ByLabel
+from limpet.evaluation.chain import ChainResults
 from limpet.evaluation.results import EvaluationResults
 from limpet.evaluation.test_sets import CombinationResults
 from limpet.evaluation.ties import Ties
@@ -36,7 +35,6 @@ from limpet.reports.combined import (
 from limpet.reports.evaluation import render_report
 from limpet.reports.formats import plain_text
 from limpet.reports.markdown import markdown_table
-from limpet.results import Data
 
 from .changes import Change, changed
 
@@ -184,16 +182,6 @@ def test_a_chain_written_is_a_chain_read(chain: ChainResults, tmp_path: Path) ->
 def test_documents_that_contradict_themselves_are_refused(chain: ChainResults, change: Change, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         changed(chain, change)
-
-
-def test_an_independent_baseline_needs_independent_models(simulated: Any) -> None:
-    models = {name: (one := simulated.model(name, noise), one) for name, noise in (("a", 1.5), ("bb", 1.0))}
-    found = evaluate_chain(models, protocol=ByLabel(leave_one_out=True), resamples=10)
-    data = Data(name="x", description="y", numbers={})
-    with pytest.raises(ConfigError, match="there are none"):
-        found.results(title="t", data=data, old_baseline="independent")
-    with pytest.raises(ConfigError, match="old_baseline='ow'"):
-        found.results(title="t", data=data, old_baseline="ow")  # type: ignore[arg-type]
 
 
 # --- several test sets -----------------------------------------------------------------------------------------------

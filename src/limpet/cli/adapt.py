@@ -313,9 +313,9 @@ class Compared(Options):
     """What is compared: adapters, and heads over the new model.
 
     Args:
-        auto: Compare every adapter that suits the two dimensions and, with labels, heads by p2s, and two that stay with
-            the new model (two-step, both sides); so it is, too, if nothing is named.
         adapter: Adapters to compare: procrustes, ridge, low_rank, mean_drift, lambda_orthogonal, local, residual_mlp.
+            Without --adapter and --method every adapter that suits the two dimensions is compared and, with labels,
+            heads by p2s, and two that stay with the new model (two-step, both sides).
         adapter_options: Options of the adapter; with several, a mapping of each one's name to its options.
         direction: What is mapped: new_to_old the queries of the new model, so that the old gallery may stay as it is;
             old_to_new the old gallery; or both in turn. Heads that the old gallery is mapped to are left out where only
@@ -329,7 +329,6 @@ class Compared(Options):
             is the rate of two-step where vectors have more than 384 numbers.
     """
 
-    auto: Annotated[bool, RARE] = False
     adapter: list[str] = field(default_factory=list)
     adapter_options: Annotated[Named, RARE] = field(default_factory=dict)
     direction: Literal["both", "new_to_old", "old_to_new"] = "both"
@@ -341,11 +340,6 @@ class Compared(Options):
     recipe: Annotated[Named, RARE] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        refuse(
-            self.auto and bool(self.adapter or self.method),
-            "--auto was given with --adapter or --method.",
-            "--auto alone, or the names of what to compare",
-        )
         for name, options, named in (
             ("adapter", self.adapter_options, self.adapter),
             ("method", self.method_options, self.method),

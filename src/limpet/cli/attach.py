@@ -94,12 +94,10 @@ class NewVectors(Opening):
             already: a file, a folder of `limpet embed`, or a URL.
         over: What a head or an adapter reads: a text model, of a head the one on record when left out; or stored
             vectors, of an adapter those of the table when left out.
-        batch_size: Texts that the model takes at a time.
     """
 
     model: Model | None = None
     over: Annotated[Model | None, RARE] = None
-    batch_size: Annotated[int, RARE] = 64
 
     @property
     def words(self) -> str:
@@ -114,7 +112,7 @@ class NewVectors(Opening):
         named = self.model if self.over is None else self.over
         return None if named is None else named.vectors
 
-    def opened(self, it: Attachment, of: Side) -> VectorSource | None:
+    def opened(self, it: Attachment, of: Side, batch_size: int = 64) -> VectorSource | None:
         """Return the source that these describe; None where they name none."""
         from limpet.attached.recognition import recognised
         from limpet.training.text_models import open_map
@@ -134,7 +132,7 @@ class NewVectors(Opening):
             return through(it.stored, open_map(model))
         else:
             opened = self.text_model(model, self.over, known=[state.old, state.new])
-            source = vectors_of_texts(opened, it.texts, batch_size=self.batch_size)
+            source = vectors_of_texts(opened, it.texts, batch_size=batch_size)
         if of == "old" and source.fingerprint != state.old and state.old.startswith(DECLARED):
             return recognised(source, it)  # people named a model, and give it now
         return source
@@ -315,6 +313,7 @@ def backfill(
     source: NewVectors = NewVectors(),
     of: Side = "new",
     batch: Annotated[int | None, RARE] = None,
+    batch_size: Annotated[int, RARE] = 64,
     budget: int | None = None,
     rate: Annotated[float | None, RARE] = None,
     share: Annotated[float | None, RARE] = None,
@@ -331,6 +330,7 @@ def backfill(
         of: Whose vectors: new; or old, so that nothing is missing after a rollback.
         batch: Rows embedded and written at a time. When left out, 512 of a table; of a collection as many as are
             measured to be fast.
+        batch_size: Texts that the model takes at a time.
         budget: Embed at most so many now.
         rate: Embed at most so many rows a second.
         share: Spend at most such a share of the time on writing, such as 0.1, and rest after every transaction: the
@@ -346,7 +346,7 @@ def backfill(
     refuse(watch is not None and watch <= 0, f"--watch {watch}.", "more than 0 seconds")
     refuse(made is not None and source.stored is None, "--made without stored vectors.", "both, or neither")
     with url.opened() as it:
-        opened = source.opened(it, of)
+        opened = source.opened(it, of, batch_size)
         if opened is None:
             raise ConfigError(
                 "Nothing to embed with was given.",

@@ -152,7 +152,6 @@ def evaluate(
     settings: Settings = Settings(),
     typed: Typed = Typed(""),
     metrics: list[str] = [],
-    gate: Annotated[Literal["interval", "point"], RARE] = "interval",
     curve: Annotated[Literal["auto", "yes", "no"], RARE] = "auto",
     mixing: Annotated[float | None, RARE] = None,
 ) -> int:
@@ -164,7 +163,6 @@ def evaluate(
 
     Args:
         metrics: What to measure, such as recall@K, map, map@r, map@K; the protocol's own choice when left out.
-        gate: "interval": the whole interval of cross - self_old must be above 0; "point": the difference itself.
         curve: Whether to measure how search fares while the gallery is embedded anew; "auto" leaves it out of large
             evaluations, of which it would be by far the longest part.
         mixing: Also measure galleries that hold vectors of both models, with queries of both: whether new vectors may
@@ -215,7 +213,6 @@ def evaluate(
             guards=judging.guards,
             device=judging.placed,
             gate_metric=judging.gate_metric,
-            gate=gate,
             min_effect=judging.min_effect,
             resamples=judging.resamples,
             resample=judging.resample,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from limpet.cli.console import as_json, console, exit_code, print_json, print_table
 from limpet.cli.evidence import Sides, names_of
@@ -12,7 +12,7 @@ from limpet.cli.pages import check_report, page_line, page_written
 from limpet.cli.parameters import RARE
 from limpet.cli.places import Place
 from limpet.cli.settings import Settings, Typed
-from limpet.errors import ConfigError, refuse
+from limpet.errors import ConfigError
 
 if TYPE_CHECKING:
     from limpet.evaluation.chain import ChainEvaluation, ChainResults
@@ -28,7 +28,6 @@ def chain(
     settings: Settings = Settings(),
     typed: Typed = Typed(""),
     independent: list[Place] = [],
-    old_baseline: Annotated[Literal["own", "independent"] | None, RARE] = None,
     similarity: Annotated[Similarity | None, RARE] = None,
     pad_old: Annotated[bool, RARE] = False,
 ) -> int:
@@ -40,8 +39,6 @@ def chain(
         embeddings: Embeddings of the same items by several models, oldest first.
         independent: The same items by the recipe of every model but the first, trained without alignment, for P_up and
             P_comp.
-        old_baseline: Which reading of the old model comes first in P_comp: its "own" model, or the "independent" one;
-            both are shown.
         similarity: How vectors of .npz, .npy and .parquet files are compared; by the cosine when left out.
         pad_old: Let embeddings of fewer dimensions than the last model has count as padded with zeros: for models that
             were trained each over the one before with more dimensions.
@@ -54,11 +51,6 @@ def chain(
 
     check_report(output.report)
     output.refuse_over([*embeddings, *independent])
-    refuse(
-        old_baseline == "independent" and not independent,
-        "--old-baseline independent was given without independent models.",
-        "--independent PATH ..., one for every model but the first, in the order of the chain",
-    )
     names, _ = names_of(embeddings), names_of(independent)
     with console.status("reading embeddings"), one_moment():
         models = [reading.sides(place, similarity=similarity) for place in embeddings]
@@ -82,7 +74,7 @@ def chain(
             seed=judging.seed,
         )
     settings.write(output.out)
-    results = _shown(evaluation, models[0], old_baseline or "own", output, typed)
+    results = _shown(evaluation, models[0], output, typed)
     if as_json():
         print_json(results.to_dict())
     return exit_code(evaluation.compatible, told=evaluation.judged)
@@ -101,9 +93,7 @@ def _check_one_kind(names: Sequence[str], models: Sequence[Sides], third: Sequen
             )
 
 
-def _shown(
-    evaluation: ChainEvaluation, sides: Sides, baseline: Literal["own", "independent"], output: Output, typed: Typed
-) -> ChainResults:
+def _shown(evaluation: ChainEvaluation, sides: Sides, output: Output, typed: Typed) -> ChainResults:
     """Write results and report, and print tables and what they mean."""
     from limpet.cli.evaluate import described
     from limpet.reports import chain as tables
@@ -111,13 +101,13 @@ def _shown(
 
     title = f"Can {evaluation.names[-1]} and its predecessors search older galleries?"
     data = described(sides, None, evaluation.protocol.units)
-    results = evaluation.results(title=title, data=data, old_baseline=baseline).model_copy(update={"command": typed})
+    results = evaluation.results(title=title, data=data).model_copy(update={"command": typed})
     written = results.save(output.out)
     page = page_written(output.report, lambda: write_chain_report(results, output.out))
     print_table(title, *tables.matrix_table(results))
     console.print()
     print_table("Pairs", *tables.pair_table(results))
-    for name in sorted(results.p_comp["raw"] if results.p_comp else (), key=lambda name: name != baseline):
+    for name in results.p_comp["raw"] if results.p_comp else ():
         console.print()
         print_table(f"P_comp, raw: {tables.BASELINES[name]}", *tables.p_comp_table(results, name))
     finding = chain_finding(results)

@@ -85,9 +85,6 @@ class SpaceOptions(Options):
         space: hypersphere or lorentz (hyperbolic); the old model's when left out, else the first that every method
             knows: hypersphere, but for hbct.
         curvature: K > 0 of the lorentz space (curvature -K); the old model's, or 1, when left out.
-        learn_curvature: Learn the curvature of a first model, with --scenario that of the old one. With --old it makes
-            another space, on which the old gallery has to be lifted again: the release for that is written beside the
-            new one, as old-lifted.
         zeta: Distance from the origin to which points of the lorentz space reach; 1 for a first model, 0.2 more than
             the old model's when left out. With --scenario, that of the new models.
         lift_old: Lay an old model of the hypersphere onto the lorentz space, all its points at this distance from the
@@ -100,7 +97,6 @@ class SpaceOptions(Options):
 
     space: str | None = None
     curvature: Annotated[float | None, RARE] = None
-    learn_curvature: Annotated[bool, RARE] = False
     zeta: Annotated[float | None, RARE] = None
     lift_old: Annotated[float | None, RARE] = None
     relift_old: Annotated[bool, RARE] = False
@@ -111,7 +107,9 @@ class SpaceOptions(Options):
         """What was said of the space."""
         from limpet.training.experiment import Geometry
 
-        return Geometry(self.space, self.curvature, self.learn_curvature, self.lift_old, self.relift_old, self.pad_old)
+        return Geometry(
+            self.space, self.curvature, lift_old=self.lift_old, relift_old=self.relift_old, pad_old=self.pad_old
+        )
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from annotated_types import Ge, Lt
 from numpy.typing import NDArray
 from pydantic import Field
 
-from limpet.errors import DataError, refuse
+from limpet.errors import DataError
 from limpet.evaluation.compatibility import (
     TRAINED_SHARE,
     Baseline,
@@ -76,7 +76,6 @@ class ChainResults(Results):
 
     Args:
         data: What was searched.
-        old_baseline: Which reading of "the old model" comes first where P_comp is shown.
         models: Names, oldest first.
         matrix: Rows are queries, columns galleries; None above the diagonal.
         independent_self: Self score of every model's recipe without alignment (T,).
@@ -99,7 +98,6 @@ class ChainResults(Results):
     kind: str
     title: str
     data: Data
-    old_baseline: Baseline
     models: list[str]
     metric: str
     guards: tuple[str, ...]
@@ -206,27 +204,16 @@ class ChainEvaluation:
         held_out = all(share <= TRAINED_SHARE for share in self.trained_shares[1:])
         return self.judged and held_out and not self.violations.any() and not any(self.worse.values())
 
-    @checked
-    def results(self, *, title: str, data: Data, old_baseline: Baseline = "own") -> ChainResults:
+    def results(self, *, title: str, data: Data) -> ChainResults:
         """Return results for tables, a page and results.json.
 
         Args:
             title: Headline of the report.
             data: What was searched.
-            old_baseline: Which reading of "the old model" comes first where P_comp is shown; both are there.
-
-        Raises:
-            ConfigError: An unknown baseline, or "independent" without independent models.
         """
-        refuse(
-            old_baseline == "independent" and self.p is None,
-            "P_comp was to compare with independent old models, and there are none.",
-            "the independent model of every generation but the first",
-        )
         return ChainResults.of(
             title=title,
             data=data,
-            old_baseline=old_baseline,
             models=list(self.names),
             metric=self.metric,
             guards=self.guards,

@@ -239,7 +239,7 @@ def render_chain_report(results: ChainResults) -> str:
         finding=chain_finding(results),
         by_number=_by_number(results.models),
         charts=_charts(results),
-        baselines=dict(sorted(BASELINES.items(), key=lambda item: item[0] != results.old_baseline)),
+        baselines=BASELINES,
         models=models_table(results),
         matrix=matrix_table(results),
         pairs=pair_table(results),

@@ -169,7 +169,7 @@ def _refuse_method(asked: Geometry, method: CompatibilityMethod, name: str, old:
         refuse(
             asked.learn_curvature and method.needs_old and old is not None and method.keeps_points,
             f"{type(method).__name__} keeps points of the old model, which a curvature in motion leaves behind.",
-            "a curvature that stays (leave out --learn-curvature), or one of "
+            "a curvature that stays (no learn_curvature), or one of "
             + ", ".join(
                 key
                 for key, known in METHODS.items()

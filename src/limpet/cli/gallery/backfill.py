@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from limpet.cli.console import console, long_texts, print_json, rate_progress
@@ -13,7 +12,6 @@ from limpet.cli.gallery.options import GalleryUrl, Spending
 from limpet.cli.gallery.sources import KINDS, NewVectors
 from limpet.cli.options import DataSets
 from limpet.cli.parameters import RARE
-from limpet.embeddings.storage import write_atomically
 from limpet.errors import ConfigError, shown
 from limpet.support.wording import duration
 
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from limpet.upgrade.filling import Backfilled
     from limpet.upgrade.progress import Progress, Told
 
-LISTED = 1000  # missing ids in --json
 WAIT_FOR_BATCHES = 60.0  # seconds for another writer, who may be in the middle of a batch
 
 
@@ -36,7 +33,6 @@ def backfill(
     batch: Annotated[int, RARE] = 4096,
     budget: int | None = None,
     rate: Annotated[float | None, RARE] = None,
-    missing_out: Annotated[Path | None, RARE] = None,
     seed: Annotated[int, RARE] = 0,
 ) -> int:
     """Give items that lack one a vector of the prepared or active model.
@@ -51,7 +47,6 @@ def backfill(
         batch: Items per commit.
         budget: Give at most so many items a new vector now.
         rate: Embed at most so many items a second.
-        missing_out: File for the ids of all items that the source does not have, one a line; written at the end.
         seed: Of random orders.
 
     Examples:
@@ -92,10 +87,7 @@ def backfill(
     read = source.model is not None and source.model.vectors is not None
     _tell(done, missing, cost, "carried over" if below else "read" if read else "embedded")
     tell_next(one_scale(status, gallery) if status.lacking else next_commands(status, gallery)[:1])
-    if missing_out is not None and done.stopped == "done":
-        text = "".join(f"{one}\n" for one in missing)
-        write_atomically(missing_out, lambda part: part.write_text(text, encoding="utf-8"))
-    facts = {"missing_ids": missing[:LISTED] or list(done.missing_ids), "cost": cost}
+    facts = {"missing_ids": missing or list(done.missing_ids), "cost": cost}
     print_json({**vars(done), **facts, "long_texts": [one.to_dict() for one in long_texts()]})
     return {"interrupted": 130, "done": int(bool(missing))}.get(done.stopped, 0)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
@@ -11,7 +11,6 @@ from limpet.cli.console import console, print_json, rate_progress
 from limpet.cli.gallery.options import GalleryUrl
 from limpet.cli.gallery.sources import NewVectors
 from limpet.cli.options import DataSets
-from limpet.cli.parameters import RARE
 from limpet.errors import StoreError, printable, without_secrets
 from limpet.support.wording import duration
 
@@ -26,7 +25,6 @@ def doctor(
     *,
     source: NewVectors = NewVectors(),
     sets: DataSets = DataSets(),
-    sample: Annotated[int, RARE] = 200,
     repair: bool = False,
 ) -> int:
     """Read everything again and say what is wrong, and what to do about it; without --repair nothing is changed.
@@ -35,7 +33,6 @@ def doctor(
     sample is embedded again and compared. The exit code is 1 if something is wrong.
 
     Args:
-        sample: Items of every generation that are embedded again, and searched for.
         repair: Where files are damaged, go back to the last commit that can be read whole first, and say what is lost.
 
     Examples:
@@ -51,7 +48,7 @@ def doctor(
             vectors = source.opened(it, sets)
             with rate_progress("reading", None) as show:
                 found = examined(
-                    it, vectors, sample=sample,
+                    it, vectors,
                     on_step=lambda event: show({"done": 0, "total": None, **event, "state": event["step"]}),
                 )  # fmt: skip
             if repaired is not None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from limpet.cli.console import console, print_json
 from limpet.cli.gallery.common import command, size
 from limpet.cli.gallery.options import GalleryUrl, Spending
 from limpet.cli.gallery.sources import NewVectors
 from limpet.cli.options import DataSets
-from limpet.cli.parameters import RARE
 from limpet.errors import shown
 from limpet.support.wording import duration
 
@@ -28,8 +27,6 @@ def plan(
     sets: DataSets = DataSets(),
     spending: Spending = Spending(),
     evidence: list[Path] = [],
-    sample: Annotated[int, RARE] = 256,
-    rescore: Annotated[int, RARE] = 100,
 ) -> int:
     """Say what a backfill would take: items, time, cost, room, and how search is meanwhile. Nothing is changed.
 
@@ -37,8 +34,6 @@ def plan(
 
     Args:
         evidence: results.json of `limpet evaluate` of a model that is not prepared yet, to say how search would be.
-        sample: Items to embed, at least 2.
-        rescore: Candidates of a query that searches in two stages, to say what one would take.
 
     Examples:
         limpet gallery plan live --model release:runs/link/head --texts requests.csv --price-per-thousand 0.02
@@ -50,9 +45,9 @@ def plan(
         vectors = source.opened(it, sets)
         with console.status("embedding a sample"):
             found = planned(
-                it, vectors, reports=evidence, sample=sample,
+                it, vectors, reports=evidence,
                 price_per_thousand=spending.price_per_thousand, budget_cost=spending.max_cost,
-                budget_seconds=spending.seconds, meter=source.meter, candidates=rescore,
+                budget_seconds=spending.seconds, meter=source.meter,
             )  # fmt: skip
         status = it.status()
     for line in (
