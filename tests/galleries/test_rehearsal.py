@@ -319,8 +319,8 @@ def test_times_grow_with_the_gallery(gallery: Gallery) -> None:
     times = {timing.step: timing for timing in found.timings}
     assert list(times) == ["embed", *found.steps]
     embed = times["embed"]
-    assert embed.items == 30 and embed.full_seconds == pytest.approx(2 * embed.seconds, rel=0.2)
-    assert embed.full_seconds is not None and embed.full_seconds > 60 * 0.002
+    assert embed.items == 30 and embed.full_seconds is not None
+    assert 60 * 0.002 < embed.full_seconds <= 2 * embed.seconds
     assert times["complete"].full_seconds == pytest.approx(2 * times["complete"].seconds)
     assert times["swap"].full_seconds == times["swap"].seconds and times["swap"].items == 0
     assert set(found.searches.milliseconds) >= {"before", "50 % re-embedded", "after the rollback"}

@@ -1,10 +1,14 @@
-"""A network between a client and a server: every byte arrives later than it was sent."""
+"""A network between a client and a server: every byte arrives later than it was sent, and round trips are counted."""
 
 from __future__ import annotations
 
 import asyncio
 import multiprocessing
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
+
+READY = b"Z"  # type of the message with which the server says that it waits for the next question
 
 
 class Distance:
@@ -18,19 +22,25 @@ class Distance:
     def __init__(self, sockets: Path, round_trip: float = 0.0) -> None:
         context = multiprocessing.get_context("spawn")
         told, port = context.Pipe()
-        self._delay = context.Value("d", round_trip / 2)
-        self._process = context.Process(target=_serve, args=(str(sockets / ".s.PGSQL.5432"), port, self._delay))
+        self._delay, self._trips = context.Value("d", round_trip / 2), context.Value("q", 0)
+        values = (self._delay, self._trips)
+        self._process = context.Process(target=_serve, args=(str(sockets / ".s.PGSQL.5432"), port, *values))
         self._process.daemon = True
         self._process.start()
         self.port: int = told.recv()
 
     def url(self, database: str) -> str:
         """Return where a database is, seen from here."""
-        return f"postgresql://postgres@127.0.0.1:{self.port}/{database}?connect_timeout=60"
+        return f"postgresql://postgres@127.0.0.1:{self.port}/{database}?connect_timeout=60&sslmode=disable"
 
     def set(self, round_trip: float) -> None:
         """Move the server."""
         self._delay.value = round_trip / 2
+
+    @property
+    def round_trips(self) -> int:
+        """How often the server has answered all that it was asked, and waited for the next question."""
+        return int(self._trips.value)
 
     def close(self) -> None:
         """End it, with all connections."""
@@ -38,21 +48,35 @@ class Distance:
         self._process.join()
 
 
-def _serve(socket: str, port: multiprocessing.connection.Connection, delay: object) -> None:
-    asyncio.run(_forward(socket, port, delay))
+def _serve(socket: str, port: multiprocessing.connection.Connection, delay: Any, trips: Any) -> None:
+    asyncio.run(_forward(socket, port, delay, trips))
 
 
-async def _forward(socket: str, port: multiprocessing.connection.Connection, delay: object) -> None:
+async def _forward(socket: str, port: multiprocessing.connection.Connection, delay: Any, trips: Any) -> None:
     loop = asyncio.get_running_loop()
 
-    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> AsyncIterator[bytes]:
         while data := await reader.read(1 << 20):
-            loop.call_later(delay.value, writer.write, data)  # type: ignore[attr-defined]
-        loop.call_later(delay.value, writer.close)  # type: ignore[attr-defined]
+            loop.call_later(delay.value, writer.write, data)
+            yield data
+        loop.call_later(delay.value, writer.close)
+
+    async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async for _ in carry(reader, writer):
+            pass
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        read = b""
+        async for data in carry(reader, writer):
+            read, start = read + data, 0
+            while len(read) >= start + 5 and len(read) > (end := start + int.from_bytes(read[start + 1 : start + 5])):
+                trips.value += read[start : start + 1] == READY
+                start = end + 1
+            read = read[start:]
 
     async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_unix_connection(socket)
-        await asyncio.gather(carry(reader, back), carry(there, writer), return_exceptions=True)
+        await asyncio.gather(ask(reader, back), answer(there, writer), return_exceptions=True)
 
     server = await asyncio.start_server(connect, "127.0.0.1", 0)
     port.send(server.sockets[0].getsockname()[1])
