@@ -528,17 +528,17 @@ def lifecycle() -> str:
     from limpet.engines.stores import STORES
 
     places: dict[str, Promises] = {
-        **{f"a gallery, `{kind}`": store.promises for kind, store in STORES.items()},
-        "a PostgreSQL table, new vectors in a column beside": ColumnLayout.promises,
-        "a PostgreSQL table, both models in one column": OneColumn.promises,
-        "a PostgreSQL table, new vectors in a table beside": Aside.promises,
-        **{f"a collection, `{kind}`": engine.promises for kind, engine in ENGINES.items()},
+        **{f"gallery: `{kind}`": store.promises for kind, store in STORES.items()},
+        "PostgreSQL table, new column": ColumnLayout.promises,
+        "PostgreSQL table, `--same-column`": OneColumn.promises,
+        "PostgreSQL table, `--aside`": Aside.promises,
+        **{f"collection: `{kind}`": engine.promises for kind, engine in ENGINES.items()},
     }
     rows = [
         [place, one.writer, one.noticed, one.swap, one.rollback, "yes" if one.earlier else "no", one.index]
         for place, one in places.items()
     ]
-    head = ["place", "who writes items", "how it is known", "swap", "rollback", "a search stays at one commit", "index"]
+    head = ["engine", "writer", "writes detected by", "swap", "rollback", "consistent reads", "index"]
     return f"{text('docs/concepts/lifecycle.md.in').rstrip()}\n\n{table(head, rows)}\n"
 
 
