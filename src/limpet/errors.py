@@ -206,6 +206,10 @@ class LastingStoreError(StoreError):
     """The place where a gallery is kept refuses for good, or what it holds is damaged: trying again changes nothing."""
 
 
+class LockedError(StoreError):
+    """A lock was not to be had within the time that others may be made to wait."""
+
+
 class UpgradeStateError(GalleryError):
     """A step of an upgrade is not possible from where it stands."""
 

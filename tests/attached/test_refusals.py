@@ -13,13 +13,13 @@ from crash.server import Server
 from crash.shop import GOODS, NEW, OLD, Shop, source, written
 from limpet.attached.postgres.attachment import PostgresAttachment, attach, open_attachment
 from limpet.attached.postgres.start import plan
-from limpet.engines.postgres.session import LockedError
 from limpet.errors import (
     ConfigError,
     DataError,
     GalleryError,
     LastingStoreError,
     LimpetError,
+    LockedError,
     StoreError,
     UpgradeStateError,
 )

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from limpet.embeddings import EmbeddingSet
-from limpet.engines.checks import damaged
-from limpet.errors import ConfigError, DataError, GalleryError, LastingStoreError, SpaceMismatchError, StoreError
-from limpet.galleries import Gallery, backfill
-from limpet.galleries.backfill import FRUITLESS_PASSES, Backfill, BackfillOptions, commit_fill, fill_of
+from limpet.engines.store import Fill
+from limpet.errors import ConfigError, GalleryError, LastingStoreError
+from limpet.galleries import Gallery
+from limpet.galleries.backfill import BackfillOptions, backfill, commit_fill
 from limpet.galleries.gallery import GalleryOptions
 from limpet.galleries.orders import ORDERS
+from limpet.galleries.rows import rows_of
 from limpet.geometry import Hypersphere, Space
 from limpet.support.disk import Disk
+from limpet.upgrade.filling import FillOptions
 
 IDS = [f"i{row:02}" for row in range(20)]
 SPHERE = Hypersphere(4)
@@ -83,24 +84,13 @@ def forms(embeddings: EmbeddingSet) -> dict[str, bytes]:
     return {one: form.tobytes() for one, form in zip(embeddings.ids, kept, strict=True)}
 
 
-@pytest.mark.parametrize(("options", "taken"), [(BackfillOptions, Backfill), (GalleryOptions, Gallery)])
+@pytest.mark.parametrize(("options", "taken"), [(BackfillOptions, backfill), (GalleryOptions, Gallery)])
 def test_typed_options_are_those_of_the_signature(options: Any, taken: Callable[..., Any]) -> None:
     """Names and types stand twice, for type checkers; defaults stand in the signature alone."""
     parameters = inspect.signature(taken).parameters.values()
     named = {one.name: one.annotation for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY}
-    assert {name: hint.__forward_arg__ for name, hint in options.__annotations__.items()} == named
-
-
-def test_a_backfill_gives_every_item_its_vector(shop, source, embed) -> None:
-    told: list[dict[str, Any]] = []
-    done = shop.backfill(source, batch=8, on_step=told.append)
-    assert (done.generation, done.embedded, done.written, done.missing, done.lacking) == ("g2", 20, 20, 0, 0)
-    assert done.stopped == "done"
-    assert [len(call) for call in source.calls] == [8, 8, 4]
-    assert [(step["done"], step["total"]) for step in told] == [(8, 20), (16, 20), (20, 20)]
-    assert {one: vector for one, (_, vector) in stored(shop).items()} == forms(embed("new", IDS))
-    again = shop.backfill(source)
-    assert (again.embedded, again.stopped, len(source.calls)) == (0, "done", 3)
+    hints = {name: hint.__forward_arg__ for name, hint in options.__annotations__.items()}
+    assert {name: hint for name, hint in hints.items() if name not in FillOptions.__annotations__} == named
 
 
 def test_it_fills_the_active_generation_where_none_is_prepared(shop, source) -> None:
@@ -166,36 +156,6 @@ def test_a_crash_at_the_commit_costs_one_batch_embedded_twice(tmp_path, embed, s
     assert sorted(source.asked) == sorted([*IDS, *IDS[8:12]])
 
 
-def test_a_store_out_of_reach_is_waited_for(tmp_path, embed, source) -> None:
-    disk, told = Fragile(), []
-    with filled(f"memory:{tmp_path / 'g'}", embed, disk=disk) as gallery:
-        disk.step, disk.failures, disk.after = "memory.rows", 3, 1
-        done = gallery.backfill(source, batch=8, pause=0.001, on_step=told.append)
-        assert (done.written, disk.failures) == (20, 0)
-        assert [step["waiting"] for step in told if "waiting" in step] == [0.001, 0.002, 0.004]
-        assert source.asked == IDS  # nothing was embedded again
-
-
-def test_a_store_that_stays_out_of_reach_ends_it_and_a_later_call_goes_on(tmp_path, embed, source) -> None:
-    disk = Fragile()
-    with filled(f"memory:{tmp_path / 'g'}", embed, disk=disk) as gallery:
-        disk.step, disk.failures, disk.after = "memory.rows", 3, 1
-        with pytest.raises(StoreError, match="gone"):
-            gallery.backfill(source, batch=8, retries=2, pause=0.001)
-        assert len(stored(gallery)) == 8
-        assert gallery.backfill(source, batch=8).written == 12
-    assert sorted(source.asked) == sorted([*IDS, *IDS[8:16]])
-
-
-def test_damage_is_not_waited_for(tmp_path, embed, source) -> None:
-    disk, told = Fragile(), []
-    with filled(f"memory:{tmp_path / 'g'}", embed, disk=disk) as gallery:
-        disk.step, disk.failures, disk.error = "memory.rows", 9, damaged("A row", "its digest is another one")
-        with pytest.raises(LastingStoreError, match="digest"):
-            gallery.backfill(source, batch=8, pause=60, on_step=told.append)
-        assert disk.failures == 8 and not any("waiting" in step for step in told)
-
-
 def test_damaged_files_are_not_waited_for(tmp_path, embed, source) -> None:
     place, told = f"lance:{tmp_path / 'g'}", []
     filled(place, embed).close()
@@ -226,56 +186,21 @@ def test_an_order_that_was_begun_is_gone_on_with(shop, source, embed) -> None:
     assert source.asked != sorted(source.asked)
 
 
-def test_a_budget_is_kept_to_the_item(shop, source) -> None:
-    done = shop.backfill(source, batch=8, budget=11)
-    assert (done.embedded, done.written, done.lacking, done.stopped) == (11, 11, 9, "budget")
-    assert [len(call) for call in source.calls] == [8, 3]
-    assert shop.backfill(source, budget=0).stopped == "budget"
-    done = shop.backfill(source, budget=9)
-    assert (done.written, done.lacking, done.stopped) == (9, 0, "done")
+def test_items_that_came_after_an_order_was_begun_are_filled(shop, source, embed) -> None:
+    shop.backfill(source, order="random", batch=5, budget=5)
+    shop.delete([one for one in IDS if one not in source.asked])
+    shop.add(embed("old", ["late"]))
+    assert shop.backfill(source).lacking == 0
+    assert sorted(stored(shop)) == sorted(source.asked)
 
 
-@pytest.mark.parametrize("order", ["id", "random"])
-def test_a_budget_is_not_spent_on_items_that_the_source_lacks(shop, embed, order) -> None:
+def test_a_budget_in_an_order_is_not_spent_on_items_that_the_source_lacks(shop, embed) -> None:
     source = Source(embed, lacks=IDS[:12])
-    done = shop.backfill(source, order=order, batch=50, budget=5, seed=1)
+    done = shop.backfill(source, order="random", batch=50, budget=5, seed=1)
     assert (done.embedded, done.written, done.stopped) == (5, 5, "budget")
-    done = shop.backfill(source, order=order, batch=50, budget=5)
+    done = shop.backfill(source, order="random", batch=50, budget=5)
     assert (done.written, done.missing, done.lacking, done.stopped) == (3, 12, 12, "done")
     assert done.missing_ids == tuple(IDS[:12])
-
-
-@pytest.fixture
-def sleep(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Let time pass while somebody sleeps, and only then."""
-    passed = [0.0]
-
-    def slept(seconds: float) -> None:
-        passed[0] += seconds
-
-    monkeypatch.setattr(backfill, "time", SimpleNamespace(monotonic=lambda: passed[0], sleep=slept))
-    return slept
-
-
-def test_no_batch_begins_after_the_time_is_up(shop, source, sleep) -> None:
-    assert (shop.backfill(source, seconds=0).stopped, source.calls) == ("time", [])
-    source.meanwhile = lambda ids: sleep(0.5)
-    done = shop.backfill(source, batch=4, seconds=0.5)
-    assert (done.written, done.stopped) == (4, "time")
-
-
-def test_the_rate_is_kept_but_not_beyond_the_time(shop, source, sleep) -> None:
-    done = shop.backfill(source, batch=4, rate=100, budget=12)
-    assert 0.08 <= done.seconds <= 0.12
-    done = shop.backfill(source, batch=4, rate=0.001, seconds=0.5)  # the second batch would be due in an hour
-    assert (done.written, done.stopped, done.seconds) == (4, "time", pytest.approx(0.5))
-
-
-def test_what_the_source_lacks_is_named_and_stays(shop, embed) -> None:
-    source = Source(embed, lacks=["i03", "i17"])
-    done = shop.backfill(source, batch=6)
-    assert (done.written, done.missing, done.missing_ids, done.lacking) == (18, 2, ("i03", "i17"), 2)
-    assert sorted(stored(shop)) == [one for one in IDS if one not in source.lacks]
 
 
 def test_items_that_change_meanwhile_keep_what_was_written(shop, source, embed) -> None:
@@ -301,13 +226,6 @@ def test_items_that_come_meanwhile_are_embedded_too(shop, source, embed) -> None
     source.meanwhile = lambda ids: [shop.add(embed("old", [one])) for one in [next(late, None)] if one]  # type: ignore[assignment,func-returns-value]
     assert shop.backfill(source, batch=30).lacking == 0
     assert len(stored(shop)) == 22
-
-
-def test_an_item_that_is_rewritten_for_ever_does_not_hold_it_up_for_ever(shop, source, embed) -> None:
-    source.meanwhile = lambda ids: shop.upsert(embed("old", ["i00"]))  # type: ignore[assignment,return-value]
-    done = shop.backfill(source)
-    assert (done.written, done.lacking) == (19, 1)
-    assert source.asked.count("i00") == 1 + FRUITLESS_PASSES
 
 
 def test_a_delete_and_a_new_item_of_the_same_name_are_two_items(shop, source, embed) -> None:
@@ -339,7 +257,7 @@ def test_a_generation_that_is_abandoned_meanwhile_ends_it(shop, source, collecte
 
 def test_a_fill_whose_generation_is_abandoned_before_its_commit_is_refused(shop, source) -> None:
     items = shop.store.scan(limit=4, lacking="g2")
-    fill = fill_of(source, shop.state.by_name["g2"], "g2", items, source.embed(items.ids))
+    fill = Fill(rows_of(shop.state.by_name["g2"], source.embed(items.ids)), items.versions, items)
     shop.abandon()
     before = shop.store.pointer().sequence
     with pytest.raises(GalleryError, match="abandoned"):
@@ -354,31 +272,7 @@ def test_a_swap_and_a_rollback_meanwhile_change_nothing(shop, source) -> None:
     assert shop.state.active == "g2"
 
 
-def test_what_is_not_of_the_generation_is_refused(shop, embed) -> None:
-    with pytest.raises(DataError, match=r"(?s)declared:newest.*those of g2: declared:new"):
-        shop.backfill(Source(embed, model="newest"))
-    with pytest.raises(SpaceMismatchError, match="dimension 5"):
-        shop.backfill(Source(embed, space=Hypersphere(5)))
-
-    class Changes(Source):
-        def __init__(self, **change: Any) -> None:
-            super().__init__(embed)
-            self.change = change
-
-        def embed(self, ids: Sequence[str]) -> EmbeddingSet:
-            return super().embed(ids).replace(**self.change)
-
-    for change in ({"fingerprint": "declared:newest"}, {"form": "features"}):
-        with pytest.raises(DataError, match="The source made"):
-            shop.backfill(Changes(**change))
-    with pytest.raises(DataError, match="The source made vectors of 'x0'"):
-        shop.backfill(Changes(ids=[f"x{row}" for row in range(20)]))
-    assert stored(shop) == {}
-
-
-@pytest.mark.parametrize(
-    "options", [{"order": "randon"}, {"batch": 0}, {"rate": 0}, {"budget": -1}, {"retries": -1}, {"pause": -1}]
-)
+@pytest.mark.parametrize("options", [{"order": "randon"}, {"pieces": 0}, {"wait": -1}, {"seed": -1}])
 def test_options_out_of_range_are_refused_before_anything_is_embedded(shop, source, options) -> None:
     with pytest.raises(ConfigError, match=f"{next(iter(options))}"):
         shop.backfill(source, **options)

@@ -12,8 +12,6 @@ from limpet.adapters import build_adapter
 from limpet.data import ArrayImages, ImageSet, RetrievalData, TextSet
 from limpet.embeddings import EmbeddingSet, StringArray, storage
 from limpet.errors import ConfigError, DataError, LimpetError, ReleaseError, SpaceMismatchError
-from limpet.galleries.backfill import check_source
-from limpet.galleries.state import Generation
 from limpet.geometry import Hypersphere, Lorentz
 from limpet.models.building import build_network
 from limpet.models.encoder import Encoder
@@ -315,15 +313,6 @@ def test_a_function_embeds_ids_or_items() -> None:
 def test_what_a_function_returns_is_checked(vectors: Any, error: type[LimpetError], message: str) -> None:
     with pytest.raises(error, match=message):
         CallableVectors(lambda ids: vectors, NEW, Hypersphere(2)).embed(["a", "b"])
-
-
-def test_a_source_of_another_model_or_space_is_refused() -> None:
-    source: VectorSource = CallableVectors(lambda ids: np.ones((len(ids), 2), np.float32), NEW, Hypersphere(2))
-    check_source(source, Generation("g2", NEW, Hypersphere(2).record()))
-    with pytest.raises(DataError, match="those of g2: declared:x"):
-        check_source(source, Generation("g2", "declared:x", Hypersphere(2).record()))
-    with pytest.raises(SpaceMismatchError, match="dimension 3"):
-        check_source(source, Generation("g2", NEW, Hypersphere(3).record()))
 
 
 # Threads

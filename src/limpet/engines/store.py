@@ -97,6 +97,16 @@ class Items:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def select(self, rows: Sequence[int]) -> Items:
+        """Return some of them, in the order given."""
+        return Items(
+            [self.ids[row] for row in rows],
+            self.versions[list(rows)],
+            [self.generations[row] for row in rows],
+            [self.metadata[row] for row in rows],
+            self.as_of,
+        )
+
 
 @dataclass(frozen=True)
 class Rows:

@@ -53,7 +53,7 @@ from limpet.errors import (
     refuse,
     shown,
 )
-from limpet.galleries.backfill import Backfill, BackfillOptions
+from limpet.galleries.backfill import BackfillOptions, backfill
 from limpet.galleries.backup import Backup, back_up
 from limpet.galleries.calibration import drawn_cohort
 from limpet.galleries.links import Bridge, Files, link_from_report
@@ -655,8 +655,8 @@ class Gallery:
         return None if linked else Link(new.name, old.name, "forced", force)
 
     def backfill(self, source: VectorSource, **options: Unpack[BackfillOptions]) -> Backfilled:
-        """Give items the vectors of the prepared or active generation; see `Backfill` for the options."""
-        return Backfill(self, source, **options).run()
+        """Give items the vectors of the prepared or active generation; see `galleries.backfill` for the options."""
+        return backfill(self, source, **options)
 
     def check_vectors(self, generation: str | None = None, *, on_step: Progress | None = None) -> VectorCheck:
         """Read every vector of a generation, the target when left out, and count what is right and what is not."""

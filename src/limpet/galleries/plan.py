@@ -13,11 +13,11 @@ import numpy as np
 from annotated_types import Ge
 
 from limpet.errors import refuse
-from limpet.galleries.backfill import check_source
 from limpet.galleries.items import sample as sampled_items
 from limpet.galleries.links import link_from_report
 from limpet.galleries.state import GalleryState, Link, advance
 from limpet.support.ranges import NonNegative, PositiveInt, Seed, checked
+from limpet.upgrade.filling import check_source
 from limpet.upgrade.vector_sources import VectorSource
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def plan(
     target = state.by_name[state.target]
     measured = _Measured()
     if source is not None:
-        check_source(source, target)
+        check_source(source, target.fingerprint, target.geometry, of=target.name)
         drawn = sampled_items(gallery.store, sample, seed, lacking=target.name if prepared else None)
         measured = _measured(source, [identifier for identifier, _ in drawn], batch, clock)
     rows = pointer.items - pointer.covered([target.name])

@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 from limpet.embeddings import EmbeddingSet
 from limpet.engines.store import Fill, Items
 from limpet.errors import BudgetError, DataError, EmptyOverlapError, GalleryError, UpgradeStateError, shown
-from limpet.galleries.backfill import check_source, commit_fill, fill_of
+from limpet.galleries.backfill import commit_fill
 from limpet.galleries.router import Hit, Reply, route
+from limpet.galleries.rows import rows_of
 from limpet.galleries.state import Generation
 from limpet.support.logs import logger
 from limpet.support.ranges import Count, NonNegative, PositiveInt, checked
+from limpet.upgrade.filling import check_source, embedded_items
 from limpet.upgrade.vector_sources import VectorSource
 
 if TYPE_CHECKING:
@@ -110,7 +112,7 @@ class Rescoring:
                 to_do="`limpet gallery prepare` the new model, or search without.",
             )
         target = state.by_name[state.target]
-        check_source(self.source, target)
+        check_source(self.source, target.fingerprint, target.geometry, of=target.name)
         if queries.fingerprint != target.fingerprint:
             raise DataError(
                 f"Queries of {queries.fingerprint} to be scored by {target.name}.",
@@ -141,7 +143,10 @@ class Rescoring:
         except BudgetError as error:  # what may be spent on a model behind an API is spent
             _log.info("candidates keep the scores of the first stage: %s", error.given)
             return None
-        return fill_of(self.source, target, target.name, items, made) if len(made) else None
+        if not len(made):
+            return None
+        seen = embedded_items(self.source, items, made)
+        return Fill(rows_of(target, made), seen.versions, seen)
 
     def _kept(self, gallery: OpenGallery, fill: Fill | None) -> int:
         """Write what was embedded, if the gallery can be written now; return how much of it is there."""

@@ -1,17 +1,38 @@
-"""One run of filling, wherever the vectors are: whose they have to be, how far it came, and how fast it goes on."""
+"""The one loop that fills a place with vectors of another model, at the pace and within the limits of its options."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Annotated, Generic, Protocol, Self, TypedDict, TypeVar
 
+from annotated_types import Gt, Le
+
+from limpet.embeddings import EmbeddingSet
 from limpet.engines.sides import ModelSide
-from limpet.errors import DataError, SpaceMismatchError, refuse, unknown_name
+from limpet.errors import (
+    BudgetError,
+    DataError,
+    LastingStoreError,
+    LockedError,
+    SpaceMismatchError,
+    StoreError,
+    refuse,
+    shown,
+    unknown_name,
+)
+from limpet.geometry import Space
+from limpet.support.ranges import Count, NonNegative, Positive, PositiveInt, checked
 from limpet.upgrade.model import UpgradeModel
-from limpet.upgrade.progress import Progress
+from limpet.upgrade.progress import Progress, Told
 from limpet.upgrade.vector_sources import VectorSource, without_text
+
+PASSES = 4
+"""Passes of one run, after which items that others keep changing are left for the next run."""
+_LONGEST_PAUSE = 16.0  # seconds between two attempts
+ShareOfTime = Annotated[float, Gt(0), Le(1)]
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -19,12 +40,12 @@ class Backfilled:
     """What one run of a backfill did.
 
     Args:
-        generation: Which generation it filled.
+        generation: The generation, or the model, whose vectors were made.
         embedded: Items that the source embedded.
         written: Items that have a new vector now; the others were written or deleted meanwhile.
         missing: Items that the source does not have.
         missing_ids: The first of them.
-        without_text: Items whose text is blank, or says nothing to the model; nothing can be made of them.
+        without_text: Items whose text is blank, or says nothing to the model; they get no vector.
         without_text_ids: The first of them.
         lacking: Items that still have no vector of the generation.
         seconds: How long it took.
@@ -47,7 +68,7 @@ class LeftOut:
     """The items of one pass that a source made no vectors of.
 
     Args:
-        source: Which.
+        source: The source.
     """
 
     def __init__(self, source: VectorSource) -> None:
@@ -62,15 +83,280 @@ class LeftOut:
         self.without_text |= said_nothing
         self.missing.update(one for one in ids if one not in said_nothing)
 
-    def backfilled(
-        self, generation: str, embedded: int, written: int, lacking: int, seconds: float, stopped: str
-    ) -> Backfilled:
-        """Return what a run came to, see `Backfilled`."""
-        missing, blank = sorted(self.missing), sorted(self.without_text)
+
+def check_source(source: VectorSource, fingerprint: str, space: Space | int, *, of: str) -> None:
+    """Refuse a source whose vectors are not those that are asked for.
+
+    Args:
+        source: The source.
+        fingerprint: Of the model.
+        space: The space of its vectors, or their dimension on any space without curvature.
+        of: What to call the model.
+
+    Raises:
+        DataError: The source is of another model.
+        SpaceMismatchError: The source is on another space.
+    """
+    if source.fingerprint != fingerprint:
+        raise DataError(
+            f"The source makes vectors of {source.fingerprint}.",
+            expected=f"those of {of}: {fingerprint}",
+            to_do="give that model, or files of its vectors; or begin an upgrade to this model.",
+            intact="Nothing was changed.",
+        )
+    made = source.space
+    if isinstance(space, int):
+        wrong, expected = made.dim != space or made.curvature is not None, f"dimension {space}, without curvature"
+    else:
+        wrong, expected = made != space, f"the {space}"
+    if wrong:
+        raise SpaceMismatchError(f"The source is on the {made}.", expected=expected, intact="Nothing was changed.")
+
+
+class FillBatch(Protocol):
+    """Items that lack a vector, with what tells whether they are still as they were read."""
+
+    @property
+    def ids(self) -> list[str]:
+        """Their names."""
+        ...
+
+    def select(self, rows: Sequence[int]) -> Self:
+        """Return some of them, in the order given."""
+        ...
+
+
+BatchT = TypeVar("BatchT", bound=FillBatch)
+
+
+def embedded_items(source: VectorSource, batch: BatchT, made: EmbeddingSet) -> BatchT:
+    """Return those items of a batch that a source made vectors of, in the order of the vectors.
+
+    Raises:
+        DataError: The vectors are of another model or space, or of items that were not asked for.
+    """
+    if (made.fingerprint, made.space, made.form) != (source.fingerprint, source.space, "points"):
+        raise DataError(f"The source made {made}.", expected=f"points by {source.fingerprint}")
+    asked, embedded = batch.ids, list(made.ids)
+    if embedded == asked:
+        return batch
+    rows = {identifier: row for row, identifier in enumerate(asked)}
+    strangers = [identifier for identifier in embedded if identifier not in rows]
+    if strangers:
+        raise DataError(f"The source made vectors of {shown(strangers)}.", expected="the items it was asked for")
+    return batch.select([rows[identifier] for identifier in embedded])
+
+
+class Fillable(Generic[BatchT]):
+    """A place whose items are filled: a gallery, a table or a collection.
+
+    Every method may raise `StoreError`, and is called again then.
+
+    Args:
+        generation: What to call what is filled.
+        total: Items that lacked a vector when counted last, and those that were written before.
+        written: Items whose new vectors were written.
+        again: Whether another pass is needed even if this one embeds nothing.
+        batch: Items embedded and written at a time, unless the options say.
+    """
+
+    generation: str
+    total: int = 0
+    written: int = 0
+    again: bool = False
+    batch: int
+
+    def begin(self, source: VectorSource) -> None:
+        """Check the source, count what lacks a vector, and note the beginning.
+
+        Raises:
+            DataError: The source is of another model.
+            SpaceMismatchError: The source is on another space.
+        """
+        raise NotImplementedError
+
+    def begin_pass(self) -> None:
+        """Go back to the first item that lacks a vector."""
+        raise NotImplementedError
+
+    def next(self, limit: int) -> BatchT | None:
+        """Return the next items that lack a vector, at most so many; None at the end of the pass."""
+        raise NotImplementedError
+
+    def embed(self, source: VectorSource, batch: BatchT) -> EmbeddingSet:
+        """Return what the source makes of a batch."""
+        return source.embed(batch.ids)
+
+    def write(self, batch: BatchT, made: EmbeddingSet, start: int) -> int:
+        """Write vectors into items that are as they were read, and count them in `written`.
+
+        Args:
+            batch: The items, in the order of the vectors.
+            made: Their vectors.
+            start: The first one that was not tried yet.
+
+        Returns:
+            The first one that is left for another call.
+        """
+        raise NotImplementedError
+
+    def keep_up(self) -> None:
+        """Tidy the place after a batch."""
+
+    def end(self, stopped: str, left_out: LeftOut) -> int:
+        """Note the end, and return how many items lack a vector.
+
+        Args:
+            stopped: Why, see `Backfilled`.
+            left_out: What the source made no vectors of in the last pass.
+        """
+        raise NotImplementedError
+
+
+class FillOptions(TypedDict, total=False):
+    """Options of every backfill; see `Filling`."""
+
+    batch: PositiveInt | None
+    budget: Count | None
+    rate: Positive | None
+    share: ShareOfTime | None
+    seconds: NonNegative | None
+    retries: Count
+    pause: NonNegative
+    on_step: Progress | None
+
+
+class Filling(Generic[BatchT]):
+    """One run that gives items the vectors they lack, batch by batch.
+
+    An interruption loses one batch that was embedded and not written. Items that change meanwhile keep what was
+    written, and come with the next pass. Passes go on until one embeds nothing, at most `PASSES` times.
+
+    Args:
+        place: What is filled.
+        source: Where the vectors come from.
+        batch: Items embedded and written at a time; the place decides when None.
+        budget: Embed at most so many items in this run.
+        rate: Embed at most so many items a second.
+        share: Spend at most this share of the time on writing, and rest after every write.
+        seconds: Begin no further batch after so many seconds.
+        retries: How often the place is tried again while it is out of reach, with pauses that double. Damage and
+            missing rights are not tried again.
+        pause: Seconds of the first of these pauses.
+        on_step: Told "done", "total", "embedded", "written", "missing" and "seconds" after every batch, and also
+            "waiting", the seconds of the pause, while the place is out of reach.
+
+    Raises:
+        ConfigError: A number is out of range.
+    """
+
+    @checked
+    def __init__(
+        self,
+        place: Fillable[BatchT],
+        source: VectorSource,
+        *,
+        batch: PositiveInt | None = None,
+        budget: Count | None = None,
+        rate: Positive | None = None,
+        share: ShareOfTime | None = None,
+        seconds: NonNegative | None = None,
+        retries: Count = 7,
+        pause: NonNegative = 0.5,
+        on_step: Progress | None = None,
+    ) -> None:
+        self.place, self.source, self.batch, self.budget = place, source, batch, budget
+        self.rate, self.share, self.seconds = rate, share, seconds
+        self.retries, self.pause, self.on_step = retries, pause, on_step
+        self.embedded, self.stopped, self.left_out = 0, "done", LeftOut(source)
+        self.started = time.monotonic()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the run began."""
+        return time.monotonic() - self.started
+
+    def run(self) -> Backfilled:
+        """Fill the place, as far as budget and time go.
+
+        Raises:
+            DataError: The source is of another model, or makes what it was not asked for.
+            SpaceMismatchError: The source is on another space.
+            UpgradeStateError: The upgrade is at no step that fills.
+            StoreError: The place stayed out of reach; another run goes on where this one stopped.
+        """
+        self._reach(lambda: self.place.begin(self.source))
+        for _ in range(PASSES):
+            embedded, self.left_out = self.embedded, LeftOut(self.source)
+            self._reach(self.place.begin_pass)
+            if not self._fill() or (self.embedded == embedded and not self.place.again):
+                break
+        lacking = self._reach(lambda: self.place.end(self.stopped, self.left_out))
+        missing, blank = sorted(self.left_out.missing), sorted(self.left_out.without_text)
         return Backfilled(
-            generation, embedded, written, len(missing), tuple(missing[:20]), len(blank), tuple(blank[:20]), lacking,
-            seconds, stopped,
+            self.place.generation, self.embedded, self.place.written, len(missing), tuple(missing[:20]), len(blank),
+            tuple(blank[:20]), lacking, self.elapsed, self.stopped,
         )  # fmt: skip
+
+    def _fill(self) -> bool:
+        """Fill what one pass finds; return False if budget or time ended it."""
+        while True:
+            most = self.batch or self.place.batch
+            left = most if self.budget is None else min(most, self.budget - self.embedded)
+            batch = self._reach(lambda: self.place.next(max(1, left)))  # noqa: B023
+            if batch is None:
+                return True
+            if left < 1 or (self.seconds is not None and self.elapsed >= self.seconds):
+                self.stopped = "budget" if left < 1 else "time"
+                return False
+            try:
+                made = self.place.embed(self.source, batch)
+            except BudgetError:  # of the source: what it kept of this batch costs nothing next time
+                self.stopped = "budget"
+                return False
+            items = embedded_items(self.source, batch, made)
+            self.embedded += len(made)
+            self.left_out.add(set(batch.ids) - set(made.ids))
+            self._write(items, made)
+            self._tell()
+
+    def _write(self, items: BatchT, made: EmbeddingSet) -> None:
+        start = 0
+        while start < len(made):
+            began = time.monotonic()
+            start = self._reach(lambda: self.place.write(items, made, start))  # noqa: B023
+            taken = time.monotonic() - began
+            self._wait(self.embedded - len(made) + start, 0.0 if self.share is None else taken * (1 / self.share - 1))
+        if start:
+            self._reach(self.place.keep_up)
+
+    def _wait(self, done: int, rest: float) -> None:
+        """Rest, until so many items are due at the rate, or the time is up."""
+        wait = max(rest, 0.0 if self.rate is None else done / self.rate - self.elapsed)
+        time.sleep(max(0.0, wait if self.seconds is None else min(wait, self.seconds - self.elapsed)))
+
+    def _reach(self, call: Callable[[], _Result]) -> _Result:
+        """Call the place again with growing pauses while it is out of reach, but not where it is damaged or locked."""
+        pause = self.pause
+        for _ in range(self.retries):
+            try:
+                return call()
+            except (LastingStoreError, LockedError):
+                raise
+            except StoreError:
+                self._tell(pause)
+                time.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+        return call()
+
+    def _tell(self, waiting: float | None = None) -> None:
+        if self.on_step is not None:
+            left_out = len(self.left_out)
+            told: Told = {
+                "done": self.place.written + left_out, "total": self.place.total, "embedded": self.embedded,
+                "written": self.place.written, "missing": left_out, "seconds": self.elapsed,
+            }  # fmt: skip
+            self.on_step(told if waiting is None else {**told, "waiting": waiting})
 
 
 def rest_after(seconds: float, share: float | None) -> float:
@@ -80,27 +366,6 @@ def rest_after(seconds: float, share: float | None) -> float:
     (1.5, 0.0)
     """
     return 0.0 if share is None else seconds * (1 / share - 1)
-
-
-class FillOptions(TypedDict, total=False):
-    """How rows are filled; what is left out is chosen.
-
-    Args:
-        batch: Rows embedded and written at a time; None for as many as are measured to be fast.
-        budget: Embed at most so many in this run.
-        rate: Embed at most so many a second.
-        share: Work in the place of the vectors for at most such a share of the time, and rest after every write: the
-            longer, the slower the place is, so that an application that keeps it busy is made room for.
-        seconds: Begin no further batch after so many seconds.
-        on_step: Told "done", "total", "embedded", "written", "missing" and "seconds" after every batch.
-    """
-
-    batch: int | None
-    budget: int | None
-    rate: float | None
-    share: float | None
-    seconds: float | None
-    on_step: Progress | None
 
 
 def check_model(source: VectorSource, model: UpgradeModel, side: ModelSide, *, attached: str, ranked: str) -> None:
@@ -177,4 +442,8 @@ class Run:
 
     def backfilled(self, model: str, lacking: int) -> Backfilled:
         """Return what it came to: vectors of a model, which so many lack in the end."""
-        return self.left_out.backfilled(model, self.embedded, self.written, lacking, self.elapsed, self.stopped)
+        missing, blank = sorted(self.left_out.missing), sorted(self.left_out.without_text)
+        return Backfilled(
+            model, self.embedded, self.written, len(missing), tuple(missing[:20]), len(blank), tuple(blank[:20]),
+            lacking, self.elapsed, self.stopped,
+        )  # fmt: skip

@@ -20,8 +20,8 @@ from limpet.attached.base import AttachmentStatus, AttachmentVerification
 from limpet.attached.postgres import client
 from limpet.attached.postgres.filling import (
     FORGOTTEN,
-    Filling,
     KeyBatch,
+    TableFill,
     check_made,
     displaced_rows,
     forget_rows,
@@ -329,7 +329,7 @@ class PostgresAttachment:
             DataError: The source is of another model.
             StoreError: The database stayed out of reach.
         """
-        done = Filling(self._session, self.number, source, of, made=made, **options).run()
+        done = TableFill(self._session, self.number, source, of, made=made, **options).run()
         _log.log(INFO, "filled %d rows of %s with vectors of %s, %d lack one",
                  done.written, self.address.url, done.generation, done.lacking)  # fmt: skip
         return done

@@ -31,9 +31,9 @@ from limpet.attached.postgres.ledger import SCHEMA, TableEntry, TableLedger
 from limpet.attached.postgres.rows import id_of
 from limpet.attached.postgres.table import FIRING
 from limpet.embeddings import EmbeddingSet
-from limpet.engines.postgres.session import RETRIES, LockedError, Result, Row, Session
+from limpet.engines.postgres.session import RETRIES, Result, Row, Session
 from limpet.engines.sides import ModelSide
-from limpet.errors import BudgetError, DataError, LastingStoreError, StoreError, shown
+from limpet.errors import BudgetError, DataError, LastingStoreError, LockedError, StoreError, shown
 from limpet.upgrade.filling import Backfilled, FillOptions, LeftOut, Run, check_model, rest_after
 from limpet.upgrade.vector_sources import VectorSource
 
@@ -326,7 +326,7 @@ def check_made(source: VectorSource, entry: TableEntry, side: ModelSide) -> None
     check_model(source, model, side, attached="table", ranked=", whose directions or distances pgvector ranks")
 
 
-class Filling(Run):
+class TableFill(Run):
     """One run; several may go on at once, in as many processes.
 
     Args:

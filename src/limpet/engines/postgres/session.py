@@ -19,7 +19,7 @@ from psycopg.types import TypeInfo
 
 from limpet.engines.postgres.address import Connection, PostgresAddress
 from limpet.engines.postgres.ledger import EXTENSION
-from limpet.errors import GalleryError, LastingStoreError, StoreError, reason
+from limpet.errors import GalleryError, LastingStoreError, LockedError, StoreError, reason
 
 Result = TypeVar("Result")
 Row = tuple[Any, ...]
@@ -43,10 +43,6 @@ SELECT set_config('search_path', coalesce({EXTENSION}, 'pg_catalog'), true),
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"  # after a lock, what was committed before it is seen
 _TIMEOUTS = ("statement_timeout", "lock_timeout")
 _LASTING = (psycopg.ProgrammingError, psycopg.DataError, psycopg.IntegrityError, psycopg.NotSupportedError)
-
-
-class LockedError(StoreError):
-    """A lock was not to be had within the time that others may be made to wait."""
 
 
 class Session:

@@ -13,11 +13,11 @@ import numpy as np
 from limpet.embeddings import EmbeddingSet
 from limpet.engines.filters import Metadata
 from limpet.errors import DataError, EmptyOverlapError, UpgradeStateError, refuse
-from limpet.galleries.backfill import check_source
 from limpet.galleries.gallery import Gallery
 from limpet.galleries.items import sample
 from limpet.galleries.rehearsal.results import Linked
 from limpet.galleries.state import Generation, Link
+from limpet.upgrade.filling import check_source
 from limpet.upgrade.progress import Progress
 from limpet.upgrade.vector_sources import ROLE, VectorSource, joined_points
 
@@ -68,7 +68,8 @@ class Upgrade:
         """
         state = gallery.state
         if state.prepared is not None:
-            check_source(source, state.by_name[state.prepared])
+            prepared = state.by_name[state.prepared]
+            check_source(source, prepared.fingerprint, prepared.geometry, of=prepared.name)
         new = state.of(source.fingerprint)
         if new is None:
             return cls(state.by_name[state.active], None, "", (), reports, adapter, score_map)
