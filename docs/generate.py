@@ -27,7 +27,7 @@ import griffe
 from markdown.extensions.toc import slugify
 
 from limpet.cli import main
-from limpet.cli.app import path_of
+from limpet.cli.program import path_of
 from limpet.methods.base import CompatibilityMethod
 from limpet.results import Part, Results
 from limpet_bench.cli import main as bench

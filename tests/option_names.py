@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from limpet.cli import app
+from limpet.cli.program import COMMANDS
 
 
 def commands() -> list[str]:
     """Return all commands."""
-    return list(app.COMMANDS)
+    return list(COMMANDS)
 
 
 def option_names(command: str) -> set[str]:

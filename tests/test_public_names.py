@@ -7,7 +7,7 @@ import limpet
 LAZY = (
     "limpet",
     "limpet.cli.toolkit",
-    *(f"limpet.{name}" for name in ["data", "evaluation", "models", "support", "testing", "training"]),
+    *(f"limpet.{name}" for name in ["data", "evaluation", "methods", "models", "support", "testing", "training"]),
 )
 
 

@@ -50,7 +50,8 @@ Path(out).write_text(json.dumps([len({file for file, _ in entered}), len(entered
 
 COUNTED = """
 import json
-from limpet.cli.app import COMMANDS, app_for
+from limpet.cli.app import app_for
+from limpet.cli.program import COMMANDS
 counts = {}
 for path in COMMANDS:
     app = app_for(path)

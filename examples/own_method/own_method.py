@@ -12,8 +12,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from limpet.geometry import Space
-from limpet.methods.base import EVERY_SPACE, CompatibilityMethod, Head, OldModel, Read, Step
-from limpet.methods.predecessor import class_prototypes, require_old
+from limpet.methods import EVERY_SPACE, CompatibilityMethod, Head, OldModel, Read, Step, class_prototypes, require_old
 from limpet.support import NonNegative
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from bare_python import Done, run_without
-from limpet.cli import COMMANDS
+from limpet.cli.program import LIMPET
 from limpet.support.extras import EXTRAS, extra_of, installing
 
 from ..bench.writing import write_suite
@@ -155,7 +155,7 @@ def test_without_torch_and_lance_vectors_are_evaluated_mapped_and_kept(
     database = [postgres_url]
     works: list[list[Any]] = [
         ["--help"], ["methods"], ["methods", "bct"], ["data"], ["data", "list"], ["data", "glyphs"],
-        *([command, "--help"] for command in COMMANDS if command != "completion"),
+        *([command, "--help"] for command in LIMPET.summaries if command != "completion"),
         ["evaluate", "--old", old, "--new", new, *named, *quick, "--out", report],
         ["evaluate", "chain", old, new, *quick, "--out", tmp_path / "chain"],
         ["adapt", "--old", old, "--new", new, *named, *quick, "--out", tmp_path / "link"],

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from limpet.cli import COMMANDS, main
+from limpet.cli import main
+from limpet.cli.program import LIMPET
 from limpet.data.augment import Augmentation, RandAugment, ResizedCrop
 from option_names import parsed
 
@@ -21,7 +22,7 @@ def document(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) 
     return dict(json.loads(capsys.readouterr().out))
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", LIMPET.summaries)
 def test_every_command_explains_itself(command: str, capsys) -> None:
     try:
         code = main([command, "--help"])

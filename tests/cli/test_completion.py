@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from limpet.cli import main
-from limpet.cli.app import COMMANDS, app_for
+from limpet.cli.app import app_for
+from limpet.cli.program import COMMANDS
 
 BASH = """
 source "$1"; shift

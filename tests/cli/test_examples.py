@@ -10,11 +10,12 @@ import pytest
 
 from limpet.cli import app, main
 from limpet.cli.app import app_for, examples_of
+from limpet.cli.program import COMMANDS
 
 README = Path(__file__).parents[2] / "README.md"
 
 
-@pytest.mark.parametrize("command", app.COMMANDS)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_the_examples_of_a_command_can_be_typed(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     examples = examples_of(app.function_of(command))
     assert examples
@@ -26,7 +27,7 @@ def test_the_examples_of_a_command_can_be_typed(command: str, capsys: pytest.Cap
     assert capsys.readouterr().out.rstrip().endswith("\n".join(f"  {example}" for example in examples))
 
 
-@pytest.mark.parametrize("command", app.COMMANDS)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_is_described_and_few_are_shown(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     collection = app_for(command)
     for word in command.split():
@@ -44,5 +45,5 @@ MANY: set[str] = set()
 def test_the_readme_and_the_help_print_the_same_commands() -> None:
     blocks = re.findall(r"^```bash\n(.*?)^```", README.read_text(encoding="utf-8"), flags=re.S | re.M)
     printed = [line for block in blocks for line in block.splitlines()]
-    known = {example for command in app.COMMANDS for example in examples_of(app.function_of(command))}
+    known = {example for command in COMMANDS for example in examples_of(app.function_of(command))}
     assert len(printed) > 10 and not {*printed} - known

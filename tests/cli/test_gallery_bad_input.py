@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from limpet.cli import main
-from limpet.cli.app import COMMANDS
+from limpet.cli.program import COMMANDS
 from limpet.embeddings import EmbeddingSet, storage
 from limpet.galleries import Gallery
 from limpet.geometry import Hypersphere

@@ -22,7 +22,7 @@ import pytest
 from limpet.adapters import build_adapter
 from limpet.adapters.storage import save_adapter
 from limpet.cli import main
-from limpet.cli.app import COMMANDS
+from limpet.cli.program import COMMANDS
 from limpet.embeddings import storage
 from limpet.galleries import Gallery
 

@@ -15,7 +15,7 @@ import yaml
 from api_server import ApiServer, serving
 from crash.applications import QdrantApplication
 from limpet.cli import main
-from limpet.cli.app import COMMANDS
+from limpet.cli.program import COMMANDS
 from limpet.errors import ReleaseError
 from limpet.geometry import Hypersphere
 from limpet.models.api.probe import PROBES, fingerprint_of, sketch, written

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from limpet.data.datasets import DATASETS, load_dataset
-from limpet.data.hold_out import held_out_rows
+from limpet.data.held_out import held_out_rows
 from limpet.data.image_set import ImageSet
 from limpet.data.leaks import refuse_shared_ids
 from limpet.data.retrieval_data import RetrievalData

@@ -15,7 +15,7 @@ import torch
 from limpet.embeddings import EmbeddingSet
 from limpet.errors import DataError
 from limpet.geometry import Space
-from limpet.methods.base import Head, View
+from limpet.methods import Head, View
 
 _ROWS_AT_ONCE = 1024  # of logits, of which there is one per class
 

@@ -22,11 +22,11 @@ from limpet.data import (
     Split,
     TextData,
     TextSet,
+    held_out_rows,
     load_dataset,
     load_texts,
     option_names,
 )
-from limpet.data.hold_out import held_out_rows
 from limpet.embeddings import StringArray
 from limpet.errors import ConfigError
 from limpet.evaluation.protocols import PROTOCOLS, Protocol

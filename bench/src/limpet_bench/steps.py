@@ -30,9 +30,7 @@ from limpet.evaluation import (
 )
 from limpet.evaluation.thumbnails import thumbnails
 from limpet.geometry import space_from_record
-from limpet.losses.denoising import credible_rows
-from limpet.methods import build_method
-from limpet.methods.predecessor import labelled_features
+from limpet.methods import build_method, credible_rows, labelled_features
 from limpet.models import lift_embeddings, load_record, needs_module
 from limpet.support import whole_folder
 from limpet.training import cached_embeddings

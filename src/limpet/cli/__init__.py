@@ -7,48 +7,25 @@ import gc
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 import limpet
+from limpet.cli.program import LIMPET, Program
 from limpet.errors import ConfigError, LimpetError
 
 __all__ = ["main", "run_program"]
 
-COMMANDS = {
-    "demo": "train an old and several new models on rendered characters and compare them",
-    "data": "list, describe or check data sets",
-    "methods": "list the compatibility methods with their papers and options",
-    "train": "train a model, or a whole comparison of old, independent and compatible models",
-    "embed": "embed images with releases or texts with frozen models, or carry embeddings over to another space",
-    "adapt": "let a new frozen model search what an old one embedded, with an adapter or a compatible head",
-    "fine-tune": "fine-tune a text model so that its queries search what an old one embedded",
-    "export": "write an adapter, a head or a model of images for serving without limpet",
-    "evaluate": "measure whether new queries can search an old gallery, and say so in words",
-    "gallery": "keep a live gallery: search, swap the model, backfill, roll back",
-    "attach": "carry an upgrade out on your own table of PostgreSQL, while the application goes on",
-    "completion": "print the completion of bash, zsh or fish",
-}
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 fine, 1 a verdict failed, 2 wrong use, 3 no verdict can be told."""
-    return run_program("limpet", "Upgrade an embedding model without re-indexing.", COMMANDS, _run_command, arguments)
+    return run_program(LIMPET, arguments)
 
 
-def run_program(
-    name: str,
-    about: str,
-    summaries: Mapping[str, str],
-    run: Callable[[list[str]], int],
-    arguments: Sequence[str] | None = None,
-) -> int:
+def run_program(program: Program, arguments: Sequence[str] | None = None) -> int:
     """Run one command of a program, print its errors for people, and return its exit code; see `main`.
 
     Args:
-        name: What people type.
-        about: What the program is for, in a sentence.
-        summaries: What its commands do, by the first word of each.
-        run: Runs the command that words name.
+        program: The program and its commands.
         arguments: What was typed after the name; the words of this process when None.
     """
     if arguments is None:  # a process of its own: looking for garbage in all that is imported took much of a command
@@ -58,44 +35,39 @@ def run_program(
     command, as_json = words[0] if words else "", "--json" in words or "--json=true" in words
     try:
         if command in ("", "-h", "--help", "help"):
-            print(_help(name, about, summaries), flush=True)
+            print(_help(program), flush=True)
             return 0 if words else 2
         if command in ("-V", "--version"):
-            print(f"{name} {limpet.__version__}", flush=True)
+            print(f"{program.name} {limpet.__version__}", flush=True)
             return 0
         from limpet.cli.console import heartbeat, print_error, tell_at_end
 
-        with heartbeat(" ".join([name, command, *(word for word in words[1:2] if word.isalpha())])):
+        with heartbeat(" ".join([program.name, command, *(word for word in words[1:2] if word.isalpha())])):
+            from limpet.cli.app import run_command
             from limpet.support.extras import needing
 
-            with needing(f"`{name} {command}`, as it was asked,"):
+            with needing(f"`{program.name} {command}`, as it was asked,"):
                 try:
-                    return run(words)
+                    return run_command(words, program)
                 finally:
                     tell_at_end()
     except LimpetError as error:
-        print_error(command, error, as_json=as_json, program=name)
+        print_error(command, error, as_json=as_json, program=program.name)
     except BrokenPipeError:  # the reader of standard output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except MemoryError as error:
-        print_error(command, _no_memory(error), as_json=as_json, program=name)
+        print_error(command, _no_memory(error), as_json=as_json, program=program.name)
     except OSError as error:
-        print_error(command, _no_place(error), as_json=as_json, program=name)
+        print_error(command, _no_place(error), as_json=as_json, program=program.name)
     except RuntimeError as error:
         if not (told := _out_of_memory(error)):
             raise
-        print_error(command, _no_memory(MemoryError(told)), as_json=as_json, program=name)
+        print_error(command, _no_memory(MemoryError(told)), as_json=as_json, program=program.name)
     except KeyboardInterrupt:
         print("\nInterrupted. What was finished is kept; the same command continues.", file=sys.stderr)
         return 130
     return 2
-
-
-def _run_command(words: list[str]) -> int:
-    from limpet.cli.app import run_command
-
-    return run_command(words)
 
 
 def _no_place(error: OSError) -> ConfigError:
@@ -129,18 +101,19 @@ def _no_memory(error: MemoryError) -> ConfigError:
     )
 
 
-def _help(program: str, about: str, summaries: Mapping[str, str]) -> str:
+def _help(program: Program) -> str:
+    summaries = program.summaries
     width = max(map(len, summaries)) + 2
     lines = [f"  {name:<{width}}{text}" for name, text in summaries.items()]
     return "\n".join(
         [
-            about,
+            program.help,
             "",
-            f"usage: {program} COMMAND [--option value ...]",
+            f"usage: {program.name} COMMAND [--option value ...]",
             "",
             *lines,
             "",
-            f"`{program} COMMAND --help` lists the options of a command; every command takes --json.",
+            f"`{program.name} COMMAND --help` lists the options of a command; every command takes --json.",
             "Exit codes: 0 fine, 1 a verdict failed, 2 wrong use or bad input, 3 the verdict cannot be told.",
             "What takes long shows a bar on a terminal, and writes a line every half minute to a log.",
         ]

@@ -240,14 +240,14 @@ def sources(config: str | None, path: str, table: str = "") -> list[Callable[...
         ConfigError: See `document`; or the file has a table or a name that nothing reads.
     """
     global _apart
-    from limpet.cli import COMMANDS as FAMILIES
+    from limpet.cli.program import LIMPET
 
     content, source = document(config)
     _apart = {name: content.pop(name) for name in APART if name in content}, source
     shared = {name: content.pop(name) for name in SHARED if name in content}
     for name, value in content.items():
-        if name not in FAMILIES and name != BENCH:
-            raise unknown_name(f"table or setting in '{source}'", name, (*FAMILIES, BENCH, *APART, *SHARED))
+        if name not in LIMPET.summaries and name != BENCH:
+            raise unknown_name(f"table or setting in '{source}'", name, (*LIMPET.summaries, BENCH, *APART, *SHARED))
         refuse(not isinstance(value, dict), f"'{name}' in '{source}' is {brief(value)}.", f"a table: [{name}]")
     content = content.get(table, {}) if table else {name: value for name, value in content.items() if name != BENCH}
     usual = Dict(shared, source=source, use_commands_as_keys=False, allow_unknown=True)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from limpet.support.lazy import on_first_use
 
 if TYPE_CHECKING:
-    from limpet.cli.app import Program, run_command
     from limpet.cli.choices import options_by_method
     from limpet.cli.console import (
         EVERY,
@@ -25,13 +24,14 @@ if TYPE_CHECKING:
     from limpet.cli.options import DataSets, Network, StartingModel
     from limpet.cli.pages import Report, check_report, page_line, page_written
     from limpet.cli.parameters import Named, Options
+    from limpet.cli.program import Program
     from limpet.cli.settings import Settings, Typed, data_root
     from limpet.cli.training import Training
 
 __all__ = [
     "EVERY", "Api", "DataSets", "Named", "Network", "Options", "Program", "Report", "Settings", "StartingModel",
     "Training", "Typed", "as_json", "at_work", "check_report", "console", "data_root", "in_words",
-    "options_by_method", "page_line", "page_written", "print_json", "print_table", "repeated", "run_command",
+    "options_by_method", "page_line", "page_written", "print_json", "print_table", "repeated",
     "tell_kept", "training_progress",
 ]  # fmt: skip
 

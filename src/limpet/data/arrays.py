@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from limpet.data.hold_out import hold_out
+from limpet.data.held_out import hold_out
 from limpet.data.image_set import ImageSet
 from limpet.data.images import ArrayImages
 from limpet.data.retrieval_data import RetrievalData

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from limpet.data.decoding import Fit
-from limpet.data.hold_out import hold_out
+from limpet.data.held_out import hold_out
 from limpet.data.image_set import ImageSet
 from limpet.data.image_size import ImageSize, readable_sides
 from limpet.data.images import FileImages, keep_decoded

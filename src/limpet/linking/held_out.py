@@ -11,7 +11,7 @@ from annotated_types import Ge, Lt
 from numpy.typing import NDArray
 
 from limpet.adapters.pairs import FEWEST_TESTED, matched
-from limpet.data.hold_out import held_out_rows
+from limpet.data.held_out import held_out_rows
 from limpet.data.sampling import generator_of, lowest_of_each_class
 from limpet.embeddings import EmbeddingSet
 from limpet.embeddings.embedding_set import joined

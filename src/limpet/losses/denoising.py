@@ -10,8 +10,6 @@ from torch import Tensor
 from limpet.geometry.hypersphere import normalise
 from limpet.geometry.segments import segment_mean
 
-__all__ = ["credible_rows"]
-
 
 def denoising_form(features: Tensor) -> Tensor:
     """Normalise rows, then divide every column by its length over the whole set: (N, D) to (N, D)."""

@@ -7,12 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from limpet.errors import ConfigError, refuse
 from limpet.registry import Registry
+from limpet.support.lazy import on_first_use
 from limpet.support.options import bound
 
 if TYPE_CHECKING:
-    from limpet.methods.base import CompatibilityMethod
+    from limpet.losses.denoising import credible_rows
+    from limpet.methods.base import EVERY_SPACE, Batch, CompatibilityMethod, Epoch, Head, OldModel, Read, Step, View
+    from limpet.methods.predecessor import class_prototypes, labelled_features, require_old
 
-__all__ = ["METHODS", "build_method"]
+__all__ = [
+    "EVERY_SPACE", "METHODS", "Batch", "CompatibilityMethod", "Epoch", "Head", "OldModel", "Read", "Step", "View",
+    "build_method", "class_prototypes", "credible_rows", "labelled_features", "require_old",
+]  # fmt: skip
+
+__getattr__, __dir__ = on_first_use(__name__)
 
 
 def _is_method(thing: Any) -> bool:

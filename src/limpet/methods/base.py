@@ -26,8 +26,6 @@ from limpet.support.ranges import checked
 if TYPE_CHECKING:
     from limpet.adapters.base import Adapter
 
-__all__ = ["EVERY_SPACE", "Batch", "CompatibilityMethod", "Epoch", "Head", "OldModel", "Read", "Step", "View"]
-
 EVERY_SPACE = frozenset(SPACES)
 """The spaces of what asks nothing of a view but the operations that every `Space` has."""
 

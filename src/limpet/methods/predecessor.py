@@ -17,8 +17,6 @@ from limpet.geometry import Space
 from limpet.geometry.segments import add_by_class
 from limpet.methods.base import Head, OldModel, Step
 
-__all__ = ["class_prototypes", "labelled_features", "require_old"]
-
 BLOCK = 65_536  # rows at a time
 
 

@@ -37,4 +37,4 @@ def on_first_use(module: str) -> tuple[Callable[[str], Any], Callable[[], list[s
         with needing(f"{module}.{name}"):
             return getattr(import_module(home), defined)
 
-    return getattribute, lambda: [*places]
+    return getattribute, lambda: list(sys.modules[module].__all__)

@@ -8,8 +8,7 @@ import numpy as np
 from annotated_types import Ge, Lt
 from numpy.typing import NDArray
 
-from limpet.data import ImageSet, generator_of
-from limpet.data.hold_out import held_out_rows
+from limpet.data import ImageSet, generator_of, held_out_rows
 from limpet.errors import ConfigError, DataError
 from limpet.support import Fraction, Seed, checked
 

@@ -8,8 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from limpet.data import Dataset, Fit, ImageSet, ImageSize, RetrievalData, class_counts
-from limpet.data.hold_out import hold_out
+from limpet.data import Dataset, Fit, ImageSet, ImageSize, RetrievalData, class_counts, hold_out
 from limpet.errors import DataError
 from limpet_bench.datasets.layout import Needed, listed_images, require, table_of, unlike
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from limpet import Release, embed_images
 from limpet.data import ImageSet, Labels, RowNumbers, encoding_loader, generator_at, generator_of, lowest_of_each_class
 from limpet.errors import ConfigError, refuse
-from limpet.methods.base import Batch, View
+from limpet.methods import Batch, View
 from limpet.training import encoded_batches
 from limpet_bench.sessions.perturbations import PERTURBATIONS
 

@@ -40,8 +40,7 @@ from limpet.embeddings import EmbeddingSet, labels_as_in, storage
 from limpet.errors import ConfigError, DataError, refuse, unknown_name
 from limpet.evaluation import EmbeddingRows, JoinedRows, RowLists, check_sides, rank, recall_at
 from limpet.geometry import Hypersphere
-from limpet.methods import build_method
-from limpet.methods.base import CompatibilityMethod
+from limpet.methods import CompatibilityMethod, build_method
 from limpet.models import build_head, load_record, seeded
 from limpet.results import Part
 from limpet.support import Standing, combined, digest_of, put_beside, read_text, standing

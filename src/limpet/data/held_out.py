@@ -11,8 +11,6 @@ from limpet.data.sampling import class_counts, generator_of, lowest_of_each_clas
 from limpet.errors import DataError
 from limpet.support.ranges import Fraction, Seed, checked
 
-__all__ = ["held_out_rows", "hold_out"]
-
 
 @checked
 def hold_out(name: str, images: ImageSet, share: Fraction, seed: Seed) -> RetrievalData:

@@ -1,0 +1,112 @@
+"""The commands of a program: which function each is, and what the help says about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("demo:demo", "Train an old and several new models on rendered characters and compare them."),
+    "data": ("data:data", "List the known data sets, or explain one."),
+    "data list": ("data:list_all", "List the known data sets."),
+    "data describe": ("data:describe", "Count the images or texts and the classes of a data set."),
+    "data check": ("data:check", "Read all of a data set and look for leaks."),
+    "methods": ("methods:methods", "List the compatibility methods, or explain one."),
+    "methods check": ("methods:check", "Check that a method keeps the contract of methods."),
+    "train": ("train:train", "Train a model, or a comparison of old, independent and compatible models."),
+    "embed images": ("embed:images", "Embed images with releases."),
+    "embed texts": ("embed:texts", "Embed texts with text models, heads or an adapter."),
+    "embed stored": ("embed:stored", "Map stored embeddings to another space."),
+    "adapt": ("adapt:adapt", "Link two frozen models by an adapter or a compatible head."),
+    "fine-tune": ("fine_tune:fine_tune", "Fine-tune a text model so that its queries search an old index."),
+    "export": ("export:export", "Write an adapter, a head or an image model for serving without limpet."),
+    "evaluate": ("evaluate:evaluate", "Measure whether new queries can search an old index."),
+    "evaluate chain": ("evaluate_chain:chain", "Measure every pair of a chain of models."),
+    "evaluate combine": ("evaluate_combine:combine", "Combine evaluations on several test sets."),
+    "evaluate protocols": ("evaluate:protocols", "List the evaluation protocols."),
+    "gallery create": ("gallery.create:create", "Make a gallery for the vectors of a model, and fill it."),
+    "gallery import": ("gallery.imports:import_rows", "Add items from files, tables or collections, or embed them."),
+    "gallery add": ("gallery.rows:add", "Add new items."),
+    "gallery upsert": ("gallery.rows:upsert", "Add items, or replace them with all their vectors."),
+    "gallery delete": ("gallery.rows:delete", "Remove items with all their vectors."),
+    "gallery search": ("gallery.search:search", "Find the nearest items."),
+    "gallery status": ("gallery.status:status", "Show where the gallery and its upgrade stand, and what to type next."),
+    "gallery index": ("gallery.index:index", "Build an approximate index over the vectors of a generation."),
+    "gallery doctor": ("gallery.checks:doctor", "Read everything again and report what is wrong."),
+    "gallery export": ("gallery.checks:export", "Write the vectors and metadata of a generation to a file."),
+    "gallery backup": ("gallery.backup:backup", "Copy everything to a new folder while the gallery is written to."),
+    "gallery restore": ("gallery.backup:restore", "Make a gallery from a backup in a new place."),
+    "gallery plan": ("gallery.plan:plan", "Estimate the items, hours, cost and room of an upgrade."),
+    "gallery rehearse": ("gallery.rehearse:rehearse", "Try a whole upgrade on a copy of a sample and measure it."),
+    "gallery prepare": ("gallery.upgrade:prepare", "Make room for a new model; nothing that is served changes."),
+    "gallery link": ("gallery.upgrade:link", "Let queries of one model search vectors of another."),
+    "gallery calibrate": ("gallery.upgrade:calibrate", "Merge old and new vectors by scores on one scale."),
+    "gallery swap": ("gallery.upgrade:swap", "Make the prepared model the active one."),
+    "gallery backfill": ("gallery.backfill:backfill", "Give items new vectors, batch by batch; resumable."),
+    "gallery complete": ("gallery.upgrade:complete", "Check every new vector and declare the upgrade finished."),
+    "gallery rollback": ("gallery.upgrade:rollback", "Make the former model active again."),
+    "gallery abandon": ("gallery.upgrade:abandon", "Give up the prepared model."),
+    "gallery gc": ("gallery.upgrade:gc", "Remove vectors that are no longer needed."),
+    "gallery journal": ("gallery.status:journal", "List what was done to the gallery."),
+    "attach start": ("attach:start", "Attach to a table or collection and make room for new vectors."),
+    "attach status": ("attach:status", "Show where the upgrade stands and what to type next."),
+    "attach backfill": ("attach:backfill", "Give rows new vectors in small transactions; resumable."),
+    "attach index": ("attach:index", "Build indexes over new vectors."),
+    "attach swap": ("attach:swap", "Let the application's queries find new vectors."),
+    "attach rollback": ("attach:rollback", "Let the application's queries find old vectors again."),
+    "attach writes": ("attach:writes", "Declare with which model the application writes."),
+    "attach verify": ("attach:verify", "Look for wrong rows and for queries that should change."),
+    "attach complete": ("attach:complete", "Count every row and declare the upgrade finished."),
+    "attach detach": ("attach:detach", "Remove everything that was added."),
+    "attach journal": ("attach:journal", "List what was done."),
+    "completion": ("completion:completion", "Print the completion script of bash, zsh or fish."),
+}
+"""By what people type: module and function, and what the help of the group says about it."""
+
+GROUPS: dict[str, str] = {
+    "embed": "Embed images or texts, or map stored embeddings to another space.",
+    "gallery": "Keep a live gallery: search, swap the model, backfill, roll back.",
+    "attach": "Upgrade the model of your own table or collection while the application uses it.",
+}
+"""Words that are no command without another one, and what their help says."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program and its commands.
+
+    Args:
+        name: What people type.
+        help: What it is, in a sentence.
+        package: The package of the modules with its commands.
+        commands: Module and function of every command, and what the help says about it; see `COMMANDS`.
+        groups: See `GROUPS`.
+        table: The table of limpet.toml that holds the tables of its commands; "" for the top.
+    """
+
+    name: str
+    help: str
+    package: str
+    commands: Mapping[str, tuple[str, str]]
+    groups: Mapping[str, str] = field(default_factory=dict)
+    table: str = ""
+
+    @property
+    def summaries(self) -> dict[str, str]:
+        """What the help of the program says about the first word of every command."""
+        words = dict.fromkeys(name.partition(" ")[0] for name in self.commands)
+        return {word: self.groups.get(word) or self.commands[word][1] for word in words}
+
+
+LIMPET = Program("limpet", "Upgrade an embedding model without re-indexing.", "limpet.cli", COMMANDS, GROUPS)
+
+
+def path_of(words: Sequence[str], program: Program = LIMPET) -> str | None:
+    """Return the command or group that words name, such as "evaluate chain"; None where this app has none of it."""
+    begins = 0
+    while begins < len(words) and words[begins].startswith("-"):  # options of every command may come first
+        begins += 2 if words[begins] == "--config" else 1
+    for length in (2, 1):
+        if (path := " ".join(words[begins : begins + length])) in program.commands or path in program.groups:
+            return path
+    return None
