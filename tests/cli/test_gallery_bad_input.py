@@ -6,6 +6,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,7 @@ def test_places_that_hold_something_else(refused: Fails, tmp_path: Path) -> None
 def test_a_damaged_database(damage: str, fails: Fails, gallery: str) -> None:
     file = Path(gallery) / "gallery.db"
     if damage == "version":
-        with sqlite3.connect(file) as database:
+        with closing(sqlite3.connect(file)) as database, database:
             database.execute("UPDATE meta SET value = '99' WHERE name = 'format_version'")
     else:
         content = file.read_bytes()

@@ -29,7 +29,7 @@ COMMANDS: dict[str, set[str]] = {
     "methods --json": set(),
     **{f"{command} --help": set() for command in (*commands(), "data", "embed")},
     "gallery backfill --help": {"yaml"},
-    "data list": {"PIL", "pyarrow"},
+    "data list": {"PIL", "pyarrow", "yaml"},
     "gallery status lance:live": {"lance", "pyarrow", "pandas"},  # which Arrow imports where it is there
 }
 """Commands, those that import less first, and which of the watched packages each may be the first to import."""
