@@ -43,6 +43,12 @@ def test_a_text_that_is_used_is_no_docstring() -> None:
     assert bare_code('class One:\n    """Gone."""') == "class One:\n    pass"
 
 
+def test_a_new_public_name_changes_no_code() -> None:
+    exported = 'if TYPE_CHECKING:\n    from one import Two\n__all__ = ["Two"]\n'
+    assert bare_code(exported + "three = 3") == "three = 3"
+    assert "four" in bare_code("if TYPE_CHECKING:\n    three = 3\nelse:\n    four = 4")
+
+
 def codes() -> dict[str, str]:
     return {name: training_code(name, "softmax", EncoderSpec()) for name in ("bct", "p2s", "independent")}
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from limpet.data.decoding import Fit, Pixels, Shape, check_target, decode, fitted
     from limpet.data.held_out import held_out_rows, hold_out
     from limpet.data.image_set import ImageSet
-    from limpet.data.image_size import ImageSize, SquareSize, readable_sides, written
+    from limpet.data.image_size import ImageSize, SquareSize, readable_sides
     from limpet.data.images import (
         ArrayImages,
         DecodedImages,
@@ -45,7 +45,7 @@ __all__ = [
     "Split", "SquareSize", "TextData", "TextSet", "check_labels", "check_split", "check_target", "class_counts",
     "decode", "digests_of", "encoding_loader", "fitted", "generator_at", "generator_of", "held_out_rows",
     "hold_out", "keep_decoded", "load_dataset", "load_texts", "lowest_of_each_class", "option_names",
-    "random_affine", "random_flip", "read_csv", "read_npz", "readable_sides", "refuse_shared_ids", "written",
+    "random_affine", "random_flip", "read_csv", "read_npz", "readable_sides", "refuse_shared_ids",
 ]  # fmt: skip
 
 __getattr__, __dir__ = on_first_use(__name__)

@@ -31,7 +31,7 @@ INSTALLED = tuple({Path(sysconfig.get_path(name)).resolve() for name in ("pureli
 
 @lru_cache(maxsize=512)  # what trains one method is, but for that method, what trains another
 def bare_code(source: str) -> str:
-    r"""Return source code in one layout, without comments and docstrings.
+    r"""Return source code in one layout, without comments, docstrings, imports for type checkers and ``__all__``.
 
     >>> bare_code('def one():  # counts\n    "It is one."\n    return 1')
     'def one():\n    return 1'
@@ -39,7 +39,7 @@ def bare_code(source: str) -> str:
     tree = ast.parse(source)
     for node in _statements(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            node.body = [one for one in node.body if not _is_text(one)] or [ast.Pass()]
+            node.body = [one for one in node.body if not _computes_nothing(one)] or [ast.Pass()]
     return ast.unparse(tree)
 
 
@@ -156,6 +156,13 @@ def _installed(kind: type) -> bool:
     return any(file.is_relative_to(folder) for folder in INSTALLED)
 
 
-def _is_text(node: ast.stmt) -> bool:
-    """Return whether a statement is a text alone: a docstring, or the description of an attribute."""
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+def _computes_nothing(node: ast.stmt) -> bool:
+    """Return whether a statement is a text alone, an import for type checkers, or the list of public names."""
+    match node:
+        case ast.Expr(value=ast.Constant(value=str())):
+            return True
+        case ast.If(test=ast.Name(id="TYPE_CHECKING"), orelse=[]):
+            return True
+        case ast.Assign(targets=[ast.Name(id="__all__")]):
+            return True
+    return False

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from limpet.data import Dataset, Fit, ImageSet, ImageSize, RetrievalData, readable_sides, written
+from limpet.data import Dataset, Fit, ImageSet, ImageSize, RetrievalData, readable_sides
 from limpet.errors import DataError, refuse
 from limpet_bench.datasets.layout import Needed, listed_images, require, unlike
 
@@ -48,7 +48,7 @@ def market_1501(
     height, width = readable_sides(image_size)
     refuse(
         portrait and height != width,
-        f"portrait with image_size = {written(image_size)}.",
+        f"portrait with image_size = {height}x{width}.",
         "one of them: the width is given, and portrait would make it half of the height",
     )
     train, query, gallery = (_Part.read(folder) for folder in require(root, _NEEDED, "market-1501", OBTAINED))
