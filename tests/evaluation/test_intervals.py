@@ -11,10 +11,10 @@ from scipy import stats
 from limpet.errors import ConfigError, DataError
 from limpet.evaluation import intervals
 from limpet.evaluation.intervals import (
+    Draws,
     chosen_interval,
     cluster_sums,
     clusters_of,
-    counted_clusters,
     mean_interval,
     mean_intervals,
     paired_interval,
@@ -124,8 +124,9 @@ def test_one_class_tells_nothing_of_others() -> None:
     assert mean_interval(gains, clusters=[4, 4, 4]) == (0.0, 1.0)
     assert chosen_interval({"a": gains, "b": gains / 2}, [0.2, 0.2, 0.2], clusters=[4, 4, 4]) == (-1.0, 1.0)
     classes, values = np.array([0, 0, 1]), np.array([0.5, 0.25, np.nan])
-    assert counted_clusters(classes, "auto", values) is None, "the other class has no query that counts"
-    np.testing.assert_array_equal(counted_clusters(classes, "classes", values), classes)
+    draws = Draws(clusters=classes)
+    assert draws.counting(values, "auto").clusters is None, "the other class has no query that counts"
+    assert draws.counting(values, "classes") is draws
 
 
 def test_losses_alone_may_still_be_chance() -> None:

@@ -23,9 +23,7 @@ from limpet.evaluation import (
     Verdict,
     clearly_worse,
     clusters_of,
-    counted_clusters,
     groups_drawn,
-    mean_intervals,
     verdict,
 )
 from limpet.evaluation.thumbnails import thumbnails
@@ -276,10 +274,9 @@ def score(settings: Settings, place: Place) -> Scores:
     gate = settings["gate_metric"]
     clusters = clusters_of(protocol.unit_labels(sides["old"][0]), "auto", protocol.units, protocol.name)
     gains = {metric: values["cross"][metric] - values["self_old"][metric] for metric in settings["metrics"]}
-    clusters = counted_clusters(clusters, "auto", gains[gate])
-    intervals = mean_intervals(gains, seed=settings["seed"], clusters=clusters)
+    draws = Draws(seed=settings["seed"], clusters=clusters).counting(gains[gate], "auto")
+    intervals = draws.intervals(gains)
     worse = clearly_worse({metric: interval for metric, interval in intervals.items() if metric != gate})
-    draws = Draws(seed=settings["seed"], clusters=clusters)
     old, cross = values["self_old"], values["cross"]
     hits = next((FirstHits.of(answer, old[answer], cross[answer], draws) for answer in answers), None)
     marks = asked["cross"][0].trained_on
@@ -290,7 +287,7 @@ def score(settings: Settings, place: Place) -> Scores:
             for metric in settings["metrics"]
         },
         "interval": list(intervals[gate]),
-        "drawn": groups_drawn(gains[gate], clusters)._asdict(),
+        "drawn": groups_drawn(gains[gate], draws.clusters)._asdict(),
         "verdict": verdict(intervals[gate], worse, trained_share=share) if protocol.judges else None,
         "worse": worse,
         "first_hits": None if hits is None else hits.to_dict(),

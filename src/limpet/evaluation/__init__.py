@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         verdict,
     )
     from limpet.evaluation.first_hits import FirstHits
-    from limpet.evaluation.intervals import Draws, clusters_of, counted_clusters, groups_drawn, mean_intervals
+    from limpet.evaluation.intervals import Draws, clusters_of, groups_drawn
     from limpet.evaluation.metrics import metrics_named, recall_at
     from limpet.evaluation.ranking.engine import Ranked, no_rows, rank
     from limpet.evaluation.ranking.row_lists import RowLists
@@ -32,9 +32,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Baseline", "Draws", "EmbeddingRows", "FirstHits", "Histogram", "JoinedRows", "NoRelevant", "PMetrics",
     "Ranked", "RowLists", "SelfAndCross", "Variant", "Verdict", "available_cores", "check_sides", "class_names_of",
-    "clearly_worse", "clusters_of", "counted_clusters", "groups_drawn", "histogram", "mean_intervals", "mean_of",
-    "metrics_named", "no_rows", "rank", "recall_at", "relevant_by_label", "repeated_rows", "seen_items", "top_k",
-    "uncertainty_of", "verdict",
+    "clearly_worse", "clusters_of", "groups_drawn", "histogram", "mean_of", "metrics_named", "no_rows", "rank",
+    "recall_at", "relevant_by_label", "repeated_rows", "seen_items", "top_k", "uncertainty_of", "verdict",
 ]  # fmt: skip
 
 __getattr__, __dir__ = on_first_use(__name__)

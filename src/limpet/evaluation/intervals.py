@@ -235,20 +235,6 @@ def clusters_of(
     return classes if resample == "classes" or 1 < different < len(classes) else None
 
 
-def counted_clusters(
-    clusters: NDArray[np.int64] | None, resample: str, values: NDArray[np.float64]
-) -> NDArray[np.int64] | None:
-    """Return what to draw once it is known which queries count: with "auto" single ones where they are of one class.
-
-    Args:
-        clusters: As `clusters_of` returned them.
-        resample: As it was given.
-        values: One per query (Q,); NaN where a query does not count.
-    """
-    one = clusters is not None and len(np.unique(clusters[~np.isnan(values)])) < 2
-    return None if resample == "auto" and one else clusters
-
-
 class Drawn(NamedTuple):
     """What was drawn, "queries" or "classes", and from how many."""
 
@@ -296,13 +282,14 @@ class Draws:
         )
 
     def counting(self, values: NDArray[np.float64], resample: str) -> Draws:
-        """Return how to draw once it is known which queries count; see `counted_clusters`.
+        """Return how to draw once it is known which queries count: with "auto" single ones where they are of one class.
 
         Args:
             values: One per query (Q,); NaN where a query does not count.
             resample: What was asked for; see `clusters_of`.
         """
-        return replace(self, clusters=counted_clusters(self.clusters, resample, values))
+        one = self.clusters is not None and len(np.unique(self.clusters[~np.isnan(values)])) < 2
+        return replace(self, clusters=None) if resample == "auto" and one else self
 
     def of(self, chosen: NDArray[np.bool_]) -> Draws:
         """Return how to draw some of the queries alone; single ones where they are of few classes.
