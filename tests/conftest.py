@@ -36,6 +36,7 @@ import pytest
 import torch
 import vl_convert
 
+from crash import chroma_server
 from crash.milvus_server import milvus_server
 from crash.server import Server
 from limpet.embeddings import EmbeddingSet
@@ -229,6 +230,14 @@ def mortal_server() -> Iterator[Server]:
     server = Server()
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def chroma_stops() -> Iterator[None]:
+    """Stop the server of Chroma that all tests of this process share, if one of them needed it."""
+    yield
+    if chroma_server.shared.cache_info().currsize:
+        chroma_server.shared().stop()
 
 
 @pytest.fixture(scope="session")

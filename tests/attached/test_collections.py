@@ -17,8 +17,10 @@ import pytest
 from pymilvus import MilvusClient
 from qdrant_client import QdrantClient, models
 
+from crash import chroma_server
 from crash.applications import (
     Application,
+    ChromaApplication,
     MilvusApplication,
     PostgresApplication,
     QdrantApplication,
@@ -27,6 +29,7 @@ from crash.applications import (
 from crash.shop import DIM, Shop, vector
 from limpet.attached.collections.ledger import CollectionLedger
 from limpet.attached.collections.opening import attach, current, everywhere, open_attachment
+from limpet.engines.chroma.service import Service
 from limpet.engines.sides import ModelSide
 from limpet.errors import ConfigError, UpgradeStateError
 from limpet.geometry import Hypersphere
@@ -45,7 +48,8 @@ def place() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-LITE = ["vectors of Qdrant", "collections of Qdrant", "alias of Qdrant", "Milvus Lite", "alias of Milvus Lite"]
+LITE = ["vectors of Qdrant", "collections of Qdrant", "alias of Qdrant", "Milvus Lite", "alias of Milvus Lite",
+        "Chroma"]  # fmt: skip
 MAKE: dict[str, Callable[[Path, str], Application]] = {
     "vectors of Qdrant": lambda place, ledger: QdrantApplication(f"qdrant:{place / 'q'}", ledger),
     "collections of Qdrant": lambda place, ledger: QdrantApplication(
@@ -54,6 +58,7 @@ MAKE: dict[str, Callable[[Path, str], Application]] = {
     "alias of Qdrant": lambda place, ledger: QdrantApplication(f"qdrant:{place / 'q'}", ledger, alias="shown"),
     "Milvus Lite": lambda place, ledger: MilvusApplication(f"milvus:{place / 'm.db'}", ledger),
     "alias of Milvus Lite": lambda place, ledger: MilvusApplication(f"milvus:{place / 'm.db'}", ledger, "shown"),
+    "Chroma": lambda place, ledger: ChromaApplication(chroma_server.shared().url, ledger),
 }
 
 
@@ -254,7 +259,7 @@ def test_a_share_of_the_time(application: Any, monkeypatch: pytest.MonkeyPatch) 
     it.close()
 
 
-@pytest.mark.parametrize("application", ["collections of Qdrant", "Milvus Lite"], indirect=True)
+@pytest.mark.parametrize("application", ["collections of Qdrant", "Milvus Lite", "Chroma"], indirect=True)
 def test_an_item_that_changes_while_its_vector_is_made_is_never_beside_another_text(application: Any) -> None:
     run = Run(application)
     application.new = run.attachment.engine.target("new")
@@ -282,7 +287,9 @@ class Deleting(Editing):
 
 
 @pytest.mark.parametrize("items", [range(ITEMS), range(3)], ids=["all", "some"])
-@pytest.mark.parametrize("application", ["vectors of Qdrant", "collections of Qdrant", "Milvus Lite"], indirect=True)
+@pytest.mark.parametrize(
+    "application", ["vectors of Qdrant", "collections of Qdrant", "Milvus Lite", "Chroma"], indirect=True
+)
 def test_items_that_are_deleted_while_their_vectors_are_made_are_skipped_and_counted(
     application: Any, items: range
 ) -> None:
@@ -387,6 +394,7 @@ WRITES = {
     QdrantClient: ["upsert", "update_vectors", "delete", "delete_vectors", "create_collection", "create_vector_name",
                    "update_collection_aliases"],
     MilvusClient: ["upsert", "delete", "create_collection", "load_collection", "alter_alias", "create_alias", "flush"],
+    Service: ["create", "drop", "upsert", "remove"],
     CollectionLedger: ["add", "step", "keep", "forget"],
 }  # fmt: skip
 
@@ -454,8 +462,8 @@ def test_killed_at_a_few_writes_it_goes_on(
     sweep(kind, place, tmp_path, Faults(monkeypatch), every=17)
 
 
-EVERY = {"Milvus Lite": 7, "alias of Milvus Lite": 11}
-"""Which writes are tried: of Milvus Lite, where a trial takes seconds, some that are not the same for both."""
+EVERY = {"Milvus Lite": 7, "alias of Milvus Lite": 11, "Chroma": 3}
+"""Which writes are tried: where a trial takes seconds some, which are not the same everywhere."""
 
 
 @pytest.mark.slow
@@ -505,7 +513,7 @@ class Overtaken(Editing):
         return made
 
 
-@pytest.mark.parametrize("application", ["collections of Qdrant", "Milvus Lite"], indirect=True)
+@pytest.mark.parametrize("application", ["collections of Qdrant", "Milvus Lite", "Chroma"], indirect=True)
 def test_collections_keep_what_the_application_writes_while_its_own_side_is_filled(application: Any) -> None:
     attachment = Run(application).attachment
     attachment.backfill(application.source("new", attachment))

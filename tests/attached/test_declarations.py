@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crash.applications import MilvusApplication, QdrantApplication, expected
+from crash import chroma_server
+from crash.applications import ChromaApplication, MilvusApplication, QdrantApplication, expected
 from crash.shop import source
 from limpet.attached.collections.ledger import CollectionLedger
 from limpet.engines.sides import OTHER, ModelSide
@@ -28,6 +29,7 @@ LAYOUTS: dict[str, Callable[[Path, str], Any]] = {
         f"qdrant:{place / 'q'}", ledger, "&text=text&beside=collection"
     ),
     "Milvus Lite": lambda place, ledger: MilvusApplication(f"milvus:{place / 'm.db'}", f"{ledger}&text=text"),
+    "Chroma": lambda place, ledger: ChromaApplication(chroma_server.shared().url, f"{ledger}&text=text"),
 }
 FIRST = ("declare new", "swap", "pass")
 STEPS = (*FIRST, "declare old", "swap, declare old", "rollback", "rollback, declare new")
@@ -166,15 +168,16 @@ def test_two_steps_in_every_order_undo_nothing(
     [("swap", "declare new"), ("declare new", "declare old"), ("swap", "rollback, declare new")],
     ids=" and ".join,
 )
-def test_steps_of_milvus_undo_nothing(steps: tuple[str, ...], place: Path, tmp_path: Path) -> None:
-    tried("Milvus Lite", place, tmp_path / "ledger.db", steps)
+@pytest.mark.parametrize("layout", ["Milvus Lite", "Chroma"])
+def test_steps_of_slower_engines_undo_nothing(layout: str, steps: tuple[str, ...], place: Path, tmp_path: Path) -> None:
+    tried(layout, place, tmp_path / "ledger.db", steps)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_three_steps_in_every_order_undo_nothing(layout: str, place: Path, tmp_path: Path) -> None:
     every = [(*two, last) for two in TWO for last in STEPS]
-    for number, steps in enumerate(every[::13] if layout == "Milvus Lite" else every):
+    for number, steps in enumerate(every[::13] if layout in ("Milvus Lite", "Chroma") else every):
         tried(layout, place, tmp_path / f"{number}.db", steps, ("nothing", "delete", "write late"))
 
 

@@ -1,4 +1,4 @@
-"""``limpet attach`` on collections of Qdrant and Milvus by commands alone, and what is refused."""
+"""``limpet attach`` on collections by commands alone, and what is refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from qdrant_client import models
 
-from crash.applications import MilvusApplication, QdrantApplication, expected
+from crash import chroma_server
+from crash.applications import ChromaApplication, MilvusApplication, QdrantApplication, expected
 from crash.server import Server
 from crash.shop import vector
 from limpet.attached.collections.ledger import PostgresAttachmentDatabase
@@ -46,11 +47,12 @@ class Terminal:
         return self.application.served()
 
 
-@pytest.fixture(params=["Qdrant", "Milvus"])
+@pytest.fixture(params=["Qdrant", "Milvus", "Chroma"])
 def terminal(request: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Terminal]:
     make: dict[str, Callable[[], Any]] = {
         "Qdrant": lambda: QdrantApplication(f"qdrant:{tmp_path / 'data'}", str(tmp_path / "ledger.db")),
         "Milvus": lambda: MilvusApplication(f"milvus:{tmp_path / 'data.db'}", str(tmp_path / "ledger.db"), "shown"),
+        "Chroma": lambda: ChromaApplication(chroma_server.shared().url, str(tmp_path / "ledger.db")),
     }
     application = make[request.param]()
     yield Terminal(application, capsys)

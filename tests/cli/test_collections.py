@@ -1,8 +1,9 @@
-"""Commands that read collections of Qdrant and Milvus and indexes of FAISS: as they read files, to the digit."""
+"""Commands that read collections of vector databases and indexes of FAISS: as they read files, to the digit."""
 
 from __future__ import annotations
 
 import json
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 from pymilvus import DataType, MilvusClient
 from qdrant_client import QdrantClient, models
 
+from crash import chroma_server
+from crash.applications import chroma_client
 from limpet.cli import main
 from limpet.engines.reading import embeddings_of
 from limpet.engines.sources import open_source
@@ -26,6 +29,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]
     labels, ids = np.arange(ITEMS) % CLASSES, np.arange(ITEMS)
     centres, noise = rng.normal(size=(CLASSES, DIM))[labels], rng.normal(size=(ITEMS, DIM))
     client, lite = QdrantClient(path=str(folder / "qdrant")), MilvusClient(str(folder / "milvus.db"))
+    chroma = chroma_client(chroma_server.shared().url)
     found: dict[str, dict[str, str]] = {}
     for model, weight in (("old", 1.4), ("new", 0.6)):
         vectors = (centres + weight * noise + 0.2 * rng.normal(size=noise.shape)).astype(np.float32)
@@ -46,19 +50,23 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]
         index.add_index("emb", index_type="FLAT", metric_type="COSINE")
         lite.create_collection(model, schema=schema, index_params=index)
         lite.insert(model, [{"key": one, "emb": vector, "topic": label} for one, vector, label in rows])
+        name = f"{model}{uuid.uuid4().hex}"
+        made = chroma.create_collection(name, embedding_function=None, configuration={"hnsw": {"space": "ip"}})
+        made.add([str(one) for one, _, _ in rows], vectors, [{"topic": label} for _, _, label in rows])
         flat = faiss.IndexIDMap(faiss.IndexFlatIP(DIM))
         flat.add_with_ids(vectors, ids)
         faiss.write_index(flat, str(folder / f"{model}.faiss"))
         found[model] = {
             "files": str(file), "qdrant": f"qdrant:{folder / 'qdrant'}#{model}?label=topic",
             "milvus": f"milvus:{folder / 'milvus.db'}#{model}?label=topic", "faiss": f"faiss:{folder / model}.faiss",
+            "chroma": f"{chroma_server.shared().url}/{name}?label=topic&similarity=cosine",
         }  # fmt: skip
     client.close()
     lite.close()
     return found
 
 
-@pytest.mark.parametrize("engine", ["qdrant", "milvus", "faiss"])
+@pytest.mark.parametrize("engine", ["qdrant", "milvus", "chroma", "faiss"])
 def test_a_collection_gives_the_vectors_that_were_put_in(places: dict[str, dict[str, str]], engine: str) -> None:
     read = embeddings_of(open_source(places["old"][engine]), fingerprint="declared:old")
     with np.load(places["old"]["files"]) as file:
@@ -87,7 +95,7 @@ def measured(document: Any) -> Any:
     return document
 
 
-@pytest.mark.parametrize("engine", ["qdrant", "milvus"])
+@pytest.mark.parametrize("engine", ["qdrant", "milvus", "chroma"])
 @pytest.mark.parametrize("command", ["evaluate", "adapt"])
 def test_commands_measure_the_same_as_on_files(
     places: dict[str, dict[str, str]], engine: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -315,6 +315,7 @@ def test_a_map_of_scores_without_its_adapter(subcommand: str, refused: Fails) ->
         ("postgresql://me:s3cret@127.0.0.1:9/shop?table=items&vector=emb", "a table of PostgreSQL", "limpet attach"),
         ("qdrant://127.0.0.1:9/items", "a collection of Qdrant", "limpet attach"),
         ("milvus:items.db#items", "a collection of Milvus", "limpet attach"),
+        ("chroma://127.0.0.1:9/items", "a collection of Chroma", "limpet attach"),
         ("lance:db#items", "a table of LanceDB", "limpet gallery import"),
         ("parquet:items.parquet", "a file of Parquet", "limpet gallery import"),
         ("faiss:items.index", "an index of FAISS", "limpet gallery import"),

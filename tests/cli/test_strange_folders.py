@@ -79,7 +79,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServe
     """A server that waits for texts and keys, with texts.csv, vectors and a gallery in the current folder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "of_the_user"))
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
-    for name in ("OPENAI_API_KEY", "QDRANT_API_KEY", "MILVUS_TOKEN", "HF_TOKEN"):
+    for name in ("OPENAI_API_KEY", "QDRANT_API_KEY", "MILVUS_TOKEN", "CHROMA_TOKEN", "HF_TOKEN"):
         monkeypatch.setenv(name, "sk-very-secret")
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")

@@ -6,8 +6,11 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
+import chromadb
 import numpy as np
+from chromadb.config import Settings
 from pymilvus import DataType, MilvusClient
 from qdrant_client import QdrantClient, models
 
@@ -45,7 +48,7 @@ class Application(Protocol):
 
 
 class _Collections:
-    """What applications of Qdrant and Milvus share: they ask `current` what to write and what to query."""
+    """What applications of collections share: they ask `current` what to write and what to query."""
 
     url: str
 
@@ -198,6 +201,55 @@ class MilvusApplication(_Collections):
         for one in [one for one in self.client.list_collections() if one.startswith(self.name)]:
             self.client.drop_collection(one)
         self.client.close()
+
+
+class ChromaApplication(_Collections):
+    """Rows of a server, written by Chroma's own client.
+
+    Args:
+        place: ``chroma://HOST:PORT``.
+        ledger: Of attachments.
+    """
+
+    def __init__(self, place: str, ledger: str) -> None:
+        super().__init__()
+        self.name = f"items_{uuid.uuid4().hex[:8]}"
+        self.client = chroma_client(place)
+        self.client.create_collection(
+            self.name, embedding_function=None, configuration={"hnsw": {"space": "cosine", "max_neighbors": 8}}
+        )
+        self.first = Target(self.name)
+        self.url = f"{place}/{self.name}?ledger={ledger}"
+
+    def _collection(self, target: Target) -> Any:
+        return self.client.get_collection(target.collection, embedding_function=None)
+
+    def put(self, target: Target, item: int, text: str, numbers: list[float]) -> None:
+        metadata = {"text": text, "tags": [text, str(item)]}
+        self._collection(target).upsert([str(item)], [numbers], [metadata], [text])
+
+    def remove(self, target: Target, item: int) -> None:
+        self._collection(target).delete([str(item)])
+
+    def contents(self, target: Target) -> Found:
+        rows = self._collection(target).get(include=["embeddings", "documents", "metadatas"])
+        found = {}
+        for item, row, document, metadata in zip(*(rows[name] for name in (
+            "ids", "embeddings", "documents", "metadatas")), strict=True):  # fmt: skip
+            assert metadata["tags"] == [document, item] and metadata["text"] == document
+            found[int(item)] = (document, _numbers(row))
+        return found
+
+    def close(self) -> None:
+        for one in self.client.list_collections():
+            if one.name.startswith(self.name):
+                self.client.delete_collection(one.name)
+
+
+def chroma_client(place: str) -> Any:
+    """Return Chroma's own client of a server, which tells nobody that it is used."""
+    parts = urlsplit(place)
+    return chromadb.HttpClient(str(parts.hostname), int(parts.port or 0), settings=Settings(anonymized_telemetry=False))
 
 
 class PostgresApplication:

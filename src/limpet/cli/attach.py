@@ -47,14 +47,15 @@ def _attached(kind: Any, tokens: Any) -> Attached:
     accepts_keys=False,
     n_tokens=1,
     help="postgresql://USER@HOST/DATABASE?table=SCHEMA.TABLE&id=COLUMN&vector=COLUMN&text=COLUMN; "
-    "qdrant://HOST/COLLECTION?vector=NAME&text=NAME&ledger=FILE; milvus://HOST/COLLECTION?text=NAME&ledger=FILE.",
+    "qdrant://HOST/COLLECTION?vector=NAME&text=NAME&ledger=FILE; milvus://HOST/COLLECTION?text=NAME&ledger=FILE; "
+    "chroma://HOST/COLLECTION?text=document&ledger=FILE.",
 )
 class Attached(str):
     """The URL of a table or collection, as a person gave it; may hold a password.
 
     The primary key and the only column of vectors need not be named. ``text`` is what vectors are made of, several
     columns with commas between. After the start the table alone suffices. Passwords belong into PGPASSWORD or
-    ~/.pgpass, keys into QDRANT_API_KEY and MILVUS_TOKEN.
+    ~/.pgpass, keys into QDRANT_API_KEY, MILVUS_TOKEN and CHROMA_TOKEN.
     """
 
     @contextmanager

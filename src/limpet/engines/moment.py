@@ -25,7 +25,7 @@ def one_moment() -> Iterator[None]:
     """Let all readings of one database, or of one table of LanceDB, see the same moment: that of the first of them.
 
     Vectors of two models, or vectors and texts, are then of the same rows, whatever an application writes meanwhile.
-    Qdrant and Milvus have no such moments: their readings see what is there when each of them reads.
+    Collections have no such moments: each reading sees what is there when it reads.
 
     Leave it before anything slow is done with what was read: PostgreSQL keeps the rows of that moment as long as it
     lasts.

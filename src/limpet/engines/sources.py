@@ -16,6 +16,7 @@ SOURCES: Registry[type[Any]] = Registry(
     "kind of source",
     "sources",
     {
+        "chroma": "limpet.engines.chroma.source:ChromaCollection",
         "faiss": "limpet.engines.files.faiss:FaissIndex",
         "lance": "limpet.engines.lance.source:LanceTable",
         "milvus": "limpet.engines.milvus.source:MilvusCollection",

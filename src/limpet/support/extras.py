@@ -27,6 +27,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "milvus": ("pymilvus",),
     "milvus-lite": ("milvus_lite",),
     "api": ("httpx", "tenacity"),
+    "chroma": ("httpx",),
     "tensorboard": ("tensorboard",),
     "mlflow": ("mlflow", "lightning"),
     "wandb": ("wandb", "lightning"),

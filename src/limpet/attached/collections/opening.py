@@ -23,6 +23,7 @@ ENGINES: Registry[type[Engine]] = Registry(
     {
         "qdrant": "limpet.engines.qdrant.collection:QdrantEngine",
         "milvus": "limpet.engines.milvus.collection:MilvusEngine",
+        "chroma": "limpet.engines.chroma.collection:ChromaEngine",
     },
     fits=lambda thing: isinstance(thing, type) and all(hasattr(thing, name) for name in ("beside", "sides", "scan")),
     expected="a class that is a limpet.engines.collection.Engine",
@@ -185,8 +186,8 @@ def attach(url: str, *, old: UpgradeModel, new: UpgradeModel) -> CollectionAttac
     """Attach to a collection, or return the attachment of these two models that is there.
 
     Args:
-        url: ``qdrant://HOST/COLLECTION?vector=NAME&ledger=FILE`` or ``milvus://HOST/COLLECTION?ledger=FILE``, or a
-            folder or file; see `_OPTIONS`.
+        url: ``qdrant://HOST/COLLECTION?vector=NAME&ledger=FILE``, ``milvus://HOST/COLLECTION?ledger=FILE``,
+            ``chroma://HOST/COLLECTION?ledger=FILE``, or a folder or file; see `_OPTIONS`.
         old: The model whose vectors are there; a dimension of 0 is taken from them.
         new: The model that is to take over.
 

@@ -79,6 +79,7 @@ _ATTACHED = {
     "postgresql": "a table of PostgreSQL",
     "qdrant": "a collection of Qdrant",
     "milvus": "a collection of Milvus",
+    "chroma": "a collection of Chroma",
 }
 _READ = {"faiss": "an index of FAISS", "parquet": "a file of Parquet", "lance": "a table of LanceDB"}
 

@@ -1,0 +1,163 @@
+"""Both sides of an upgrade in Chroma: two collections, since a row has one vector."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack
+from typing import ClassVar
+
+import numpy as np
+
+from limpet.engines.address import Address
+from limpet.engines.chroma.service import DOCUMENT, EMBEDDING, URI, Described, Record, connected
+from limpet.engines.collection import UNREAD, CollectionRow, IndexStatus, Pace, Target, Wanted, digest_of
+from limpet.engines.promises import Promises
+from limpet.engines.schemaless import value_at
+from limpet.engines.sides import ModelSide
+from limpet.errors import DataError, GalleryError, refuse, without_secrets
+
+_REST = ("metadata", DOCUMENT, URI)
+
+
+class ChromaEngine:
+    """Both sides, held by one client.
+
+    Args:
+        address: Of the server.
+        old: The collection.
+        new: Another collection.
+        dim: Dimension of the new vectors, which Chroma takes from the first of them.
+        version: A value of the metadata that the application changes with every write; None to compare rows as a whole.
+    """
+
+    beside: ClassVar[Collection[str]] = ()
+    promises: ClassVar[Promises] = Promises.of_collections()
+    shared = False
+
+    def __init__(self, address: Address, old: Target, new: Target, dim: int, version: str | None = None) -> None:
+        self._targets, self._version = {"old": old, "new": new}, version
+        self.place = f"collection '{old.collection}' of Chroma at {without_secrets(address.place)}"
+        self._open = ExitStack()
+        self._service = self._open.enter_context(connected(address))
+
+    @classmethod
+    def resolved(cls, address: Address, name: str) -> str:
+        """Return the name itself: Chroma has no aliases."""
+        return name
+
+    @classmethod
+    def sides(cls, address: Address, wanted: Wanted) -> tuple[Target, Target]:
+        """Return the collection, and another one.
+
+        Raises:
+            ConfigError: An alias is wanted.
+        """
+        refuse(wanted.alias is not None, f"alias={wanted.alias}.",
+               "no alias, which Chroma has none of; the application asks `current`")  # fmt: skip
+        return Target(wanted.collection), Target(wanted.name_after(wanted.collection))
+
+    def refuse(self) -> None:
+        """Refuse nothing: everything that a row holds can be copied."""
+
+    def target(self, side: ModelSide) -> Target:
+        """Return the collection of a side."""
+        return self._targets[side]
+
+    def close(self) -> None:
+        """Let go of the client."""
+        self._open.close()
+
+    # Places
+
+    def is_there(self) -> bool:
+        """Say whether the new collection is there."""
+        return self._service.find(self._targets["new"].collection) is not None
+
+    def create(self) -> None:
+        """Make the new collection with the settings of the old one, without its embedding function."""
+        if not self.is_there():
+            old = self._service.described(self._targets["old"].collection)
+            self._service.create(self._targets["new"].collection, old)
+
+    def drop(self) -> None:
+        """Remove the new collection."""
+        self._service.drop(self._targets["new"].collection)
+
+    def build(self) -> None:
+        """Do nothing: Chroma builds its index by itself, and searches what is not in it yet, too."""
+
+    def indexes(self) -> tuple[IndexStatus, ...]:
+        """Return the index of the new collection, which every search of Chroma has."""
+        return (IndexStatus(self._targets["new"].collection, True),) if self.is_there() else ()
+
+    def aliased(self, alias: str) -> str | None:
+        """Return nothing: Chroma has no aliases."""
+        return None
+
+    def set_alias(self, alias: str, side: ModelSide) -> None:
+        """Refuse an alias, which Chroma has none of."""
+        raise GalleryError(f"Chroma has no alias '{alias}'.", expected="an application that asks `current`")
+
+    # Rows
+
+    def _collection(self, side: ModelSide) -> Described | None:
+        """Return the collection of a side; the new one may not be there."""
+        name = self._targets[side].collection
+        return self._service.described(name) if side == "old" else self._service.find(name)
+
+    def scan(
+        self, side: ModelSide, pace: Pace, *, digests: bool = True
+    ) -> Iterator[Sequence[tuple[str, bytes | None]]]:
+        """Yield ids, as of one moment, and digests of all rows of a side."""
+        collection = self._collection(side)
+        if collection is None:
+            return
+        ids, start = self._service.ids(collection), 0
+        if not digests:
+            yield [(one, UNREAD) for one in ids]
+            return
+        include = _REST if self._version is not None else (*_REST, EMBEDDING)
+        while start < len(ids):
+            page, began = ids[start : start + pace.rows], time.monotonic()
+            records = self._service.get(collection, include, page)
+            start += len(page)
+            pace.took(len(records), time.monotonic() - began)
+            yield [(row.id, row.digest) for row in map(self._row, records)]
+
+    def fetch(self, side: ModelSide, ids: Sequence[str], *, vectors: bool = True) -> Sequence[CollectionRow]:
+        """Return those of the rows that are there."""
+        collection = self._collection(side)
+        if collection is None:
+            return []
+        include = (*_REST, EMBEDDING) if vectors else _REST
+        return [self._row(record) for record in self._service.get(collection, include, ids)]
+
+    def _row(self, record: Record) -> CollectionRow:
+        rest = {name: getattr(record, name) for name in _REST}
+        vector = None if record.embedding is None else np.array(record.embedding, np.float32)
+        if self._version is not None:
+            digest: bytes | None = digest_of(value_at(record.values, self._version))
+        else:
+            digest = None if vector is None else digest_of(rest, vector)
+        return CollectionRow(record.id, vector, rest, digest, record.values)
+
+    def put(self, side: ModelSide, rows: Sequence[CollectionRow]) -> None:
+        """Write rows as a whole: what Chroma would leave of earlier ones is removed by the same request."""
+        collection = self._service.described(self._targets[side].collection)
+        there = {one.id: one for one in self._service.get(collection, _REST, [row.id for row in rows])}
+        self._service.upsert(collection, [_record(row, there.get(row.id, Record(row.id))) for row in rows])
+
+    def remove(self, side: ModelSide, ids: Sequence[str]) -> None:
+        """Remove rows."""
+        if ids:
+            self._service.remove(self._service.described(self._targets[side].collection), ids)
+
+
+def _record(row: CollectionRow, before: Record) -> Record:
+    """Return what makes a row as it is to be of one that may be there."""
+    if row.vector is None:
+        raise DataError(f"The item '{row.id}' has no vector.", expected="one for every item that is written")
+    metadata = {**dict.fromkeys(before.metadata), **row.rest["metadata"]}
+    kept = {name: row.rest[name] or ("" if getattr(before, name) else None) for name in (DOCUMENT, URI)}
+    return Record(row.id, list(map(float, row.vector)), metadata=metadata, **kept)

@@ -1,0 +1,145 @@
+"""Collections of Chroma: ``chroma://HOST:PORT/COLLECTION``.
+
+The ids are those of one moment. Rows are then read by their ids, page by page: a row that is there all the while is
+read exactly once, as it was when its page was read; one that is deleted meanwhile may be missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from limpet.engines.address import Address
+from limpet.engines.chroma.service import (
+    DOCUMENT,
+    EMBEDDING,
+    ID,
+    OPTIONS,
+    OWN,
+    URI,
+    Described,
+    Record,
+    Service,
+    connected,
+)
+from limpet.engines.filters import Condition
+from limpet.engines.schemaless import LOOKED_AT, batch_of, types_of
+from limpet.engines.services import collection_of
+from limpet.engines.source import declared_similarity, filter_of, kept, sampled
+
+_PAGE = 1024
+"""Ids asked for at a time."""
+_SIMILARITIES = {"cosine": "cosine", "ip": "inner-product", "l2": "euclidean"}
+_COMPARISONS = {"=": "$eq", "<": "$lt", "<=": "$lte", ">": "$gt", ">=": "$gte"}
+
+
+class ChromaCollection:
+    """One collection of a server.
+
+    Columns are "id", "embedding", "document" and "uri", and what the metadata hold; names that are taken are
+    "metadata.NAME". Lists are JSON. Which columns of metadata there are, and of which types, is seen from the first
+    rows.
+
+    Args:
+        address: ``chroma://HOST:PORT/COLLECTION``; see `connected`.
+
+    Raises:
+        ConfigError: There is no such collection, or the URL cannot be read.
+        StoreError: The server is out of reach, or refuses.
+    """
+
+    options: ClassVar[Collection[str]] = OPTIONS
+    record: None = None
+    key = ID
+
+    def __init__(self, address: Address) -> None:
+        self.address, self.collection = address, collection_of(address)
+        self.name = f"collection '{self.collection}' of Chroma"
+        with connected(address) as service:
+            self._described = service.described(self.collection)
+            first = service.first(self._described, ["metadata"], LOOKED_AT)
+        dim = self._described.get("dimension")
+        self.schema: Mapping[str, pa.DataType] = types_of(record.values for record in first) | {
+            ID: pa.string(),
+            EMBEDDING: pa.null() if dim is None else pa.list_(pa.float32(), dim),
+            DOCUMENT: pa.string(),
+            URI: pa.string(),
+        }
+        self._where = filter_of(self)
+
+    @property
+    def rows(self) -> int:
+        """How many rows a reading gives."""
+        pushed = self._pushed()
+        with connected(self.address) as service:
+            found = service.count(self._described) if pushed is None else len(service.ids(self._described, pushed))
+        return found if self.address.sample is None else min(found, self.address.sample.rows)
+
+    def type_name(self, column: str) -> str:
+        """Return the type of a column."""
+        if self.schema[column] == pa.null() and column == EMBEDDING:
+            return "empty, without a dimension"
+        return str(self.schema[column])
+
+    def similarity(self, vector: str) -> str | None:
+        """Return how vectors are compared, which every collection declares.
+
+        Raises:
+            DataError: In a way that limpet has no space for.
+        """
+        return declared_similarity(self, vector, {space_of(self._described)}, _SIMILARITIES)
+
+    def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield record batches of at most so many rows, with these columns, in the order of their first writing."""
+        return sampled(self, columns, lambda names: self._paged(names, rows))
+
+    def fetch(self, ids: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of these ids, in any order."""
+        with connected(self.address) as service:
+            yield from self._read(service, ids, columns, _PAGE)
+
+    def _paged(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+        wanted = list(dict.fromkeys([*columns, *(one.column for one in self._where)]))
+        with connected(self.address) as service:
+            ids = service.ids(self._described, self._pushed())
+            for batch in self._read(service, ids, wanted, rows):
+                yield kept(batch, self._where).select(list(columns))
+
+    def _read(
+        self, service: Service, ids: Sequence[str], columns: Sequence[str], rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        include = {name if name in OWN else "metadata" for name in columns} - {ID}
+        for start in range(0, len(ids), rows):
+            found = service.get(self._described, sorted(include), ids[start : start + rows])
+            yield batch_of([_row(record) for record in found], self.schema, columns, self.name)
+
+    def _pushed(self) -> Mapping[str, Any] | None:
+        """Return what of the conditions Chroma can look at; it may let more rows through."""
+        conditions = [
+            {one.column: {_COMPARISONS[one.comparison]: one.value}} for one in self._where if self._compared(one)
+        ]
+        return {"$and": conditions} if len(conditions) > 1 else next(iter(conditions), None)
+
+    def _compared(self, one: Condition) -> bool:
+        """Say whether Chroma compares as we do: metadata, and of texts and truth values equality alone."""
+        if one.column in OWN or one.column.startswith("metadata.") or one.comparison not in _COMPARISONS:
+            return False
+        number = self.schema[one.column] in (pa.int64(), pa.float64())
+        return number or (one.comparison == "=" and not str(one.value).startswith("["))  # which may stand for a list
+
+
+def _row(record: Record) -> dict[str, Any]:
+    return {**record.values, ID: record.id, EMBEDDING: record.embedding}
+
+
+def space_of(described: Described) -> str:
+    """Return how a collection compares vectors, in Chroma's words.
+
+    >>> space_of({"id": "7", "configuration_json": {"hnsw": {"space": "ip"}, "spann": None}})
+    'ip'
+    """
+    configuration = described.get("configuration_json") or {}
+    index = configuration.get("hnsw") or configuration.get("spann") or {}
+    return str(index.get("space"))
