@@ -17,6 +17,7 @@ from limpet.attached.postgres.attachment import PostgresAttachment
 from limpet.attached.postgres.filling import TableFill
 from limpet.attached.postgres.layout import held
 from limpet.errors import LastingStoreError
+from limpet.upgrade.filling import Filling
 
 CHANGED = """
 CREATE FUNCTION shop.change() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {} RETURN NEW; END $$;
@@ -150,10 +151,10 @@ def test_rows_whose_transaction_fails_at_its_end_are_not_counted_as_written(shop
                      "'BEGIN IF NEW.id = 40 THEN RAISE EXCEPTION $$late$$; END IF; RETURN NULL; END'; "
                      "CREATE CONSTRAINT TRIGGER late AFTER UPDATE ON shop.items DEFERRABLE INITIALLY DEFERRED "
                      "FOR EACH ROW EXECUTE FUNCTION shop.late()")  # fmt: skip
-        filling = TableFill(it._session, it.number, source(it), "new")
+        rows = TableFill(it._session, it.number, "new", None, {})
         with pytest.raises(LastingStoreError, match="late"):
-            filling.run()
-        assert filling.written == 100 - it.status().lacking["new"] == 32
+            Filling(rows, source(it)).run()
+        assert rows.written == 100 - it.status().lacking["new"] == 32
 
 
 @pytest.mark.parametrize("layout", ["two columns", "one column", "aside"])
@@ -170,7 +171,7 @@ def test_rows_of_a_lost_connection_are_counted_by_what_is_there(layout: str, sho
                      "'BEGIN IF NEW.id = 40 THEN PERFORM pg_advisory_xact_lock(7); END IF; RETURN NULL; END'; "
                      f"CREATE TRIGGER wait AFTER INSERT OR UPDATE ON {filled} "
                      "FOR EACH ROW EXECUTE FUNCTION shop.wait()")  # fmt: skip
-        filling = TableFill(it._session, it.number, source(it), "new")
+        filling = Filling(TableFill(it._session, it.number, "new", None, {}), source(it))
         with psycopg.connect(shop.database, autocommit=True) as holder:
             holder.execute("SELECT pg_advisory_lock(7)")
             running = pool.submit(filling.run)

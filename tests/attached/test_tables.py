@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psycopg
@@ -15,12 +13,11 @@ import pytest
 from crash.server import Pooler, Server
 from crash.shop import GOODS, NEW, OLD, Shop, made_by, source, vector, written
 from limpet.adapters import ADAPTERS
-from limpet.attached.postgres import filling
 from limpet.attached.postgres.attachment import PostgresAttachment, attach
 from limpet.attached.postgres.verify import concern
 from limpet.embeddings import EmbeddingSet, StringArray
 from limpet.engines.sides import ModelSide
-from limpet.errors import ConfigError, LastingStoreError, UpgradeStateError
+from limpet.errors import LastingStoreError, UpgradeStateError
 from limpet.geometry import Hypersphere
 from limpet.training.text_models import VectorMap
 from limpet.upgrade.model import UpgradeModel
@@ -275,39 +272,6 @@ def test_several_fillers_share_the_rows(shop: Shop) -> None:
             thread.join()
         assert sum(done) == 200 and it.status().lacking["new"] == 0
         assert len(asked) < 300  # rows of a batch that another one has in hand may be asked for twice
-
-
-def test_a_budget_and_time(shop: Shop) -> None:
-    shop.fill(30)
-    with shop.attach() as it:
-        told: list[Any] = []
-        first = it.backfill(source(it), batch=4, budget=10, on_step=told.append)
-        assert (first.written, first.lacking, first.stopped) == (10, 20, "budget") and it.state.phase == "filling"
-        assert [step["done"] for step in told] == [4, 8, 10] and told[0]["total"] == 30
-        assert it.backfill(source(it), seconds=0.0).stopped == "time"
-        slow = it.backfill(source(it), batch=4, rate=100, budget=8)
-        assert slow.seconds > 0.03 and it.status().lacking["new"] == 12
-        assert it.backfill(source(it)).stopped == "done" and it.state.phase == "filled"
-
-
-def test_a_share_of_the_time(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    shop.fill(20)
-    whole, busy = filling.write_batch, list[float]()
-
-    def slow(*arguments: Any) -> int:
-        began = time.monotonic()
-        time.sleep(0.02)
-        try:
-            return whole(*arguments)
-        finally:
-            busy.append(time.monotonic() - began)
-
-    monkeypatch.setattr(filling, "write_batch", slow)
-    with shop.attach() as it:
-        done = it.backfill(source(it), batch=10, share=0.1)
-        assert done.written == 20 and done.seconds > 10 * sum(busy) > 0.4
-        with pytest.raises(ConfigError, match=r"share=1\.5"):
-            it.backfill(source(it), share=1.5)
 
 
 def test_texts_that_are_missing(shop: Shop) -> None:

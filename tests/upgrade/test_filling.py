@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import json
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from crash.shop import Shop, lasting_shop
+from limpet.attached.postgres import filling as postgres_filling
 from limpet.embeddings import EmbeddingSet
 from limpet.engines.checks import damaged
 from limpet.errors import BudgetError, ConfigError, DataError, LastingStoreError, SpaceMismatchError, StoreError
@@ -136,21 +139,56 @@ class LiveGallery(Live):
         }
 
 
+class LiveTable(Live):
+    def __init__(self, clock: Clock, shop: Shop, patch: pytest.MonkeyPatch) -> None:
+        super().__init__(clock)
+        self.shop = shop.renew()
+        shop.fill(30)
+        shop.execute("DELETE FROM shop.items WHERE id < 10")
+        patch.setattr(postgres_filling, "write_batch", self.writing(postgres_filling.write_batch))
+        self.attachment = shop.attach()
+
+    def fill(self, source: Any, **options: Any) -> Backfilled:
+        return self.attachment.backfill(source, **options)
+
+    def rewrite(self, identifier: str) -> None:
+        super().rewrite(identifier)
+        self.shop.execute(
+            "UPDATE shop.items SET title = %s WHERE id = %s", [f"draw {self.draws[identifier]}", int(identifier)]
+        )
+
+    def filled(self) -> dict[str, np.ndarray]:
+        rows = self.shop.execute("SELECT id::text, emb_limpet_new::text FROM shop.items WHERE emb_limpet_new NOTNULL")
+        return {one: np.array(json.loads(vector)) for one, vector in rows}
+
+
+Make = Callable[[Clock, pytest.MonkeyPatch], AbstractContextManager[Live]]
+
+
 @pytest.fixture
-def places(tmp_path: Path, request: pytest.FixtureRequest) -> dict[str, Callable[[Clock], Any]]:
-    """Make a place by name, one after the other."""
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
+    """Make places of a kind, one after the other."""
+    numbers, kind = iter(range(1000)), request.param
 
     @contextmanager
-    def gallery(clock: Clock, url: str) -> Iterator[Live]:
-        live = LiveGallery(clock, url)
+    def gallery(clock: Clock, patch: pytest.MonkeyPatch) -> Iterator[Live]:
+        live = LiveGallery(clock, "memory://" if kind == "memory" else f"lance:{tmp_path / str(next(numbers))}")
         with live.gallery:
             yield live
 
-    numbers = iter(range(1000))
-    return {
-        "memory": lambda clock: gallery(clock, "memory://"),
-        "lance": lambda clock: gallery(clock, f"lance:{tmp_path / str(next(numbers))}"),
-    }
+    if kind != "table":
+        yield gallery
+        return
+
+    with lasting_shop(request.getfixturevalue("postgres_server")) as shop:
+
+        @contextmanager
+        def table(clock: Clock, patch: pytest.MonkeyPatch) -> Iterator[Live]:
+            live = LiveTable(clock, shop, patch)
+            with live.attachment:
+                yield live
+
+        yield table
 
 
 def every_item_gets_its_vector(live: Live, source: Source) -> None:
@@ -299,13 +337,11 @@ PROMISES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("place", ["memory", "lance"])
-def test_a_backfill_keeps_its_promises(
-    place: str, places: dict[str, Any], subtests: pytest.Subtests, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("make", ["memory", "lance", "table"], indirect=True)
+def test_a_backfill_keeps_its_promises(make: Make, subtests: pytest.Subtests, monkeypatch: pytest.MonkeyPatch) -> None:
     for promise in PROMISES:
         clock = Clock()
-        with subtests.test(promise.__name__), places[place](clock) as live, monkeypatch.context() as patch:
+        with subtests.test(promise.__name__), monkeypatch.context() as patch, make(clock, patch) as live:
             patch.setattr(filling, "time", SimpleNamespace(monotonic=clock.monotonic, sleep=clock.sleep))
             promise(live, Source(live))
 

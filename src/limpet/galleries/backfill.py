@@ -92,7 +92,7 @@ class _Generation(Fillable[Items]):
         target = self.state.by_name[self.generation]
         check_source(source, target.fingerprint, target.geometry, of=target.name)
         self.gallery.fill_mapped()  # what an interruption left
-        self.total = self._lacking()
+        self.total = self.lacking()
         self.queue = None if self.order == "id" else self.store.queue(self.generation)
         if self.queue is None and self.order not in (None, "id"):
             self.queue = order_ids(self.store, self.state, self.generation, self.order, seed=self.seed)
@@ -136,14 +136,13 @@ class _Generation(Fillable[Items]):
         if self.commits >= self.pieces and self._rows() >= GROWTH * self.kept_up:
             self._tidy()
 
-    def end(self, stopped: str, left_out: LeftOut) -> int:
+    def end(self, stopped: str, left_out: LeftOut, lacking: int) -> None:
         if stopped == "done":
             self.store.set_queue(self.generation, None)
             if self.commits and self.generation in self.gallery.state.by_name:
                 self._tidy()
-        return self._lacking()
 
-    def _lacking(self) -> int:
+    def lacking(self) -> int:
         pointer = self.store.pointer()
         return pointer.items - pointer.covered([self.generation])
 

@@ -203,12 +203,17 @@ class Fillable(Generic[BatchT]):
     def keep_up(self) -> None:
         """Tidy the place after a batch."""
 
-    def end(self, stopped: str, left_out: LeftOut) -> int:
-        """Note the end, and return how many items lack a vector.
+    def lacking(self) -> int:
+        """Return how many items lack a vector."""
+        raise NotImplementedError
+
+    def end(self, stopped: str, left_out: LeftOut, lacking: int) -> None:
+        """Note the end.
 
         Args:
             stopped: Why, see `Backfilled`.
             left_out: What the source made no vectors of in the last pass.
+            lacking: Items that lack a vector.
         """
         raise NotImplementedError
 
@@ -291,7 +296,9 @@ class Filling(Generic[BatchT]):
             self._reach(self.place.begin_pass)
             if not self._fill() or (self.embedded == embedded and not self.place.again):
                 break
-        lacking = self._reach(lambda: self.place.end(self.stopped, self.left_out))
+        lacking = self._reach(self.place.lacking)
+        self.stopped = self.stopped if lacking else "done"
+        self._reach(lambda: self.place.end(self.stopped, self.left_out, lacking))
         missing, blank = sorted(self.left_out.missing), sorted(self.left_out.without_text)
         return Backfilled(
             self.place.generation, self.embedded, self.place.written, len(missing), tuple(missing[:20]), len(blank),
@@ -303,12 +310,13 @@ class Filling(Generic[BatchT]):
         while True:
             most = self.batch or self.place.batch
             left = most if self.budget is None else min(most, self.budget - self.embedded)
-            batch = self._reach(lambda: self.place.next(max(1, left)))  # noqa: B023
+            late = self.seconds is not None and self.elapsed >= self.seconds
+            if late or left < 1:
+                self.stopped = "time" if late else "budget"
+                return False
+            batch = self._reach(lambda: self.place.next(left))  # noqa: B023
             if batch is None:
                 return True
-            if left < 1 or (self.seconds is not None and self.elapsed >= self.seconds):
-                self.stopped = "budget" if left < 1 else "time"
-                return False
             try:
                 made = self.place.embed(self.source, batch)
             except BudgetError:  # of the source: what it kept of this batch costs nothing next time

@@ -70,7 +70,7 @@ from limpet.engines.sides import ModelSide
 from limpet.errors import GalleryError, StoreError, UpgradeStateError, refuse, shown
 from limpet.evaluation.results import Evaluation
 from limpet.support.logs import logger
-from limpet.upgrade.filling import Backfilled, FillOptions
+from limpet.upgrade.filling import Backfilled, Filling, FillOptions, embedded_items
 from limpet.upgrade.model import UpgradeModel
 from limpet.upgrade.vector_sources import VectorSource, WithText
 
@@ -329,7 +329,7 @@ class PostgresAttachment:
             DataError: The source is of another model.
             StoreError: The database stayed out of reach.
         """
-        done = TableFill(self._session, self.number, source, of, made=made, **options).run()
+        done = Filling(TableFill(self._session, self.number, of, made, options), source, **options).run()
         _log.log(INFO, "filled %d rows of %s with vectors of %s, %d lack one",
                  done.written, self.address.url, done.generation, done.lacking)  # fmt: skip
         return done
@@ -453,9 +453,9 @@ class PostgresAttachment:
                     ready = self._made_quickly(source, read_batch(self._session, entry, layout, side, LAST))
                 entry, layout = held(self._session, self.number, "ACCESS EXCLUSIVE")
                 self._session.rows("SELECT set_config('statement_timeout', %s, true)", [f"{round(1000 * HELD)}ms"])
-                if ready.made is not None and len(ready.made):
-                    made = ready.made
-                    write_batch(self._session, entry, layout, side, ready.batch.of(made), made.vectors)
+                if source is not None and ready.made is not None and len(ready.made):
+                    batch = embedded_items(source, ready.batch, ready.made)
+                    write_batch(self._session, entry, layout, side, batch, ready.made.vectors)
                     self._session.rows("SELECT set_config('limpet.filling', '', true)")
                 lacking = lacking_rows(self._session, layout, side)
                 if lacking > allow:

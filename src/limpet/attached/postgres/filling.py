@@ -7,10 +7,9 @@ holds locked are passed over, so that nobody waits in a circle; they come with t
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
-from typing import NamedTuple, Unpack
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,11 +32,10 @@ from limpet.attached.postgres.table import FIRING
 from limpet.embeddings import EmbeddingSet
 from limpet.engines.postgres.session import RETRIES, Result, Row, Session
 from limpet.engines.sides import ModelSide
-from limpet.errors import BudgetError, DataError, LastingStoreError, LockedError, StoreError, shown
-from limpet.upgrade.filling import Backfilled, FillOptions, LeftOut, Run, check_model, rest_after
+from limpet.errors import LastingStoreError, LockedError, StoreError
+from limpet.upgrade.filling import Fillable, FillOptions, LeftOut, check_source
 from limpet.upgrade.vector_sources import VectorSource
 
-MOST_PASSES = 4  # each up to the last row of its beginning, so that it ends however fast an application writes
 _LOCK_TIMEOUT = 5.0  # seconds; a swap holds the table for less
 ASIDE_TIMEOUT = 0.4  # seconds; rows of the table beside are waited for: less than deadlock_timeout, so that we give way
 FORGOTTEN = 1000  # rows, at most, whose marks one transaction takes away
@@ -64,22 +62,9 @@ class KeyBatch(NamedTuple):
         """What the rows are called outside of the table."""
         return [id_of(key) for key in self.keys]
 
-    def of(self, made: EmbeddingSet) -> KeyBatch:
-        """Return those of the rows of which there are vectors, in their order.
-
-        Raises:
-            DataError: There are vectors of other rows.
-        """
-        place = {identifier: row for row, identifier in enumerate(self.ids)}
-        rows = [place.get(identifier, -1) for identifier in made.ids]
-        strangers = [identifier for identifier, row in zip(made.ids, rows, strict=True) if row < 0]
-        if strangers:
-            raise DataError(f"The source made vectors of {shown(strangers)}.", expected="the rows it was asked for")
+    def select(self, rows: Sequence[int]) -> KeyBatch:
+        """Return some of the rows, in the order given."""
         return KeyBatch([self.keys[row] for row in rows], [self.stamps[row] for row in rows])
-
-    def part(self, start: int, size: int) -> KeyBatch:
-        """Return some of the rows."""
-        return KeyBatch(self.keys[start : start + size], self.stamps[start : start + size])
 
 
 class Portions:
@@ -321,152 +306,116 @@ def put_back_batch(
 
 
 def check_made(source: VectorSource, entry: TableEntry, side: ModelSide) -> None:
-    """Refuse a source of another model, or whose vectors a column cannot hold; see `check_model`."""
+    """Refuse a source of another model, or whose vectors pgvector cannot rank; see `check_source`."""
     model = entry.record.new if side == "new" else entry.record.old
-    check_model(source, model, side, attached="table", ranked=", whose directions or distances pgvector ranks")
+    check_source(source, model.fingerprint, model.dim, of=f"the {side} model")
 
 
-class TableFill(Run):
-    """One run; several may go on at once, in as many processes.
+class TableFill(Fillable[KeyBatch]):
+    """Rows of an attached table; several processes may fill them at once.
 
     Args:
         session: To the database.
         number: Of the attachment.
-        source: Where vectors come from.
-        side: Of which model.
+        side: Of which model the vectors are.
         made: Pass over rows that the application changed after this moment, when the source's vectors were made; None
             for a source that reads rows as they are.
-        options: See `FillOptions`. With a share of the time, transactions that write are shorter than otherwise.
+        options: With a share of the time, transactions that write are shorter; with it or a rate, they are sent one by
+            one.
     """
 
+    batch = 512
+
     def __init__(
-        self,
-        session: Session,
-        number: int,
-        source: VectorSource,
-        side: ModelSide,
-        *,
-        made: datetime | None = None,
-        **options: Unpack[FillOptions],
+        self, session: Session, number: int, side: ModelSide, made: datetime | None, options: FillOptions
     ) -> None:
-        super().__init__(source, side, options, batch=512, items="rows")
-        self.session, self.ledger, self.number, self.made = session, TableLedger(session), number, made
-        self.portions = Portions(self.batch, HELD if self.share is None else HELD_AT_A_SHARE)
+        self.session, self.ledger, self.number, self.side, self.made = session, TableLedger(session), number, side, made
+        share, rate, batch = options.get("share"), options.get("rate"), options.get("batch")
+        self.at_once = share is None and rate is None
+        self.portions = Portions(batch or self.batch, HELD if share is None else HELD_AT_A_SHARE)
+        self.known: TableFacts | None = None
+        self.shared = side == "new" and made is None  # the first pass, with other processes
+        self.after: list[str] | None = None
+        self.last: list[str] | None = None  # where the pass ends, however fast an application writes
+        self.parts: list[tuple[KeyBatch, NDArray[np.float32]]] | None = None  # that are to be written
         self.unanswered = False  # whether a connection was lost before it said what was committed
 
-    def run(self) -> Backfilled:
-        """Fill rows, as far as budget and time go.
+    def begin(self, source: VectorSource) -> None:
+        """Check the source, count rows that lack a vector, and note the beginning; see `Fillable`."""
 
-        Raises:
-            DataError: The source is of another model, or makes what it was not asked for.
-            UpgradeStateError: There is nothing to fill from where the attachment stands.
-            StoreError: The database stayed out of reach; another run goes on where this one stopped.
-        """
-        entry = self._reach(self._begin)
-        self.known = self._reach(lambda: TableFacts.read(self.session, self.number))
-        shared = self.side == "new" and self.made is None
-        for passes in range(MOST_PASSES):  # a further one finds what others left
-            embedded, written, self.left_out = self.embedded, self.written, LeftOut(self.source)
-            if not self._pass(entry, shared=shared and not passes):
-                break
-            if passes and self.embedded - embedded == self.written - written < self.batch:
-                break  # an application that goes on writing always leaves a few
-        lacking = self._reach(self._end)
-        return self.backfilled(entry.state.fingerprint(self.side), lacking)
+        def begin() -> None:
+            with self.session.transaction():
+                entry = self.ledger.entry(self.number, lock=True)
+                check_made(source, entry, self.side)
+                self.total = lacking_rows(self.session, held(self.session, self.number)[1], self.side)
+                self.ledger.step(entry, {"kind": "fill", "of": self.side, "lacking": self.total})
+                self.generation = entry.state.fingerprint(self.side)
 
-    def _begin(self) -> TableEntry:
-        with self.session.transaction():
-            entry = self.ledger.entry(self.number, lock=True)
-            check_made(self.source, entry, self.side)
-            self.total = lacking_rows(self.session, held(self.session, self.number)[1], self.side)
-            self.ledger.step(entry, {"kind": "fill", "of": self.side, "lacking": self.total})
-            return entry
+        self._patiently(begin)
+        self.known = self._patiently(lambda: TableFacts.read(self.session, self.number))
 
-    def _end(self) -> int:
-        with self.session.transaction():
-            entry = self.ledger.entry(self.number, lock=True)
-            lacking = lacking_rows(self.session, held(self.session, self.number)[1], self.side)
-            done = "filled" if self.stopped == "done" and self.side == "new" else "fill"
-            self.ledger.step(entry, {"kind": done, "of": self.side, "written": self.written, "lacking": lacking,
-                                     "missing": len(self.left_out.missing), "stopped": self.stopped,
-                                     "without_text": len(self.left_out.without_text)})  # fmt: skip
-            return lacking
+    def begin_pass(self) -> None:
+        """Go back to the first row; the last one is that of this moment."""
 
-    def _pass(self, entry: TableEntry, *, shared: bool) -> bool:
-        """Go through the table once; return whether there is time and budget for another pass."""
-        after: list[str] | None = None
-        upto = self._reach(self._last)
-        while upto is not None:
-            limit = self.batch if self.budget is None else min(self.batch, self.budget - self.embedded)
-            if limit < 1:
-                self.stopped = "budget"
-                return False
-            if not self.in_time():
-                return False
-            batch = self._reach(lambda: self._next(after, upto, limit, shared=shared))  # noqa: B023
-            if not batch.keys:
-                return True
-            after = batch.keys[-1]
-            try:
-                made = self.source.embed(batch.ids)
-            except BudgetError:
-                self.stopped = "budget"
-                return False
-            model = entry.state.fingerprint(self.side)
-            if (made.fingerprint, made.form) != (model, "points"):
-                raise DataError(f"The source made {made}.", expected=f"points by {model}")
-            self.embedded += len(made)
-            self.left_out.add(set(batch.ids) - set(made.ids))
-            if len(made):
-                self._write(batch, made)
-            self.tell()
-        return True
+        def last() -> list[str] | None:
+            with self.session.transaction(_LOCK_TIMEOUT):
+                entry, layout = held(self.session, self.number)
+                return last_key(self.session, entry, layout)
 
-    def _last(self) -> list[str] | None:
-        with self.session.transaction(_LOCK_TIMEOUT):
-            entry, layout = held(self.session, self.number)
-            return last_key(self.session, entry, layout)
+        self.last, self.after = self._patiently(last), None
+        self.again, self.shared = self.shared, False
 
-    def _next(self, after: Sequence[str] | None, upto: Sequence[str], limit: int, *, shared: bool) -> KeyBatch:
-        """Return the next rows; of a pass that others share, those that nobody else was given."""
+    def next(self, limit: int) -> KeyBatch | None:
+        """Return the next rows; of the first pass, those that no other process was given."""
+        if self.last is None:
+            return None
+        batch = self._patiently(lambda: self._next(limit))
+        if not batch.keys:
+            return None
+        self.after = batch.keys[-1]
+        return batch
+
+    def _next(self, limit: int) -> KeyBatch:
+        entry, layout, _ = known = self._known()
         with self.session.pipeline(), self.session.transaction(_LOCK_TIMEOUT):
-            self.known.lock(self.session)
-            if shared:
-                after = self.ledger.reached(self.number)
-            entry, layout, _ = self.known
-            batch = read_batch(self.session, entry, layout, self.side, limit, after=after, upto=upto, made=self.made)
-            if shared:
+            known.lock(self.session)
+            after = self.ledger.reached(self.number) if self.again else self.after
+            batch = read_batch(
+                self.session, entry, layout, self.side, limit, after=after, upto=self.last, made=self.made
+            )
+            if self.again:
                 self.ledger.set_reached(self.number, batch.keys[-1] if batch.keys else None)
         return batch
 
-    def _write(self, batch: KeyBatch, made: EmbeddingSet) -> None:
+    def write(self, batch: KeyBatch, made: EmbeddingSet, start: int) -> int:
         """Write the vectors in transactions so short that whoever waits for one of their rows hardly notices.
 
         All of them are sent at once, unless there are rests between: rows are locked while the server works, and not
         while an answer is on its way.
         """
-        done, at_once, batch = 0, self.share is None and self.rate is None, batch.of(made)
-        while done < len(made):
-            size, began = self.portions.rows, time.monotonic()
-            starts = range(done, len(made) if at_once else done + size, size)
-            parts = [(batch.part(start, size), made.vectors[start : start + size]) for start in starts]
-            done += sum(len(vectors) for _, vectors in parts)
-            attempts = 2 * RETRIES if self.known.entry.record.aside else RETRIES
-            self._reach(lambda: self._write_parts(parts), attempts)  # noqa: B023
-            self.pace(self.embedded - len(made) + done, rest_after(time.monotonic() - began, self.share))
+        size = self.portions.rows
+        end = len(made) if self.at_once else min(start + size, len(made))
+        if self.parts is None:
+            rows = [range(first, min(first + size, end)) for first in range(start, end, size)]
+            self.parts = [(batch.select(part), made.vectors[part.start : part.stop]) for part in rows]
+            self.end_of_parts = end
+        parts = self.parts
+        self._patiently(lambda: self._write_parts(parts), 2 * RETRIES if self._known().entry.record.aside else RETRIES)
+        self.parts = None
+        return self.end_of_parts
 
     def _write_parts(self, parts: list[tuple[KeyBatch, NDArray[np.float32]]]) -> None:
         """Write vectors in a transaction for each part; what was written is taken from the list."""
         if self.unanswered:
             self._count_written(parts)
         sent: list[tuple[Callable[[], list[Row] | None], Callable[[], bool]]] = []
-        entry, layout, _ = self.known
+        entry, layout, _ = known = self._known()
         timeout = ASIDE_TIMEOUT if entry.record.aside else _LOCK_TIMEOUT
         try:
             with self.session.pipeline():
                 for batch, vectors in parts:
                     with self.session.transaction(timeout):
-                        self.known.lock(self.session, "ROW EXCLUSIVE")
+                        known.lock(self.session, "ROW EXCLUSIVE")
                         rows = write_batch(self.session, entry, layout, self.side, batch, vectors)
                     sent.append((rows, self.session.committed))
         except StoreError as error:
@@ -483,33 +432,55 @@ class TableFill(Run):
         """Count what was committed before the connection was lost, without an answer, and take it from the list."""
         for number, (batch, vectors) in enumerate(parts):
             with self.session.transaction(_LOCK_TIMEOUT):
-                self.known.lock(self.session)
-                entry, layout, _ = self.known
+                entry, layout, _ = known = self._known()
+                known.lock(self.session)
                 written = written_keys(self.session, entry, layout, self.side, batch, vectors)
             self.written += len(written)
             left = [row for row, key in enumerate(batch.keys) if tuple(key) not in written]
-            parts[number] = (
-                KeyBatch([batch.keys[row] for row in left], [batch.stamps[row] for row in left]),
-                vectors[left],
-            )
+            parts[number] = batch.select(left), vectors[left]
         parts[:] = [(batch, vectors) for batch, vectors in parts if batch.keys]
         self.unanswered = False
 
-    def _reach(self, call: Callable[[], Result], attempts: int = RETRIES) -> Result:
-        return self.session.patiently(lambda: self.session.reached(lambda: self._as_known(call), RETRIES), attempts)
+    def lacking(self) -> int:
+        """Return how many rows lack a vector."""
+
+        def lacking() -> int:
+            with self.session.transaction():
+                return lacking_rows(self.session, held(self.session, self.number)[1], self.side)
+
+        return self._patiently(lacking)
+
+    def end(self, stopped: str, left_out: LeftOut, lacking: int) -> None:
+        """Note the end; see `Fillable`."""
+
+        def end() -> None:
+            with self.session.transaction():
+                entry = self.ledger.entry(self.number, lock=True)
+                done = "filled" if stopped == "done" and self.side == "new" else "fill"
+                self.ledger.step(entry, {"kind": done, "of": self.side, "written": self.written, "lacking": lacking,
+                                         "missing": len(left_out.missing), "stopped": stopped,
+                                         "without_text": len(left_out.without_text)})  # fmt: skip
+
+        self._patiently(end)
+
+    def _patiently(self, call: Callable[[], Result], attempts: int = RETRIES) -> Result:
+        return self.session.patiently(lambda: self._as_known(call), attempts)
 
     def _as_known(self, call: Callable[[], Result]) -> Result:
         """Call again with what the table is now, where it was turned over or changed meanwhile."""
         while True:
+            before = self.known
             try:
                 return call()
             except LastingStoreError:
-                before = getattr(self, "known", None)
                 if before is None:
                     raise
                 self.known = TableFacts.read(self.session, self.number)
                 if self.known.seal == before.seal:
                     raise
+
+    def _known(self) -> TableFacts:
+        return self.known or TableFacts.read(self.session, self.number)
 
 
 def lacking_rows(session: Session, layout: Layout, side: ModelSide) -> int:
