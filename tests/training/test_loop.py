@@ -137,32 +137,23 @@ class Interrupt:
             raise KeyboardInterrupt
 
 
-@pytest.fixture(scope="module")
-def whole_runs() -> dict[str, tuple[dict[str, torch.Tensor], History, list[bytes]]]:
-    """What runs of methods came to that nothing stopped, and what was in the checkpoint at every step of such a run."""
-    return {}
-
-
-@pytest.mark.parametrize("stop", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("method", sorted(METHODS))
-def test_interrupted_and_resumed_equals_uninterrupted(run, whole_runs, method, stop, tmp_path) -> None:
-    path = tmp_path / "checkpoint.safetensors"
-    if method not in whole_runs:
-        kept: list[bytes] = []
+def test_interrupted_and_resumed_equals_uninterrupted(run, method, tmp_path) -> None:
+    path, kept = tmp_path / "checkpoint.safetensors", list[bytes]()
 
-        def keep(event: dict[str, Any]) -> None:
-            kept.append(path.read_bytes())
-            if len(kept) == 5:
-                raise KeyboardInterrupt
+    def keep(event: dict[str, Any]) -> None:
+        kept.append(path.read_bytes())
+        if len(kept) == 5:
+            raise KeyboardInterrupt
 
-        with pytest.raises(KeyboardInterrupt):
-            run(method, epochs=2, checkpoint=path, checkpoint_seconds=0, on_step=keep)
-        whole_runs[method] = *run(method, epochs=2), kept
-    whole, history, kept = whole_runs[method]
-    path.write_bytes(kept[stop - 1])
-    resumed, again = run(method, epochs=2, checkpoint=path, checkpoint_seconds=0)
-    assert same(whole, resumed)
-    assert again == history
+    with pytest.raises(KeyboardInterrupt):
+        run(method, epochs=2, checkpoint=path, checkpoint_seconds=0, on_step=keep)
+    whole, history = run(method, epochs=2)
+    for step, checkpoint in enumerate(kept, start=1):
+        path.write_bytes(checkpoint)
+        resumed, again = run(method, epochs=2, checkpoint=path, checkpoint_seconds=0)
+        assert same(whole, resumed), f"stopped at step {step}"
+        assert again == history, f"stopped at step {step}"
 
 
 def test_a_checkpoint_is_written_once_there_is_a_second_to_lose(run, tmp_path, monkeypatch) -> None:
