@@ -15,7 +15,7 @@ import torch
 import limpet
 from limpet.adapters import build_adapter
 from limpet.embeddings import EmbeddingSet
-from limpet.errors import LimpetError
+from limpet.errors import ConfigError, LimpetError
 from limpet.geometry import Hypersphere
 
 ROWS = np.eye(8, 4, dtype=np.float32) + np.float32(0.1)
@@ -89,6 +89,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "Gallery.add": adding,
     "save_embeddings": lambda given: limpet.save_embeddings(given, Path("made.safetensors")),
     "load_embeddings": lambda given: limpet.load_embeddings(given),
+    "load_sides": lambda given: limpet.load_sides(given),
 }
 TAKES_NO_EMBEDDINGS = {
     "ADAPTERS", "METHODS", "CompatibilityMethod", "EncoderSpec", "Experiment", "Geometry", "Hypersphere", "LimpetError",
@@ -176,3 +177,28 @@ def test_load_embeddings_reads_what_the_commands_read(tmp_path: Path) -> None:
     assert list(read(tmp_path / "other.npz").ids) == IDS
     url = f"parquet:{tmp_path / 'made.parquet'}"
     assert list(read(url, model="v1", similarity="euclidean").ids) == IDS
+
+
+def test_load_sides_reads_queries_and_gallery_of_a_model(tmp_path: Path) -> None:
+    for part in ("query", "gallery"):
+        limpet.save_embeddings(a_set(), tmp_path / "both" / f"{part}.safetensors")
+    one = tmp_path / "one.npz"
+    np.savez(one, vectors=ROWS, ids=np.array(IDS))
+    both, alone, twice = limpet.load_sides(tmp_path / "both"), limpet.load_sides(one), limpet.load_sides(one, str(one))
+    assert not both.leave_one_out and list(both.query.ids) == list(both.gallery.ids) == IDS
+    assert alone.leave_one_out and list(alone.without({IDS[0]}).query.ids) == IDS[1:]
+    assert twice.query.fingerprint == twice.gallery.fingerprint == f"declared:{one}"
+    with pytest.raises(ConfigError, match="not declared:v1"):
+        limpet.load_sides(tmp_path / "both", model="v1")
+
+
+def test_load_embeddings_reads_the_first_part_and_the_named_model(tmp_path: Path) -> None:
+    np.savez(tmp_path / "one.npz", vectors=ROWS, ids=np.array(IDS))
+    with pytest.raises(ConfigError, match="does not say which model"):
+        limpet.load_embeddings(tmp_path / "one.npz", named=True)
+    found = limpet.load_embeddings(tmp_path / "one.npz", named=True, fingerprint="declared:v1")
+    assert found.fingerprint == "declared:v1"
+    limpet.save_embeddings(a_set(), tmp_path / "runs" / "train.safetensors")
+    assert list(limpet.load_embeddings(tmp_path / "runs", parts=("query", "train")).ids) == IDS
+    with pytest.raises(ConfigError, match=r"query.*or gallery"):
+        limpet.load_embeddings(tmp_path / "runs", parts=("query", "gallery"))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from limpet.data.datasets import load_dataset
     from limpet.embeddings import EmbeddingSet
     from limpet.embeddings.storage import save as save_embeddings
-    from limpet.engines.reading import load_embeddings
+    from limpet.engines.reading import load_embeddings, load_sides
     from limpet.errors import LimpetError
     from limpet.evaluation.evaluate import evaluate
     from limpet.galleries import Gallery
@@ -59,6 +59,7 @@ __all__ = [
     "load_dataset",
     "load_embeddings",
     "load_release",
+    "load_sides",
     "open_link",
     "open_release",
     "open_text_model",

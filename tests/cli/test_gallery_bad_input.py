@@ -235,7 +235,7 @@ def test_backfills(refused: Fails, tmp_path: Path) -> None:
     assert "at least 1" in refused("backfill", "--model", file, "--batch", 0)
     assert "--price-per-thousand" in refused("backfill", "--model", file, "--max-cost", 3)
     assert "at least 0 items" in refused("backfill", "--model", file, "--budget", -1)
-    assert "There are no vectors" in refused("backfill", "--model", tmp_path / "none")
+    assert "There is no" in refused("backfill", "--model", tmp_path / "none")
 
 
 def test_rehearsals(refused: Fails, tmp_path: Path) -> None:

@@ -18,9 +18,8 @@ import torch
 from PIL import Image
 from safetensors.numpy import save_file
 
-from limpet.cli.options import Reading
-from limpet.cli.places import Place
 from limpet.embeddings.files import other_kind
+from limpet.engines.reading import load_sides
 from limpet.errors import DataError
 
 VECTORS = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
@@ -100,7 +99,7 @@ def test_a_healthy_file_of_another_kind_is_called_what_it_is(what: str, suffix: 
     make(path)
     before = path.read_bytes()
     with pytest.raises(DataError) as raised:
-        Reading().sides(Place(str(path)))
+        load_sides(path)
     assert f"'{path}' is {words}" in raised.value.given and to_do in raised.value.to_do
     assert "damaged" not in str(raised.value) and "Expected: embeddings" in str(raised.value)
     assert path.read_bytes() == before
@@ -109,7 +108,7 @@ def test_a_healthy_file_of_another_kind_is_called_what_it_is(what: str, suffix: 
 def test_results_are_told_from_other_json(tmp_path: Path) -> None:
     text(json.dumps({"evaluations": {}}))(tmp_path / "results.json")
     with pytest.raises(DataError, match=r"is a JSON file(.|\n)*give the folders of embeddings"):
-        Reading().sides(Place(str(tmp_path / "results.json")))
+        load_sides(tmp_path / "results.json")
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".npz", ".parquet"])
@@ -118,4 +117,4 @@ def test_what_nobody_can_tell_is_left_to_the_reader(suffix: str, tmp_path: Path)
     path.write_bytes(np.random.default_rng(3).integers(0, 256, 5000, dtype=np.uint8).tobytes())
     assert other_kind(path) is None
     with pytest.raises(DataError, match=r"is damaged|Cannot read"):
-        Reading().sides(Place(str(path)))
+        load_sides(path)

@@ -87,13 +87,13 @@ def refused_files(embed: Embed, folder: Path) -> dict[str, tuple[Callable[[], An
     lorentz = storage.save(embed("new", ["d"], space=Lorentz(4)), folder / "lorentz.safetensors")
     return {
         "no file": (lambda: FileVectors([]), ConfigError, "No file"),
-        "missing": (lambda: FileVectors([folder / "x.npz"]), ConfigError, "no vectors in '.*x.npz'"),
+        "missing": (lambda: FileVectors([folder / "x.npz"]), ConfigError, "no '.*x.npz'"),
         "empty folder": (lambda: FileVectors([folder / "sub"]), ConfigError, "gallery.safetensors or"),
         "twice": (lambda: FileVectors([one, again]), DataError, r"'b', the first in .*one.* and .*again"),
-        "nameless": (lambda: FileVectors([npz]), ConfigError, "declared:<name>"),
+        "nameless": (lambda: FileVectors([npz]), ConfigError, "which model"),
         "whole": (lambda: FileVectors([folder / "whole.npz"], NEW), DataError, "int8"),
         "other model": (lambda: FileVectors([one, old]), DataError, "old.safetensors' was made by declared:old"),
-        "other name": (lambda: FileVectors([one], "declared:x"), DataError, "vectors of declared:x"),
+        "other name": (lambda: FileVectors([one], "declared:x"), ConfigError, "not declared:x"),
         "query": (lambda: FileVectors([query]), DataError, "role 'query'"),
         "features": (lambda: FileVectors([features]), DataError, "holds features"),
         "space": (lambda: FileVectors([one, lorentz]), SpaceMismatchError, "Lorentz"),

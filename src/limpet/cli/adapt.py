@@ -22,7 +22,7 @@ from limpet.cli.console import (
 )
 from limpet.cli.evidence import refuse_swapped
 from limpet.cli.models import Model, Opening
-from limpet.cli.options import DataSets, Reading, guarded
+from limpet.cli.options import FITTED_ON, DataSets, Reading, guarded
 from limpet.cli.pages import Report, check_report, page_line, page_written
 from limpet.cli.parameters import RARE, Named, Options, as_typed
 from limpet.cli.places import Place
@@ -214,7 +214,7 @@ class JudgedQueries(Options):
             embeds = model.vectors is None
             if place is not None and not embeds:
                 model_name = known.fingerprint.partition(":")[2] if known.declared else None
-                found = pair.reading.queries(place, model_name)
+                found = pair.reading.part(place, model_name, parts=("query", *FITTED_ON))
             elif place is None and embeds and texts is not None:
                 found = opening.embedded(model, texts, role="query", cache=out / "cache", settings=settings)
             else:

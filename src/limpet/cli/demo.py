@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from limpet.cli.console import as_json, console, counting_progress, print_json, training_progress
-from limpet.cli.evidence import Pictures, Sides, write_evidence
+from limpet.cli.evidence import Pictures, write_evidence
 from limpet.cli.options import DataSets
 from limpet.cli.settings import Settings, Typed
+from limpet.embeddings.sides import Sides
 from limpet.support.extras import require
 
 if TYPE_CHECKING:

@@ -351,7 +351,7 @@ def stored(
                 f"The outcome would take the place of those in '{given}'.",
                 "another folder as --out",
             )
-    sides = reading.sides(embeddings, name)
+    sides = reading.sides([embeddings], name)
     sets = {"embeddings": sides.query} if sides.leave_one_out else {"query": sides.query, "gallery": sides.gallery}
     carried: list[tuple[Model, Path, EmbeddingSet]] = []
     for link, folder in folders.items():

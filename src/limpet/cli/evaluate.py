@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from limpet.cli.console import as_json, console, exit_code, print_error, print_json, print_table
-from limpet.cli.evidence import Pictures, Sides, classes_seen, refuse_swapped, write_evidence
+from limpet.cli.evidence import Pictures, classes_seen, refuse_swapped, write_evidence
 from limpet.cli.options import Answers, DataSets, Judging, Output, Reading, Shown, Similarity
 from limpet.cli.pages import check_report
 from limpet.cli.parameters import RARE, Options
@@ -19,6 +19,7 @@ from limpet.errors import ConfigError, refuse
 if TYPE_CHECKING:
     from limpet.adapters import Adapter
     from limpet.embeddings import EmbeddingSet
+    from limpet.embeddings.sides import Sides
     from limpet.results import Data
 
 FEWEST_RESAMPLES = 40
@@ -67,17 +68,7 @@ class Given(NamedTuple):
             f"--{self.role} was given {len(self.places)} places.",
             f"--{self.role} PATH for what `limpet embed` wrote, or --{self.role} QUERIES GALLERY",
         )
-        if not self.places:
-            return None
-        if self.whole is not None:
-            return reading.sides(self.whole, self.said, self.similarity)
-        query, gallery = self.places
-        plain = [place.nameless or place.path.suffix != ".safetensors" for place in self.places]
-        name = self.said or (str(gallery) if any(plain) else None)  # one model made both
-        found = reading.file(gallery, name if plain[1] else None, self.similarity)
-        if query == gallery:
-            return Sides(found, found)
-        return Sides(reading.file(query, name if plain[0] else None, self.similarity), found)
+        return reading.sides(self.places, self.said, self.similarity) if self.places else None
 
     def needed(self, reading: Reading) -> Sides:
         """Open a model that cannot be left out."""
@@ -183,8 +174,8 @@ def evaluate(
     given_old, given_new, given_third = models.given()
     with console.status("reading embeddings"), one_moment():
         old, new, third = given_old.needed(reading), given_new.needed(reading), given_third.sides(reading)
-    old, new = reading.without_left_out(old), reading.without_left_out(new)
-    third = None if third is None else reading.without_left_out(third)
+    old, new = old.without(reading.left_out), new.without(reading.left_out)
+    third = None if third is None else third.without(reading.left_out)
     refuse_swapped(old.gallery, new.gallery, given_old.place)
     of_old = model_of(old.gallery)
     if models.pad_old:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from limpet.cli.console import as_json, console, exit_code, print_json, print_table
-from limpet.cli.evidence import Sides, names_of
+from limpet.cli.evidence import names_of
 from limpet.cli.options import Answers, Judging, Output, Reading, Similarity
 from limpet.cli.pages import check_report, page_line, page_written
 from limpet.cli.parameters import RARE
@@ -15,6 +15,7 @@ from limpet.cli.settings import Settings, Typed
 from limpet.errors import ConfigError
 
 if TYPE_CHECKING:
+    from limpet.embeddings.sides import Sides
     from limpet.evaluation.chain import ChainEvaluation, ChainResults
 
 
@@ -53,10 +54,10 @@ def chain(
     output.refuse_over([*embeddings, *independent])
     names, _ = names_of(embeddings), names_of(independent)
     with console.status("reading embeddings"), one_moment():
-        models = [reading.sides(place, similarity=similarity) for place in embeddings]
-        third = [reading.sides(place, similarity=similarity) for place in independent] or None
-    models = list(map(reading.without_left_out, models))
-    third = None if third is None else list(map(reading.without_left_out, third))
+        models = [reading.sides([place], similarity=similarity) for place in embeddings]
+        third = [reading.sides([place], similarity=similarity) for place in independent] or None
+    models = [one.without(reading.left_out) for one in models]
+    third = None if third is None else [one.without(reading.left_out) for one in third]
     if pad_old:
         models = [sides.padded(models[-1].gallery.space) for sides in models]
     _check_one_kind(names, models, third or [])

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from limpet.cli.places import Place
 from limpet.cli.settings import read_toml
@@ -21,31 +21,10 @@ if TYPE_CHECKING:
     from limpet.data.item_facts import FactsOf
     from limpet.data.retrieval_data import RetrievalData
     from limpet.embeddings import EmbeddingSet
+    from limpet.embeddings.sides import Sides
     from limpet.evaluation.protocols import Protocol
     from limpet.evaluation.results import Evaluation, EvaluationResults
-    from limpet.geometry import Space
     from limpet.results import Data
-
-
-class Sides(NamedTuple):
-    """Queries and gallery of one model; the same set where every item is a query among all others."""
-
-    query: EmbeddingSet
-    gallery: EmbeddingSet
-
-    @property
-    def leave_one_out(self) -> bool:
-        """Whether every item is a query among all others."""
-        return self.query is self.gallery
-
-    def padded(self, space: Space) -> Sides:
-        """Return both as points of a space of more dimensions, with zeros appended: `EmbeddingSet.padded`.
-
-        Raises:
-            SpaceMismatchError: There is none of fewer dimensions, or zeros do not make such points of them.
-        """
-        gallery = self.gallery.padded(space)
-        return Sides(gallery if self.leave_one_out else self.query.padded(space), gallery)
 
 
 def names_of(places: Sequence[Place]) -> list[str]:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from limpet.cli.console import console
-from limpet.cli.evidence import Sides
 from limpet.cli.models import Model, releases_of
 from limpet.cli.pages import Report
 from limpet.cli.parameters import RARE, Named, Options
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from limpet.data.text_pairs import TextPairs
     from limpet.data.text_set import TextData, TextSet
     from limpet.embeddings import EmbeddingSet
+    from limpet.embeddings.sides import Sides
     from limpet.evaluation.protocols import Protocol
     from limpet.models.release import Release
     from limpet.models.specs import EncoderSpec
@@ -104,64 +104,23 @@ class Reading(Options):
 
     skip_unusable: Annotated[bool, RARE] = False
 
-    def sides(self, place: Place, name: str | None = None, similarity: Similarity | None = None) -> Sides:
-        """Open queries and gallery of one model: what ``limpet embed`` wrote, or vectors made elsewhere.
+    def sides(self, places: Sequence[Place], name: str | None = None, similarity: Similarity | None = None) -> Sides:
+        """Open queries and gallery of one model; see `limpet.load_sides`."""
+        from limpet.engines.reading import load_sides
 
-        Args:
-            place: A folder with query and gallery, with embeddings, or with .parquet files, or with one such folder;
-                one file; or the URL of a source.
-            name: What the model is called that made these, which files made elsewhere do not say; their path when left
-                out.
-            similarity: How their vectors are compared; see `file`.
-
-        Raises:
-            ConfigError: There is no such file or folder, or not the right files in it.
-            DataError: A file is damaged or breaks a promise of `EmbeddingSet`.
-        """
-        from limpet.embeddings.files import model_folder
-
-        if place.address is not None:
-            found = self.file(place, name, similarity)
-            return Sides(found, found)
-        path = model_folder(place.path)
-        elsewhere = any(path.glob("*.parquet")) and not any(path.glob("*.safetensors"))
-        if not path.is_dir() or elsewhere:
-            found = self.file(Place(str(path)), name, similarity)
-            return Sides(found, found)
-        names = ("query", "gallery") if (path / "query.safetensors").exists() else ("embeddings",)
-        files = [path / f"{part}.safetensors" for part in names]
-        if not all(file.exists() for file in files):
-            there = ", ".join(sorted(file.name for file in path.iterdir())) or "nothing"
-            raise ConfigError(
-                f"The folder '{path}' holds {there}.",
-                expected="query.safetensors and gallery.safetensors, or embeddings.safetensors, or .parquet files",
-                to_do="`limpet embed` writes the first.",
+        with leaving_out(" ".join(map(str, places)), self.skip_unusable) as unusable:
+            found = load_sides(
+                *(place.given for place in places), model=name, similarity=similarity, verify=True, unusable=unusable
             )
-        opened = [self.file(Place(str(file)), name, similarity) for file in files]
-        return Sides(opened[0], opened[-1])
+        self.left_out.update(unusable or ())
+        return found
 
-    def file(self, place: Place, name: str | None = None, similarity: Similarity | None = None) -> EmbeddingSet:
-        """Open one file of embeddings, a folder of ``.parquet`` files, or a source, as far as its URL asks for it.
-
-        Args:
-            place: Where they are.
-            name: What the model is called that made them, where nothing says it; see `sides`.
-            similarity: How vectors made elsewhere are compared: cosine, inner-product or euclidean; as a source or its
-                index says, or by the cosine, when left out.
-
-        Raises:
-            ConfigError: There is no such file, the URL is wrong, or a file says by which model it was made and another
-                name was given.
-            DataError: It is damaged or breaks a promise of `EmbeddingSet`, or rows cannot be used.
-            StoreError: The source is out of reach.
-        """
+    def part(self, place: Place, name: str | None = None, *, parts: Sequence[str] = FITTED_ON) -> EmbeddingSet:
+        """Open embeddings, of a folder the first of its parts that is there; see `limpet.load_embeddings`."""
         from limpet.engines.reading import load_embeddings
 
         with leaving_out(place, self.skip_unusable) as unusable:
-            found = load_embeddings(
-                place.given, model=name, similarity=similarity, verify=True,
-                unusable=unusable,
-            )  # fmt: skip
+            found = load_embeddings(place.given, model=name, parts=parts, verify=True, unusable=unusable)
         self.left_out.update(unusable or ())
         return found
 
@@ -169,47 +128,6 @@ class Reading(Options):
     def left_out(self) -> set[str]:
         """Ids of items that were left out so far, since a vector of theirs cannot be used."""
         return set()
-
-    def without_left_out(self, sides: Sides) -> Sides:
-        """Return queries and gallery of a model without the items that were left out of any model."""
-        import numpy as np
-
-        if not self.left_out:
-            return sides
-        query, gallery = (
-            one.select(np.array([name not in self.left_out for name in one.ids], np.bool_)) for one in sides
-        )
-        return Sides(gallery, gallery) if sides.leave_one_out else Sides(query, gallery)
-
-    def queries(self, place: Place, name: str | None = None) -> EmbeddingSet:
-        """Open embedded queries: a file or source, or the queries of a folder, or whatever else it has to fit on."""
-        from limpet.embeddings.files import model_folder
-
-        file = model_folder(place.path) / "query.safetensors" if place.address is None else None
-        return self.part(place, name) if file is None or not file.exists() else self.file(Place(str(file)), name)
-
-    def part(self, place: Place, name: str | None = None) -> EmbeddingSet:
-        """Open the embeddings to fit a link on: a file or source, or of a folder what is not searched, if there.
-
-        Raises:
-            ConfigError: There is nothing of the kind.
-        """
-        from limpet.embeddings.files import model_folder
-
-        if place.address is not None:
-            return self.file(place, name)
-        path = model_folder(place.path)
-        if not path.is_dir():
-            return self.file(Place(str(path)), name)
-        for part in FITTED_ON:
-            if (path / f"{part}.safetensors").exists():
-                return self.file(Place(str(path / f"{part}.safetensors")), name)
-        there = ", ".join(sorted(file.name for file in path.iterdir())[:8]) or "nothing"
-        raise ConfigError(
-            f"The folder '{path}' holds {there}.",
-            expected=" or ".join(f"{part}.safetensors" for part in FITTED_ON),
-            to_do="`limpet embed` writes them.",
-        )
 
 
 @dataclass(frozen=True)

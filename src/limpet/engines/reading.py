@@ -17,11 +17,12 @@ from limpet.embeddings.files import IMPORTED, model_folder
 from limpet.embeddings.forms import space_named
 from limpet.embeddings.imports import check_vectors, imported
 from limpet.embeddings.room import gather, rows_at_once
+from limpet.embeddings.sides import Sides
 from limpet.embeddings.table_pass import Pass
-from limpet.engines.address import Roles
+from limpet.engines.address import Address, Roles
 from limpet.engines.source import Source, check_readable, metadata_kind, needed, roles_of, texts_of_ids
 from limpet.engines.sources import address_of, open_source
-from limpet.errors import ConfigError, DataError, refuse
+from limpet.errors import ConfigError, DataError, refuse, without_secrets
 from limpet.geometry import Space, space_from_record
 
 if TYPE_CHECKING:
@@ -37,7 +38,10 @@ def load_embeddings(
     place: str | Path,
     *,
     model: str | None = None,
+    fingerprint: str | None = None,
     similarity: str | None = None,
+    parts: Sequence[str] = ("embeddings",),
+    named: bool = False,
     verify: bool = False,
     unusable: list[str] | None = None,
 ) -> EmbeddingSet:
@@ -45,45 +49,40 @@ def load_embeddings(
 
     Args:
         place: A file of limpet; an ``.npz``, ``.npy`` or ``.parquet`` file made elsewhere; a folder of such Parquet
-            files, or one that `limpet embed` wrote with embeddings.safetensors; or the URL of a table or collection.
+            files, or one that `limpet embed` wrote; or the URL of a table or collection.
         model: What the model is called that made vectors which do not say it: ``declared:MODEL``. Their path when left
             out.
+        fingerprint: Of that model, in place of its name.
         similarity: How vectors made elsewhere are compared: "cosine", "inner-product" or "euclidean"; as a source says,
             or by the cosine, when left out.
+        parts: Files of a folder of `limpet embed` without their ending, such as "gallery"; the first one there is read.
+        named: Refuse vectors whose model nobody names, instead of calling it by their path.
         verify: Read a file of limpet wholly, and compare it with its digest; others are always read wholly.
         unusable: Gets the ids of items whose vector is zero, NaN or infinite, which are left out; such vectors are
             refused when it is left out.
 
     Raises:
-        ConfigError: There is nothing of the kind, the URL is wrong, or a model or similarity was given for a file that
-            says its own.
+        ConfigError: There is nothing of the kind, the URL is wrong, nobody names the model, or a model or similarity
+            was given for a file that says its own.
         DataError: It is damaged or breaks a promise of `EmbeddingSet`, or rows cannot be used.
         StoreError: A source is out of reach.
     """
-    if not isinstance(place, str | Path):
-        raise ConfigError(
-            f"A {type(place).__name__} was given to read embeddings from.",
-            to_do="limpet.EmbeddingSet(ids=…, vectors=…, …) makes a set of an array.",
-        )
-    address = address_of(place) if isinstance(place, str) else None
+    address = _address(place)
+    made_by = fingerprint if model is None else f"declared:{model}"
     if address is not None:
         source = open_source(address)
-        said = source.record is not None or address.model is not None
-        made_by = f"declared:{model or address.called}" if model is not None or not said else None
+        if made_by is None and address.model is None and not (source.record or {}).get("fingerprint"):
+            made_by = _by_place(source.name, address.called, named)
         return embeddings_of(source, fingerprint=made_by, similarity=similarity, unusable=unusable)
     path = model_folder(Path(place))
     if not path.exists():
         raise ConfigError(
             f"There is no '{path}'.", expected="a folder or file of embeddings", to_do="`limpet embed` writes one."
         )
-    if (path / "embeddings.safetensors").is_file():
-        path /= "embeddings.safetensors"
-    elif path.is_dir() and any(path.glob("*.safetensors")):
-        there = ", ".join(sorted(file.name for file in path.glob("*.safetensors"))[:8])
-        raise ConfigError(f"The folder '{path}' holds {there}.", to_do="name one file.")
+    path = _part_of(path, parts) if path.is_dir() else path
     if path.suffix in IMPORTED or path.is_dir():
         importer = storage.from_npz if path.suffix in (".npz", ".npy") else storage.from_parquet
-        made_by = f"declared:{model or place}"
+        made_by = made_by or _by_place(f"'{path}'", str(place), named)
         return importer(path, fingerprint=made_by, similarity=similarity, unusable=unusable)
     if similarity is not None:
         raise ConfigError(
@@ -92,13 +91,90 @@ def load_embeddings(
             to_do="leave --similarity out, or similarity= in Python.",
         )
     found = storage.load(path, verify=verify)
-    if model is not None and found.fingerprint != f"declared:{model}":
+    if made_by not in (None, found.fingerprint):
         raise ConfigError(
-            f"'{path}' was to be of the model '{model}', and says that {found.fingerprint} made it.",
+            f"'{path}' says that {found.fingerprint} made it, not {made_by}.",
             expected="a name only for .npz, .npy and .parquet files, which say nothing of their model",
             to_do="leave the name out.",
         )
     return found
+
+
+def load_sides(
+    queries: str | Path,
+    gallery: str | Path | None = None,
+    *,
+    model: str | None = None,
+    similarity: str | None = None,
+    verify: bool = False,
+    unusable: list[str] | None = None,
+) -> Sides:
+    """Read queries and gallery of one model; see `load_embeddings`.
+
+    Args:
+        queries: Where they are; without a gallery, a folder with query.safetensors and gallery.safetensors, or
+            embeddings of which every item is a query among all others.
+        gallery: Where that is; the place of the queries again makes every item a query among all others.
+        model: What the model is called that made vectors which do not say it.
+        similarity: How vectors made elsewhere are compared.
+        verify: Compare files of limpet with their digests.
+        unusable: Gets the ids of items whose vector cannot be used, which are left out.
+    """
+
+    def read(place: str | Path, name: str | None) -> EmbeddingSet:
+        return load_embeddings(place, model=name, similarity=similarity, verify=verify, unusable=unusable)
+
+    if gallery is None:
+        folder = model_folder(Path(queries)) if _address(queries) is None else None
+        if folder is not None and (folder / "query.safetensors").exists():
+            return Sides(*(read(folder / f"{part}.safetensors", model) for part in ("query", "gallery")))
+        found = read(queries, model)
+        return Sides(found, found)
+    bare = [Path(place).suffix != ".safetensors" for place in (queries, gallery)]
+    name = model or (without_secrets(str(gallery)) if any(bare) else None)  # one model made both
+    found = read(gallery, name if bare[1] else None)
+    return Sides(found if queries == gallery else read(queries, name if bare[0] else None), found)
+
+
+def _address(place: str | Path) -> Address | None:
+    if not isinstance(place, str | Path):
+        raise ConfigError(
+            f"A {type(place).__name__} was given to read embeddings from.",
+            to_do="limpet.EmbeddingSet(ids=…, vectors=…, …) makes a set of an array.",
+        )
+    return address_of(place) if isinstance(place, str) else None
+
+
+def _part_of(folder: Path, parts: Sequence[str]) -> Path:
+    """Return the first of these parts that a folder of embeddings has; itself, where it holds Parquet files alone."""
+    there = next((folder / f"{part}.safetensors" for part in parts if (folder / f"{part}.safetensors").exists()), None)
+    if there is not None:
+        return there
+    names = sorted(file.name for file in folder.iterdir())
+    if any(name.endswith(".parquet") for name in names) and not any(name.endswith(".safetensors") for name in names):
+        return folder
+    other = next((folder / name for name in names if Path(name).suffix in IMPORTED), None)
+    raise ConfigError(
+        f"The folder '{folder}' holds {', '.join(names[:8]) or 'nothing'}.",
+        expected=" or ".join(f"{part}.safetensors" for part in parts),
+        to_do="`limpet embed` writes them" + ("." if other is None else f"; or name one file, such as '{other}'."),
+    )
+
+
+def _by_place(what: str, place: str, named: bool) -> str:
+    if named:
+        raise unnamed(what)
+    return f"declared:{place}"
+
+
+def unnamed(what: str) -> ConfigError:
+    """Build the error for vectors that do not say which model made them, where nobody says it either."""
+    return ConfigError(
+        f"{what} does not say which model made its vectors.",
+        expected="a name, always the same one for the same model",
+        to_do="give one: --name NAME, which may be a generation, such as g1, of those that `limpet gallery status` "
+        "lists; or model=NAME in a URL.",
+    )
 
 
 def embeddings_of(
@@ -164,10 +240,7 @@ def _made_by(source: Source, fingerprint: str | None) -> str:
             to_do="leave the name out.",
         )
     if said is None and given is None:
-        raise ConfigError(
-            f"{source.name} does not say which model made its vectors.",
-            expected="model=NAME in the URL, always the same one for the same model",
-        )
+        raise unnamed(source.name)
     return str(said or given)
 
 

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from limpet.embeddings import EmbeddingSet, Role, StringArray
-from limpet.embeddings.files import model_folder
 from limpet.embeddings.string_array import IdIndex
-from limpet.errors import ConfigError, DataError, ReleaseError, SpaceMismatchError, refuse, shown
+from limpet.engines.reading import load_embeddings
+from limpet.errors import DataError, ReleaseError, SpaceMismatchError, refuse, shown, without_secrets
 from limpet.geometry import Space
 from limpet.support.ranges import PositiveInt, checked
 
@@ -59,30 +59,26 @@ class FileVectors:
 
     Args:
         paths: Files that `limpet embed` wrote, or the folder with gallery.safetensors or embeddings.safetensors;
-            ``.npz``, ``.npy`` and ``.parquet`` files of vectors made elsewhere.
+            ``.npz``, ``.npy`` and ``.parquet`` files of vectors made elsewhere; URLs of tables and collections.
         fingerprint: Of the model that made them, which files made elsewhere do not say: ``declared:<name>``.
-        space: Of files made elsewhere; the hypersphere of their dimension when left out.
-        read: Further vectors, that were read from elsewhere, by what to call their place.
 
     Raises:
         ConfigError: No file was given, one is missing, or nobody says which model made it.
         DataError: A file is damaged, holds no points of gallery items, the files are of different models, or one id is
             in two of them.
         SpaceMismatchError: The files are of different spaces.
+        StoreError: A table or collection is out of reach.
     """
 
     def __init__(
         self,
-        paths: Sequence[Path],
+        paths: Sequence[str | Path],
         fingerprint: str | None = None,
-        *,
-        space: Space | None = None,
-        read: Mapping[str, EmbeddingSet] | None = None,
     ) -> None:
-        files = [_file_in(Path(path)) for path in paths]
-        names = [*map(str, files), *(read or {})]
+        names = [without_secrets(str(path)) for path in paths]
         refuse(not names, "No file of vectors was given.", "at least one")
-        self._sets = [*(_opened(file, fingerprint, space) for file in files), *(read or {}).values()]
+        parts = ("gallery", "embeddings")
+        self._sets = [load_embeddings(path, fingerprint=fingerprint, parts=parts, named=True) for path in paths]
         self.fingerprint, self.space = self._sets[0].fingerprint, self._sets[0].space
         for name, embeddings in zip(names, self._sets, strict=True):
             _check_file(name, embeddings, fingerprint or self.fingerprint, self.space)
@@ -105,36 +101,6 @@ class FileVectors:
             if marked and embeddings.trained_on is not None:
                 trained[which] = embeddings.trained_on[places]
         return points_of(self, known, vectors).replace(trained_on=trained if marked else None)
-
-
-def _file_in(path: Path) -> Path:
-    """Return a file, or the one of a folder that holds the items of a gallery."""
-    path = model_folder(path)
-    if path.is_dir():
-        files = [path / name for name in ("gallery.safetensors", "embeddings.safetensors") if (path / name).is_file()]
-        path = files[0] if files else path
-    if path.is_file():
-        return path
-    raise ConfigError(
-        f"There are no vectors in '{path}'.",
-        expected="a file of embeddings, or a folder with gallery.safetensors or embeddings.safetensors",
-        to_do="`limpet embed` writes them.",
-    )
-
-
-def _opened(file: Path, fingerprint: str | None, space: Space | None) -> EmbeddingSet:
-    from limpet.embeddings import storage
-
-    importers = {".npz": storage.from_npz, ".npy": storage.from_npz, ".parquet": storage.from_parquet}
-    if file.suffix not in importers:
-        return storage.load(file)
-    if fingerprint is None:
-        raise ConfigError(
-            f"'{file}' does not say which model made its vectors.",
-            expected="the fingerprint of a model, or declared:<name>",
-            to_do="give the one that the generation was prepared with; `limpet gallery status` shows it.",
-        )
-    return importers[file.suffix](file, fingerprint=fingerprint, space=space)
 
 
 def _check_file(file: str, embeddings: EmbeddingSet, fingerprint: str, space: Space) -> None:

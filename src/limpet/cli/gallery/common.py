@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from limpet.cli.places import Place
-from limpet.embeddings.files import IMPORTED, model_folder
-from limpet.errors import ConfigError, refuse, without_secrets
+from limpet.embeddings.files import IMPORTED
+from limpet.errors import without_secrets
 
 if TYPE_CHECKING:
     from limpet.embeddings import EmbeddingSet
-    from limpet.engines.address import Address
     from limpet.galleries.state import GalleryState
     from limpet.geometry import Space
 
@@ -90,76 +89,13 @@ def open_vectors(
         ConfigError: There is no such file, or nobody says which model made its vectors.
         DataError: It is damaged or breaks a promise of `EmbeddingSet`.
     """
-    from limpet.cli.options import Reading, leaving_out
-    from limpet.embeddings import storage
+    from limpet.cli.options import leaving_out
+    from limpet.engines.reading import load_embeddings
 
-    if place.address is not None:
-        with leaving_out(place, skip_unusable) as unusable:
-            return of_source(place.address, fingerprint, unusable)
-    file = part_of(place.path, parts) if place.path.is_dir() else place.path
-    if file.suffix not in IMPORTED or not file.exists():
-        found = Reading().file(Place(str(file)))
-        refuse(
-            fingerprint not in (None, found.fingerprint),
-            f"'{file}' says that {found.fingerprint} made it, not {fingerprint}.",
-            "--name only for .npz, .npy and .parquet files, which say nothing of their model",
-        )
-        return found
-    if fingerprint is None:
-        raise unnamed(f"'{file}'")
-    importer = storage.from_parquet if file.suffix == ".parquet" else storage.from_npz
     with leaving_out(place, skip_unusable) as unusable:
-        return importer(file, fingerprint=fingerprint, unusable=unusable)
-
-
-def of_source(
-    address: Address,
-    fingerprint: str | None,
-    unusable: list[str] | None = None,
-) -> EmbeddingSet:
-    """Read the embeddings of a source.
-
-    Raises:
-        ConfigError: The address is wrong, or nobody says which model made them.
-        DataError: Rows cannot be used.
-        StoreError: The source is out of reach.
-    """
-    from limpet.engines.reading import embeddings_of
-    from limpet.engines.sources import open_source
-
-    source = open_source(address)
-    if fingerprint is None and address.model is None and not (source.record or {}).get("fingerprint"):
-        raise unnamed(source.name)
-    return embeddings_of(source, fingerprint=fingerprint, unusable=unusable)
-
-
-def part_of(folder: Path, parts: tuple[str, ...]) -> Path:
-    """Return the first of these parts that a folder of embeddings has.
-
-    Raises:
-        ConfigError: It has none.
-    """
-    folder = model_folder(folder)
-    found = [folder / f"{part}.safetensors" for part in parts if (folder / f"{part}.safetensors").exists()]
-    if found:
-        return found[0]
-    names = sorted(file.name for file in folder.iterdir())
-    other = next((folder / name for name in names if Path(name).suffix in IMPORTED), None)
-    raise ConfigError(
-        f"The folder '{folder}' holds {', '.join(names[:8]) or 'nothing'}.",
-        expected=" or ".join(f"{part}.safetensors" for part in parts),
-        to_do="`limpet embed` writes them" + ("." if other is None else f"; or name one file, such as '{other}'."),
-    )
-
-
-def unnamed(what: str) -> ConfigError:
-    """Build the error for vectors that do not say which model made them, where nobody says it either."""
-    return ConfigError(
-        f"{what} does not say which model made its vectors.",
-        expected="--name NAME, always the same one for the same model",
-        to_do="add --name with what you call it; for a gallery that is there it may be a generation, such as g1, of "
-        "those that `limpet gallery status` lists.",
-    )
+        return load_embeddings(
+            place.given, fingerprint=fingerprint, parts=parts, named=True, verify=True, unusable=unusable
+        )
 
 
 def size(count: float) -> str:

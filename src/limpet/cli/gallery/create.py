@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from limpet.cli.console import console, print_json
-from limpet.cli.gallery.common import DECLARED, Identity, command, name_of, unnamed
+from limpet.cli.gallery.common import DECLARED, Identity, command, name_of
 from limpet.cli.gallery.imports import Commits, Found, Items, tell
 from limpet.cli.gallery.options import GalleryUrl, GraphOptions, NewModel, note_of
 from limpet.cli.models import Opening
@@ -108,7 +108,7 @@ def _column(word: str) -> tuple[str, str]:
 
 def _model(first: Found, new: NewModel, source: Items) -> Identity:
     """Return the model whose items come first."""
-    from limpet.engines.reading import where_of
+    from limpet.engines.reading import unnamed, where_of
     from limpet.galleries.transfer import dim_of
     from limpet.geometry import space_from_record
     from limpet.upgrade.vector_sources import EmbeddedItems

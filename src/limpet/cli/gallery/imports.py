@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import numpy as np
 
 from limpet.cli.console import console, print_json, rate_progress
-from limpet.cli.gallery.common import command, made_by, open_vectors, unnamed
+from limpet.cli.gallery.common import command, made_by, open_vectors
 from limpet.cli.gallery.options import WAIT, GalleryUrl
 from limpet.cli.gallery.sources import TO_EMBED, Embedder, fingerprints_of
 from limpet.cli.options import DataSets, leaving_out
@@ -118,6 +118,8 @@ class Items(Embedder):
             return add_set(gallery, found, str(self.embeddings), commits)
         fingerprint = fingerprint or made_by(gallery.state, found.address.model)
         if fingerprint is None and not (found.record or {}).get("fingerprint"):
+            from limpet.engines.reading import unnamed
+
             raise unnamed(found.name)
         with leaving_out(found.name, self.skip_unusable) as unusable, rate_progress("importing", found.rows) as on_step:
             return import_table(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from limpet.cli.console import console
-from limpet.cli.gallery.common import made_by, of_source, unnamed
+from limpet.cli.gallery.common import made_by
 from limpet.cli.models import Embedding, releases_of
 from limpet.cli.options import DataSets
 from limpet.cli.parameters import RARE
@@ -164,10 +164,7 @@ class NewVectors(Embedder):
         return Parallel(source, self.workers) if self.workers > 1 else source
 
     def _of_place(self, gallery: Gallery, place: Place) -> VectorSource:
-        fingerprint = made_by(gallery.state, self.name)
-        if place.address is None and place.nameless and place.path.exists() and fingerprint is None:
-            raise unnamed(f"'{place}'")
-        return stored_vectors(place, fingerprint)
+        return stored_vectors(place, made_by(gallery.state, self.name))
 
 
 def stored_vectors(place: Place, fingerprint: str | None) -> VectorSource:
@@ -180,9 +177,7 @@ def stored_vectors(place: Place, fingerprint: str | None) -> VectorSource:
     from limpet.upgrade.vector_sources import FileVectors
 
     with console.status("opening vectors"):
-        if place.address is not None:
-            return FileVectors([], fingerprint, read={str(place): of_source(place.address, fingerprint)})
-        return FileVectors([place.path], fingerprint)
+        return FileVectors([place.given], fingerprint)
 
 
 def fingerprints_of(gallery: Gallery) -> list[str]:
