@@ -165,6 +165,7 @@ def evaluate(
             --data photos --out runs/report
         limpet evaluate --old runs/old-questions --new runs/new-questions --out runs/link-report
     """
+    from limpet.embeddings.sides import refuse_mixed
     from limpet.engines.moment import one_moment
     from limpet.evaluation.evaluate import evaluate as measure
 
@@ -182,7 +183,10 @@ def evaluate(
         old = old.padded(new.gallery.space)
         of_old["padded_to"] = old.gallery.dim
     protocol = answers.opened(old.leave_one_out)
-    _refuse_other_kinds(given_old, old, new, third)
+    refuse_mixed(
+        {str(given_old.place): old, str(given_new.place): new}
+        | ({} if third is None else {str(given_third.place): third})
+    )
     adapter = None if models.link is None else _adapter_between(models.link, given_old, given_new, old, new)
     classes = classes_seen(old.gallery, given_old.place)
     facts = shown.facts(sets, [*old, *new])
@@ -259,17 +263,6 @@ def protocols() -> int:
     ]
     print_table("Protocols", ["protocol", "what it measures", "metrics", "ground truth"], rows)
     return 0
-
-
-def _refuse_other_kinds(given: Given, old: Sides, *others: Sides | None) -> None:
-    for sides in others:
-        if sides is not None and sides.leave_one_out != old.leave_one_out:
-            raise ConfigError(
-                f"'{given.place}' and the other embeddings follow different protocols: some have queries and a "
-                "gallery, some one set that is both.",
-                expected="one protocol for all models",
-                to_do="embed the same images with all models: limpet embed images DATA --model OLD NEW ...",
-            )
 
 
 def described(sides: Sides, name: str | None, units: str = "queries") -> Data:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from limpet.cli.console import as_json, console, exit_code, print_json, print_table
@@ -12,7 +11,6 @@ from limpet.cli.pages import check_report, page_line, page_written
 from limpet.cli.parameters import RARE
 from limpet.cli.places import Place
 from limpet.cli.settings import Settings, Typed
-from limpet.errors import ConfigError
 
 if TYPE_CHECKING:
     from limpet.embeddings.sides import Sides
@@ -47,12 +45,13 @@ def chain(
     Examples:
         limpet evaluate chain runs/embedded/v1 runs/embedded/v2 runs/embedded/v3 --out runs/chain
     """
+    from limpet.embeddings.sides import refuse_mixed
     from limpet.engines.moment import one_moment
     from limpet.evaluation.chain import evaluate_chain
 
     check_report(output.report)
     output.refuse_over([*embeddings, *independent])
-    names, _ = names_of(embeddings), names_of(independent)
+    names, others = names_of(embeddings), names_of(independent)
     with console.status("reading embeddings"), one_moment():
         models = [reading.sides([place], similarity=similarity) for place in embeddings]
         third = [reading.sides([place], similarity=similarity) for place in independent] or None
@@ -60,10 +59,11 @@ def chain(
     third = None if third is None else [one.without(reading.left_out) for one in third]
     if pad_old:
         models = [sides.padded(models[-1].gallery.space) for sides in models]
-    _check_one_kind(names, models, third or [])
+    by_name = dict(zip(names, models, strict=True))
+    refuse_mixed(by_name | {f"independent {name}": sides for name, sides in zip(others, third or (), strict=True)})
     with console.status("evaluating"):
         evaluation = evaluate_chain(
-            dict(zip(names, models, strict=True)),
+            by_name,
             independent=third,
             protocol=answers.opened(models[0].leave_one_out),
             metric=judging.gate_metric,
@@ -79,19 +79,6 @@ def chain(
     if as_json():
         print_json(results.to_dict())
     return exit_code(evaluation.compatible, told=evaluation.judged)
-
-
-def _check_one_kind(names: Sequence[str], models: Sequence[Sides], third: Sequence[Sides]) -> None:
-    """Refuse models of which some have queries and a gallery, and some one set that is both."""
-    for number, sides in enumerate([*models, *third]):
-        if sides.leave_one_out != models[0].leave_one_out:
-            name = f"'{names[number]}'" if number < len(models) else f"Independent model {number - len(models) + 1}"
-            raise ConfigError(
-                f"'{names[0]}' and {name} follow different protocols: one has queries and a gallery, the other one "
-                "set that is both.",
-                expected="one protocol for all models of a chain",
-                to_do="embed the same images with all models: limpet embed images DATA --model FIRST SECOND ...",
-            )
 
 
 def _shown(evaluation: ChainEvaluation, sides: Sides, output: Output, typed: Typed) -> ChainResults:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from limpet.embeddings.embedding_set import EmbeddingSet
+from limpet.errors import ConfigError
 from limpet.geometry import Space
 
 
@@ -37,3 +38,23 @@ class Sides(NamedTuple):
             return self
         query, gallery = (one.select(np.array([name not in ids for name in one.ids], np.bool_)) for one in self)
         return Sides(gallery if self.leave_one_out else query, gallery)
+
+
+def refuse_mixed(models: Mapping[str, Sides]) -> None:
+    """Refuse models of which some have queries and a gallery, and some one set that is both.
+
+    Args:
+        models: By what people call them.
+
+    Raises:
+        ConfigError: There are both kinds.
+    """
+    first, *others = models
+    for name in others:
+        if models[name].leave_one_out != models[first].leave_one_out:
+            raise ConfigError(
+                f"'{first}' and '{name}' follow different protocols: one has queries and a gallery, the other one set "
+                "that is both.",
+                expected="one protocol for all models",
+                to_do="embed the same items with all models: limpet embed images DATA --model OLD NEW ...",
+            )
